@@ -1,0 +1,54 @@
+# Two commands to begin with: `make run` and `make test`. Both set everything up first.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+WORKERS ?= 2
+
+.PHONY: run test test-statistics lint format types imports bench warmup setup clean help
+.DEFAULT_GOAL := help
+
+help: ## Say what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "discreet needs Python 3.11 or later: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/discreet warmup
+	@touch $@
+
+setup: $(STAMP) ## Create .venv, install everything, compile the kernels
+
+run: $(STAMP) ## Private and non-private exploration side by side: a table and a figure in results/showcase
+	$(BIN)/discreet sweep docs/examples/showcase.toml --out results/showcase
+	$(BIN)/discreet compare results/showcase
+
+warmup: $(STAMP) ## Compile whatever changed since the last time
+	@$(BIN)/discreet warmup
+
+test: lint types imports warmup ## Lint, types, import contracts, tests
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not statistics"
+
+test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two cores)
+	$(BIN)/python -m pytest -n $(WORKERS) -m statistics
+
+lint: $(STAMP) ## Style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP) ## Repair style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(STAMP) ## Types
+	$(BIN)/mypy
+
+imports: $(STAMP) ## Which room may import which
+	$(BIN)/lint-imports
+
+bench: warmup ## Microseconds per episode, side by side
+	$(BIN)/python benchmarks/run.py
+
+clean: ## Forget the environment and every cache in this folder
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,232 @@
+"""`make bench`: microseconds per episode of every learner x privatizer, and where they go.
+
+Every figure is a median of repeats in one process; compare ratios within a table, not tables of
+different days. The floor is measured in the same run: the draws and projections that an episode
+cannot avoid, at the cost of one draw and one projection measured alone.
+
+    python benchmarks/run.py [--quick] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import discreet as dr
+from discreet.estimation import kernels as estimation
+from discreet.experiments import drivers_kernels as drivers
+from discreet.experiments.simulate import Setup
+from discreet.mdp import world_kernels as worlds
+from discreet.numerics import streams_kernels as streams
+from discreet.online import kernels as online
+from discreet.privacy import kernels as noise
+
+LEARNERS = {
+    "ucb-vi": (dr.UCBVI, {}),
+    "ucb-vi-bernstein": (dr.UCBVI, {"bonus": "bernstein"}),
+    "oppo": (dr.OPPO, {}),
+    "private-ucb-vi raw": (dr.PrivateUCBVI, {"post": "raw"}),
+    "private-ucb-vi lp": (dr.PrivateUCBVI, {"post": "lp"}),
+    "dp-ucbvi": (dr.DPUCBVI, {}),
+    "private-ucb-po": (dr.PrivateUCBPO, {}),
+    "pucb": (dr.PUCB, {}),
+    "ldp-obi": (dr.LDPOBI, {}),
+}
+PRIVATIZERS = {
+    "none": lambda: dr.NoPrivacy(),
+    "central": lambda: dr.Central(epsilon=1.0),
+    "local": lambda: dr.Local(epsilon=1.0),
+}
+IGNORES = ("ucb-vi", "ucb-vi-bernstein", "oppo")
+
+
+def median_us(work: Callable[[], Any], calls: int, repeats: int) -> float:
+    """Median over repeats of the mean time of one call, in microseconds of this thread's CPU."""
+    work()
+    times = []
+    for _ in range(repeats):
+        begin = time.thread_time()
+        for _ in range(calls):
+            work()
+        times.append((time.thread_time() - begin) / calls * 1e6)
+    return statistics.median(times)
+
+
+def per_episode(setup: Setup, repeats: int) -> float:
+    """Median CPU microseconds per episode of a whole fused run."""
+    setup.run(0, 0)
+    times = []
+    for r in range(repeats):
+        begin = time.thread_time()
+        setup.run(1, r)
+        times.append((time.thread_time() - begin) / setup.episodes * 1e6)
+    return statistics.median(times)
+
+
+def floor_costs(mdp: dr.TabularMDP, repeats: int) -> dict[str, float]:
+    """Microseconds of one Laplace draw, one projection, one episode, one evaluation of a policy."""
+    layout = mdp.layout
+    h, r, s = layout.horizon, layout.rows, layout.states
+    cells = h * r * (s + 2)
+    key = streams.run_key(0)
+    out, offsets, scales = np.empty(cells), np.array([0, cells]), np.ones(1)
+    draw = median_us(lambda: noise.fill_noise(1, key, 1, 0, 1.0, offsets, scales, out), 50, repeats) / cells
+    rng = np.random.default_rng(0)
+    v = rng.normal(50 / s, 20.0, (h * r, s))
+    w = v.sum(axis=1) + rng.normal(0, 20.0, h * r)
+    from discreet.estimation.projection import project_rows
+
+    project = median_us(lambda: project_rows(v, w, 20.0), 20, repeats) / (h * r)
+    policy = np.zeros((h, s), np.int64) + layout.state_ptr[:-1]
+    probabilities = np.zeros((h, r))
+    n = 2000
+    states, rows, rewards = np.empty((n, h + 1), np.int64), np.empty((n, h), np.int64), np.empty((n, h))
+    world = mdp.world
+    episode = (
+        median_us(
+            lambda: worlds.episodes(world, False, policy, probabilities, key, 0, states, rows, rewards),
+            3,
+            repeats,
+        )
+        / n
+    )
+    values = np.zeros((h + 1, s))
+    evaluate = median_us(lambda: worlds.evaluate(world, False, policy, probabilities, values), 50, repeats)
+    return {
+        "draws": cells,
+        "projections": h * r,
+        "draw_us": draw,
+        "projection_us": project,
+        "episode_us": episode,
+        "step_ns": episode / h * 1e3,
+        "evaluate_us": evaluate,
+    }
+
+
+def plan_cost(setup: Setup, repeats: int) -> float:
+    """Microseconds of one plan_step on counts of a typical release (estimation included)."""
+    learner, spec, query, layout = setup.learner, setup.spec, setup.query, setup.mdp.layout
+    rng = np.random.default_rng(1)
+    transitions = rng.poisson(20.0, (query.slots, layout.rows, layout.states)).astype(float)
+    visits = transitions.sum(axis=-1)
+    rewards = visits * 0.3
+    session = setup.privatizer.start(query, setup.schedule, dr.Seeded(0, 0))
+    end, laws = session.law_steps()[-1]
+    errors = np.asarray(learner.errors(laws, spec))
+    lk, memory = learner.kernel(spec), np.array(learner.begin_memory(spec))
+    values = np.zeros((layout.horizon + 1, layout.states))
+    q, probabilities = np.zeros((layout.horizon, layout.rows)), np.zeros((layout.horizon, layout.rows))
+    work, known = np.zeros(online.work_size(layout.rows, layout.states)), np.zeros((0, 0))
+    return median_us(
+        lambda: online.plan_step(
+            lk, layout.state_ptr, layout.horizon, end, 5, visits, transitions, rewards, known, errors, memory,
+            values, q, probabilities, work,
+        ),
+        20,
+        repeats,
+    )  # fmt: skip
+
+
+def table(size: str, mdp: dr.TabularMDP, episodes: int, repeats: int) -> list[dict[str, Any]]:
+    """One row a pair, printed as it is measured."""
+    costs = floor_costs(mdp, repeats)
+    print(
+        f"\n{size}: one Laplace draw {costs['draw_us'] * 1e3:.1f} ns, one projection "
+        f"{costs['projection_us'] * 1e3:.0f} ns, simulation {costs['step_ns']:.1f} ns a step, "
+        f"one exact policy value {costs['evaluate_us']:.2f} us"
+    )
+    head = f"{'learner':20} {'privatizer':10} {'us/episode':>10} {'plan':>7} {'noise':>7} {'world':>7}"
+    print(head + f" {'floor':>8} {'x floor':>8}")
+    rows = []
+    for name, (factory, options) in LEARNERS.items():
+        for privatizer, make in PRIVATIZERS.items():
+            if privatizer != "none" and name in IGNORES:
+                continue
+            setup = Setup(mdp, factory(**options), make(), episodes, "episode")
+            total = per_episode(setup, repeats)
+            plan = plan_cost(setup, repeats)
+            noisy = privatizer != "none"
+            noise_us = costs["draws"] * costs["draw_us"] if noisy else 0.0
+            world = costs["episode_us"] + costs["evaluate_us"]
+            projected = noisy and getattr(setup.learner, "post", "raw") == "lp"
+            projection_us = costs["projections"] * costs["projection_us"] if projected else 0.0
+            floor = noise_us + projection_us if noisy else plan + world
+            row = {
+                "size": size, "learner": name, "privatizer": privatizer, "us_per_episode": total,
+                "plan_us": plan, "noise_us": noise_us, "projection_us": projection_us, "world_us": world,
+                "floor_us": floor, "ratio": total / floor,
+            }  # fmt: skip
+            rows.append(row)
+            print(
+                f"{name:20} {privatizer:10} {total:10.2f} {plan / total:7.0%} {noise_us / total:7.0%} "
+                f"{world / total:7.0%} {floor:8.2f} {row['ratio']:8.2f}"
+            )
+    return rows
+
+
+def batches(repeats: int) -> list[dict[str, Any]]:
+    """Whole runs by batches with scheduled updates, milliseconds."""
+    print("\nscheduled updates by batches, S=6 A=2 H=20, whole runs, ms")
+    rows = []
+    mdp = dr.make("riverswim", rewards="bernoulli")
+    for label, privatizer in (("plain", dr.NoPrivacy()), ("central", dr.Central(epsilon=1.0))):
+        learner = dr.UCBVI(replan_growth=1.1) if label == "plain" else dr.PrivateUCBVI(replan_growth=1.1)
+        for users in (10**6, 10**9):
+            setup = Setup(mdp, learner, privatizer, users, "batch")
+            ms = per_episode(setup, repeats) * users / 1e3
+            rows.append({"privatizer": label, "users": users, "ms": ms, "releases": setup.times.size - 1})
+            print(f"{label:10} K={users:<12} {ms:8.2f} ms  ({setup.times.size - 1} releases)")
+    return rows
+
+
+def process(code: str) -> float:
+    """Wall seconds of a fresh Python process."""
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    """Measure, print, and write the figures as JSON if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer repeats and the small size only")
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args()
+    repeats = 3 if args.quick else 7
+    figures: dict[str, Any] = {"small": table("S=6 A=2 H=20", dr.make("riverswim"), 2000, repeats)}
+    if not args.quick:
+        large = dr.make("random", states=50, actions=5, horizon=20, stationary=False)
+        figures["large"] = table("S=50 A=5 H=20", large, 60, 3)
+    figures["batches"] = batches(repeats)
+    print("\nwhole processes, seconds (wall)")
+    run = (
+        "import discreet as dr\n"
+        "dr.simulate(dr.make('riverswim'), dr.PrivateUCBVI(), dr.Central(epsilon=1.0), episodes={}, workers=1)"
+    )
+    codes = {
+        "python": "pass",
+        "import discreet": "import discreet",
+        "one user": run.format(1),
+        "20 000 users, tree": run.format(20_000),
+    }
+    figures["process"] = {}
+    for name, code in codes.items():
+        process(code)
+        figures["process"][name] = statistics.median(process(code) for _ in range(repeats))
+        print(f"{name:22} {figures['process'][name]:6.2f}")
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(figures, file, indent=2)
+
+
+if __name__ == "__main__":
+    main()

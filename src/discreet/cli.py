@@ -1,0 +1,517 @@
+"""The command line, thin: reads arguments, calls the library, prints.
+
+Results go to standard output (with ``--json`` a single JSON document), progress and remarks to
+standard error. Exit status: 0, 1 where a check failed, 2 for bad input (one line that names the
+argument, its value and what is allowed), 130 when interrupted.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from discreet.experiments.config import RunConfig
+    from discreet.experiments.results import Result
+    from discreet.experiments.sweep import Comparison, Progress, Sweep
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+app = typer.Typer(
+    name="discreet",
+    help="Differentially private reinforcement learning, with guarantees that can be checked.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+WorkersOption = Annotated[int | None, typer.Option(help="Parallel runs (default: all processors).")]
+OutOption = Annotated[Path | None, typer.Option(help="Result folder; seeds that it holds are not run again.")]
+PluginOption = Annotated[
+    list[str] | None, typer.Option("--plugin", help="Module that registers names. Repeatable.")
+]
+
+
+def command(function: F) -> F:
+    """A command of the application: errors at the door are one line and exit status 2."""
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return function(*args, **kwargs)
+        except ValueError as error:
+            say(f"discreet: {' '.join(str(error).split())}")
+            raise typer.Exit(2) from None
+        except OSError as error:
+            say(f"discreet: {error}")
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            say("discreet: interrupted; finished seeds are kept, the same command does the rest")
+            raise typer.Exit(130) from None
+
+    app.command(function.__name__.rstrip("_"))(guarded)
+    return function
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    say(f"discreet: {message}")
+
+
+def say(text: str) -> None:
+    """One line on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(document: Any) -> None:
+    """A document on standard output."""
+    print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def console() -> Console:
+    """Standard output for people; wide enough for tables when it is no terminal."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
+    """An empty table."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left")
+    return table
+
+
+@contextmanager
+def progress_bar(title: str, total: int) -> Iterator[Progress]:
+    """A bar on standard error over users of all runs; yields the callback ``(run, users done)``.
+
+    Without a terminal, one line at the end instead.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    done: dict[int, int] = {}
+    begin = time.perf_counter()
+    to = Console(stderr=True)
+    if not to.is_terminal:
+        yield lambda run, users: done.__setitem__(run, users)
+        say(f"{title}: {time.perf_counter() - begin:.1f} s")
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("users"))
+    with Progress(*columns, TimeElapsedColumn(), console=to) as bar:
+        task = bar.add_task(title, total=total)
+
+        def update(run: int, users: int) -> None:
+            done[run] = users
+            bar.update(task, completed=sum(done.values()))
+
+        yield update
+        bar.update(task, completed=total)
+
+
+def _announce_compilation() -> None:
+    """Say why nothing seems to happen: with an empty cache the kernels are compiled first."""
+    from discreet.numerics.compile import cache_folder
+
+    folder = cache_folder()
+    if folder is None or not any(folder.rglob("*.nbi")):
+        say("discreet: compiling kernels, once (`discreet warmup` does it ahead) ...")
+
+
+# -------------------------------------------------------------------------------------- list
+@command
+def list_(as_json: JsonFlag = False, plugin: PluginOption = None) -> None:
+    """List learners, privatizers and environments, a line each, and what fits what."""
+    from discreet import registry
+
+    for module in plugin or []:
+        registry.load_plugin(module)
+    if as_json:
+        rows = [
+            {"kind": e.kind, "name": e.name, "summary": e.summary, "fits": e.fits} for e in registry.entries()
+        ]
+        print_json(rows)
+        return
+    for kind in registry.KINDS:
+        table = new_table(f"{kind}s", "", "goes with" if kind != "environment" else "")
+        for e in registry.entries(kind):
+            table.add_row(e.name, e.summary, e.fits)
+        console().print(table)
+    console().print("Options of a name: `discreet options NAME`.")
+
+
+@command
+def options(name: str, as_json: JsonFlag = False, plugin: PluginOption = None) -> None:
+    """List the options and presets of a learner, privatizer or environment."""
+    from discreet import registry
+
+    for module in plugin or []:
+        registry.load_plugin(module)
+    found = [e for e in registry.entries() if e.name == name]
+    if not found and name.startswith(registry.GYM_PREFIX):
+        found = [registry.entry("environment", name)]
+    if not found:
+        raise ValueError(
+            f"name = {name!r}: unknown; must be one of {', '.join(e.name for e in registry.entries())}"
+        )
+    factory = found[0].factory()
+    presets = registry.presets_of(factory)
+    takes = {o.name: registry.describe(o.annotation) for o in registry.options_of(factory).values()}
+    takes.pop("preset", None)
+    if as_json:
+        print_json({"name": name, "kind": found[0].kind, "presets": [*presets], "options": takes})
+        return
+    table = new_table("option", "takes")
+    for option, kind in takes.items():
+        table.add_row(option, kind)
+    console().print(f"{found[0].kind} {name}: {found[0].summary}")
+    console().print(table)
+    if presets:
+        console().print(f"presets: {', '.join(presets)}")
+
+
+# --------------------------------------------------------------------------------------- run
+@command
+def run(
+    config: Annotated[Path | None, typer.Argument(help="A configuration; flags given beside it win.")] = None,
+    env: Annotated[str | None, typer.Option(help="Environment.")] = None,
+    env_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the environment.")] = None,
+    learner: Annotated[str | None, typer.Option(help="Learner.")] = None,
+    privatizer: Annotated[str | None, typer.Option(help="Privatizer.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Privacy delta, in (0, 1).")] = None,
+    preset: Annotated[str | None, typer.Option(help="Named settings: paper, code:cz22, ...")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer.")] = None,
+    episodes: Annotated[int | None, typer.Option(help="Users, one episode each.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Repetitions.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all repetitions.")] = None,
+    by: Annotated[str | None, typer.Option(help="auto, episode or batch.")] = None,
+    workers: WorkersOption = None,
+    out: OutOption = None,
+    plugin: PluginOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run one learner with one privatizer on one environment, over several seeds."""
+    from discreet.experiments.config import RunConfig
+
+    base = {} if config is None else RunConfig.from_toml(config).to_table()
+    flags = {
+        "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
+        "preset": preset, "episodes": episodes, "seeds": seeds, "seed": seed, "by": by,
+    }  # fmt: skip
+    table = {**base, **{name: value for name, value in flags.items() if value is not None}}
+    table["options"] = {**base.get("options", {}), **_pairs("option", option)}
+    table["env_options"] = {**base.get("env_options", {}), **_pairs("env-option", env_option)}
+    table["plugins"] = [*base.get("plugins", ()), *(plugin or [])]
+    result = _run(RunConfig.from_table(table), out, workers)
+    if as_json:
+        print_json({**result.to_json(), "out": None if out is None else str(out)})
+        return
+    _print_results([result])
+
+
+def _pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for item in given or []:
+        name, equals, value = item.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name:
+            raise ValueError(f"--{flag} {item!r}: must be KEY=VALUE")
+        if name in pairs:
+            raise ValueError(f"--{flag} {item!r}: {name} is given twice")
+        pairs[name] = value
+    return pairs
+
+
+def _run(config: RunConfig, out: Path | None, workers: int | None, title: str | None = None) -> Result:
+    from discreet import registry
+    from discreet.experiments import sweep
+
+    wanted = config
+    config = registry.resolved(config)
+    for name in ("epsilon", "delta"):
+        value = getattr(wanted, name)
+        if value is not None and getattr(config, name) is None and title is None:
+            say(f"discreet: {name} = {value:g} is not used: privatizer {config.privatizer!r} takes none")
+    _announce_compilation()
+    setup = registry.prepare(config)
+    with progress_bar(title or setup.label, config.episodes * config.seeds) as progress:
+        return sweep.run(setup, config, out, workers, progress)
+
+
+def _print_results(results: Sequence[Result]) -> None:
+    """A row a result, then each guarantee in one sentence."""
+    from discreet.experiments.plots import privacy_words
+    from discreet.experiments.statistics import number
+
+    summaries = [result.summary() for result in results]
+    first = summaries[0]
+    right = ("mean", "median", "uniform policy", "seconds", "seeds")
+    table = new_table(
+        "", "learner", "privacy", "seeds", "mean", "median", "uniform policy", "seconds", right=right
+    )
+    for i, (result, s) in enumerate(zip(results, summaries, strict=True), 1):
+        table.add_row(
+            str(i), s.label, privacy_words(result.guarantee), str(s.mean.count),
+            f"{number(s.mean.estimate)}\n{s.mean.brackets()}",
+            f"{number(s.median.estimate)}\n{s.median.brackets()}",
+            number(s.uniform_regret), f"{s.seconds:.3g}",
+        )  # fmt: skip
+    to = console()
+    users = results[0].users
+    to.print(f"Final regret after {users:,} users on {results[0].environment}", style="bold")
+    to.print(table)
+    to.print(
+        f"Brackets: {first.mean.level:.0%} intervals, mean by {first.mean.method}, "
+        f"median by {first.median.method} (six seeds or more). Uniform policy: what never learning costs."
+    )
+    for i, s in enumerate(summaries, 1):
+        to.print(f"{i}. {s.statement}")
+        to.print(f"   {s.verdict[0].upper()}{s.verdict[1:]}.")
+
+
+# ------------------------------------------------------------------------------------- sweep
+@command
+def sweep(
+    config: Annotated[Path, typer.Argument(help="A sweep: lists are grids, [[runs]] are parts.")],
+    out: Annotated[Path | None, typer.Option(help="Folder (default: results/NAME of the file).")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Repetitions, in place of the file's.")] = None,
+    workers: WorkersOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run every configuration of a sweep, a folder each; print a table and draw a figure."""
+    from discreet import registry
+    from discreet.experiments import sweep as sweeps
+
+    plan: Sweep = sweeps.Sweep.from_toml(config)
+    if seeds is not None:
+        plan = sweeps.Sweep(plan.title, tuple(one.with_seeds(seeds) for one in plan.runs))
+    plan = plan.resolved(registry.resolved)
+    for one in plan.runs:
+        registry.prepare(one)  # everything fits, or nothing is run
+    folder = out or Path("results") / config.stem
+    sweeps.note_order(folder, plan)
+    results = []
+    for i, one in enumerate(plan.runs, 1):
+        name = sweeps.folder_name(one)
+        results.append(
+            _run(one, folder / name, workers, f"{i}/{len(plan.runs)} {one.name.removesuffix('-' + one.key)}")
+        )
+    figures = _figures(results, folder, plan.title)
+    if as_json:
+        print_json(
+            {"out": str(folder), "figures": [str(f) for f in figures], "runs": [r.to_json() for r in results]}
+        )
+        return
+    for group in _by_world(results):
+        _print_results(group)
+    for figure in figures:
+        console().print(f"figure: {figure}")
+
+
+def _by_world(results: Sequence[Result]) -> list[list[Result]]:
+    groups: dict[tuple[str, int], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.environment, result.users), []).append(result)
+    return [*groups.values()]
+
+
+def _figures(results: Sequence[Result], folder: Path, title: str) -> list[Path]:
+    from discreet.experiments.plots import regret_figure
+
+    groups = _by_world(results)
+    paths = []
+    for group in groups:
+        suffix = "" if len(groups) == 1 else f"-{group[0].environment}-{group[0].users}".replace(":", "-")
+        for kind in (".png", ".pdf"):
+            paths.append(folder / f"regret{suffix}{kind}")
+            regret_figure(group, paths[-1], title=f"{title} ({group[0].environment})")
+    return paths
+
+
+# ------------------------------------------------------------------------ compare, plot, check
+@command
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Result folders, or folders of a sweep.")],
+    baseline: Annotated[
+        Path | None, typer.Option(help="The folder to compare with (default: the first).")
+    ] = None,
+    style: Annotated[str, typer.Option("--format", help="text, markdown or latex.")] = "text",
+    as_json: JsonFlag = False,
+) -> None:
+    """Paired differences of final regret, seed by seed, with intervals."""
+    from discreet.experiments import sweep as sweeps
+    from discreet.numerics import checks
+
+    checks.choice("format", style, ("text", "markdown", "latex"))
+    results = sweeps.load_results([*([baseline] if baseline else []), *(f for f in folders if f != baseline)])
+    comparisons = sweeps.compare(results)
+    if as_json:
+        print_json({"baseline": comparisons[0].label, "results": [c.to_json() for c in comparisons]})
+    elif style == "text":
+        _print_comparison(comparisons)
+    else:
+        print(sweeps.to_markdown(comparisons) if style == "markdown" else sweeps.to_latex(comparisons))
+
+
+def _print_comparison(comparisons: Sequence[Comparison]) -> None:
+    from discreet.experiments import sweep as sweeps
+
+    table = new_table(*sweeps.HEAD, right=sweeps.HEAD[2:])
+    for row in sweeps.comparison_rows(comparisons):
+        table.add_row(*row)
+    console().print(table)
+    console().print(sweeps.caption(comparisons))
+
+
+@command
+def plot(
+    folders: Annotated[list[Path], typer.Argument(help="Result folders, or folders of a sweep.")],
+    out: Annotated[Path, typer.Option(help="File: .png, .pdf or .svg.")] = Path("regret.png"),
+    scale: Annotated[str, typer.Option(help="log or linear.")] = "log",
+    title: Annotated[str | None, typer.Option(help="Title of the figure.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Draw cumulative regret against users, mean and band over seeds, with a reference."""
+    from discreet.experiments.plots import legend_label, regret_figure
+    from discreet.experiments.sweep import load_results
+
+    results = load_results(folders)
+    regret_figure(results, out, scale=scale, title=title)
+    if as_json:
+        print_json({"figure": str(out), "curves": [legend_label(result) for result in results]})
+    else:
+        console().print(f"figure: {out}")
+
+
+@command
+def check(
+    module: Annotated[
+        str | None, typer.Argument(help="A module that registers names; default: everything.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check learners, privatizers and environments against the public contract."""
+    from discreet import conformance
+
+    _announce_compilation()
+    outcomes = []
+    for case in conformance.cases(module):
+        outcome = case.outcome()
+        outcomes.append(outcome)
+        if not as_json:
+            print(
+                f"{outcome.status:7} {case}{'' if not outcome.message else f': {outcome.message}'}",
+                flush=True,
+            )
+    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+    if as_json:
+        print_json(
+            {
+                "passed": len(outcomes) - len(failed),
+                "failed": len(failed),
+                "cases": [o.to_json() for o in outcomes],
+            }
+        )
+    else:
+        print(f"{len(outcomes) - len(failed)} of {len(outcomes)} checks passed")
+    if failed:
+        raise typer.Exit(1)
+
+
+# -------------------------------------------------------------------------- reproduce, warmup
+@command
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="Such as chowdhury-zhou-2021.")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small version, for a first look and for CI.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder (default: results/PAPER).")] = None,
+    workers: WorkersOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Reproduce a paper's figure, with the guarantee that its noise really buys beside it."""
+    known = _papers()
+    if paper not in known:
+        raise ValueError(f"paper = {paper!r}: must be one of {', '.join(known)}")
+    module = importlib.import_module(f"discreet.experiments.papers.{paper.replace('-', '_')}")
+    _announce_compilation()
+    document = module.reproduce(out or Path("results") / paper, quick=quick, workers=workers, say=say)
+    if as_json:
+        print_json(document)
+
+
+def _papers() -> list[str]:
+    import pkgutil
+
+    from discreet.experiments import papers
+
+    return sorted(
+        m.name.replace("_", "-") for m in pkgutil.iter_modules(papers.__path__) if "_kernels" not in m.name
+    )
+
+
+@command
+def warmup(as_json: JsonFlag = False) -> None:
+    """Compile every kernel once, so that later runs start at once."""
+    from discreet.conformance import run_every_combination
+    from discreet.numerics.compile import cache_folder
+
+    folder = cache_folder()
+    say("discreet: compiling kernels (up to a minute with an empty cache) ...")
+    begin = time.perf_counter()
+    count = run_every_combination()
+    seconds = time.perf_counter() - begin
+    where = "kept in memory only: no cache folder can be written" if folder is None else f"cached in {folder}"
+    say(f"discreet: kernels ready after {seconds:.1f} s ({count} combinations run once), {where}")
+    if as_json:
+        print_json(
+            {"seconds": seconds, "combinations": count, "cache": None if folder is None else str(folder)}
+        )
+
+
+# ------------------------------------------------------------------------------------- entry
+def _version(asked: bool) -> None:
+    if asked:
+        from discreet import __version__
+
+        print(f"discreet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the ``discreet`` command."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,694 @@
+"""The public contract, as checks that run over everything in the registry, and over your own code.
+
+``discreet check`` runs them all, ``discreet check my_module`` those of the names that a module
+registers, and a test suite of yours does the same::
+
+    @pytest.mark.parametrize("case", conformance.cases("my_module"), ids=str)
+    def test_conforms(case):
+        case.run()
+
+Checks are small (three states, a dozen users), so that they may run over every pair of learner and
+privatizer. They show that a component keeps the rules of :mod:`discreet.privacy.protocol`: equal
+seeds give equal results; the compiled and the step-by-step run are the same bits; a policy is a
+function of earlier releases only; a learner holds nothing but what was released; the stated
+guarantee is what the noise buys; bad input is refused. They do not replace the proof in a
+mechanism's docstring.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from discreet import registry
+from discreet.registry import Entry
+
+if TYPE_CHECKING:
+    from discreet.experiments.simulate import By, Setup
+    from discreet.mdp.tabular import TabularMDP
+    from discreet.mdp.trajectories import Trajectory
+    from discreet.privacy.protocol import Plan, Release
+
+_USERS = 11
+_EPSILON = 1.5
+_PARTNERS = ("private-ucb-vi", "private-ucb-po")  # learners that a privatizer is tried with
+_HOUSES_OF_DATA = (
+    "discreet.privacy.session",
+    "discreet.privacy.privatizers",
+    "discreet.privacy.randomness",
+    "discreet.mdp.tabular",
+    "discreet.mdp.trajectories",
+    "discreet.envs",
+)
+
+
+class NotApplicable(Exception):
+    """A check that has nothing to say about its subject; the message says why."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a check found. message : empty if it passed."""
+
+    subject: str
+    check: str
+    status: Literal["passed", "failed", "skipped"]
+    message: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """Plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One check of one subject."""
+
+    subject: str
+    check: str
+    body: Callable[[], None]
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.check}"
+
+    def run(self) -> None:
+        """Raise ``AssertionError`` if the check fails; return in silence if it does not apply."""
+        try:
+            self.body()
+        except NotApplicable:
+            return
+
+    def outcome(self) -> Outcome:
+        """Run it and say what came out, whatever it is."""
+        try:
+            self.body()
+        except NotApplicable as reason:
+            return Outcome(self.subject, self.check, "skipped", str(reason))
+        except Exception as error:
+            said = " ".join(str(error).split()) or "assertion failed"
+            name = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+            return Outcome(self.subject, self.check, "failed", f"{name}{said}")
+        return Outcome(self.subject, self.check, "passed")
+
+
+def _expect(true: Any, otherwise: str) -> None:
+    """``assert`` that ``python -O`` does not remove."""
+    if not true:
+        raise AssertionError(otherwise)
+
+
+# ------------------------------------------------------------------------------- the small world
+def small_world() -> TabularMDP:
+    """Three states, two actions (one of them inadmissible once), three steps, Bernoulli rewards."""
+    from discreet.mdp.tabular import TabularMDP
+
+    transitions = np.array(
+        [
+            [[0.7, 0.3, 0.0], [0.1, 0.2, 0.7]],
+            [[0.0, 0.5, 0.5], [0.4, 0.4, 0.2]],
+            [[0.25, 0.5, 0.25], [0.25, 0.5, 0.25]],
+        ]
+    )
+    rewards = np.array([[0.1, 0.0], [0.2, 0.6], [1.0, 1.0]])
+    mask = np.array([[True, True], [True, True], [True, False]])
+    steps = np.stack([transitions, transitions[:, ::-1], transitions])
+    return TabularMDP(
+        steps, rewards, [0.5, 0.5, 0.0], horizon=3, mask=mask, reward_law="bernoulli", name="small world"
+    )
+
+
+def _budget(entry: Entry) -> dict[str, Any]:
+    """Options that a privatizer cannot do without, at a common budget."""
+    takes = registry.options_of(entry.factory())
+    return {"epsilon": _EPSILON} if "epsilon" in takes and "epsilon" not in entry.fixed else {}
+
+
+def _learner(name: str) -> Any:
+    return registry.build("learner", name)
+
+
+def _privatizer(name: str) -> Any:
+    return registry.build("privatizer", name, None, _budget(registry.entry("privatizer", name)))
+
+
+def _setup(
+    learner: str, privatizer: str, by: By = "episode", stepwise: bool = False, users: int = _USERS
+) -> Setup:
+    """A pair on the small world; a pair that says why it does not fit is not checked further."""
+    from discreet.experiments.simulate import Setup
+
+    learns, protects = _learner(learner), _privatizer(privatizer)
+    try:
+        return Setup(small_world(), learns, protects, users, by=by, stepwise=stepwise)
+    except ValueError as reason:
+        raise NotApplicable(f"does not fit: {reason}") from reason
+
+
+# --------------------------------------------------------------------------- a run, step by step
+@dataclass(frozen=True)
+class _Transcript:
+    """What a run made public, and what the learner held."""
+
+    policies: list[Any]  # of each user
+    plans: list[Plan]
+    releases: list[Release]
+    states: list[Any]
+    guarantee: Any
+
+
+def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Transcript:
+    """The loop of the protocol; user ``replaced`` lives somebody else's life, on the same noise."""
+    from discreet.mdp.simulation import rollout
+    from discreet.privacy.randomness import Seeded, SeededCoins
+
+    randomness = Seeded(seed, 0)
+    keys = randomness.keys
+    session = setup.start(randomness)
+    state = setup.learner.begin(setup.spec, keys.ties)
+    seen = _Transcript([], [], [], [state], session.guarantee)
+    users = 0
+    while users < setup.episodes:
+        release = session.release()
+        plan, state = setup.learner.plan(state, release, session.answer)
+        encoder = session.begin(plan)
+        for _ in range(plan.users):
+            trajectory = rollout(setup.mdp, plan.policy, keys.environment, users)
+            if users == replaced:
+                trajectory = _other_life(setup, trajectory)
+            session.submit(encoder(trajectory, plan, SeededCoins(keys.noise, users)))
+            seen.policies.append(np.array(plan.policy))
+            users += 1
+        seen.plans.append(plan)
+        seen.releases.append(release)
+        seen.states.append(state)
+    return seen
+
+
+def _other_life(setup: Setup, trajectory: Trajectory) -> Trajectory:
+    """An admissible trajectory that shares no (state, action) with the given one, if there is one."""
+    from discreet.mdp.trajectories import Trajectory
+
+    layout = setup.mdp.layout
+    states = (trajectory.states + 1) % layout.states
+    actions = np.array([layout.row_action[layout.state_ptr[s]] for s in states[:-1]], dtype=np.int64)
+    return Trajectory(states, actions, np.ones(layout.horizon))
+
+
+class _Inventory(pickle.Pickler):
+    """Records the class of everything that is pickled."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO())
+        self.classes: set[type] = set()
+
+    def reducer_override(self, thing: Any) -> Any:
+        """Note the class, pickle as usual."""
+        self.classes.add(thing if isinstance(thing, type) else type(thing))
+        return NotImplemented
+
+
+def _classes_in(thing: Any) -> set[type]:
+    inventory = _Inventory()
+    inventory.dump(thing)
+    return inventory.classes
+
+
+def _same_bits(left: Any, right: Any) -> bool:
+    return np.asarray(left).tobytes() == np.asarray(right).tobytes()
+
+
+# ------------------------------------------------------------------- checks of learner x privatizer
+def _deterministic(learner: str, privatizer: str) -> None:
+    """Equal seeds give equal bits, in any order; other runs of a seed are other runs."""
+    setup = _setup(learner, privatizer)
+    later, first = setup.run(5, 1), setup.run(5, 0)
+    again = setup.run(5, 0)
+    _expect(_same_bits(first.regret, again.regret), "two runs of one seed differ")
+    _expect(_same_bits(first.gap_regret, again.gap_regret), "two runs of one seed differ in gap regret")
+    _expect(not _same_bits(first.gap_regret, later.gap_regret), "runs 0 and 1 of a seed are the same")
+
+
+def _curves(learner: str, privatizer: str) -> None:
+    """Regret is finite, never falls, is at most H per user, and is recorded up to the last user."""
+    for by in ("episode", "batch"):
+        setup = _setup(learner, privatizer, by)  # type: ignore[arg-type]
+        run = setup.run(1, 0)
+        _expect(
+            run.episodes[-1] == setup.episodes, f"by={by}: the last recorded episode is {run.episodes[-1]}"
+        )
+        _expect(np.all(np.diff(run.episodes) > 0), f"by={by}: recorded episodes do not ascend")
+        for name, curve in (("regret", run.regret), ("gap_regret", run.gap_regret)):
+            _expect(curve.shape == run.episodes.shape, f"by={by}: {name} has shape {curve.shape}")
+            _expect(np.isfinite(curve).all(), f"by={by}: {name} is not finite")
+            steps = np.diff(curve, prepend=0.0)
+            _expect(steps.min() >= -1e-9, f"by={by}: {name} falls by {-steps.min():g}")
+        per_user = run.regret / run.episodes
+        _expect(per_user.max() <= setup.mdp.layout.horizon + 1e-9, f"by={by}: regret above H per user")
+
+
+def _stepwise_is_fused(learner: str, privatizer: str) -> None:
+    """The compiled run and the step-by-step run are the same bits, by episodes and by batches."""
+    for by in ("episode", "batch"):
+        setup = _setup(learner, privatizer, by)  # type: ignore[arg-type]
+        if not setup.fused:
+            raise NotApplicable("runs step by step only (no compiled face)")
+        fast, slow = setup.run(2, 0), _setup(learner, privatizer, by, stepwise=True).run(2, 0)  # type: ignore[arg-type]
+        _expect(_same_bits(fast.episodes, slow.episodes), f"by={by}: other recorded episodes")
+        for name in ("regret", "gap_regret"):
+            mine, theirs = getattr(fast, name), getattr(slow, name)
+            at = np.flatnonzero(mine != theirs)
+            _expect(_same_bits(mine, theirs), f"by={by}: {name} differs first at record {at[:1]}")
+
+
+def _plans(learner: str, privatizer: str) -> None:
+    """Plans have the declared shapes, play admissible actions, and are a function of their arguments."""
+    setup = _setup(learner, privatizer)
+    layout = setup.mdp.layout
+    seen = _interact(setup)
+    _expect(len(seen.policies) == setup.episodes, f"{len(seen.policies)} users were planned for")
+    for plan in seen.plans:
+        policy = np.asarray(plan.policy)
+        _expect(plan.users >= 1, f"plan.users = {plan.users}")
+        if policy.ndim == 2:
+            _expect(policy.shape == (layout.horizon, layout.states), f"policy has shape {policy.shape}")
+            _expect(policy.dtype.kind in "iu", f"policy has dtype {policy.dtype}")
+            _expect(policy.min() >= 0, "a policy plays a negative action")
+            _expect(policy.max() < layout.actions, "a policy plays an action past A")
+            rows = layout.row_index[np.arange(layout.states)[None, :], policy]
+            _expect((rows >= 0).all(), "a policy plays an inadmissible action")
+        else:
+            shape = (layout.horizon, layout.states, layout.actions)
+            _expect(policy.shape == shape, f"policy has shape {policy.shape}")
+            _expect(policy.min() >= 0, "a policy has a negative probability")
+            _expect(
+                np.allclose(policy.sum(axis=-1), 1.0, atol=1e-9), "a policy's probabilities do not sum to 1"
+            )
+            if layout.mask is not None:
+                _expect((policy[:, ~layout.mask] == 0).all(), "a policy plays an inadmissible action")
+    state = seen.states[-2]
+    before = pickle.dumps(state)
+    twice = [setup.learner.plan(state, seen.releases[-1], _no_answers)[0].policy for _ in range(2)]
+    _expect(_same_bits(*twice), "plan called twice with the same arguments gives two policies")
+    _expect(pickle.dumps(state) == before, "plan changed the state that it was given")
+
+
+def _no_answers(question: Any) -> Any:
+    raise NotApplicable("the learner asks its session for more answers")
+
+
+def _isolated(learner: str, privatizer: str) -> None:
+    """The learner's state holds nothing that saw people; what it holds can be stored and continued."""
+    setup = _setup(learner, privatizer)
+    seen = _interact(setup)
+    for state in (seen.states[1], seen.states[-1]):
+        strangers = sorted(
+            f"{c.__module__}.{c.__qualname__}"
+            for c in _classes_in(state)
+            if c.__module__.startswith(_HOUSES_OF_DATA)
+        )
+        _expect(not strangers, f"the learner's state holds {strangers[0]}")
+    restored = pickle.loads(pickle.dumps(seen.states[-2]))
+    plan = setup.learner.plan(restored, seen.releases[-1], _no_answers)[0]
+    _expect(_same_bits(plan.policy, seen.plans[-1].policy), "a stored state continues differently")
+
+
+def _no_foresight(learner: str, privatizer: str) -> None:
+    """Replacing user k's whole life changes no policy up to and including hers (same noise)."""
+    setup = _setup(learner, privatizer)
+    ours = _interact(setup)
+    for user in (0, setup.episodes // 2):
+        theirs = _interact(setup, replaced=user)
+        for k in range(user + 1):
+            _expect(
+                _same_bits(ours.policies[k], theirs.policies[k]), f"user {user}'s data changed policy {k}"
+            )
+
+
+def _noise_off(learner: str, privatizer: str) -> None:
+    """Without noise a private learner is its baseline, bit for bit."""
+    baseline = registry.entry("learner", learner).baseline
+    if baseline is None or privatizer != "none":
+        raise NotApplicable("names no baseline" if baseline is None else "concerns privatizer none")
+    for by in ("episode", "batch"):
+        ours, theirs = (_setup(name, "none", by).run(4, 0) for name in (learner, baseline))  # type: ignore[arg-type]
+        _expect(_same_bits(ours.regret, theirs.regret), f"by={by}: differs from {baseline} without noise")
+
+
+def _guaranteed(learner: str, privatizer: str) -> None:
+    """The guarantee is known before data, never changes, and says what the privatizer is trusted with."""
+    setup = _setup(learner, privatizer)
+    guarantee = setup.guarantee
+    seen = _interact(setup)
+    _expect(seen.guarantee == guarantee, "the guarantee depends on the seed")
+    _expect(
+        all(release.guarantee == guarantee for release in seen.releases), "the guarantee changed on the way"
+    )
+    _expect(guarantee.trust == setup.privatizer.trust, f"trust is {guarantee.trust!r}, not the privatizer's")
+    _expect(guarantee.statement.strip(), "the guarantee has no sentence")
+    _expect(guarantee.randomness == "seeded", "a simulation's guarantee must say that its noise is seeded")
+    if guarantee.trust == "none":
+        _expect(guarantee.epsilon is None, "no privatizer, but an epsilon")
+        return
+    epsilon = guarantee.epsilon
+    _expect(epsilon is not None, "a private session states no epsilon")
+    _expect(0 < epsilon < math.inf, f"epsilon = {epsilon}")
+    _expect(0 <= guarantee.delta < 1, f"delta = {guarantee.delta}")
+
+
+def _recomputed(learner: str, privatizer: str) -> None:
+    """The noise buys the stated guarantee: worst pair of lives over the scales, times exposures."""
+    setup = _setup(learner, privatizer)
+    if setup.guarantee.trust == "none":
+        raise NotApplicable("no guarantee to recompute")
+    loss = worst_loss(setup)
+    stated = setup.guarantee
+    if loss.norm == "l1":
+        assert stated.epsilon is not None
+        bought = loss.value
+        _expect(bought <= stated.epsilon * (1 + 1e-9), f"costs {bought:g}, stated {stated.epsilon:g}")
+        _expect(
+            bought >= 0.4 * stated.epsilon, f"states {stated.epsilon:g} where two lives differ by {bought:g}"
+        )
+        return
+    _expect(stated.mu is not None, "Gaussian noise, but the guarantee has no mu")
+    _expect(loss.value <= stated.mu * (1 + 1e-9), f"mu is {loss.value:g}, stated {stated.mu:g}")
+    delta = _gaussian_delta(loss.value, float(stated.epsilon or 0.0))
+    _expect(delta <= stated.delta * (1 + 1e-6), f"delta at epsilon is {delta:g}, stated {stated.delta:g}")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Privacy loss of two explicit lives: epsilon where norm is "l1", mu where it is "l2"."""
+
+    norm: Literal["l1", "l2"]
+    value: float
+
+
+def worst_loss(setup: Setup) -> Loss:
+    """Recompute a count session's loss from its noise laws and two lives that share nothing.
+
+    Scales are read off the law of the first user's release (one draw per cell); a user is exposed in
+    bit_length(K - 1) nodes of a tree, in one message locally. Raises :class:`NotApplicable` for other
+    mechanisms, whose own tests must do this.
+    """
+    from discreet.mdp.trajectories import Trajectory
+    from discreet.privacy.randomness import Seeded
+    from discreet.privacy.session import CountSession
+
+    session = setup.start(Seeded(0, 0))
+    if not isinstance(session, CountSession):
+        raise NotApplicable("not a session of counts: its own tests recompute the guarantee")
+    exposures = (setup.episodes - 1).bit_length() if session.guarantee.trust == "joint" else 1
+    noise = session.laws_at(1)
+    laplace = {law.family for law in noise.values()} <= {"laplace", "discrete_laplace"}
+    layout = setup.mdp.layout
+    here, there = (np.full(layout.horizon + 1, s, np.int64) for s in (0, 1))
+    actions, ones = np.zeros(layout.horizon, np.int64), np.ones(layout.horizon)
+    lives = [setup.query.contribution(Trajectory(states, actions, ones)) for states in (here, there)]
+    total = 0.0
+    for name, law in noise.items():
+        change = np.abs(lives[0][name] - lives[1][name])
+        scale = law.std() / math.sqrt(2) if laplace else law.std()
+        total += float(change.sum() / scale) if laplace else float((change**2).sum() / scale**2)
+    return Loss("l1", exposures * total) if laplace else Loss("l2", math.sqrt(exposures * total))
+
+
+def _gaussian_delta(mu: float, epsilon: float) -> float:
+    """delta(epsilon) of a Gaussian mechanism with parameter mu (Balle and Wang 2018, equation 6)."""
+
+    def normal(x: float) -> float:
+        return 0.5 * math.erfc(-x / math.sqrt(2))
+
+    return normal(-epsilon / mu + mu / 2) - math.exp(epsilon) * normal(-epsilon / mu - mu / 2)
+
+
+# --------------------------------------------------------------------------- checks of a learner
+def _learner_specification(learner: str) -> None:
+    """A learner is a frozen value: it compares, pickles, and names unknown options."""
+    built = _learner(learner)
+    _expect(dataclasses.is_dataclass(built), "a learner is a frozen dataclass")
+    _expect(pickle.loads(pickle.dumps(built)) == built, "does not survive pickling")
+    _expect(built == _learner(learner), "two learners of equal options differ")
+    _frozen(built)
+    _refuses_unknown("learner", learner)
+
+
+def _frozen(built: Any) -> None:
+    names = [f.name for f in dataclasses.fields(built)]
+    try:
+        setattr(built, names[0] if names else "anything", None)
+    except dataclasses.FrozenInstanceError:
+        return
+    raise AssertionError("its options can be changed after it was built")
+
+
+def _refuses_unknown(kind: registry.Kind, name: str) -> None:
+    try:
+        registry.build(kind, name, None, {"no_such_option": "1"})
+    except ValueError as error:
+        _expect("no_such_option" in str(error), f"the error does not name the option: {error}")
+    else:
+        raise AssertionError("an unknown option was accepted")
+
+
+# ------------------------------------------------------------------------- checks of a privatizer
+def _privatizer_specification(privatizer: str) -> None:
+    """A privatizer is a frozen value without data; bad budgets are refused at the door."""
+    entry = registry.entry("privatizer", privatizer)
+    built = _privatizer(privatizer)
+    _expect(dataclasses.is_dataclass(built), "a privatizer is a frozen dataclass")
+    _expect(pickle.loads(pickle.dumps(built)) == built, "does not survive pickling")
+    _frozen(built)
+    _refuses_unknown("privatizer", privatizer)
+    _expect(built.trust in ("none", "joint", "local", "shuffle"), f"trust = {built.trust!r}")
+    for option, bad in (("epsilon", (0.0, -1.0, math.nan, math.inf)), ("delta", (-0.1, 1.0, math.nan))):
+        if option not in registry.options_of(entry.factory()):
+            continue
+        for value in bad:
+            try:
+                registry.build("privatizer", privatizer, None, {**_budget(entry), option: value})
+            except ValueError as error:
+                _expect(option in str(error), f"{option} = {value}: the error does not name it: {error}")
+            else:
+                raise AssertionError(f"{option} = {value} was accepted")
+
+
+def _order_of_calls(privatizer: str) -> None:
+    """Calls out of order, too many users and broken records raise, and nothing is added."""
+    for setup in _with_partners(privatizer):
+        _misuse(setup)
+
+
+def _misuse(setup: Setup) -> None:
+    from discreet.privacy.protocol import Plan
+    from discreet.privacy.randomness import Seeded, SeededCoins
+
+    randomness = Seeded(0, 0)
+    session, layout = setup.start(randomness), setup.mdp.layout
+    life = _first_life(setup)
+    plan = Plan(np.tile(layout.row_action[layout.state_ptr[:-1]], (layout.horizon, 1)), users=2)
+    first = session.release()
+    _expect(first.users == 0, "the first release is made before anybody came")
+    _expect(first.number == 0, "the first release has number 0")
+    for name, estimate in first.estimates.items():
+        _expect(not np.asarray(estimate.value).any(), f"{name}: release 0 must be zeros, without noise")
+    crowd = dataclasses.replace(plan, users=setup.episodes + 1)
+    _raises(ValueError, "more users than declared", session.begin, crowd)
+    encoder = session.begin(plan)
+
+    def submit(trajectory: Trajectory) -> None:
+        session.submit(encoder(trajectory, plan, SeededCoins(randomness.keys.noise, 0)))
+
+    bad_reward = dataclasses.replace(life, rewards=np.full(layout.horizon, 1.2))
+    _raises(ValueError, "a reward of 1.2", submit, bad_reward)
+    _raises(ValueError, "a missing state", submit, dataclasses.replace(life, states=life.states[:-1]))
+    far = dataclasses.replace(life, states=np.full(layout.horizon + 1, layout.states))
+    _raises(ValueError, "a state index past S", submit, far)
+    submit(life)
+    _raises(RuntimeError, "a release before the plan's users came", session.release)
+    submit(life)
+    _expect(session.release().users == 2, "the release does not count its users, and no others")
+    _raises((TypeError, RuntimeError), "pickling a session", pickle.dumps, session)
+    session.close()
+    _raises(RuntimeError, "a release of a closed session", session.release)
+
+
+def _with_partners(privatizer: str) -> Iterator[Setup]:
+    """The privatizer with each partner that it fits."""
+    fitting, reasons = [], []
+    for learner in _PARTNERS:
+        try:
+            fitting.append(_setup(learner, privatizer))
+        except NotApplicable as reason:
+            reasons.append(str(reason))
+    if not fitting:
+        raise NotApplicable(reasons[0])
+    yield from fitting
+
+
+def _first_life(setup: Setup) -> Trajectory:
+    from discreet.mdp.planning import uniform_policy
+    from discreet.mdp.simulation import rollout
+    from discreet.numerics.streams_kernels import run_key
+
+    return rollout(setup.mdp, uniform_policy(setup.mdp), run_key(0), 0)
+
+
+def _raises(kind: type[Exception] | tuple[type[Exception], ...], what: str, call: Any, *args: Any) -> None:
+    try:
+        call(*args)
+    except kind:
+        return
+    raise AssertionError(f"{what} was accepted")
+
+
+def _support_is_public(privatizer: str) -> None:
+    """Which released cells are zero does not depend on the data."""
+    for setup in _with_partners(privatizer):
+        if setup.guarantee.trust == "none":
+            raise NotApplicable("exact sums show where nobody was; they promise nothing")
+        ours, theirs = _interact(setup).releases[-1], _interact(setup, replaced=0).releases[-1]
+        for name, estimate in ours.estimates.items():
+            mine, other = np.asarray(estimate.value) != 0, np.asarray(theirs.estimates[name].value) != 0
+            _expect(np.array_equal(mine, other), f"{name}: the set of non-zero cells depends on user 0")
+            support = np.asarray(setup.query.support[name])
+            _expect(np.array_equal(mine, support), f"{name}: some cells of the public support have no noise")
+
+
+# ----------------------------------------------------------------------- checks of an environment
+def _environment(name: str) -> Any:
+    if name == f"{registry.GYM_PREFIX}ID":
+        raise NotApplicable("stands for many: check gym:FrozenLake-v1 and the like by name")
+    try:
+        return registry.build("environment", name)
+    except ValueError as error:
+        if isinstance(error.__cause__, ImportError):
+            raise NotApplicable(str(error)) from error
+        raise
+
+
+def _world_is_sound(name: str) -> None:
+    """Distributions sum to 1, rewards are in [0, 1], values are ordered, equal options give equal worlds."""
+    from discreet.mdp import planning
+
+    mdp, again = _environment(name), _environment(name)
+    world, twin = mdp.world, again.world
+    for field in world._fields:
+        _expect(
+            _same_bits(getattr(world, field), getattr(twin, field)), f"{field} differs between two builds"
+        )
+    sums = np.add.reduceat(world.probability, world.row_ptr[:-1])
+    _expect(np.abs(sums - 1).max() <= 1e-9, "a row of transitions does not sum to 1")
+    _expect(mdp.rewards.min() >= 0, "a mean reward is below 0")
+    _expect(mdp.rewards.max() <= 1, "a mean reward is above 1")
+    best = float(mdp.initial @ planning.optimal_values(mdp)[0][0])
+    uniform = float(planning.value(mdp, planning.uniform_policy(mdp)))
+    _expect(-1e-9 <= uniform <= best + 1e-9, f"uniform policy {uniform:g}, optimal {best:g}")
+    _expect(best <= mdp.layout.horizon + 1e-9, f"optimal value {best:g} above H")
+
+
+def _people_are_sound(name: str) -> None:
+    """Trajectories are admissible, repeat under a seed, and agree with the occupancy measure."""
+    from discreet.mdp import planning
+    from discreet.mdp.simulation import rollouts
+    from discreet.mdp.trajectories import checked
+
+    mdp = _environment(name)
+    policy = planning.uniform_policy(mdp)
+    people, again = rollouts(mdp, policy, 20, seed=1), rollouts(mdp, policy, 20, seed=1)
+    for life in people:
+        checked(life, mdp.layout)
+    for field in ("states", "actions", "rewards"):
+        _expect(
+            _same_bits(getattr(people, field), getattr(again, field)), f"{field} do not repeat under a seed"
+        )
+    occupancy = planning.occupancy(mdp, policy)
+    _expect(
+        np.allclose(occupancy.sum(axis=(1, 2)), 1.0, atol=1e-9), "occupancy does not sum to 1 at each step"
+    )
+    value, inner = planning.value(mdp, policy), float((occupancy * mdp.rewards).sum())
+    _expect(
+        abs(value - inner) <= 1e-9 * max(1.0, abs(value)), f"value {value:g}, occupancy x rewards {inner:g}"
+    )
+
+
+# ----------------------------------------------------------------------------------- the suite
+LEARNER_CHECKS: dict[str, Callable[[str], None]] = {"is a frozen specification": _learner_specification}
+PRIVATIZER_CHECKS: dict[str, Callable[[str], None]] = {
+    "is a frozen specification": _privatizer_specification,
+    "keeps the order of calls": _order_of_calls,
+    "noise covers the public support": _support_is_public,
+}
+PAIR_CHECKS: dict[str, Callable[[str, str], None]] = {
+    "repeats under a seed": _deterministic,
+    "curves are sound": _curves,
+    "stepwise equals fused": _stepwise_is_fused,
+    "plans are sound": _plans,
+    "learner is isolated": _isolated,
+    "no policy foresees its user": _no_foresight,
+    "noise off equals the baseline": _noise_off,
+    "guarantee is stated": _guaranteed,
+    "guarantee is what the noise buys": _recomputed,
+}
+ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
+    "world is sound": _world_is_sound,
+    "people are sound": _people_are_sound,
+}
+
+
+def cases(module: str | None = None, pairs: bool = True) -> Iterator[Case]:
+    """Every check of everything registered, or of the names that ``module`` registers.
+
+    A learner of yours meets every privatizer, a privatizer of yours two learners. ``pairs=False``
+    leaves these out. Raises ``ValueError`` if the module cannot be imported or registers nothing.
+    """
+    mine = registry.entries() if module is None else registry.load_plugin(module)
+    if not mine:
+        raise ValueError(f"module = {module!r}: registers nothing; it must call discreet.register(...)")
+    for entry in mine:
+        yield from _single(entry)
+    if pairs:
+        for learner, privatizer in dict.fromkeys(_pairs_of(mine)):
+            for check, body in PAIR_CHECKS.items():
+                yield Case(f"{learner} x {privatizer}", check, partial(body, learner, privatizer))
+
+
+def _single(entry: Entry) -> Iterator[Case]:
+    suites = {"learner": LEARNER_CHECKS, "privatizer": PRIVATIZER_CHECKS, "environment": ENVIRONMENT_CHECKS}
+    for check, body in suites[entry.kind].items():
+        yield Case(f"{entry.kind} {entry.name}", check, partial(body, entry.name))
+
+
+def _pairs_of(mine: tuple[Entry, ...]) -> Iterator[tuple[str, str]]:
+    own = {entry.name for entry in mine if entry.kind == "learner"}
+    for learner in (entry for entry in mine if entry.kind == "learner"):
+        for privatizer in registry.entries("privatizer"):
+            yield learner.name, privatizer.name
+    for privatizer in (entry for entry in mine if entry.kind == "privatizer"):
+        for name in dict.fromkeys((*_PARTNERS, *own)):
+            yield name, privatizer.name
+
+
+def run_every_combination() -> int:
+    """Run every learner with every privatizer once, tiny, at each speed: compiles all kernels.
+
+    Returns the number of combinations that ran.
+    """
+    count = 0
+    for learner in registry.entries("learner"):
+        for privatizer in registry.entries("privatizer"):
+            for by, stepwise in (("episode", False), ("batch", False), ("episode", True), ("batch", True)):
+                try:
+                    _setup(learner.name, privatizer.name, by, stepwise, users=3).run(0, 0)  # type: ignore[arg-type]
+                except NotApplicable:
+                    continue
+                count += 1
+    return count

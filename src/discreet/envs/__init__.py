@@ -1,0 +1,11 @@
+"""Concrete worlds: factories with typed keyword options, each giving a :class:`TabularMDP`.
+
+Gymnasium and icu-sepsis are imported only by the functions that need them.
+"""
+
+from discreet.envs.gymnasium_adapter import from_gymnasium, to_gymnasium
+from discreet.envs.icu import expert_policy, icu_sepsis
+from discreet.envs.random_mdps import random_mdp
+from discreet.envs.riverswim import riverswim
+
+__all__ = ["expert_policy", "from_gymnasium", "icu_sepsis", "random_mdp", "riverswim", "to_gymnasium"]

@@ -1,0 +1,181 @@
+"""Gymnasium's tabular environments as finite-horizon MDPs, and the reverse.
+
+Rewards are mapped affinely into [0, 1]. The range always holds 0, and a step after the end of an
+episode, worth 0 in the environment, is worth the image of 0: a return over H steps then maps
+affinely too, value = H offset + scale * original, so policies keep their order and regrets only
+change their unit. (Paying 0 after the end instead would reward episodes that go on: in
+CliffWalking every step costs 1, and not arriving would become the best policy.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mdp.tabular import RewardMap, TabularMDP
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+class _Table(NamedTuple):
+    """Flat entries of a transition table: from (s, a) with probability p to s' with reward r."""
+
+    state: NDArray[np.int64]
+    action: NDArray[np.int64]
+    probability: NDArray[np.float64]
+    successor: NDArray[np.int64]
+    reward: NDArray[np.float64]
+
+
+def from_gymnasium(
+    env_id: str | gymnasium.Env[Any, Any],
+    *,
+    horizon: int | None = None,
+    is_slippery: bool | None = None,
+    map_name: str | None = None,
+) -> TabularMDP:
+    """A Gymnasium environment with a transition table ``P`` as a stationary :class:`TabularMDP`.
+
+    Parameters
+    ----------
+    env_id : str or gymnasium.Env
+        ``"FrozenLake-v1"``, ``"Taxi-v4"``, ``"CliffWalking-v1"``, ..., or an environment of your own.
+    horizon : int, optional
+        H; None: the environment's own limit of steps, where it has one.
+    is_slippery, map_name : optional
+        Given on to ``gymnasium.make`` where the environment takes them.
+
+    Returns
+    -------
+    TabularMDP
+        ``reward_map`` tells how rewards were mapped. Where an episode may end in a state from which
+        the table goes on, one absorbing state is added as the last.
+
+    Raises
+    ------
+    ValueError
+        For an unknown environment or one without a transition table or initial distribution.
+    ImportError
+        If Gymnasium is not installed.
+    """
+    env = _made(env_id, {"is_slippery": is_slippery, "map_name": map_name})
+    inner: Any = env.unwrapped
+    label = env_id if isinstance(env_id, str) else type(inner).__name__
+    for attribute in ("P", "initial_state_distrib"):
+        if not hasattr(inner, attribute):
+            raise ValueError(
+                f"env_id = {label!r}: must be a tabular environment with a transition table; this one has "
+                f"no attribute {attribute!r}"
+            )
+    if horizon is None:
+        horizon = None if env.spec is None else env.spec.max_episode_steps
+        if horizon is None:
+            raise ValueError(f"horizon = None: must be given, since {label} has no limit of steps")
+    initial = np.asarray(inner.initial_state_distrib, dtype=np.float64)
+    table, states, terminal = _read(inner.P)
+    transitions = np.zeros((states, int(table.action.max()) + 1, states))
+    np.add.at(transitions, (table.state, table.action, table.successor), table.probability)
+    low, high = float(min(table.reward.min(), 0)), float(max(table.reward.max(), 0))
+    width = high - low if high > low else 1.0
+    if isinstance(env_id, str):
+        env.close()
+    return TabularMDP(
+        transitions,
+        initial=np.pad(initial, (0, states - initial.size)),
+        horizon=horizon,
+        terminal=terminal,
+        name=f"gym:{label}",
+        reward_map=RewardMap(scale=1.0 / width, offset=(0.0 - low) / width),
+        **_rewards(table._replace(reward=(table.reward - low) / width), transitions),
+    )
+
+
+def to_gymnasium(mdp: TabularMDP, seed: int | None = None) -> gymnasium.Env[np.int64, np.int64]:
+    """The MDP as a ``gymnasium.Env`` with Discrete spaces; rewards are those of the MDP, in [0, 1].
+
+    Episodes are truncated after H steps and end early in a terminal state whose reward is 0. ``info``
+    has ``step`` (h, which a non-stationary MDP needs beside the state) and ``action_mask`` (A,) int8;
+    an inadmissible action raises ``ValueError``. ``seed`` seeds the first episode that is reset
+    without a seed of its own.
+    """
+    _gymnasium()
+    from discreet.envs.gymnasium_env import TabularEnv
+
+    return TabularEnv(mdp, seed)
+
+
+def _gymnasium() -> Any:
+    try:
+        import gymnasium
+    except ImportError as missing:
+        raise ImportError("this needs Gymnasium: pip install 'discreet[gymnasium]'") from missing
+    return gymnasium
+
+
+def _made(env_id: Any, options: dict[str, Any]) -> Any:
+    """The environment itself, made with the options that were given."""
+    gymnasium = _gymnasium()
+    given = {name: value for name, value in options.items() if value is not None}
+    if isinstance(env_id, gymnasium.Env):
+        if given:
+            raise ValueError(f"{', '.join(given)}: only where env_id is a name")
+        return env_id
+    if not isinstance(env_id, str):
+        raise ValueError(
+            f"env_id = {env_id!r}: must be the name of a Gymnasium environment or an environment"
+        )
+    try:
+        return gymnasium.make(env_id, **given)
+    except (gymnasium.error.Error, TypeError) as unknown:
+        raise ValueError(f"env_id = {env_id!r} with options {given}: {unknown}") from unknown
+
+
+def _read(table: Any) -> tuple[_Table, int, list[int]]:
+    """Entries of a ``P[s][a] = [(p, s', r, ended), ...]``, the number of states, the terminal ones."""
+    rows = [
+        (s, a, p, after, r, ended)
+        for s in range(len(table))
+        for a in range(len(table[s]))
+        for p, after, r, ended in table[s][a]
+        if p > 0
+    ]
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    s, a, p, after, r, ended = columns
+    states = len(table)
+    goals = np.unique(after[ended.astype(bool)])
+    moves_on = np.isin(s, goals) & ((after != s) | (r != 0))
+    if moves_on.any():
+        # The table goes on after the end: ended episodes need a place of their own.
+        end, actions = states, np.unique(a)
+        after = np.where(ended, end, after)
+        s, a = np.append(s, np.full(actions.size, end)), np.append(a, actions)
+        p, r = np.append(p, np.ones(actions.size)), np.append(r, np.zeros(actions.size))
+        after = np.append(after, np.full(actions.size, end))
+        states, goals = states + 1, np.array([end])
+    entries = _Table(
+        s.astype(np.int64), a.astype(np.int64), p.astype(float), after.astype(np.int64), r.astype(float)
+    )
+    return entries, states, [int(goal) for goal in goals]
+
+
+def _rewards(table: _Table, transitions: NDArray[np.float64]) -> dict[str, Any]:
+    """Rewards of the MDP: by pair if they follow from it, by successor, or by their law given it."""
+    s, a, p, after, r = table
+    support, outcome = np.unique(r, return_inverse=True)
+    law = np.zeros((*transitions.shape, support.size))
+    np.add.at(law, (s, a, after, outcome), p)
+    if ((law > 0).sum(axis=-1) > 1).any():
+        possible = np.where(transitions > 0, transitions, 1.0)[..., None]
+        return {
+            "rewards": None,
+            "reward_law": "discrete",
+            "reward_support": support,
+            "reward_probabilities": (law / possible)[None],
+        }
+    reached = transitions > 0
+    by_successor = support[law.argmax(axis=-1)]
+    most, least = (f(np.where(reached, by_successor, b), -1) for f, b in ((np.max, 0.0), (np.min, 1.0)))
+    return {"rewards": most if (most == least).all() else by_successor}

@@ -1,0 +1,75 @@
+"""Random MDPs: Dirichlet rows and a few rewarding pairs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mdp.tabular import TabularMDP
+from discreet.numerics import checks
+from discreet.numerics.streams_kernels import ROLE_MODEL, generator_at, run_key
+
+
+def random_mdp(
+    *,
+    states: int = 6,
+    actions: int = 2,
+    horizon: int = 20,
+    seed: int = 0,
+    concentration: float = 0.3,
+    successors: int | None = None,
+    rewarding: int = 2,
+    stationary: bool = True,
+    rewards: Literal["bernoulli", "deterministic"] = "bernoulli",
+) -> TabularMDP:
+    """A seeded random MDP with start state 0; the defaults are ``spec/privacy-mechanisms.md``, 6.
+
+    Parameters
+    ----------
+    states, actions, horizon : int
+        S, A, H, each at least 1.
+    seed : int
+        The MDP is a function of this and the other options (drawn by NumPy's Philox).
+    concentration : float
+        Rows are Dirichlet with this parameter for every possible successor.
+    successors : int, optional
+        Possible successors of a pair, chosen uniformly, 1..S; None: all states.
+    rewarding : int
+        Number of pairs with a reward, mean uniform on [.3, 1]; the others earn 0.
+    stationary : bool
+        One transition row and mean for all steps, or fresh ones a step (same rewarding pairs).
+    rewards : "bernoulli" or "deterministic"
+        Law of the rewards.
+    """
+    s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
+    slots = 1 if checks.flag("stationary", stationary) else checks.integer("horizon", horizon, 1)
+    concentration = checks.positive("concentration", concentration)
+    k = s if successors is None else checks.integer("successors", successors, 1, s)
+    pairs = checks.integer("rewarding", rewarding, 0, s * a)
+    checks.choice("rewards", rewards, ("bernoulli", "deterministic"))
+    draw = generator_at(run_key(checks.integer("seed", seed, 0)), ROLE_MODEL)
+    transitions = np.zeros((slots, s, a, s))
+    np.put_along_axis(
+        transitions,
+        _subsets(draw, (slots, s, a), s, k),
+        draw.dirichlet(np.full(k, concentration), (slots, s, a)),
+        axis=-1,
+    )
+    means = np.zeros((slots, s * a))
+    means[:, draw.choice(s * a, pairs, replace=False)] = draw.uniform(0.3, 1.0, (slots, pairs))
+    return TabularMDP(
+        transitions,
+        means.reshape(slots, s, a),
+        horizon=horizon,
+        reward_law=rewards,
+        name=f"random-{seed}",
+    )
+
+
+def _subsets(draw: np.random.Generator, shape: tuple[int, ...], n: int, k: int) -> NDArray[np.int64]:
+    """Uniform k-subsets of range(n), the same one for every row where k = n."""
+    if k == n:
+        return np.broadcast_to(np.arange(n), (*shape, n))
+    return draw.random((*shape, n)).argsort(axis=-1)[..., :k]

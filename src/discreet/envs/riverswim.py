@@ -1,0 +1,43 @@
+"""RiverSwim (Strehl and Littman 2008), as in the public code of Chowdhury and Zhou (2021).
+
+A swimmer in a chain of states: action 0 swims left and always succeeds, action 1 swims right
+against the current. A small reward waits at the left bank, a large one at the right, many steps
+of luck away: an explorer that stops early stays left for ever.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from discreet.mdp.tabular import TabularMDP
+from discreet.numerics import checks
+
+
+def riverswim(
+    *,
+    states: int = 6,
+    horizon: int = 20,
+    rewards: Literal["deterministic", "bernoulli"] = "deterministic",
+) -> TabularMDP:
+    """The chain of ``states >= 2``, start 0, reward 0.005 at (0, left), 1 at (last, right), else 0.
+
+    Right moves: from 0 stay .4, up .6; inside down .05, stay .6, up .35; from the last state down
+    .4, stay .6. Defaults: S = 6, A = 2, H = 20, deterministic rewards; ``rewards="bernoulli"``
+    draws 0/1 rewards of the same means.
+
+    >>> riverswim().transitions[0, 2, 1]
+    array([0.  , 0.05, 0.6 , 0.35, 0.  , 0.  ])
+    """
+    n = checks.integer("states", states, 2)
+    checks.choice("rewards", rewards, ("deterministic", "bernoulli"))
+    transitions = np.zeros((n, 2, n))
+    transitions[np.arange(n), 0, np.maximum(np.arange(n) - 1, 0)] = 1.0
+    transitions[0, 1, :2] = 0.4, 0.6
+    for s in range(1, n - 1):
+        transitions[s, 1, s - 1 : s + 2] = 0.05, 0.6, 0.35
+    transitions[n - 1, 1, n - 2 :] = 0.4, 0.6
+    means = np.zeros((n, 2))
+    means[0, 0], means[n - 1, 1] = 0.005, 1.0
+    return TabularMDP(transitions, means, 0, horizon=horizon, reward_law=rewards, name="riverswim")

@@ -1,0 +1,1 @@
+"""Experiments: simulation, configurations, results on disk, sweeps, statistics, figures."""

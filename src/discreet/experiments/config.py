@@ -1,0 +1,263 @@
+"""A run's configuration as TOML: everything needed to repeat it, and nothing else.
+
+The configuration is data; :mod:`discreet.registry` turns names and options into objects. Its
+*identity* leaves out the number of seeds, which may grow later in the same folder, and includes the
+hash of the compiled code: seeds computed by different kernels are never mixed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from importlib.metadata import version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from discreet.numerics import checks
+
+Value = bool | int | float | str | tuple[Any, ...] | None
+By = Literal["auto", "episode", "batch"]
+
+MADE_BY = "made_by"
+_NOT_IDENTITY = ("seeds",)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One learner with one privatizer on one environment, over several seeds.
+
+    Parameters
+    ----------
+    env, learner, privatizer : str
+        Names in the registry (``discreet list``).
+    episodes : int
+        K, the number of users, at least 1.
+    seeds, seed : int
+        Number of repetitions, and the seed under which they run (repetition i uses (seed, i)).
+    epsilon, delta : float or None
+        The privacy budget, for privatizers that take one.
+    preset : str or None
+        Named settings of learner and privatizer ("paper", "code:cz22").
+    options, env_options : mapping of str to bool, int, float, str, tuple
+        Options of learner and privatizer (``learner.X`` or ``privatizer.X`` where X is not unique), and
+        of the environment.
+    by : "auto", "episode" or "batch"
+        How the simulation proceeds; batches are equal in law, and much faster.
+    plugins : tuple of str
+        Modules to import first: they register names of their own.
+    """
+
+    env: str = "riverswim"
+    learner: str = "dp-ucbvi"
+    privatizer: str = "none"
+    episodes: int = 20_000
+    seeds: int = 1
+    seed: int = 0
+    epsilon: float | None = None
+    delta: float | None = None
+    preset: str | None = None
+    by: By = "auto"
+    plugins: tuple[str, ...] = ()
+    env_options: Mapping[str, Value] = field(default_factory=dict)
+    options: Mapping[str, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("env", "learner", "privatizer"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise ValueError(f"{name} = {value!r}: must be a name (see `discreet list`)")
+        if self.preset is not None and not isinstance(self.preset, str):
+            raise ValueError(f"preset = {self.preset!r}: must be the name of a preset")
+        for name in ("episodes", "seeds"):
+            object.__setattr__(self, name, checks.integer(name, getattr(self, name), 1))
+        object.__setattr__(self, "seed", checks.integer("seed", self.seed, 0))
+        for name in ("epsilon", "delta"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, checks.real(name, getattr(self, name)))
+        checks.choice("by", self.by, ("auto", "episode", "batch"))
+        object.__setattr__(self, "plugins", _names("plugins", self.plugins))
+        for name in ("env_options", "options"):
+            object.__setattr__(self, name, MappingProxyType(_options(name, getattr(self, name))))
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RunConfig.from_table, (self.to_table(),)
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> RunConfig:
+        """From a TOML table; unknown keys and lists where one value belongs are refused."""
+        known = {f.name for f in fields(cls)}
+        values = {key.replace("-", "_"): value for key, value in table.items() if key != MADE_BY}
+        for key, value in values.items():
+            if key not in known:
+                raise ValueError(f"{key!r} is no setting of a run: must be one of {', '.join(sorted(known))}")
+            if isinstance(value, list) and key != "plugins":
+                raise ValueError(
+                    f"{key} = {value!r}: must be one value (lists are grids, for `discreet sweep`)"
+                )
+        return cls(**values)
+
+    @classmethod
+    def from_toml(cls, path: Path) -> RunConfig:
+        """Read a file; ``ValueError`` if it is missing, no TOML, or no configuration."""
+        return cls.from_table(read_toml(path))
+
+    def to_table(self) -> dict[str, Any]:
+        """Settings as TOML values, options sorted, without those that are None or empty."""
+        table: dict[str, Any] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, Mapping):
+                value = dict(sorted(value.items()))
+            if value is None or (f.name in ("plugins", "options", "env_options") and not value):
+                continue
+            table[f.name] = value
+        return table
+
+    def with_seeds(self, seeds: int) -> RunConfig:
+        """The same run with another number of repetitions."""
+        return replace(self, seeds=seeds)
+
+    @property
+    def key(self) -> str:
+        """Eight hexadecimal digits of everything but the number of seeds: two runs with one key are one."""
+        return table_key(self.to_table())
+
+    @property
+    def name(self) -> str:
+        """A folder name for people, made unique by :attr:`key`."""
+        parts = [self.env, self.learner, self.privatizer]
+        if self.epsilon is not None:
+            parts.append(f"eps{self.epsilon:g}")
+        if self.preset is not None:
+            parts.append(self.preset)
+        return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in (*parts, self.key))
+
+
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"{name} = {value!r}: must be a list of names")
+    return tuple(value)
+
+
+def _options(name: str, value: Any, prefix: str = "") -> dict[str, Value]:
+    """Flatten tables (``learner.bonus_scale``), lists to tuples, sorted by name."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} = {value!r}: must be a table of options")
+    flat: dict[str, Value] = {}
+    for key, item in value.items():
+        full = f"{prefix}{key}".replace("-", "_")
+        if isinstance(item, Mapping):
+            flat.update(_options(name, item, f"{full}."))
+        elif isinstance(item, list | tuple):
+            flat[full] = tuple(tuple(x) if isinstance(x, list | tuple) else x for x in item)
+        elif isinstance(item, bool | int | float | str):
+            flat[full] = item
+        elif item is None:
+            continue  # "not given", which TOML cannot say otherwise
+        else:
+            raise ValueError(f"{name}.{full} = {item!r}: must be a boolean, a number, a text or a list")
+    return dict(sorted(flat.items()))
+
+
+def table_key(table: Mapping[str, Any]) -> str:
+    """Eight hexadecimal digits of a configuration table, apart from what is not its identity."""
+    text = json.dumps(identity(table), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def identity(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a table that decides what each seed computes (flat; kernels included if recorded)."""
+    flat = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in _flat(table).items()
+        if key not in _NOT_IDENTITY and not key.startswith(f"{MADE_BY}.")
+    }
+    kernels = table.get(MADE_BY, {}).get("kernels")
+    return flat if kernels is None else {**flat, f"{MADE_BY}.kernels": kernels}
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def made_by() -> dict[str, str]:
+    """Versions that computed a result; ``kernels`` is a hash of all compiled sources."""
+    from discreet import __version__
+    from discreet.numerics.compile import kernel_hash
+
+    return {
+        "discreet": __version__,
+        "kernels": kernel_hash(),
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+        "numba": version("numba"),
+    }
+
+
+# ------------------------------------------------------------------------------------- TOML
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a table; ``ValueError`` names the file if it is missing or malformed."""
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ValueError(f"{path}: must be a readable TOML file ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: is not TOML: {error}") from None
+
+
+def to_toml(table: Mapping[str, Any]) -> str:
+    """Plain values, then tables, then arrays of tables: ``tomllib.loads`` gives the table back."""
+    plain = {k: v for k, v in table.items() if not isinstance(v, Mapping) and not _is_tables(v)}
+    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in plain.items() if value is not None]
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            lines += ["", f"[{_toml_key(key)}]"]
+            lines += [f"{_toml_key(k)} = {_toml_value(v)}" for k, v in value.items() if v is not None]
+        elif _is_tables(value):
+            for item in value:
+                lines += ["", f"[[{_toml_key(key)}]]"]
+                lines += [f"{_toml_key(k)} = {_toml_value(v)}" for k, v in item.items() if v is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(x, Mapping) for x in value)
+
+
+def _toml_key(key: str) -> str:
+    return (
+        key
+        if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", key)
+        else json.dumps(key, ensure_ascii=False)
+    )
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{_toml_key(k)} = {_toml_value(v)}" for k, v in value.items() if v is not None)
+        return f"{{{inner}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml_value(item) for item in value)}]"
+    raise ValueError(f"{value!r}: must be a boolean, a number, a text, a list or a table")

@@ -1,0 +1,1 @@
+"""One module a paper: settings, sweep, and the claims that it checks."""

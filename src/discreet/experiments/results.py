@@ -1,0 +1,526 @@
+"""Results: what a run over several seeds gives, in memory and on disk.
+
+A folder holds one run: ``config.toml`` (repeats it), ``guarantee.json`` (the privacy statement),
+``about.json`` (labels and reference values) and ``seeds/run-00007.parquet``, one file a seed with
+columns ``run, episode, regret, gap_regret`` at the recorded episodes. Every file is written aside
+and then renamed, so none is ever half there, and a seed that is there is done. A folder of another
+configuration, or of other code, is refused and nothing in it is touched.
+
+Regret is computed with the true model, on simulated people: it is not a private output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.experiments import statistics
+from discreet.experiments.config import MADE_BY, identity, made_by, read_toml, to_toml
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from discreet.experiments.simulate import Setup
+    from discreet.privacy.guarantee import Guarantee
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_CONFIG, _GUARANTEE, _ABOUT, _SEEDS = "config.toml", "guarantee.json", "about.json", "seeds"
+_SEED_FILE = re.compile(r"run-(\d{5,})\.parquet")
+
+
+@dataclass(frozen=True, eq=False)
+class SeedRun:
+    """One seed's record: cumulative regrets after ``episodes`` users.
+
+    run : index of the repetition; episodes : (M,) int64, log-spaced, the last is K; regret : (M,) float64,
+    cumulative pseudo-regret; gap_regret : (M,) float64, cumulative advantage gaps along the realised
+    trajectories; seconds : time of this run.
+    """
+
+    run: int
+    episodes: Ints
+    regret: Floats
+    gap_regret: Floats
+    seconds: float
+
+
+@dataclass(frozen=True)
+class About:
+    """What all seeds of a run share.
+
+    learner, privatizer, environment : names for people; label : the run in a few words;
+    optimal_value, uniform_value : exact values of the best and of the uniform policy from the initial
+    distribution, in units of reward per episode; guarantee : of the session that ran.
+    """
+
+    learner: str
+    privatizer: str
+    environment: str
+    label: str
+    optimal_value: float
+    uniform_value: float
+    guarantee: Guarantee
+
+    @classmethod
+    def of(cls, setup: Setup, config: Mapping[str, Any] | None = None) -> About:
+        """Names from the configuration where there is one, else from the objects' classes."""
+        name, privatizer = type(setup.learner).__name__, type(setup.privatizer).__name__
+        environment, label = str(setup.mdp.name), setup.label
+        if config:
+            if label.startswith(name):
+                said = _said(config.get("options", {}), config.get("preset"))
+                label = f"{config['learner']}{said}{label.removeprefix(name)}"
+            name, privatizer = config["learner"], config["privatizer"]
+            environment = f"{config['env']}{_said(config.get('env_options', {}))}"
+        return cls(
+            name, privatizer, environment, label, setup.optimal_value, setup.uniform_value, setup.guarantee
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, without the guarantee."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "guarantee"}
+
+
+def _said(options: Mapping[str, Any], *first: str | None) -> str:
+    """Preset and options as they were given, for a label: `` (paper, bonus_scale=0.1)``."""
+    given = [f"{name.rpartition('.')[2]}={value}" for name, value in options.items()]
+    said = [*(word for word in first if word), *given]
+    return f" ({', '.join(said)})" if said else ""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One line of the printed table. Regret is cumulative, in units of reward; rates are per user."""
+
+    learner: str
+    privatizer: str
+    label: str
+    trust: str
+    epsilon: float | None
+    statement: str
+    mean: statistics.Interval
+    median: statistics.Interval
+    uniform_regret: float
+    late_share: float
+    seconds: float
+
+    @property
+    def verdict(self) -> str:
+        """What the curve's last quarter says, as words."""
+        share = f"{100 * self.late_share:.0f} % of the uniform policy's regret per user in the last quarter"
+        if self.late_share > 0.9:
+            return f"nothing learned: {share}"
+        if self.late_share > 0.5:
+            return f"hardly learning: {share}"
+        return f"learning: {share}"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.label}: final regret mean {self.mean} ({self.mean.level:.0%} {self.mean.method}), "
+            f"median {self.median} ({self.median.method}), {self.mean.count} seeds; "
+            f"uniform policy {statistics.number(self.uniform_regret)}; {self.verdict}; "
+            f"{self.seconds:.3g} s\n{self.statement}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A run over several seeds.
+
+    episodes : (M,) recorded numbers of users, log-spaced, the last is K.
+    regret, gap_regret : (seeds, M) cumulative, in units of reward.
+    runs : (seeds,) indices of the repetitions, ascending.
+    seconds_per_seed : (seeds,) time of each repetition.
+    seed : the seed under which the repetitions ran.
+    about : names, reference values, guarantee.
+    config : the TOML table that repeats the run (or describes the Python objects that it was built from).
+    """
+
+    episodes: Ints
+    regret: Floats
+    gap_regret: Floats
+    runs: Ints
+    seconds_per_seed: Floats
+    seed: int
+    about: About
+    config: Mapping[str, Any]
+
+    @classmethod
+    def from_runs(
+        cls, setup: Setup, seed: int, runs: Iterable[SeedRun], config: Mapping[str, Any] | None = None
+    ) -> Result:
+        """Repetitions of a set-up; ``config`` is the TOML table that repeats them, if there is one."""
+        about = About.of(setup, config)
+        return cls.collect(about, seed, runs, config or _python_table(setup, about, seed))
+
+    @classmethod
+    def collect(cls, about: About, seed: int, runs: Iterable[SeedRun], config: Mapping[str, Any]) -> Result:
+        """Put repetitions together in the order of their index; ``ValueError`` if they do not match."""
+        ordered = sorted(runs, key=lambda run: run.run)
+        if not ordered:
+            raise ValueError("runs = []: must hold at least one repetition")
+        indices = [run.run for run in ordered]
+        if len(set(indices)) < len(indices):
+            raise ValueError(f"runs = {indices}: every repetition must be there once")
+        episodes = np.asarray(ordered[0].episodes, np.int64)
+        for run in ordered:
+            shapes = {np.shape(run.episodes), np.shape(run.regret), np.shape(run.gap_regret)}
+            if shapes != {episodes.shape} or not np.array_equal(run.episodes, episodes):
+                raise ValueError(f"run {run.run} recorded other episodes than run {indices[0]}")
+        return cls(
+            episodes,
+            np.array([run.regret for run in ordered], np.float64),
+            np.array([run.gap_regret for run in ordered], np.float64),
+            np.array(indices, np.int64),
+            np.array([run.seconds for run in ordered], np.float64),
+            seed,
+            about,
+            dict(config),
+        )
+
+    # ------------------------------------------------------------------ what it says
+    @property
+    def guarantee(self) -> Guarantee:
+        """Of the session that ran: trust model, true epsilon, sentence."""
+        return self.about.guarantee
+
+    @property
+    def learner(self) -> str:
+        """The learner's name."""
+        return self.about.learner
+
+    @property
+    def privatizer(self) -> str:
+        """The privatizer's name."""
+        return self.about.privatizer
+
+    @property
+    def environment(self) -> str:
+        """The environment's name."""
+        return self.about.environment
+
+    @property
+    def label(self) -> str:
+        """The run in a few words."""
+        return self.about.label
+
+    @property
+    def optimal_value(self) -> float:
+        """Value of the best policy, reward per episode."""
+        return self.about.optimal_value
+
+    @property
+    def uniform_value(self) -> float:
+        """Value of the policy that plays every admissible action alike and never learns."""
+        return self.about.uniform_value
+
+    @property
+    def users(self) -> int:
+        """K."""
+        return int(self.episodes[-1])
+
+    @property
+    def seconds(self) -> float:
+        """Time of all repetitions together, one after the other."""
+        return float(self.seconds_per_seed.sum())
+
+    @cached_property
+    def final_regret(self) -> Floats:
+        """(seeds,) cumulative pseudo-regret after K users."""
+        return np.ascontiguousarray(self.regret[:, -1])
+
+    @property
+    def uniform_regret(self) -> float:
+        """What K users of the uniform policy cost: the reference that needs no data."""
+        return self.users * (self.optimal_value - self.uniform_value)
+
+    @property
+    def late_share(self) -> float:
+        """Mean regret per user in the last quarter of users, as a share of the uniform policy's."""
+        start = int(np.searchsorted(self.episodes, 0.75 * self.users, side="right")) - 1
+        before = (0, np.zeros(len(self.runs))) if start < 0 else (self.episodes[start], self.regret[:, start])
+        users = self.users - int(before[0])
+        lost = float((self.final_regret - before[1]).mean())
+        gap = self.optimal_value - self.uniform_value
+        if users == 0 or gap <= 0:
+            return float("nan")
+        return lost / users / gap
+
+    def summary(self) -> Summary:
+        """Mean and median of the final regret with their intervals, references, time."""
+        return Summary(
+            self.learner,
+            self.privatizer,
+            self.label,
+            self.guarantee.trust,
+            self.guarantee.epsilon,
+            self.guarantee.statement,
+            statistics.mean_interval(self.final_regret),
+            statistics.median_interval(self.final_regret),
+            self.uniform_regret,
+            self.late_share,
+            self.seconds,
+        )
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    def __repr__(self) -> str:
+        return f"<Result {self.label}: {len(self.runs)} seeds of {self.users} users on {self.environment}>"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values: what ``discreet run --json`` prints."""
+        summary = self.summary()
+        return {
+            "learner": self.learner,
+            "privatizer": self.privatizer,
+            "environment": self.environment,
+            "label": self.label,
+            "episodes": self.users,
+            "seed": self.seed,
+            "seeds": len(self.runs),
+            "final_regret": self.final_regret.tolist(),
+            "final_gap_regret": self.gap_regret[:, -1].tolist(),
+            "mean": summary.mean.to_json(),
+            "median": summary.median.to_json(),
+            "optimal_value": self.optimal_value,
+            "uniform_value": self.uniform_value,
+            "uniform_regret": self.uniform_regret,
+            "late_share": None if np.isnan(self.late_share) else self.late_share,
+            "seconds": self.seconds,
+            "guarantee": self.guarantee.to_dict(),
+            "config": dict(self.config),
+        }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Long form: a row for each repetition and recorded episode.
+
+        Columns: run, episode, regret, gap_regret, learner, privatizer, environment, epsilon (true; NaN
+        without a guarantee).
+        """
+        import pandas as pd
+
+        seeds, recorded = self.regret.shape
+        epsilon = np.nan if self.guarantee.epsilon is None else self.guarantee.epsilon
+        return pd.DataFrame(
+            {
+                "run": np.repeat(self.runs, recorded),
+                "episode": np.tile(self.episodes, seeds),
+                "regret": self.regret.ravel(),
+                "gap_regret": self.gap_regret.ravel(),
+                "learner": self.learner,
+                "privatizer": self.privatizer,
+                "environment": self.environment,
+                "epsilon": epsilon,
+            }
+        )
+
+    def plot(self, path: Path | str | None = None, *others: Result, scale: str = "log") -> Figure:
+        """Cumulative regret against users, with ``others`` beside it; saved if ``path`` is given."""
+        from discreet.experiments import plots
+
+        return plots.regret_figure([self, *others], path, scale=scale)
+
+    def paired(self, other: Result) -> statistics.Paired:
+        """Differences of the final regret, this minus other, over the seeds that both have.
+
+        Raises ``ValueError`` unless both met the same users: same environment, K and seed.
+        """
+        for name in ("environment", "users", "seed"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise ValueError(f"other.{name} = {theirs!r}: must be {mine!r} to pair seed by seed")
+        common, here, there = np.intersect1d(self.runs, other.runs, return_indices=True)
+        if common.size == 0:
+            raise ValueError("other has no repetition in common: pairs need the same runs of the same seed")
+        return statistics.paired(self.final_regret[here], other.final_regret[there])
+
+    # ------------------------------------------------------------------ on disk
+    def save(self, path: Path | str) -> Path:
+        """Write the folder; a folder of another run is refused. Returns its path."""
+        folder = RunFolder.create(Path(path), {**self.config, "seeds": len(self.runs)}, self.about)
+        for i, run in enumerate(self.runs.tolist()):
+            folder.write(
+                SeedRun(
+                    run, self.episodes, self.regret[i], self.gap_regret[i], float(self.seconds_per_seed[i])
+                )
+            )
+        return folder.path
+
+    @classmethod
+    def load(cls, path: Path | str, seeds: int | None = None) -> Result:
+        """Read a folder: all its repetitions, or the first ``seeds``."""
+        folder = RunFolder(Path(path))
+        table, about = folder.table(), folder.about()
+        runs = [run for run in folder.runs() if seeds is None or run < seeds]
+        if not runs:
+            raise ValueError(f"{path}: holds no finished seed yet")
+        return cls.collect(about, int(table.get("seed", 0)), (folder.read(run) for run in runs), table)
+
+
+def _python_table(setup: Setup, about: About, seed: int) -> dict[str, Any]:
+    """What identifies a run built from Python objects: it cannot be repeated from this table alone."""
+    return {
+        "form": "python objects",
+        "learner": repr(setup.learner),
+        "privatizer": repr(setup.privatizer),
+        "environment": about.environment,
+        "optimal_value": about.optimal_value,
+        "uniform_value": about.uniform_value,
+        "episodes": setup.episodes,
+        "batched": setup.batched,
+        "seed": seed,
+        MADE_BY: made_by(),
+    }
+
+
+# -------------------------------------------------------------------------------------- folders
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, table: Mapping[str, Any], about: About) -> RunFolder:
+        """Make the folder, or take up one of the same configuration, code and guarantee.
+
+        Raises ``ValueError`` before anything is written if the folder belongs to another run.
+        """
+        folder = cls(path)
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"out = {str(path)!r}: is a file, must be a folder")
+        if (path / _CONFIG).exists():
+            there = folder.table()
+            _same_run(path, there, table)
+            kept = folder.guarantee_table()
+            if kept is not None and kept != about.guarantee.to_dict():
+                raise ValueError(
+                    f"out = {str(path)!r}: holds results under another guarantee: choose another folder"
+                )
+            if int(there.get("seeds", 1)) >= int(table.get("seeds", 1)) and kept is not None:
+                return folder
+        elif (path / _SEEDS).exists():
+            raise ValueError(f"out = {str(path)!r}: holds seeds but no {_CONFIG}: choose another folder")
+        try:
+            (path / _SEEDS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"out = {str(path)!r}: must be a writable folder ({error.strerror})") from None
+        write_aside(path / _GUARANTEE, _json_bytes(about.guarantee.to_dict()))
+        write_aside(path / _ABOUT, _json_bytes(about.to_json()))
+        write_aside(path / _CONFIG, to_toml(table).encode())
+        return folder
+
+    def table(self) -> dict[str, Any]:
+        """The configuration; ``ValueError`` if this is no result folder."""
+        if not (self.path / _CONFIG).is_file():
+            raise ValueError(f"{self.path}: is no result folder (it has no {_CONFIG})")
+        return read_toml(self.path / _CONFIG)
+
+    def guarantee_table(self) -> dict[str, Any] | None:
+        """The stored guarantee, None if it is not there."""
+        return _read_json(self.path / _GUARANTEE)
+
+    def about(self) -> About:
+        """Names, reference values and the guarantee."""
+        from discreet.privacy.guarantee import Guarantee
+
+        stored, guarantee = _read_json(self.path / _ABOUT), self.guarantee_table()
+        if stored is None or guarantee is None:
+            raise ValueError(f"{self.path}: is incomplete, it lacks {_ABOUT} or {_GUARANTEE}")
+        return About(**stored, guarantee=Guarantee.from_dict(guarantee))
+
+    def runs(self) -> tuple[int, ...]:
+        """Indices of the finished repetitions; files that were being written are not among them."""
+        folder = self.path / _SEEDS
+        names = (_SEED_FILE.fullmatch(entry.name) for entry in folder.iterdir()) if folder.is_dir() else ()
+        return tuple(sorted(int(name.group(1)) for name in names if name))
+
+    def _seed_path(self, run: int) -> Path:
+        return self.path / _SEEDS / f"run-{run:05d}.parquet"
+
+    def write(self, seed_run: SeedRun) -> None:
+        """Store one repetition, whole or not at all."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns = {
+            "run": pa.array(np.full(len(seed_run.episodes), seed_run.run, np.int64)),
+            "episode": pa.array(np.asarray(seed_run.episodes, np.int64)),
+            "regret": pa.array(np.asarray(seed_run.regret, np.float64)),
+            "gap_regret": pa.array(np.asarray(seed_run.gap_regret, np.float64)),
+        }
+        table = pa.table(columns).replace_schema_metadata(
+            {b"discreet.seconds": repr(seed_run.seconds).encode()}
+        )
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+        write_aside(self._seed_path(seed_run.run), sink.getvalue().to_pybytes())
+
+    def read(self, run: int) -> SeedRun:
+        """One finished repetition; ``ValueError`` names a file that cannot be read."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = self._seed_path(run)
+        try:
+            table = pq.read_table(path, partitioning=None)
+            seconds = float(table.schema.metadata[b"discreet.seconds"])
+            columns = {name: table[name].to_numpy() for name in ("run", "episode", "regret", "gap_regret")}
+        except (OSError, pa.ArrowException, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: cannot be read ({error}); delete it to run the seed again") from None
+        if not (columns["run"] == run).all():
+            raise ValueError(f"{path}: holds run {columns['run'][0]}, must hold run {run}")
+        return SeedRun(run, columns["episode"], columns["regret"], columns["gap_regret"], seconds)
+
+
+def _same_run(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    old, new = identity(there), identity(here)
+    differing = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+    if not differing:
+        return
+    said = "; ".join(f"{key} = {old.get(key)!r} there, {new.get(key)!r} here" for key in differing[:4])
+    what = (
+        "results of other compiled code" if differing == [f"{MADE_BY}.kernels"] else "another configuration"
+    )
+    raise ValueError(f"out = {str(path)!r}: holds {what} ({said}): choose another folder")
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a file beside its place, then rename: readers see the old file or the new one, never a part."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def _json_bytes(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: cannot be read ({error})") from None
+    return value

@@ -1,0 +1,479 @@
+"""Simulation: one interaction loop at three speeds.
+
+``episode``, stepwise: the loop of :mod:`discreet.privacy.protocol`, one user at a time in Python; any
+learner, any privatizer. ``episode``, fused: the same kernels in one compiled loop, equal bit for
+bit. ``batch``: between two policy updates the users' counts follow their exact multinomial flow,
+so that a run costs per batch and not per user; equal to the other two in law.
+
+Regret is exact: the sum over users of V*_0(s_0) - V^pi_0(s_0), with the values of the deployed
+policies computed on the true MDP. It is a quantity of the experiment, not a private output.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import cached_property
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mdp import planning
+from discreet.mdp.simulation import rollout
+from discreet.mdp.tabular import TabularMDP
+from discreet.numerics import checks
+from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.protocol import Plan, Schedule, Session, Spec
+from discreet.privacy.randomness import Seeded, SeededCoins
+from discreet.privacy.session import CountSession
+
+if TYPE_CHECKING:
+    from discreet.experiments.results import Result
+    from discreet.privacy.guarantee import Guarantee
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+By = Literal["auto", "episode", "batch"]
+Progress = Callable[[int, int], None]
+
+MAX_RECORDED = 1000
+_BATCH_PAYS = 50  # mean users a batch from which the flow is no slower than episodes (spec: 20 to 350)
+_CHUNK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class SeedRun:
+    """One seed's record: cumulative regrets after ``episodes`` users.
+
+    episodes : (M,) int64, log-spaced, the last is K; regret, gap_regret : (M,) float64; seconds : of this run.
+    """
+
+    run: int
+    episodes: Ints
+    regret: Floats
+    gap_regret: Floats
+    seconds: float
+
+
+def recorded(candidates: Ints, most: int = MAX_RECORDED) -> Ints:
+    """At most ``most`` of the ascending candidates, log-spaced, the last always among them."""
+    if candidates.size <= most:
+        return candidates
+    wanted = np.geomspace(1.0, float(candidates[-1]), most)
+    chosen = np.unique(np.searchsorted(candidates, wanted))
+    return candidates[np.minimum(chosen, candidates.size - 1)]
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """One experiment made ready: everything public, checked, and the truth that regret needs.
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+    learner, privatizer : specifications
+    episodes : int
+        K, the number of users.
+    by : "auto", "episode" or "batch"
+        ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch.
+    stepwise : bool
+        Run the Python loop even where the compiled driver could.
+    """
+
+    mdp: TabularMDP
+    learner: Any
+    privatizer: Any
+    episodes: int
+    by: By = "auto"
+    stepwise: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "episodes", checks.integer("episodes", self.episodes, 1, 10**10))
+        checks.choice("by", self.by, ("auto", "episode", "batch"))
+        _ = self.guarantee  # does everything fit? raise now if not
+
+    @cached_property
+    def spec(self) -> Spec:
+        """What is publicly declared."""
+        known = self.mdp.rewards if getattr(self.learner, "known_rewards", False) else None
+        return Spec(self.mdp.layout, self.episodes, self.mdp.stationary, known)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The learner's times of release."""
+        schedule: Schedule = self.learner.schedule(self.spec)
+        return schedule
+
+    @cached_property
+    def query(self) -> CountQuery:
+        """The learner's sums."""
+        query: CountQuery = self.learner.query(self.spec)
+        return query
+
+    @cached_property
+    def times(self) -> Ints:
+        """(releases + 1,) users at each release, then K."""
+        return np.append(self.schedule.release_times, self.episodes)
+
+    @cached_property
+    def batched(self) -> bool:
+        """True if users are simulated by batches."""
+        if self.by == "auto":
+            return self.episodes >= _BATCH_PAYS * (self.times.size - 1)
+        return self.by == "batch"
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What the privatizer guarantees for this learner, before any data."""
+        session = self.start(Seeded(0, 0))
+        guarantee = session.guarantee
+        session.close()
+        return guarantee
+
+    @cached_property
+    def fused(self) -> bool:
+        """True if the compiled driver runs it."""
+        if self.stepwise or not hasattr(self.learner, "kernel"):
+            return False
+        session = self.start(Seeded(0, 0))
+        session.close()
+        return isinstance(session, CountSession)
+
+    @cached_property
+    def _optimal(self) -> tuple[Floats, Floats]:
+        values, q, _ = planning.optimal_values(self.mdp)
+        return values, self.mdp.layout.to_rows(values[:-1, :, None] - q)
+
+    @property
+    def start_values(self) -> Floats:
+        """(S,) V*_0."""
+        return np.ascontiguousarray(self._optimal[0][0])
+
+    @property
+    def gaps(self) -> Floats:
+        """(H, R) V*_h(s) - Q*_h(s, a)."""
+        return self._optimal[1]
+
+    @cached_property
+    def optimal_value(self) -> float:
+        """Value of the optimal policy per user."""
+        return float(self.mdp.initial @ self.start_values)
+
+    @cached_property
+    def uniform_value(self) -> float:
+        """Value of the policy that plays uniformly at random: what never learning is worth."""
+        return float(planning.value(self.mdp, planning.uniform_policy(self.mdp)))
+
+    @cached_property
+    def recorded(self) -> Ints:
+        """(M,) numbers of users at which regret is recorded, M <= 1000, the last is K."""
+        if self.batched:
+            return recorded(self.times[1:])
+        wanted = np.geomspace(1.0, float(self.episodes), min(MAX_RECORDED, self.episodes))
+        return np.unique(np.round(wanted).astype(np.int64))
+
+    def start(self, randomness: Seeded) -> Session:
+        """A fresh session of the privatizer for this learner."""
+        session: Session = self.privatizer.start(self.query, self.schedule, randomness)
+        return session
+
+    @property
+    def label(self) -> str:
+        """Learner's name, with a remark when it ignores the noise that it is given."""
+        name = type(self.learner).__name__
+        ignores = getattr(self.learner, "ignores_noise", False) and self.guarantee.trust != "none"
+        return f"{name} (ignores the noise law)" if ignores else name
+
+    def run(self, seed: int, run: int, progress: Progress | None = None, stop: Any = None) -> SeedRun:
+        """One seed from start to end. ``stop`` is an event that ends the run with ``InterruptedError``."""
+        randomness = Seeded(seed, run)
+        begin = time.perf_counter()
+
+        def report(users: int) -> None:
+            if stop is not None and stop.is_set():
+                raise InterruptedError("the run was stopped")
+            if progress is not None:
+                progress(run, users)
+
+        simulate_one = _run_fused if self.fused else _run_stepwise
+        regret, gap = simulate_one(self, randomness, report)
+        return SeedRun(run, self.recorded, regret, gap, time.perf_counter() - begin)
+
+
+# ------------------------------------------------------------------------------- stepwise
+
+
+def _policy_rows(setup: Setup, policy: NDArray[Any]) -> tuple[bool, Ints, Floats]:
+    """(stochastic, rows (H, S), probabilities (H, R)) of a plan's policy, for the kernels."""
+    layout = setup.mdp.layout
+    if policy.ndim == 2:
+        rows = layout.row_index[np.arange(layout.states)[None, :], policy]
+        return False, np.ascontiguousarray(rows), np.zeros((layout.horizon, layout.rows))
+    return True, np.zeros((layout.horizon, layout.states), np.int64), layout.to_rows(policy)
+
+
+def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None]) -> tuple[Floats, Floats]:
+    keys = randomness.keys
+    regret, gap_regret = np.zeros(setup.recorded.size), np.zeros(setup.recorded.size)
+    running, running_gap, at, users, release, sub_batch = 0.0, 0.0, 0, 0, -1, 0
+    state = setup.learner.begin(setup.spec, keys.ties)
+    with setup.start(randomness) as session:  # type: ignore[attr-defined]
+        while users < setup.episodes:
+            published = session.release()
+            sub_batch = sub_batch + 1 if published.number == release else 0
+            release = published.number
+            plan, state = setup.learner.plan(state, published, session.answer)
+            encoder = session.begin(plan)
+            plan = session.open_plan
+            values = planning.evaluate(setup.mdp, plan.policy)[0]
+            if setup.batched:
+                sums, starts, visits = _batch(setup, plan, randomness, release, sub_batch)
+                session.submit_sum(sums, plan.users)
+                users += plan.users
+                batch_regret = 0.0
+                for s in range(starts.size):
+                    batch_regret += starts[s] * (setup.start_values[s] - values[s])
+                gap = 0.0
+                for v, g in zip(visits.ravel().tolist(), setup.gaps.ravel().tolist(), strict=True):
+                    gap += v * g
+                running, running_gap = running + batch_regret, running_gap + gap
+                at = _record(setup, at, users, running, running_gap, regret, gap_regret)
+                report(users)
+                continue
+            for _ in range(plan.users):
+                trajectory = rollout(setup.mdp, plan.policy, keys.environment, users)
+                session.submit(encoder(trajectory, plan, SeededCoins(keys.noise, users)))
+                users += 1
+                start = trajectory.states[0]
+                rows = setup.mdp.layout.row_index[trajectory.states[:-1], trajectory.actions]
+                gap = 0.0
+                for h, row in enumerate(rows.tolist()):
+                    gap += float(setup.gaps[h, row])
+                running += float(setup.start_values[start] - values[start])
+                running_gap += gap
+                at = _record(setup, at, users, running, running_gap, regret, gap_regret)
+            report(users)
+    return regret, gap_regret
+
+
+def _record(
+    setup: Setup, at: int, users: int, running: float, gap: float, regret: Floats, gap_regret: Floats
+) -> int:
+    if at < setup.recorded.size and setup.recorded[at] == users:
+        regret[at], gap_regret[at] = running, gap
+        return at + 1
+    return at
+
+
+def _batch(
+    setup: Setup, plan: Plan, randomness: Seeded, release: int, sub_batch: int
+) -> tuple[dict[str, Floats], Floats, Floats]:
+    """Exact sums of one sub-batch by family, users per start state, visits per step and row."""
+    from discreet.experiments import drivers_kernels as drivers
+    from discreet.mdp.world_kernels import work_size
+
+    layout, query = setup.mdp.layout, setup.query
+    stochastic, rows, probabilities = _policy_rows(setup, plan.policy)
+    visits = np.zeros((query.slots, layout.rows))
+    transitions = np.zeros((query.slots, layout.rows, layout.states))
+    rewards = np.zeros((query.slots, layout.rows))
+    starts, step_visits = np.zeros(layout.states), np.zeros((layout.horizon, layout.rows))
+    world = setup.mdp.world
+    drivers.batch_sums(
+        world, plan.users, stochastic, rows, probabilities, randomness.keys.environment, release, sub_batch,
+        visits, transitions, rewards, starts, step_visits, np.zeros(work_size(world), np.int64),
+    )  # fmt: skip
+    tables = {VISITS: visits, TRANSITIONS: transitions, REWARDS: rewards}
+    tables[CENTERED_REWARDS] = rewards - query.reward_shift * visits
+    return {name: layout.from_rows(tables[name]) for name in query.families}, starts, step_visits
+
+
+# ---------------------------------------------------------------------------------- fused
+
+
+def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) -> tuple[Floats, Floats]:
+    from discreet.estimation.kernels import REWARD_ABSENT, REWARD_CENTERED, REWARD_SUMS
+    from discreet.experiments import drivers_kernels as drivers
+    from discreet.mdp.world_kernels import work_size
+    from discreet.online.kernels import work_size as plan_size
+
+    learner, spec, query, layout = setup.learner, setup.spec, setup.query, setup.mdp.layout
+    horizon, rows, states = layout.horizon, layout.rows, layout.states
+    session = setup.start(randomness)
+    assert isinstance(session, CountSession)
+    steps = session.law_steps()
+    arrays = session.kernel()
+    family = (
+        REWARD_ABSENT if query.known_rewards else REWARD_CENTERED if query.center_rewards else REWARD_SUMS
+    )
+    known = np.zeros((0, 0))
+    if spec.known_rewards is not None:
+        known = layout.to_rows(spec.known_rewards)
+    stream = drivers.Stream(
+        arrays.stream, arrays.family, arrays.key, arrays.offsets, arrays.scales, arrays.begins, arrays.slots,
+        arrays.reward_shift, arrays.cells, arrays.ends, arrays.stack,
+    )  # fmt: skip
+    errors = np.array([learner.errors(laws, spec) for _, laws in steps])
+    side = drivers.Side(
+        kernel=learner.kernel(spec),
+        stochastic=bool(learner.stochastic),
+        tie_batches=int(learner.tie_batches),
+        state_ptr=layout.state_ptr,
+        reward_family=family,
+        known_rewards=known,
+        error_ends=np.array([end for end, _ in steps], np.int64),
+        error_table=np.ascontiguousarray(errors),
+        times=setup.times,
+        ties_key=randomness.keys.ties,
+        memory=np.array(learner.begin_memory(spec)),
+        values=np.zeros((horizon + 1, states)),
+        q=np.zeros((horizon, rows)),
+        policy_rows=np.zeros((horizon, states), np.int64),
+        probabilities=np.zeros((horizon, rows)),
+    )
+    per_slot, cells = (query.slots, rows), query.cells
+    world = setup.mdp.world
+    scratch = drivers.Scratch(
+        released=np.zeros(cells if arrays.stream == drivers.TREE else 1),
+        noise=np.zeros(cells if arrays.stream != drivers.EXACT else 1),
+        visits=np.zeros(per_slot),
+        transitions=np.zeros((*per_slot, states)),
+        reward_sums=np.zeros(per_slot),
+        plan=np.zeros(plan_size(rows, states)),
+        before=np.full((horizon, states), -1, np.int64),
+        policy_values=np.zeros((horizon + 1, states)),
+        states=np.zeros(horizon + 1, np.int64),
+        rows=np.zeros(horizon, np.int64),
+        rewards=np.zeros(horizon),
+        starts=np.zeros(states),
+        step_visits=np.zeros((horizon, rows)),
+        batch_visits=np.zeros(per_slot),
+        batch_rewards=np.zeros(per_slot),
+        flow=np.zeros(work_size(world), np.int64),
+        chain=np.zeros(128, np.int64),
+        errors=np.zeros(errors.shape[1]),
+    )
+    size = setup.recorded.size
+    record = drivers.Record(
+        setup.recorded, np.zeros(size), np.zeros(size), np.zeros(2), np.zeros(1, np.int64)
+    )
+    truth = drivers.Truth(world, setup.start_values, setup.gaps)
+    releases, done, chunk = setup.times.size - 1, 0, 8
+    while done < releases:
+        begin = time.perf_counter()
+        until = min(releases, done + chunk)
+        drivers.run_releases(
+            truth, stream, side, scratch, record, randomness.keys.environment, done, until, setup.batched
+        )
+        done = until
+        report(int(setup.times[done]))
+        seconds = time.perf_counter() - begin
+        chunk = max(1, min(4 * chunk, int(chunk * _CHUNK_SECONDS / max(seconds, 1e-6))))
+    return record.regret, record.gap_regret
+
+
+# --------------------------------------------------------------------------------- many seeds
+
+
+def _stepwise_worker(setup: Setup, seed: int, run: int) -> SeedRun:
+    return setup.run(seed, run)
+
+
+def default_workers() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def iterate_runs(
+    setup: Setup,
+    seed: int,
+    runs: Sequence[int],
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[SeedRun]:
+    """Run the listed repetitions, each as it is done; the same results with any number of workers.
+
+    Fused runs share the process (the kernels hold no lock); stepwise runs get a process each.
+    ``progress(run, users)`` may be called from other threads.
+    """
+    checks.integer("seed", seed, 0)
+    workers = default_workers() if workers is None else checks.integer("workers", workers, 1)
+    workers = min(workers, max(1, len(runs)))
+    stop = threading.Event()
+    if workers == 1:
+        for run in runs:
+            yield setup.run(seed, run, progress, stop)
+        return
+    pool: ThreadPoolExecutor | ProcessPoolExecutor
+    if setup.fused:
+        pool = ThreadPoolExecutor(workers)
+        pending: set[Future[SeedRun]] = {pool.submit(setup.run, seed, r, progress, stop) for r in runs}
+    else:
+        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+        pending = {pool.submit(_stepwise_worker, setup, seed, r) for r in runs}
+    try:
+        while pending:
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            for future in done:
+                result = future.result()
+                if progress is not None and not setup.fused:
+                    progress(result.run, setup.episodes)
+                yield result
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def simulate(
+    mdp: TabularMDP,
+    learner: Any,
+    privatizer: Any,
+    episodes: int,
+    seeds: int = 1,
+    seed: int = 0,
+    by: By = "auto",
+    workers: int | None = None,
+    stepwise: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Let a learner interact with ``episodes`` users under a privatizer, ``seeds`` times.
+
+    Parameters
+    ----------
+    mdp : TabularMDP
+        The world; ``dr.make("riverswim")``.
+    learner, privatizer : specifications
+        Such as ``dr.DPUCBVI()`` and ``dr.Central(epsilon=1.0)``.
+    episodes : int
+        K, users in one run, one episode each; at most 1e10.
+    seeds, seed : int
+        Number of repetitions, and the seed that keys all of them.
+    by : "auto", "episode" or "batch"
+        Simulate each user, or each batch between policy updates by its exact law.
+    workers : int, optional
+        Parallel runs (default: all processors). The results do not depend on it.
+    stepwise : bool
+        Use the Python loop: the same bits, slower.
+
+    Returns
+    -------
+    Result
+        Regret curves, their spread, and the guarantee.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range or learner, privatizer and world do not fit.
+    """
+    from discreet.experiments.results import Result
+
+    checks.integer("seeds", seeds, 1)
+    setup = Setup(mdp, learner, privatizer, episodes, by, stepwise)
+    runs = sorted(iterate_runs(setup, seed, range(seeds), workers, progress), key=lambda r: r.run)
+    return Result.from_runs(setup, seed, runs)

@@ -1,0 +1,288 @@
+"""Many runs: grids of configurations, a folder a run, tables that compare them.
+
+A sweep is a TOML file like that of a run in which lists are grids (their product is taken); each
+``[[runs]]`` table overrides the settings above it and may hold grids of its own::
+
+    title = "private and non-private exploration"
+    env = "riverswim"
+    episodes = 20000
+    seeds = 10
+
+    [[runs]]
+    learner = "ucb-vi-bernstein"
+
+    [[runs]]
+    learner = "dp-ucbvi"
+    privatizer = ["central", "local"]
+    epsilon = [1.0, 10.0]
+
+An option that takes a list is written as a list of lists. Seeds that are done are not run again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from discreet.experiments import statistics
+from discreet.experiments.config import MADE_BY, RunConfig, made_by, read_toml, table_key
+from discreet.experiments.plots import privacy_words
+from discreet.experiments.results import About, Result, RunFolder, SeedRun, write_aside
+from discreet.numerics import checks
+
+if TYPE_CHECKING:
+    from discreet.experiments.simulate import Setup
+
+Progress = Callable[[int, int], None]
+_ORDER = "sweep.json"
+
+
+# -------------------------------------------------------------------------------------- one run
+def run(
+    setup: Setup,
+    config: RunConfig,
+    out: Path | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Run the seeds that ``out`` does not hold yet, each stored as soon as it is done.
+
+    Parameters
+    ----------
+    setup : what ``config`` was made into (:func:`discreet.registry.prepare`).
+    out : result folder, or None to keep everything in memory.
+    workers : parallel runs; the results do not depend on it.
+    progress : called with (run, users done), also for stored seeds.
+
+    Raises
+    ------
+    ValueError
+        If ``out`` holds another run.
+    """
+    from discreet.experiments.simulate import iterate_runs
+
+    table = {**config.to_table(), MADE_BY: made_by()}
+    folder = None if out is None else RunFolder.create(out, table, About.of(setup, table))
+    stored = set() if folder is None else {r for r in folder.runs() if r < config.seeds}
+    done: list[SeedRun] = [folder.read(r) for r in sorted(stored)] if folder is not None else []
+    for seed_run in done:
+        if progress is not None:
+            progress(seed_run.run, config.episodes)
+    missing = [r for r in range(config.seeds) if r not in stored]
+    with closing(iterate_runs(setup, config.seed, missing, workers, progress)) as fresh:  # type: ignore[type-var]
+        for seed_run in fresh:
+            if folder is not None:
+                folder.write(seed_run)
+            done.append(seed_run)
+    return Result.from_runs(setup, config.seed, done, table)
+
+
+# -------------------------------------------------------------------------------------- sweeps
+@dataclass(frozen=True)
+class Sweep:
+    """Runs that belong together, in the order in which tables and figures show them."""
+
+    title: str
+    runs: tuple[RunConfig, ...]
+
+    @classmethod
+    def from_toml(cls, path: Path) -> Sweep:
+        """Read a sweep file; ``ValueError`` names what is wrong in it."""
+        return cls.from_table(read_toml(path), path.stem)
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any], title: str = "sweep") -> Sweep:
+        """Expand a table: the product of its lists, for each of its ``runs``."""
+        base = {key: value for key, value in table.items() if key not in ("title", "runs")}
+        parts = table.get("runs", [{}])
+        if not isinstance(parts, list) or not parts or not all(isinstance(part, Mapping) for part in parts):
+            raise ValueError(f"runs = {parts!r}: must be tables, [[runs]]")
+        configs = [config for part in parts for config in grid(_merged(base, part))]
+        return cls(str(table.get("title", title)), tuple(configs))
+
+    def resolved(self, resolve: Callable[[RunConfig], RunConfig]) -> Sweep:
+        """The sweep with every run resolved, each distinct run once (a budget may not apply to all)."""
+        return Sweep(self.title, tuple(dict.fromkeys(resolve(config) for config in self.runs)))
+
+
+def _merged(base: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**base, **part}
+    for key in ("options", "env_options"):
+        if key in base or key in part:
+            merged[key] = {**base.get(key, {}), **part.get(key, {})}
+    return merged
+
+
+def grid(table: Mapping[str, Any]) -> list[RunConfig]:
+    """The product of a table's lists; the last list varies fastest."""
+    axes: list[tuple[tuple[str, ...], list[Any]]] = []
+    _axes(table, (), axes)
+    for path, values in axes:
+        if not values:
+            raise ValueError(f"{'.'.join(path)} = []: must hold at least one value")
+    configs = []
+    for point in itertools.product(*(values for _, values in axes)):
+        filled = _copy(table)
+        for (path, _), value in zip(axes, point, strict=True):
+            inner = filled
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = value
+        configs.append(RunConfig.from_table(filled))
+    return configs
+
+
+def _axes(
+    table: Mapping[str, Any], path: tuple[str, ...], found: list[tuple[tuple[str, ...], list[Any]]]
+) -> None:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            _axes(value, (*path, key), found)
+        elif isinstance(value, list) and key != "plugins":
+            found.append(((*path, key), value))
+
+
+def _copy(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in table.items()}
+
+
+def folder_name(config: RunConfig) -> str:
+    """Readable, and unique for configuration and code: results of older code are left where they are."""
+    return config.name.removesuffix(config.key) + table_key({**config.to_table(), MADE_BY: made_by()})
+
+
+def note_order(out: Path, sweep: Sweep) -> None:
+    """Remember title and order of a sweep's folders, for tables and figures made later."""
+    content = {"title": sweep.title, "runs": [folder_name(config) for config in sweep.runs]}
+    out.mkdir(parents=True, exist_ok=True)
+    write_aside(out / _ORDER, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def load_results(paths: Sequence[Path]) -> list[Result]:
+    """Results of run folders, and of the runs in sweep folders (in the sweep's own order)."""
+    results: list[Result] = []
+    for path in paths:
+        if (path / _ORDER).is_file():
+            names = json.loads((path / _ORDER).read_text(encoding="utf-8"))["runs"]
+            results += [Result.load(path / name) for name in names if (path / name).is_dir()]
+        elif (path / "config.toml").is_file() or not path.is_dir():
+            results.append(Result.load(path))
+        else:
+            inside = sorted(file.parent for file in path.glob("*/config.toml"))
+            if not inside:
+                raise ValueError(f"{path}: is no result folder and holds none (no config.toml)")
+            results += [Result.load(folder) for folder in inside]
+    if not results:
+        raise ValueError("no finished results to read")
+    return results
+
+
+# ----------------------------------------------------------------------------------- comparing
+@dataclass(frozen=True)
+class Comparison:
+    """One result against the baseline, seed by seed."""
+
+    label: str
+    privacy: str
+    mean: statistics.Interval
+    paired: statistics.Paired | None  # None for the baseline itself
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "label": self.label,
+            "privacy": self.privacy,
+            "mean": self.mean.to_json(),
+            "paired": None if self.paired is None else self.paired.to_json(),
+        }
+
+
+def compare(results: Sequence[Result], baseline: int = 0) -> list[Comparison]:
+    """Final regrets minus that of ``results[baseline]``, paired by seed.
+
+    Raises ``ValueError`` if there are fewer than two results, or they did not meet the same users.
+    """
+    if len(results) < 2:
+        raise ValueError(f"results: {len(results)} given, must be at least two to compare")
+    checks.integer("baseline", baseline, 0, len(results) - 1)
+    reference = results[baseline]
+    return [
+        Comparison(
+            result.label,
+            privacy_words(result.guarantee),
+            statistics.mean_interval(result.final_regret),
+            None if result is reference else result.paired(reference),
+        )
+        for result in results
+    ]
+
+
+HEAD = ("learner", "privacy", "final regret, mean", "difference, mean", "difference, median", "seeds", "p")
+
+
+def comparison_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
+    """Cells as text, one tuple of seven a result, under :data:`HEAD`."""
+    rows = []
+    for c in comparisons:
+        if c.paired is None:
+            rest: tuple[str, ...] = ("baseline", "", str(c.mean.count), "")
+        else:
+            p = "—" if c.paired.p_value is None else f"{c.paired.p_value:.2g}"
+            rest = (str(c.paired.mean), str(c.paired.median), str(c.paired.mean.count), p)
+        rows.append((c.label, c.privacy, str(c.mean), *rest))
+    return rows
+
+
+def caption(comparisons: Sequence[Comparison]) -> str:
+    """What the brackets are."""
+    paired = next((c.paired for c in comparisons if c.paired is not None), None)
+    median = "order statistics" if paired is None else paired.median.method
+    return (
+        "Brackets: 95 % intervals (means: Student's t; medians: "
+        f"{median}). Differences are paired by seed; p: two-sided sign flips."
+    )
+
+
+def to_markdown(comparisons: Sequence[Comparison]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+    lines += [
+        f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in comparison_rows(comparisons)
+    ]
+    return "\n".join([*lines, "", caption(comparisons)])
+
+
+_LATEX = {
+    "&": r"\&",
+    "%": r"\%",
+    "_": r"\_",
+    "#": r"\#",
+    "$": r"\$",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+    "ε": r"$\varepsilon$",
+    "δ": r"$\delta$",
+    "—": "---",
+}
+
+
+def to_latex(comparisons: Sequence[Comparison]) -> str:
+    """A table in LaTeX (booktabs)."""
+
+    def cells(row: Sequence[str]) -> str:
+        return " & ".join("".join(_LATEX.get(ch, ch) for ch in cell) for cell in row) + r" \\"
+
+    body = [cells(row) for row in comparison_rows(comparisons)]
+    note = "".join(_LATEX.get(ch, ch) for ch in caption(comparisons))
+    return "\n".join(
+        [r"\begin{tabular}{llrrrrr}", r"\toprule", cells(HEAD), r"\midrule", *body, r"\bottomrule",
+         r"\end{tabular}", f"% {note}"]
+    )  # fmt: skip

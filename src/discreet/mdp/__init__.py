@@ -1,0 +1,1 @@
+"""The world: tabular MDPs, trajectories, exact planning, batch flow."""

@@ -1,0 +1,96 @@
+"""People who act: trajectories one by one, and the counts of many at once.
+
+All three functions call the kernels that the fused simulation calls, with streams addressed by
+(seed, run, role, index): user ``i`` has the same luck however and in whatever order he is played.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.mdp import world_kernels
+from discreet.mdp.planning import PolicyRows, policy_rows
+from discreet.mdp.tabular import TabularMDP
+from discreet.mdp.trajectories import Trajectories, Trajectory
+from discreet.numerics import checks
+from discreet.numerics.streams_kernels import ROLE_BATCH, open_at, run_key
+
+MOST_USERS = 10**10  # the binomial sampler's rounding is invisible up to here
+
+
+def rollout(
+    mdp: TabularMDP, policy: ArrayLike | PolicyRows, key: NDArray[np.uint64], episode: int
+) -> Trajectory:
+    """The trajectory of user ``episode`` under a (H, S) or (H, S, A) policy.
+
+    ``key`` (2,) uint64 is the environment's key of the run (``streams_kernels.run_key``).
+    """
+    played = _play(mdp, policy, key, checks.integer("episode", episode, 0), 1)
+    return played[0]
+
+
+def rollouts(
+    mdp: TabularMDP, policy: ArrayLike | PolicyRows, n: int, seed: int = 0, run: int = 0, first: int = 0
+) -> Trajectories:
+    """Trajectories of users ``first .. first + n - 1`` of a run: (n, H + 1) states, (n, H) the rest.
+
+    Equal to ``n`` calls of :func:`rollout` with ``run_key(seed, run)``.
+    """
+    key = run_key(checks.integer("seed", seed, 0), checks.integer("run", run, 0))
+    return _play(mdp, policy, key, checks.integer("first", first, 0), checks.integer("n", n, 0))
+
+
+def batch_counts(
+    mdp: TabularMDP,
+    policy: ArrayLike | PolicyRows,
+    n: int,
+    key: NDArray[np.uint64],
+    batch: int = 0,
+    sub_batch: int = 0,
+    *,
+    pooled: bool = False,
+) -> dict[str, NDArray[np.float64]]:
+    """The counts of ``n <= 1e10`` users of one policy, from their exact joint law.
+
+    The cost does not grow with n. Returns ``visits (T, S, A)``, ``transition_counts (T, S, A, S)``,
+    ``reward_sums (T, S, A)``, with T = 1 if ``pooled`` else H; ``step_visits (H, S, A)``; and
+    ``starts (S,)``.
+    """
+    n = checks.integer("n", n, 0, MOST_USERS)
+    state = open_at(
+        key, ROLE_BATCH, checks.integer("batch", batch, 0), checks.integer("sub_batch", sub_batch, 0)
+    )
+    layout, slots = mdp.layout, 1 if pooled else mdp.horizon
+    visits, rewards = np.zeros((slots, layout.rows)), np.zeros((slots, layout.rows))
+    transitions = np.zeros((slots, layout.rows, layout.states))
+    starts, steps = np.zeros(layout.states), np.empty((layout.horizon, layout.rows))
+    world_kernels.flow(
+        mdp.world,
+        n,
+        *policy_rows(layout, policy),
+        state,
+        visits,
+        transitions,
+        rewards,
+        starts,
+        steps,
+        np.empty(world_kernels.work_size(mdp.world), np.int64),
+    )
+    return {
+        "visits": layout.from_rows(visits),
+        "transition_counts": layout.from_rows(transitions),
+        "reward_sums": layout.from_rows(rewards),
+        "step_visits": layout.from_rows(steps),
+        "starts": starts,
+    }
+
+
+def _play(
+    mdp: TabularMDP, policy: ArrayLike | PolicyRows, key: NDArray[np.uint64], first: int, n: int
+) -> Trajectories:
+    states = np.empty((n, mdp.horizon + 1), np.int64)
+    rows = np.empty((n, mdp.horizon), np.int64)
+    rewards = np.empty((n, mdp.horizon))
+    world_kernels.episodes(mdp.world, *policy_rows(mdp.layout, policy), key, first, states, rows, rewards)
+    return Trajectories(states, mdp.layout.row_action[rows], rewards)

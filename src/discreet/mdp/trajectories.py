@@ -1,0 +1,84 @@
+"""Trajectories: what people did and what happened to them. Raw user data.
+
+The trusted core checks every record before it adds it: an unchecked reward of 1.2 or a missing
+step would break the sensitivity that the noise is calibrated to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mdp.layout import Layout
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One user's episode.
+
+    states : (H + 1,) int64 in [0, S); actions : (H,) int64 in [0, A); rewards : (H,) float64 in [0, 1].
+    """
+
+    states: NDArray[np.int64]
+    actions: NDArray[np.int64]
+    rewards: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """Episodes of n users: ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)``."""
+
+    states: NDArray[np.int64]
+    actions: NDArray[np.int64]
+    rewards: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return int(self.states.shape[0])
+
+    def __getitem__(self, index: int) -> Trajectory:
+        return Trajectory(self.states[index], self.actions[index], self.rewards[index])
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return (self[i] for i in range(len(self)))
+
+
+def checked(trajectory: Trajectory, layout: Layout) -> Trajectory:
+    """Return the trajectory with exact dtypes, or raise ``ValueError`` with the first broken record.
+
+    Checks shapes against the horizon, indices against S and A, admissibility against the mask, and
+    rewards: finite, in [0, 1]. Nothing is clipped.
+    """
+    states, actions, rewards = trajectory.states, trajectory.actions, trajectory.rewards
+    h = layout.horizon
+    for name, value, shape in (
+        ("states", states, (h + 1,)),
+        ("actions", actions, (h,)),
+        ("rewards", rewards, (h,)),
+    ):
+        if np.shape(value) != shape:
+            raise ValueError(f"trajectory.{name} has shape {np.shape(value)}: must be {shape}")
+    for name, value, size in (("states", states, layout.states), ("actions", actions, layout.actions)):
+        array = np.asarray(value)
+        if array.dtype.kind not in "iu":
+            raise ValueError(f"trajectory.{name} has dtype {array.dtype}: must be integer")
+        bad = np.flatnonzero((array < 0) | (array >= size))
+        if bad.size:
+            raise ValueError(
+                f"trajectory.{name}[{bad[0]}] = {array[bad[0]]}: must be an integer in [0, {size - 1}]"
+            )
+    states = np.ascontiguousarray(states, np.int64)
+    actions = np.ascontiguousarray(actions, np.int64)
+    if layout.mask is not None:
+        bad = np.flatnonzero(~layout.mask[states[:-1], actions])
+        if bad.size:
+            raise ValueError(
+                f"trajectory.actions[{bad[0]}] = {actions[bad[0]]}: not admissible in state {states[bad[0]]}"
+            )
+    rewards = np.ascontiguousarray(rewards, np.float64)
+    bad = np.flatnonzero(~((rewards >= 0) & (rewards <= 1)))
+    if bad.size:
+        raise ValueError(f"trajectory.rewards[{bad[0]}] = {rewards[bad[0]]}: must be in [0, 1]")
+    return Trajectory(states, actions, rewards)

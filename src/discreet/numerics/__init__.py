@@ -1,0 +1,1 @@
+"""The ground under every room: compilation, addressed random streams, checks at the door."""

@@ -1,0 +1,89 @@
+"""Checks at the door: each error names the argument, its value, and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def real(
+    name: str,
+    value: Any,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
+) -> float:
+    """Return ``value`` as a float inside the interval, or raise ``ValueError``."""
+    allowed = f"a finite number in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+    if isinstance(value, bool) or not isinstance(value, Real | np.number):
+        raise ValueError(f"{name} = {value!r}: must be {allowed}")
+    number = float(value)
+    inside = (number > low if open_low else number >= low) and (
+        number < high if open_high else number <= high
+    )
+    if not math.isfinite(number) or not inside:
+        raise ValueError(f"{name} = {value!r}: must be {allowed}")
+    return number
+
+
+def positive(name: str, value: Any) -> float:
+    """Return ``value`` as a finite float above 0."""
+    return real(name, value, 0.0, open_low=True)
+
+
+def integer(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
+    """Return ``value`` as an int inside [low, high], or raise ``ValueError``."""
+    if low is None and high is None:
+        allowed = "an integer"
+    elif high is None:
+        allowed = f"an integer of at least {low}"
+    else:
+        allowed = f"an integer in [{'-inf' if low is None else low}, {high}]"
+    whole = isinstance(value, Integral | np.integer) and not isinstance(value, bool)
+    if not whole or (low is not None and value < low) or (high is not None and value > high):
+        raise ValueError(f"{name} = {value!r}: must be {allowed}")
+    return int(value)
+
+
+def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
+    """Return ``value`` if it is one of ``allowed``, or raise ``ValueError`` with the list."""
+    options = list(allowed)
+    if not any(value is option or value == option for option in options):
+        raise ValueError(f"{name} = {value!r}: must be one of {', '.join(map(repr, options))}")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return ``value`` as a bool, or raise ``ValueError``."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} = {value!r}: must be true or false")
+    return bool(value)
+
+
+def floats(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return a C-contiguous, finite float64 copy of ``value`` with exactly this shape."""
+    array = np.array(value, dtype=np.float64, order="C")
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}: must be {shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds {array[~np.isfinite(array)][0]!r}: must be finite everywhere")
+    return array
+
+
+def probabilities(name: str, value: NDArray[np.float64], tolerance: float = 1e-9) -> NDArray[np.float64]:
+    """Check that the last axis holds distributions; return them unchanged."""
+    if (value < 0).any():
+        raise ValueError(f"{name} holds {value.min()!r}: probabilities must be at least 0")
+    sums = value.sum(axis=-1)
+    worst = int(np.abs(sums - 1).argmax()) if sums.size else 0
+    if sums.size and abs(sums.flat[worst] - 1) > tolerance:
+        where = tuple(int(i) for i in np.unravel_index(worst, sums.shape)) if sums.shape else ()
+        raise ValueError(f"{name}{list(where)} sums to {sums.flat[worst]!r}: must sum to 1")
+    return value

@@ -1,0 +1,95 @@
+"""One decorator for every compiled function of the library.
+
+Numba's disk cache watches the file of the compiled function, not the files of the functions
+that it calls: a noise scale changed in one file would leave a cached caller in another at its
+old value. Discreet therefore names its cache folder by a hash of *all* kernel sources (files
+named ``*kernels.py``), so that any change to any kernel recompiles all of them. Where no
+folder can be written the functions are compiled in memory, with one warning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+from numba.core import config as _numba_config
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
+
+
+@cache
+def kernel_sources() -> tuple[Path, ...]:
+    """All files of the package that hold compiled functions, in a fixed order."""
+    return tuple(sorted(_PACKAGE.rglob("*kernels.py")))
+
+
+@cache
+def kernel_hash() -> str:
+    """Sixteen hexadecimal digits that change when any kernel source or Numba's version does."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in kernel_sources():
+        digest.update(path.relative_to(_PACKAGE).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Folder of this version's compiled kernels, or None where nothing can be written.
+
+    The parent is ``NUMBA_CACHE_DIR`` if set, else ``$XDG_CACHE_HOME/discreet``, else
+    ``~/.cache/discreet``.
+    """
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen:
+        parent = Path(chosen)
+    else:
+        base = os.environ.get("XDG_CACHE_HOME")
+        parent = (Path(base) if base else Path.home() / ".cache") / "discreet"
+    folder = parent / f"kernels-{kernel_hash()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError:
+        return None
+    return folder
+
+
+@cache
+def _warn_no_cache() -> None:
+    warnings.warn(
+        "no folder for compiled code can be written: kernels are compiled again in every process "
+        "(set NUMBA_CACHE_DIR to a writable folder)",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+def kernel(function: F) -> F:
+    """Compile ``function`` lazily, without the GIL, cached on disk where that is possible."""
+    folder = cache_folder()
+    if folder is None:
+        _warn_no_cache()
+        return cast(F, numba.njit(**_OPTIONS)(function))
+    before = _numba_config.CACHE_DIR
+    _numba_config.CACHE_DIR = str(folder)
+    try:
+        return cast(F, numba.njit(cache=True, **_OPTIONS)(function))
+    finally:
+        _numba_config.CACHE_DIR = before
+
+
+def inlined(function: F) -> F:
+    """Compile a small helper that kernels call; it is never a door of its own and is not cached."""
+    return cast(F, numba.njit(**_OPTIONS)(function))

@@ -1,0 +1,1 @@
+"""Learners that choose the next users' policy from releases alone."""

@@ -1,0 +1,447 @@
+"""What all tabular learners share: knobs, schedule, query, and the pure step from release to plan.
+
+A learner is a frozen specification. ``plan`` converts a release to rows and calls the same compiled
+``plan_step`` and ``choose`` that the fused simulation calls, so that both agree bit for bit. Nothing
+here touches privacy: every knob is post-processing, but for ``stationary``, ``derive_visits``,
+``center_rewards`` and ``known_rewards``, which choose the sums that the privatizer is asked for, and
+which it charges for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.estimation.model import POSTS, ErrorBounds, ErrorMode, Post, release_rows
+from discreet.numerics import checks
+from discreet.numerics.knobs import Knobs
+from discreet.numerics.streams_kernels import ROLE_TIES, open_at
+from discreet.online import bonuses, kernels
+from discreet.online.kernels import LearnerKernel
+from discreet.privacy.counts import CountQuery
+from discreet.privacy.protocol import Ask, NoiseLaw, Plan, Release, Schedule, Spec
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Cap = Literal["H-h+1", "H", "none"]
+Theory = Literal["theory"]
+
+_CAPS = {"H-h+1": kernels.CAP_LEFT, "H": kernels.CAP_HORIZON, "none": kernels.CAP_NONE}
+
+
+@dataclass(frozen=True, eq=False)
+class LearnerState:
+    """What a learner carries from release to release: public, and a function of releases alone.
+
+    number : of the last release that was read (-1: none); part : sub-batches handed out since.
+    values (H + 1, S), q (H, R) : optimistic, of the last release; probabilities (H, R) or (0, 0).
+    """
+
+    spec: Spec
+    ties: NDArray[np.uint64]
+    kernel: LearnerKernel
+    memory: Floats
+    values: Floats
+    q: Floats
+    probabilities: Floats
+    number: int = -1
+    part: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TabularLearner(Knobs):
+    """Base of the tabular learners. Options left at None come from the preset.
+
+    Parameters
+    ----------
+    preset : str
+        A row of ``PRESETS``: ``default`` (practical, no theorem), ``paper``, and what the class lists.
+    bonus_scale : float
+        Multiplies the whole bonus.
+    stat_scale : float
+        Multiplies what comes from sampling: the terms in 1 / sqrt(D).
+    stat_const : float or "theory"
+        Replaces the coefficient L of 1 / sqrt(D) (through its logarithm where that occurs elsewhere).
+    constants : str
+        Which paper's constants, see :mod:`discreet.online.bonuses`.
+    cap : "H-h+1", "H" or "none"
+        Largest Q at step h (from 1).
+    stationary : bool
+        Pool the counts of all steps; only where the problem is declared stationary.
+    replan_every : int
+        Release and replan after every so many users.
+    replan_growth : float
+        Instead: release when the users have grown by this factor, 1.0 being every user.
+    derive_visits : bool
+        Ask for no family of visits: N = sum over s' of N3.
+    center_rewards : bool
+        Ask for sums of r - 1/2.
+    known_rewards : bool
+        Use the public rewards of the specification; ask for none.
+    failure : float
+        In (0, 1): probability that a concentration bound fails.
+    """
+
+    bonus_scale: float | None = None
+    stat_scale: float | None = None
+    stat_const: float | Theory | None = None
+    constants: str | None = None
+    cap: Cap | None = None
+    stationary: bool | None = None
+    replan_every: int | None = None
+    replan_growth: float | None = None
+    derive_visits: bool | None = None
+    center_rewards: bool | None = None
+    known_rewards: bool | None = None
+    failure: float | None = None
+
+    stochastic: ClassVar[bool] = False
+    ignores_noise: ClassVar[bool] = False
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("tight", "published")
+
+    def __post_init__(self) -> None:
+        both = self.replan_every is not None and self.replan_growth is not None
+        if both and self.replan_every != 1:
+            raise ValueError(
+                f"replan_growth = {self.replan_growth!r}: must not be given together with replan_every"
+            )
+        if self.replan_growth is not None:
+            object.__setattr__(self, "replan_every", 1)
+        super().__post_init__()
+        put = object.__setattr__
+        for name in ("bonus_scale", "stat_scale"):
+            put(self, name, checks.real(name, getattr(self, name), 0.0))
+        if self.stat_const != "theory":
+            put(self, "stat_const", checks.real("stat_const", self.stat_const, 0.0))
+        checks.choice("constants", self.constants, self.CONSTANTS)
+        checks.choice("cap", self.cap, _CAPS)
+        for name in ("stationary", "derive_visits", "center_rewards", "known_rewards"):
+            put(self, name, checks.flag(name, getattr(self, name)))
+        if self.known_rewards and self.center_rewards:
+            raise ValueError("center_rewards = True: must be false when known_rewards is true")
+        put(self, "replan_every", checks.integer("replan_every", self.replan_every, 1))
+        if self.replan_growth is not None:
+            put(self, "replan_growth", checks.real("replan_growth", self.replan_growth, 1.0))
+        put(
+            self,
+            "failure",
+            checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True),
+        )
+
+    # --------------------------------------------------------------------------- public facts
+    @property
+    def tie_batches(self) -> int:
+        """Sub-batches of a batch, each with its own tie-break: 1 unless the learner is greedy."""
+        return 1
+
+    @property
+    def scheduled(self) -> bool:
+        """True if several users can follow one policy."""
+        return self.replan_every != 1 or (self.replan_growth or 1.0) > 1.0
+
+    def schedule(self, spec: Spec) -> Schedule:
+        """Times of release: after every user, every ``replan_every`` users, or geometric."""
+        self._check(spec)
+        if self.replan_every == 1:
+            return Schedule(spec.users, growth=self.replan_growth or 1.0)
+        if spec.users is None:
+            return Schedule(None)
+        return Schedule(spec.users, times=np.arange(0, spec.users, self.replan_every, dtype=np.int64))
+
+    def query(self, spec: Spec) -> CountQuery:
+        """The sums that this learner reads."""
+        self._check(spec)
+        return CountQuery(
+            spec.layout,
+            stationary=bool(self.stationary),
+            visits=not self.derive_visits,
+            center_rewards=bool(self.center_rewards),
+            known_rewards=bool(self.known_rewards),
+        )
+
+    def _check(self, spec: Spec) -> None:
+        if self.stationary and not spec.stationary:
+            raise ValueError("stationary = True: must be false, the problem is not declared stationary")
+        if self.known_rewards and spec.known_rewards is None:
+            raise ValueError("known_rewards = True: must be false, the specification declares no rewards")
+
+    def _batch(self, users: int, spec: Spec) -> int:
+        """How many users follow the release made after ``users`` of them."""
+        later = users + int(self.replan_every or 1)
+        if self.replan_growth is not None:
+            later = max(users + 1, math.ceil(self.replan_growth * users))
+        return later - users if spec.users is None else min(later, spec.users) - users
+
+    # ------------------------------------------------------------------------ compiled face
+    def kernel(self, spec: Spec) -> LearnerKernel:
+        """Constants of this learner for this problem, as compiled code reads them."""
+        self._check(spec)
+        flags = np.zeros(kernels.FLAGS, np.int64)
+        knobs = np.zeros(kernels.KNOBS)
+        flags[kernels.CAP] = _CAPS[self.cap or "H-h+1"]
+        flags[kernels.CLIP_NEGATIVE] = 1
+        knobs[kernels.PRIVACY] = 1.0
+        code = self._fill(spec, flags, knobs)
+        bonus, stat = float(self.bonus_scale or 0.0), float(self.stat_scale or 0.0)
+        for knob in (kernels.OUTER, kernels.INNER, kernels.VARIANCE, kernels.LOWER_FLOOR):
+            knobs[knob] *= bonus * stat
+        for knob in (kernels.PRIVACY, kernels.LOWER_NOISE, kernels.CORRECTION):
+            knobs[knob] *= bonus
+        return LearnerKernel(code, flags, knobs)
+
+    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
+        """Set flags and knobs (before ``bonus_scale`` and ``stat_scale``); return the kernel's code."""
+        raise NotImplementedError
+
+    def memory_size(self, spec: Spec) -> int:
+        """Floats that are carried from release to release."""
+        return 0
+
+    def begin_memory(self, spec: Spec) -> Floats:
+        """(memory_size,) the memory before the first release, which sets it up."""
+        return np.zeros(self.memory_size(spec))
+
+    def work_size(self, spec: Spec) -> int:
+        """Floats of scratch that ``plan_step`` needs."""
+        slots = 1 if self.stationary else spec.horizon
+        return kernels.work_size(slots, spec.layout.rows, spec.states)
+
+    def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
+        """(5,) bounds E1, E2, E3, E_row, 0 of the noise, from its law; zeros for a baseline."""
+        return np.zeros(kernels.ERRORS)
+
+    # -------------------------------------------------------------------------- one release
+    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> LearnerState:
+        """The state before the first release. ``ties`` is the key (2 words) of the tie-breaking coins."""
+        horizon, rows, states = spec.horizon, spec.layout.rows, spec.states
+        return LearnerState(
+            spec,
+            np.array(ties, dtype=np.uint64),
+            self.kernel(spec),
+            self.begin_memory(spec),
+            np.zeros((horizon + 1, states)),
+            np.zeros((horizon, rows)),
+            np.zeros((horizon, rows) if self.stochastic else (0, 0)),
+        )
+
+    def plan(self, state: LearnerState, release: Release, ask: Ask | None = None) -> tuple[Plan, LearnerState]:
+        """The next users' policy, and the state after it; ``state`` is left as it was.
+
+        A release that is new is read once; while it is the same, the next sub-batch is handed out.
+        """
+        if release.number != state.number:
+            state = self._read(state, release)
+        spec, parts = state.spec, self.tie_batches
+        users = self._batch(release.users, spec)
+        if users < 1:
+            raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
+        part = state.part
+        while part < parts and users * (part + 1) // parts == users * part // parts:
+            part += 1
+        if part >= parts:
+            raise ValueError(f"release.number = {release.number}: its last plan was handed out already")
+        size = users * (part + 1) // parts - users * part // parts
+        plan = Plan(self._policy(state, part), size, last=part == parts - 1)
+        return plan, replace(state, part=part + 1)
+
+    def _read(self, state: LearnerState, release: Release) -> LearnerState:
+        spec, layout = state.spec, state.spec.layout
+        visits, transitions, reward_sums = release_rows(release, layout)
+        if visits.shape[0] != (1 if self.stationary else layout.horizon):
+            raise ValueError(
+                f"release has {visits.shape[0]} steps: must have {1 if self.stationary else layout.horizon}"
+            )
+        known = np.zeros((0, 0))
+        if self.known_rewards and spec.known_rewards is not None:
+            known = layout.to_rows(spec.known_rewards)
+        laws = {name: estimate.law for name, estimate in release.estimates.items()}
+        memory, values, q = state.memory.copy(), np.empty_like(state.values), np.empty_like(state.q)
+        probabilities = np.zeros((layout.horizon, layout.rows))
+        kernels.plan_step(
+            state.kernel, layout.state_ptr, layout.horizon, int(release.users), int(release.number), visits,
+            transitions, reward_sums, known, self.errors(laws, spec), memory, values, q, probabilities,
+            np.empty(self.work_size(spec)),
+        )  # fmt: skip
+        if not self.stochastic:
+            probabilities = state.probabilities
+        return replace(
+            state, memory=memory, values=values, q=q, probabilities=probabilities, number=release.number, part=0
+        )
+
+    def _policy(self, state: LearnerState, part: int) -> NDArray[Any]:
+        layout = state.spec.layout
+        if self.stochastic:
+            return layout.from_rows(state.probabilities)
+        rows = np.empty((layout.horizon, layout.states), np.int64)
+        ties = open_at(state.ties, ROLE_TIES, state.number, part)
+        kernels.choose(state.kernel, layout.state_ptr, layout.horizon, state.q, ties, rows)
+        return layout.row_action[rows]
+
+    # ------------------------------------------------------------------------------- in words
+    def heuristics(self) -> Iterator[str]:
+        """Knobs whose values void the regret theorem, each with the reason."""
+        for name in ("bonus_scale", "stat_scale"):
+            if getattr(self, name) < 1.0:
+                yield f"{name} = {getattr(self, name):g} is below 1"
+        if self.stat_const != "theory":
+            yield f"stat_const = {self.stat_const:g} replaces the constant of the theory"
+        if self.scheduled:
+            yield "several users follow one policy (the theorem replans for each)"
+
+    def summary(self) -> str:
+        """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
+        said = ", ".join(
+            f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) is not None
+        )
+        reasons = tuple(self.heuristics())
+        verdict = (
+            "The regret theorem does not cover these options: " + "; ".join(reasons) + "."
+            if reasons
+            else "The options are those of the regret theorem."
+        )
+        return f"{type(self).__name__}({said})\n{verdict} None of them touches privacy."
+
+
+@dataclass(frozen=True, kw_only=True)
+class GreedyLearner(TabularLearner):
+    """A learner that plays the greedy action of its optimistic Q.
+
+    Parameters
+    ----------
+    monotone : bool
+        Q never rises from one release to the next.
+    tie_break : "random" or "first"
+        Among exact maximisers: uniform, by public coins, or the lowest action.
+    tie_parts : int
+        Sub-batches of a scheduled batch, each with its own random tie-break (4 by default; 1 where
+        ties are not random or every user gets a policy of their own).
+    """
+
+    monotone: bool | None = None
+    tie_break: Literal["random", "first"] | None = None
+    tie_parts: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        put = object.__setattr__
+        put(self, "monotone", checks.flag("monotone", self.monotone))
+        checks.choice("tie_break", self.tie_break, ("random", "first"))
+        put(self, "tie_parts", checks.integer("tie_parts", self.tie_parts, 1))
+
+    @property
+    def tie_batches(self) -> int:
+        """Sub-batches of a batch, each with its own random tie-break."""
+        return int(self.tie_parts or 1) if self.scheduled and self.tie_break == "random" else 1
+
+    def memory_size(self, spec: Spec) -> int:
+        """H R floats (the last Q) if monotone."""
+        return spec.horizon * spec.layout.rows if self.monotone else 0
+
+    def _greedy_flags(self, flags: Ints) -> int:
+        flags[kernels.MONOTONE] = int(bool(self.monotone))
+        flags[kernels.RANDOM_TIES] = int(self.tie_break == "random")
+        return kernels.VALUE_ITERATION
+
+    def heuristics(self) -> Iterator[str]:
+        """Knobs whose values void the regret theorem, each with the reason."""
+        yield from super().heuristics()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseAware(TabularLearner):
+    """A learner that reads the noise law of its releases.
+
+    Parameters
+    ----------
+    priv_scale : float
+        Multiplies what comes from privacy noise: the terms in Lambda / D.
+    E_mode : "quantile", "sd" or "published"
+        How the law becomes bounds E, see :class:`discreet.estimation.model.ErrorBounds`.
+    E_z : float
+        Standard deviations of mode ``sd``.
+    noise_failure : float
+        In (0, 1): probability that a bound E fails.
+    """
+
+    priv_scale: float | None = None
+    E_mode: ErrorMode | None = None
+    E_z: float | None = None
+    noise_failure: float | None = None
+
+    reads_row_sums: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "priv_scale", checks.real("priv_scale", self.priv_scale, 0.0))
+        _ = self._bounds
+
+    @property
+    def _bounds(self) -> ErrorBounds:
+        return ErrorBounds(
+            self.E_mode or "quantile",
+            0.05 if self.noise_failure is None else self.noise_failure,
+            1.0 if self.E_z is None else self.E_z,
+            self.reads_row_sums,
+        )
+
+    def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
+        """(5,) bounds E1, E2, E3, E_row, 0 of the noise, from its law alone."""
+        return self._bounds.of(laws, spec.layout, bonuses.users(spec))
+
+    def heuristics(self) -> Iterator[str]:
+        """Knobs whose values void the regret theorem, each with the reason."""
+        yield from super().heuristics()
+        if self.priv_scale is not None and self.priv_scale < 1.0:
+            yield f"priv_scale = {self.priv_scale:g} is below 1"
+        if self.E_mode == "sd":
+            yield "E_mode = 'sd' is no uniform bound of the noise"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostProcessed(NoiseAware):
+    """A learner that can read noisy counts raw or projected.
+
+    Parameters
+    ----------
+    post : "raw" or "lp"
+        Noisy counts as they are, or projected onto consistent ones
+        (:mod:`discreet.estimation.projection`).
+    form : "reward" or "cost"
+        With raw counts the papers' cost form differs: a row's missing mass counts as cost 0, and
+        r~ = 1 - (N - R) / D. Everywhere else the two are mirror images.
+    missing_mass : "none" or "optimistic"
+        With raw counts in reward form: what a row's missing mass is worth, 0 or the largest value.
+    clip_negative : bool
+        Negative raw counts become 0; without it the proof of optimism has a gap.
+    """
+
+    post: Post | None = None
+    form: Literal["reward", "cost"] | None = None
+    missing_mass: Literal["none", "optimistic"] | None = None
+    clip_negative: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.choice("post", self.post, ("raw", "lp"))
+        checks.choice("form", self.form, ("reward", "cost"))
+        checks.choice("missing_mass", self.missing_mass, ("none", "optimistic"))
+        object.__setattr__(self, "clip_negative", checks.flag("clip_negative", self.clip_negative))
+
+    def _post_flags(self, flags: Ints, knobs: Floats) -> None:
+        flags[kernels.POST] = POSTS[self.post or "lp"]
+        flags[kernels.COST_FORM] = int(self.form == "cost")
+        flags[kernels.MASS_OPTIMISTIC] = int(self.missing_mass == "optimistic")
+        flags[kernels.CLIP_NEGATIVE] = int(bool(self.clip_negative))
+        knobs[kernels.PRIVACY] = 1.0 if self.priv_scale is None else self.priv_scale
+        knobs[kernels.LOWER_NOISE] *= knobs[kernels.PRIVACY]
+
+    def heuristics(self) -> Iterator[str]:
+        """Knobs whose values void the regret theorem, each with the reason."""
+        yield from super().heuristics()
+        if self.post == "raw" and not self.clip_negative:
+            yield "clip_negative = False leaves a gap in the proof of optimism"

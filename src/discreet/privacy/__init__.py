@@ -1,0 +1,1 @@
+"""The trusted core: queries and their sensitivity, noise, continual release, sessions, guarantees."""

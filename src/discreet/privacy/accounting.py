@@ -1,0 +1,145 @@
+"""Guarantees recomputed another way: by Google's dp-accounting, which shares no formula with ours.
+
+:mod:`discreet.privacy.budget` and :mod:`discreet.privacy.guarantee` compute with closed forms. Here
+the same questions go through numerical privacy-loss distributions (PLD) and a Renyi accountant.
+:func:`verify` compares. dp-accounting takes seconds to import and is imported inside functions.
+
+Traps that this module owns (libraries.md): the sensitivity is ours, so shifts are handed over in
+units of the noise under the add-or-remove relation (the library's replace-one differs by a factor 2
+between its own accountants); many compositions need a grid much finer than one loss; at delta = 0
+its truncated tails answer infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from discreet.numerics import checks
+from discreet.privacy.budget import check_delta
+from discreet.privacy.guarantee import Guarantee, MechanismRecord
+
+__all__ = [
+    "discrete_gaussian_epsilon", "gaussian_epsilon", "laplace_delta", "laplace_epsilon", "verify",
+    "zcdp_epsilon_numerically",
+]  # fmt: skip
+
+Shifts = Sequence[tuple[float, int]]
+
+_PURE_SLACK = 1e-12  # numerical mass that a PLD leaves beyond a pure epsilon
+_GRID_SLACK = 1e-3  # relative: losses are rounded up to a grid, Renyi orders are finitely many
+
+
+def _interval(unit: float, count: int) -> float:
+    """Grid of privacy loss: 1/2000 of one loss, at most 1e-4, at least a millionth of all losses together."""
+    return max(min(1e-4, unit / 2000), unit * count * 1e-6)
+
+
+def _laplace_pld(shifts: Shifts) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    if not shifts:
+        raise ValueError("shifts is empty: must hold at least one (shift over scale, count)")
+    units = [checks.positive("shift over scale", unit) for unit, _ in shifts]
+    counts = [checks.integer("count", count, 1) for _, count in shifts]
+    interval = min(_interval(unit, count) for unit, count in zip(units, counts, strict=True))
+    total = None
+    for unit, count in zip(units, counts, strict=True):
+        one = pld.from_laplace_mechanism(1.0 / unit, 1.0, value_discretization_interval=interval)
+        many = one.self_compose(count)
+        total = many if total is None else total.compose(many)
+    return total
+
+
+def laplace_epsilon(shifts: Shifts, delta: float) -> float:
+    """epsilon at delta in (0, 1) of independent Laplace noise, adaptively composed.
+
+    shifts : pairs (|shift| / b, count): how many coordinates move by how much.
+    """
+    return float(_laplace_pld(shifts).get_epsilon_for_delta(check_delta(delta)))
+
+
+def laplace_delta(shifts: Shifts, epsilon: float) -> float:
+    """delta at epsilon >= 0 of the same composition; 0 (up to 1e-12) from the pure epsilon on."""
+    return float(_laplace_pld(shifts).get_delta_for_epsilon(checks.real("epsilon", epsilon, 0.0)))
+
+
+def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
+    """epsilon at delta of independent Gaussian noise, by composing numerical PLDs.
+
+    shifts : pairs (l2 shift / sigma, count).
+    """
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    total: Any = None
+    for unit, count in shifts:
+        noise = 1.0 / checks.positive("shift over sigma", unit)
+        one = pld.from_gaussian_mechanism(noise, 1.0, value_discretization_interval=_interval(unit, 1))
+        many = one.self_compose(checks.integer("count", count, 1))
+        total = many if total is None else total.compose(many)
+    if total is None:
+        raise ValueError("shifts is empty: must hold at least one (shift over sigma, count)")
+    return float(total.get_epsilon_for_delta(check_delta(delta)))
+
+
+def discrete_gaussian_epsilon(sigma: float, unit_shifts: int, delta: float) -> float:
+    """epsilon at delta of ``unit_shifts`` integer coordinates moved by 1 under discrete Gaussian noise."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    one = pld.from_discrete_gaussian_mechanism(
+        checks.positive("sigma", sigma), 1, value_discretization_interval=1e-5
+    )
+    many = one.self_compose(checks.integer("unit_shifts", unit_shifts, 1))
+    return float(many.get_epsilon_for_delta(check_delta(delta)))
+
+
+def zcdp_epsilon_numerically(rho: float, delta: float) -> float:
+    """epsilon at delta of rho-zCDP by dp-accounting's Renyi accountant on a grid of orders."""
+    from dp_accounting import dp_event, rdp
+
+    rho, delta = checks.positive("rho", rho), check_delta(delta)
+    best = max(1.001, 1 + math.sqrt(-math.log(delta) / rho))
+    orders = [1 + (best - 1) * 2 ** (k / 50 - 2) for k in range(201)]  # from a quarter to four times
+    accountant = rdp.RdpAccountant(orders)
+    accountant.compose(dp_event.ZCDpEvent(rho))
+    return float(accountant.get_epsilon(delta))
+
+
+def verify(guarantee: Guarantee, records: Sequence[MechanismRecord]) -> float:
+    """Recompute a guarantee from its records through dp-accounting; return the epsilon found.
+
+    Laplace noise: the privacy-loss distribution must have no mass beyond the stated epsilon (but for
+    1e-12 of mass and 0.1 % of epsilon); returned is the epsilon below which all mass but 1e-12 lies.
+    With very many equal small losses that is far less than the pure epsilon, which the worst case
+    alone attains. Gaussian noise: composed PLDs. Discrete Gaussian noise: the Renyi accountant on
+    the records' rho.
+
+    Raises
+    ------
+    ValueError
+        If the guarantee promises more than what was found, or promises nothing to be checked.
+    """
+    if guarantee.epsilon is None or not records:
+        raise ValueError("guarantee: states no epsilon, or has no records to recompute it from")
+    kinds = {record.noise.removeprefix("discrete_") for record in records}
+    if kinds == {"laplace"}:
+        shifts = [(record.joint, record.levels) for record in records]
+        beyond = laplace_delta(shifts, guarantee.epsilon * (1 + _GRID_SLACK))
+        found = laplace_epsilon(shifts, _PURE_SLACK)
+        wrong = beyond > _PURE_SLACK
+    elif all(record.noise == "gaussian" for record in records):
+        found = gaussian_epsilon([(record.joint, record.levels) for record in records], guarantee.delta)
+        wrong = found > guarantee.epsilon * (1 + _GRID_SLACK) + 1e-9
+    elif kinds == {"gaussian"}:
+        rho = 0.5 * math.fsum(record.levels * record.joint**2 for record in records)
+        found = zcdp_epsilon_numerically(rho, guarantee.delta)
+        wrong = found > guarantee.epsilon * (1 + _GRID_SLACK) + 1e-9
+    else:
+        raise ValueError(f"records hold noise {sorted(kinds)}: must be all Laplace or all Gaussian")
+    if wrong:
+        raise ValueError(
+            f"epsilon = {guarantee.epsilon:g} is not what the noise gives: recomputed {found:g} at delta "
+            f"{guarantee.delta:g}"
+        )
+    return found

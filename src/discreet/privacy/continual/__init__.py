@@ -1,0 +1,1 @@
+"""Continual release: one stream of noisy sums while people keep coming."""

@@ -1,0 +1,208 @@
+"""The count query: visits, transitions and rewards of a tabular problem, and what one user can change.
+
+One user contributes one record (s, a, r, s') per step. Exchanging the user's whole trajectory for
+another one (the only neighbour relation here) changes, at each step, with w_f the weight of a
+family (1 / its noise scale):
+
+=============================  =====================  ===========================================
+case at a step                 sum of w |change|      sum of (w change)^2
+=============================  =====================  ===========================================
+other (s, a)                   2 w_v + 2 w_t + c w_r  2 w_v^2 + 2 w_t^2 + c' w_r^2
+same (s, a), other s'          2 w_t + w_r            2 w_t^2 + w_r^2
+same (s, a, s')                w_r                    w_r^2
+=============================  =====================  ===========================================
+
+with c = 2, c' = 2 for rewards in [0, 1] as they are, and c = 1, c' = 1/2 for rewards centred at
+1/2 (each record then moves a cell by at most 1/2). Counts per step live in different cells for
+different h, so both sums are at most H times the worst case of a step. Raw families attain it
+whenever there are two admissible pairs: two trajectories that never share a pair, rewards all 1;
+then l1 = 2H for each family and 6H jointly, l2 = sqrt(2H) and sqrt(6H). For centred rewards the
+second case can be the worst of a step and cannot occur twice in a row; we charge it at every step,
+which needs no assumption on how records chain.
+
+Counts pooled over steps add up to H records of one user in a single cell. The l1 bound is
+unchanged; by the triangle inequality the l2 change is at most H times the square root of a step's
+worst case (attained by raw families: H sqrt(6) jointly), sqrt(H) more than per-step counts.
+
+Sources: specification of tabular learners, section 2; privacy-mechanisms, section 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mdp.layout import Layout
+from discreet.mdp.trajectories import Trajectory
+from discreet.numerics import checks
+from discreet.privacy.protocol import Floats, Norm
+
+VISITS = "visits"
+TRANSITIONS = "transition_counts"
+REWARDS = "reward_sums"
+CENTERED_REWARDS = "centered_reward_sums"
+
+_MAX_CELLS = 2 * 10**8
+
+
+@dataclass(frozen=True, eq=False)
+class CountQuery:
+    """Sums over users of visits N(h,s,a), transitions N(h,s,a,s') and rewards R(h,s,a).
+
+    Parameters
+    ----------
+    layout : Layout
+        Public sizes and mask. Inadmissible pairs have no cells.
+    stationary : bool
+        Pool the counts over steps (first axis 1 instead of H).
+    visits : bool
+        False drops the family of visits: they are the sums of the transitions over s'.
+    center_rewards : bool
+        Release the sum of (r - 1/2) per pair in place of the sum of r.
+    known_rewards : bool
+        Rewards are public: no reward family.
+
+    Raises
+    ------
+    ValueError
+        If the dense release would have more than 2e8 cells (1.6 GB): a release is never sparse,
+        because which cells are empty is private. Pool the steps or declare a mask.
+    """
+
+    layout: Layout
+    stationary: bool = False
+    visits: bool = True
+    center_rewards: bool = False
+    known_rewards: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("stationary", "visits", "center_rewards", "known_rewards"):
+            object.__setattr__(self, name, checks.flag(name, getattr(self, name)))
+        if self.known_rewards and self.center_rewards:
+            raise ValueError("center_rewards = True: must be false when known_rewards is true")
+        if self.cells > _MAX_CELLS:
+            raise ValueError(
+                f"counts need {self.cells:.3g} cells (H={self.slots}, pairs={self.layout.rows}, "
+                f"S={self.layout.states}): at most {_MAX_CELLS:.3g} are allowed, since every one of them gets "
+                "noise in every release; pool the steps (stationary=True) or declare admissible actions"
+            )
+
+    @property
+    def slots(self) -> int:
+        """T: 1 where steps are pooled, else H."""
+        return 1 if self.stationary else self.layout.horizon
+
+    @cached_property
+    def row_families(self) -> Mapping[str, tuple[int, ...]]:
+        """Name to shape over rows (admissible pairs), in the order of the flat vector of cells."""
+        rows, states = self.layout.rows, self.layout.states
+        shapes: dict[str, tuple[int, ...]] = {}
+        if self.visits:
+            shapes[VISITS] = (self.slots, rows)
+        shapes[TRANSITIONS] = (self.slots, rows, states)
+        if not self.known_rewards:
+            shapes[CENTERED_REWARDS if self.center_rewards else REWARDS] = (self.slots, rows)
+        return shapes
+
+    @property
+    def families(self) -> Mapping[str, tuple[int, ...]]:
+        """Name to shape over (state, action): ``visits (T, S, A)``, ``transition_counts (T, S, A, S)``, ..."""
+        pair = (self.layout.states, self.layout.actions)
+        return {name: (shape[0], *pair, *shape[2:]) for name, shape in self.row_families.items()}
+
+    @property
+    def support(self) -> Mapping[str, NDArray[np.bool_]]:
+        """Cells that can be non-zero by public declaration: all admissible ones."""
+        return {
+            name: self.layout.from_rows(np.ones(shape)).astype(bool)
+            for name, shape in self.row_families.items()
+        }
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """(families + 1,) where each family begins in the flat vector of cells."""
+        sizes = [math.prod(shape) for shape in self.row_families.values()]
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    @property
+    def cells(self) -> int:
+        """Length of the flat vector: every counter that a release holds."""
+        return int(self.offsets[-1])
+
+    @property
+    def reward_shift(self) -> float:
+        """What is subtracted from a reward before it is added: 1/2 if centred, else 0."""
+        return 0.5 if self.center_rewards else 0.0
+
+    def contribution(self, trajectory: Trajectory) -> Mapping[str, Floats]:
+        """One checked user's summand in every family, shapes as ``families``."""
+        sums = {name: np.zeros(shape) for name, shape in self.families.items()}
+        for h in range(self.layout.horizon):
+            t = 0 if self.stationary else h
+            s, a, after = trajectory.states[h], trajectory.actions[h], trajectory.states[h + 1]
+            for name, table in sums.items():
+                if name == VISITS:
+                    table[t, s, a] += 1.0
+                elif name == TRANSITIONS:
+                    table[t, s, a, after] += 1.0
+                else:
+                    table[t, s, a] += trajectory.rewards[h] - self.reward_shift
+        return sums
+
+    def _step_cases(self, norm: Norm, weight: Mapping[str, float]) -> tuple[float, float]:
+        """Weighted change of a step when the pair differs, and when only s' and r do."""
+        unknown = set(weight) - set(self.row_families)
+        if unknown:
+            raise ValueError(
+                f"weight[{sorted(unknown)[0]!r}]: must be one of {', '.join(map(repr, self.row_families))}"
+            )
+        w = {name: checks.real(f"weight[{name!r}]", weight.get(name, 0.0), 0.0) for name in self.row_families}
+        if norm == "l2":
+            w = {name: value * value for name, value in w.items()}
+        visits, transitions = w.get(VISITS, 0.0), w[TRANSITIONS]
+        raw, centered = w.get(REWARDS, 0.0), w.get(CENTERED_REWARDS, 0.0)
+        apart = 2 * visits + 2 * transitions + 2 * raw + (centered if norm == "l1" else centered / 2)
+        return apart, 2 * transitions + raw + centered
+
+    def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
+        """Joint replace-one sensitivity of all families, each multiplied by its weight.
+
+        Parameters
+        ----------
+        norm : "l1" or "l2"
+        weight : family name to non-negative weight (1 / noise scale); families left out count 0.
+
+        Returns
+        -------
+        float
+            A bound on the norm over all pairs of trajectories, exact for raw families.
+        """
+        checks.choice("norm", norm, ("l1", "l2"))
+        worst = max(self._step_cases(norm, weight))
+        h = self.layout.horizon
+        if norm == "l1":
+            return h * worst
+        return h * math.sqrt(worst) if self.stationary else math.sqrt(h * worst)
+
+    def to_cells(self, sums: Mapping[str, Floats]) -> Floats:
+        """Tables by (state, action) to the flat vector of cells."""
+        missing = [name for name in self.families if name not in sums]
+        if missing:
+            raise ValueError(f"sums lacks {missing[0]!r}: must hold {', '.join(map(repr, self.families))}")
+        parts = []
+        for name, shape in self.families.items():
+            parts.append(self.layout.to_rows(checks.floats(f"sums[{name!r}]", sums[name], shape)).ravel())
+        return np.concatenate(parts)
+
+    def from_cells(self, cells: Floats) -> Mapping[str, Floats]:
+        """The flat vector of cells to tables by (state, action); views where the mask allows it."""
+        tables = {}
+        for f, (name, shape) in enumerate(self.row_families.items()):
+            part = cells[self.offsets[f] : self.offsets[f + 1]].reshape(shape)
+            tables[name] = self.layout.from_rows(part)
+        return tables

@@ -1,0 +1,396 @@
+"""Guarantees: computed from what the mechanisms did, printed as a sentence that a reviewer can check.
+
+A :class:`MechanismRecord` says what one mechanism did to one user: the noise family, its scale per
+family of the query, the joint sensitivity in units of that noise, and in how many noisy sums the
+user can appear. :func:`guarantee_of` composes records on the same users:
+
+- Laplace (also discrete, on its grid): epsilon = sum over records of levels * joint l1, because the
+  densities of two neighbouring releases differ by exp(sum |shift| / b) at most;
+- Gaussian: mu^2 = sum of levels * (joint l2)^2, exactly, also adaptively (privacy-mechanisms,
+  1.1 b); rho = mu^2 / 2; epsilon at the asked delta by the exact curve;
+- discrete Gaussian: rho = sum of levels * (joint l2)^2 / 2 (Canonne, Kamath and Steinke 2020), epsilon
+  by the best Renyi order; mu-GDP is not proved for it and not claimed.
+
+``joint`` is ``query.sensitivity(norm, {family: 1 / scale})``: the supremum over replaced trajectories
+of all families together, which for centred rewards is less than the sum of the families' own.
+Users in disjoint batches need one record, of the batch that costs most (parallel composition).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol, get_args
+
+from discreet.numerics import checks
+from discreet.privacy import budget
+
+NoiseFamily = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gaussian"]
+Trust = Literal["none", "joint", "local", "shuffle"]
+Source = Literal["secure", "seeded"]
+
+__all__ = ["Guarantee", "MechanismRecord", "guarantee_of", "no_guarantee"]
+
+UNIT = "one user: one episode, the whole trajectory of states, actions and rewards"
+NEIGHBOURS = "one user's whole trajectory is replaced by any other one; the number of users stays the same"
+
+_WORDS = {
+    "laplace": "Laplace", "gaussian": "Gaussian",
+    "discrete_laplace": "discrete Laplace", "discrete_gaussian": "discrete Gaussian",
+}  # fmt: skip
+
+
+class _Query(Protocol):
+    def sensitivity(self, norm: Any, weight: Mapping[str, float]) -> float: ...
+
+
+# ------------------------------------------------------------------------------ what was done
+
+
+@dataclass(frozen=True)
+class MechanismRecord:
+    """What one mechanism did, in public numbers.
+
+    Parameters
+    ----------
+    mechanism : str
+        Its name in words, e.g. ``"binary tree over users"``.
+    noise : str
+        ``laplace``, ``gaussian``, ``discrete_laplace`` or ``discrete_gaussian``.
+    scales : mapping
+        Laplace scale b, or standard deviation sigma, of one draw, per family of the query, in the
+        units of its values.
+    sensitivities : mapping
+        Each family's own replace-one sensitivity, l1 for Laplace and l2 for Gaussian noise.
+    joint : float
+        Joint sensitivity of all families in units of their noise, same norm.
+    levels : int
+        In how many noisy sums (tree nodes, messages, batches) the records of one user can be.
+
+    Raises
+    ------
+    ValueError
+        On a value out of range, families that differ, or a joint sensitivity that cannot be: below
+        the largest family's own, or above all families' together.
+    """
+
+    mechanism: str
+    noise: NoiseFamily
+    scales: Mapping[str, float]
+    sensitivities: Mapping[str, float]
+    joint: float
+    levels: int = 1
+
+    def __post_init__(self) -> None:
+        checks.choice("noise", self.noise, get_args(NoiseFamily))
+        scales = {name: checks.positive(f"scales[{name!r}]", b) for name, b in self.scales.items()}
+        own = {name: checks.positive(f"sensitivities[{name!r}]", d) for name, d in self.sensitivities.items()}
+        if not scales or set(scales) != set(own):
+            raise ValueError(
+                f"scales has families {sorted(scales)}: must be those of sensitivities, {sorted(own)}"
+            )
+        joint = checks.positive("joint", self.joint)
+        parts = [own[name] / scales[name] for name in scales]
+        most = sum(parts) if self.norm == "l1" else math.hypot(*parts)
+        if not max(parts) * (1 - 1e-9) <= joint <= most * (1 + 1e-9):
+            raise ValueError(
+                f"joint = {joint!r}: must be in [{max(parts):g}, {most:g}], by the families' own"
+            )
+        object.__setattr__(self, "scales", scales)
+        object.__setattr__(self, "sensitivities", own)
+        object.__setattr__(self, "joint", joint)
+        object.__setattr__(self, "levels", checks.integer("levels", self.levels, 1))
+
+    @classmethod
+    def of(
+        cls,
+        query: _Query,
+        mechanism: str,
+        noise: NoiseFamily,
+        scales: Mapping[str, float],
+        levels: int = 1,
+    ) -> MechanismRecord:
+        """The record of a mechanism on ``query``: sensitivities, own and joint, are the query's."""
+        norm: Literal["l1", "l2"] = "l1" if noise.endswith("laplace") else "l2"
+        own = {name: query.sensitivity(norm, {name: 1.0}) for name in scales}
+        joint = query.sensitivity(norm, {name: 1.0 / scale for name, scale in scales.items()})
+        return cls(mechanism, noise, scales, own, joint, levels)
+
+    @property
+    def norm(self) -> Literal["l1", "l2"]:
+        """The norm in which the sensitivities are."""
+        return "l1" if self.noise.endswith("laplace") else "l2"
+
+    @property
+    def loss(self) -> float:
+        """levels * joint (Laplace: its epsilon), or sqrt(levels) * joint (Gaussian: its mu)."""
+        return self.levels * self.joint if self.norm == "l1" else math.sqrt(self.levels) * self.joint
+
+    def __str__(self) -> str:
+        letter = "b" if self.norm == "l1" else "sigma"
+        parts = ", ".join(
+            f"{name} {letter} = {scale:.6g} ({self.norm} sensitivity {self.sensitivities[name]:.6g})"
+            for name, scale in self.scales.items()
+        )
+        times = f"{self.levels}" if self.norm == "l1" else f"sqrt({self.levels})"
+        symbol = {"laplace": "epsilon", "gaussian": "mu"}[self.noise.removeprefix("discrete_")]
+        if self.noise == "discrete_gaussian":
+            symbol = "sqrt(2 rho)"
+        return (
+            f"{self.mechanism}: {_WORDS[self.noise]} noise, {parts}; joint {self.norm} in units of the noise "
+            f"{self.joint:.6g}, a user in at most {self.levels} noisy sum{'s' if self.levels > 1 else ''}: "
+            f"{symbol} = {times} x {self.joint:.6g} = {self.loss:.6g}"
+        )
+
+
+# ------------------------------------------------------------------------------ what it means
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A privacy statement: computed by :func:`guarantee_of`, never typed in.
+
+    trust : who sees raw data ("joint": the server; "local": nobody; "none": no promise).
+    epsilon, delta : true values of this object's own noise; epsilon None: no guarantee.
+    rho, mu : zCDP and Gaussian-DP parameters, None where there is none.
+    epsilon_nominal : what the user typed; differs under calibration "published".
+    unit, neighbours : what is protected, against which exchange.
+    users_public : the number of users is treated as known to all.
+    randomness : "secure" (operating system, exact) or "seeded" (simulation only).
+    composition : one line per mechanism, with the numbers that led here.
+    statement : the whole in words.
+    """
+
+    trust: Trust
+    epsilon: float | None
+    delta: float
+    rho: float | None
+    mu: float | None
+    epsilon_nominal: float | None
+    unit: str
+    neighbours: str
+    users_public: bool
+    randomness: Source
+    composition: tuple[str, ...]
+    statement: str
+
+    def __post_init__(self) -> None:
+        checks.choice("trust", self.trust, get_args(Trust))
+        checks.choice("randomness", self.randomness, get_args(Source))
+        checks.real("delta", self.delta, 0.0, 1.0, open_high=True)
+        checks.flag("users_public", self.users_public)
+        for name in ("epsilon", "rho", "mu", "epsilon_nominal"):
+            value = getattr(self, name)
+            if value is not None:
+                checks.real(name, value, 0.0)
+        if self.epsilon is None and (self.rho is not None or self.mu is not None):
+            raise ValueError("epsilon = None: there is no guarantee, so rho and mu must be None")
+        if self.trust == "none" and self.epsilon is not None:
+            raise ValueError(f"epsilon = {self.epsilon!r}: must be None under trust 'none'")
+        object.__setattr__(self, "composition", tuple(self.composition))
+
+    def __str__(self) -> str:
+        return self.statement
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values under the names of the fields, in their order (None stands for JSON null)."""
+        table = {item.name: getattr(self, item.name) for item in fields(self)}
+        table["composition"] = list(self.composition)
+        return table
+
+    def to_json(self) -> str:
+        """:meth:`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Guarantee:
+        """The guarantee that :meth:`to_dict` wrote. Raises ``ValueError`` on a missing or foreign key."""
+        names = {item.name for item in fields(cls)}
+        wrong = names.symmetric_difference(table)
+        if wrong:
+            raise ValueError(
+                f"guarantee: key {min(wrong)!r} is {'missing' if min(wrong) in names else 'unknown'}"
+            )
+        return cls(**{**table, "composition": tuple(table["composition"])})
+
+
+def no_guarantee(
+    randomness: Source,
+    *,
+    trust: Trust = "none",
+    reason: str = "exact sums of users' trajectories are released, without noise",
+    epsilon_nominal: float | None = None,
+    composition: Sequence[str] = (),
+) -> Guarantee:
+    """The statement of a baseline, or of a mechanism whose noise protects nobody (``reason`` says why)."""
+    return Guarantee(
+        trust=trust,
+        epsilon=None,
+        delta=0.0,
+        rho=None,
+        mu=None,
+        epsilon_nominal=epsilon_nominal,
+        unit=UNIT,
+        neighbours=NEIGHBOURS,
+        users_public=True,
+        randomness=randomness,
+        composition=tuple(composition),
+        statement=f"No privacy guarantee: {reason}.",
+    )
+
+
+def guarantee_of(
+    trust: Trust,
+    records: Sequence[MechanismRecord],
+    *,
+    randomness: Source,
+    delta: float | None = None,
+    epsilon_nominal: float | None = None,
+    users_public: bool = True,
+) -> Guarantee:
+    """The guarantee of mechanisms that all touched the same users.
+
+    Parameters
+    ----------
+    trust : "joint", "local" or "shuffle"
+    records : at least one; all Laplace, or all Gaussian (discrete or not).
+    randomness : "seeded" or "secure"; secure noise must be discrete, since the last bits of floating-point
+        noise leak.
+    delta : in (0, 1), at which epsilon is stated, for Gaussian noise; None or 0 for Laplace noise,
+        whose guarantee is pure.
+    epsilon_nominal : what the user asked for, if it was an epsilon.
+
+    Raises
+    ------
+    ValueError
+        On a mixture of families, a delta that does not fit the noise, or secure randomness with
+        continuous noise.
+    """
+    checks.choice("trust", trust, ("joint", "local", "shuffle"))
+    checks.choice("randomness", randomness, get_args(Source))
+    records = tuple(records)
+    norms = {record.norm for record in records}
+    if len(norms) != 1:
+        raise ValueError(
+            f"records hold {len(records)} mechanisms of {len(norms)} kinds: must be at least one, "
+            "and all Laplace or all Gaussian"
+        )
+    continuous = [record.noise for record in records if not record.noise.startswith("discrete_")]
+    if randomness == "secure" and continuous:
+        raise ValueError(f"noise = {continuous[0]!r}: secure randomness must draw discrete noise")
+    if epsilon_nominal is not None:
+        epsilon_nominal = budget.check_epsilon(epsilon_nominal, "epsilon_nominal")
+    rho = mu = None
+    if norms == {"l1"}:
+        if delta:
+            raise ValueError(
+                f"delta = {delta!r}: must be 0 or None for Laplace noise, whose guarantee is pure"
+            )
+        epsilon, delta = math.fsum(record.loss for record in records), 0.0
+    else:
+        delta = budget.check_delta(delta)
+        squared = math.fsum(record.loss**2 for record in records)
+        rho = 0.5 * squared
+        if len(continuous) == len(records):
+            mu = math.sqrt(squared)
+            epsilon = budget.gdp_epsilon(mu, delta)
+        else:
+            epsilon = budget.zcdp_epsilon(rho, delta)
+    lines = (*map(str, records), _sum_line(records, epsilon, delta, rho, mu))
+    return Guarantee(
+        trust=trust,
+        epsilon=epsilon,
+        delta=delta,
+        rho=rho,
+        mu=mu,
+        epsilon_nominal=epsilon_nominal,
+        unit=UNIT,
+        neighbours=NEIGHBOURS,
+        users_public=users_public,
+        randomness=randomness,
+        composition=lines,
+        statement=_statement(
+            trust, records, epsilon, delta, rho, mu, epsilon_nominal, users_public, randomness
+        ),
+    )
+
+
+# ------------------------------------------------------------------------------ words
+
+
+def _sum_line(
+    records: Sequence[MechanismRecord], epsilon: float, delta: float, rho: float | None, mu: float | None
+) -> str:
+    sources = f"{len(records)} mechanism{'s' if len(records) > 1 else ''} on the same users"
+    if rho is None:
+        return f"{sources}: epsilon adds to {epsilon:.6g}, delta 0"
+    stated = f"epsilon {epsilon:.6g} at delta {delta:g}"
+    if mu is None:
+        return f"{sources}: rho adds to {rho:.6g}; {stated} by the best Renyi order"
+    return f"{sources}: mu^2 adds to {mu:.6g}^2; {stated} by the exact Gaussian curve"
+
+
+def _factor(epsilon: float) -> str:
+    return f"e^{epsilon:.4g} = {math.exp(epsilon):.3g}" if epsilon < 16 else f"e^{epsilon:.4g}"
+
+
+def _numbers(epsilon: float, delta: float, rho: float | None, mu: float | None) -> str:
+    words = f"ε = {epsilon:.4g}, δ = {delta:.3g}"
+    if mu is not None:
+        words += f"; μ = {mu:.4g} in Gaussian DP, ρ = {rho:.4g} in zCDP"
+    elif rho is not None:
+        words += f"; ρ = {rho:.4g} in zCDP"
+    return words
+
+
+def _statement(
+    trust: Trust,
+    records: Sequence[MechanismRecord],
+    epsilon: float,
+    delta: float,
+    rho: float | None,
+    mu: float | None,
+    nominal: float | None,
+    users_public: bool,
+    randomness: Source,
+) -> str:
+    slack = f", plus at most δ = {delta:.3g}" if delta else ""
+    subject = {
+        "joint": "Joint differential privacy: exchanging any one user's whole trajectory for another "
+        "changes the probability of anything that all other users see (every release, policy and action)",
+        "local": "Local differential privacy: exchanging a user's whole trajectory for any other changes the "
+        "probability of anything that leaves the user's device",
+        "shuffle": "Shuffle differential privacy: exchanging any one user's whole trajectory for another "
+        "changes the probability of any set of messages that leaves the shuffler",
+    }[trust]
+    sentences = [
+        f"{subject} by a factor of at most {_factor(epsilon)}{slack} ({_numbers(epsilon, delta, rho, mu)})."
+    ]
+    if nominal is not None and not math.isclose(nominal, epsilon, rel_tol=1e-6):
+        less = "more" if epsilon > nominal else "less"
+        sentences.append(
+            f"Nominal ε = {nominal:.6g}, but the noise of this calibration really gives ε = {epsilon:.6g}: "
+            f"{less} privacy loss than the name says."
+        )
+    noise = " and ".join(dict.fromkeys(_WORDS[record.noise] for record in records))
+    sums = "; ".join(
+        record.mechanism + (f", each user in at most {record.levels} noisy sums" if record.levels > 1 else "")
+        for record in records
+    )
+    sentences.append(f"Noise: {noise} in every cell ({sums}).")
+    again = "m times this ε" if rho is None else ("m times this μ" if mu is not None else "m² times this ρ")
+    sentences.append(f"A user is one episode; who takes part m times has {again}.")
+    if users_public:
+        sentences.append("The number of users is public.")
+    if randomness == "seeded":
+        sentences.append(
+            "Noise from a seeded generator in floating point: for simulation only, "
+            "whoever knows the seed can remove it."
+        )
+    else:
+        sentences.append(
+            "Noise drawn exactly, in integers, from the operating system's cryptographic source."
+        )
+    return " ".join(sentences)

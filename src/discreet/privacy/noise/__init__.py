@@ -1,0 +1,1 @@
+"""Noise: its law (:mod:`.laws`) and its exact discrete samplers (:mod:`.exact`)."""

@@ -1,0 +1,155 @@
+"""The compiled inner loop of the exact samplers: see :mod:`discreet.privacy.noise.exact` for the proof.
+
+One resumable loop. It stops, with everything it knows in ``state``, when random bytes run out and
+when a comparison could not be decided in 64 bits; Python then brings bytes, or decides that one
+comparison in unlimited precision, and calls again. Floating point occurs in one place, the filter
+of the Gaussian's acceptance test, whose error is bounded far below the margin that it leaves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.numerics.compile import inlined, kernel
+
+# words of the state
+POSITION, INDEX, PHASE, VALUE, NEGATIVE, FORCED = 0, 1, 2, 3, 4, 5
+STATE_WORDS = 6
+# why the loop returned
+DONE, NEED_BYTES, TIE, NEAR, OVERFLOW = 0, 1, 2, 3, 4
+# phases: the sign; the event G >= 2^B; digit i at phase i + 1; then the acceptance test
+SIGN, EVENT = -1, 0
+
+LARGEST = 1 << 61
+MARGIN = 2.0**-45
+
+_U64 = np.uint64
+_BYTE = np.uint64(255)
+_LN2_HIGH = 6.93147180369123816490e-01  # 20 trailing zero bits: n * _LN2_HIGH is exact for n < 2^20
+_LN2_LOW = 1.90821492927058770002e-10
+
+
+@inlined
+def exp_minus(a: float) -> float:
+    """e^-a for a >= 0 within 2^-50 absolutely, by +, -, *, / alone (0 beyond a = 40)."""
+    if a > 40.0:
+        return 0.0
+    n = np.int64(a * 1.4426950408889634 + 0.5)
+    r = n * _LN2_HIGH - a + n * _LN2_LOW  # in [-0.35, 0.35]; the first difference is exact
+    # Horner on the sum of r^k/k!, k <= 13; what is left out is below 6e-18
+    total = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0)
+    total = 1.0 / 3628800.0 + r * (1.0 / 39916800.0 + r * total)
+    total = 1.0 / 40320.0 + r * (1.0 / 362880.0 + r * total)
+    total = 1.0 / 720.0 + r * (1.0 / 5040.0 + r * total)
+    total = 1.0 / 24.0 + r * (1.0 / 120.0 + r * total)
+    total = 1.0 + r * (1.0 + r * (0.5 + r * (1.0 / 6.0 + r * total)))
+    return total / np.float64(np.int64(1) << n)
+
+
+@kernel
+def exact_draws(
+    data: NDArray[np.uint8],
+    thresholds: NDArray[np.uint64],
+    gaussian: bool,
+    centre: float,
+    half_precision: float,
+    state: NDArray[np.int64],
+    out: NDArray[np.int64],
+) -> int:
+    """Continue drawing into ``out`` from ``state``; return why it stopped.
+
+    data : random bytes, from state[POSITION] on unused.
+    thresholds : (1 + B,) floor(2^64 p) of the event G >= 2^B and of the digits 0..B-1.
+    gaussian : reject down to the discrete Gaussian, accepting x with probability
+        exp(-half_precision (|x| - centre)^2).
+    """
+    available = data.shape[0]
+    finish = thresholds.shape[0]
+    position, index, phase = state[POSITION], state[INDEX], state[PHASE]
+    value, negative, forced = state[VALUE], state[NEGATIVE], state[FORCED]
+    status = DONE
+    while index < out.shape[0]:
+        if position + 8 > available:
+            status = NEED_BYTES
+            break
+        if phase == SIGN:
+            negative = np.int64(data[position]) & 1
+            position += 1
+            value = 0
+            phase = EVENT
+        elif phase < finish:
+            threshold = thresholds[phase]
+            if forced >= 0:
+                success = forced
+                forced = -1
+            else:
+                drawn = _U64(data[position])
+                position += 1
+                limit = threshold >> _U64(56)
+                shift = _U64(56)
+                while drawn == limit and shift > _U64(0):
+                    shift -= _U64(8)
+                    drawn = _U64(data[position])
+                    position += 1
+                    limit = (threshold >> shift) & _BYTE
+                if drawn == limit:
+                    status = TIE
+                    break
+                success = np.int64(drawn < limit)
+            if phase == EVENT:
+                value += success << (finish - 1)
+                phase += 1 - success
+                if value > LARGEST:
+                    status = OVERFLOW
+                    break
+            else:
+                value += success << (phase - 1)
+                phase += 1
+        else:
+            accepted = True
+            if negative == 1 and value == 0:
+                accepted = False  # zero is reached under one sign only
+            elif gaussian:
+                if forced >= 0:
+                    accepted = forced == 1
+                    forced = -1
+                else:
+                    offset = np.float64(value) - centre
+                    chance = exp_minus(offset * offset * half_precision)
+                    u = 256.0 * data[position] + data[position + 1]
+                    if chance - MARGIN >= (u + 1.0) / 65536.0:
+                        position += 2
+                    elif chance + MARGIN <= u / 65536.0:
+                        position += 2
+                        accepted = False
+                    else:
+                        u = 0.0
+                        for k in range(7, -1, -1):
+                            u = (u + data[position + k]) / 256.0
+                        if chance - MARGIN > u:
+                            position += 8
+                        elif chance + MARGIN < u:
+                            position += 8
+                            accepted = False
+                        else:
+                            status = NEAR
+                            break
+            if accepted:
+                out[index] = -value if negative == 1 else value
+                index += 1
+            phase = SIGN
+    state[POSITION], state[INDEX], state[PHASE] = position, index, phase
+    state[VALUE], state[NEGATIVE], state[FORCED] = value, negative, forced
+    return status
+
+
+@kernel
+def exp_minus_all(a: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The filter's exponential of every entry, for tests."""
+    out: Any = np.empty_like(a)
+    for c in range(a.shape[0]):
+        out[c] = exp_minus(a[c])
+    return out

@@ -1,0 +1,316 @@
+"""The one door: the types through which learners and privatizers meet.
+
+The only interaction loop there is::
+
+    session = privatizer.start(learner.query(spec), learner.schedule(spec), randomness)
+    state = learner.begin(spec, ties)
+    while users_left:
+        plan, state = learner.plan(state, session.release(), session.answer)
+        encoder = session.begin(plan)
+        for _ in range(plan.users):
+            session.submit(encoder(rollout(mdp, plan.policy, environment), plan, coins))
+
+A :class:`Privatizer` is a frozen specification without shapes or data; ``start`` binds everything
+that enters the noise scale; a :class:`Plan` is all that is public before people act; a
+:class:`Release` is all that a learner ever sees of people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mdp.layout import Layout
+from discreet.mdp.trajectories import Trajectory
+from discreet.numerics import checks
+
+if TYPE_CHECKING:
+    from discreet.privacy.guarantee import Guarantee
+    from discreet.privacy.randomness import Randomness
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Trust = Literal["none", "joint", "local", "shuffle"]
+Norm = Literal["l1", "l2"]
+
+__all__ = [
+    "Ask", "Coins", "Encoder", "Estimate", "Learner", "NoiseLaw", "Plan", "Privatizer", "Query",
+    "Release", "Report", "Response", "Schedule", "Session", "Spec", "Trust",
+]  # fmt: skip
+
+
+# ------------------------------------------------------------- public, from the learner's side
+@dataclass(frozen=True, eq=False)
+class Spec:
+    """What is publicly declared about the problem before anybody acts.
+
+    layout : sizes and the mask of admissible actions.
+    users : K, or None when not known.
+    stationary : True permits a learner to pool steps (the MDP is declared the same at every step).
+    known_rewards : (H, S, A) mean rewards in [0, 1] if they are public, else None.
+    """
+
+    layout: Layout
+    users: int | None = None
+    stationary: bool = False
+    known_rewards: Floats | None = None
+
+    def __post_init__(self) -> None:
+        if self.users is not None:
+            object.__setattr__(self, "users", checks.integer("users", self.users, 1))
+        if self.known_rewards is not None:
+            shape = (self.layout.horizon, self.layout.states, self.layout.actions)
+            rewards = checks.floats("known_rewards", self.known_rewards, shape)
+            if rewards.min() < 0 or rewards.max() > 1:
+                raise ValueError("known_rewards: every entry must be in [0, 1]")
+            object.__setattr__(self, "known_rewards", rewards)
+
+    @property
+    def states(self) -> int:
+        """S."""
+        return self.layout.states
+
+    @property
+    def actions(self) -> int:
+        """A."""
+        return self.layout.actions
+
+    @property
+    def horizon(self) -> int:
+        """H."""
+        return self.layout.horizon
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What the server makes public before people act: a function of releases and public data only."""
+
+    policy: NDArray[Any]  # (H, S) int, or (H, S, A) float
+    users: int = 1  # how many people follow it
+    context: Mapping[str, Floats] = field(default_factory=dict)  # all that a contribution needs beside the trajectory
+    query: Query | None = None  # another question for these people; None = the standing one
+    last: bool = True  # a release follows; False mixes several policies (ties) in one batch
+    number: int = 0  # set by session.begin; reports carry it, late or foreign ones are refused
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Public times of release, fixed before data (or capped in advance and then triggered by releases).
+
+    ``times`` holds the number of users submitted at each release, ascending, starting with 0
+    (release 0 is made before anybody came: zeros, no noise). ``growth`` is geometric:
+    next = max(k + 1, ceil(growth * k)); 1.0 is a release after every user.
+    """
+
+    users: int | None
+    times: Ints | None = None
+    growth: float | None = None
+    max_releases: int | None = None
+    answers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.users is not None:
+            object.__setattr__(self, "users", checks.integer("users", self.users, 1))
+        if self.growth is not None:
+            object.__setattr__(self, "growth", checks.real("growth", self.growth, 1.0))
+        if self.times is not None:
+            times = np.ascontiguousarray(self.times, np.int64)
+            if times.ndim != 1 or times.size == 0 or times[0] != 0 or (np.diff(times) <= 0).any():
+                raise ValueError("times must be ascending integers that start with 0")
+            if self.users is not None and times[-1] >= self.users:
+                raise ValueError(
+                    f"times[-1] = {times[-1]}: must be below users = {self.users} (nobody is left to use it)"
+                )
+            object.__setattr__(self, "times", times)
+
+    @cached_property
+    def release_times(self) -> Ints:
+        """Users submitted at each release, from 0 on. Raises ``ValueError`` when K is not known."""
+        if self.times is not None:
+            return self.times
+        if self.users is None:
+            raise ValueError("users = None: release times of an open-ended schedule are not a list")
+        if self.growth is None or self.growth == 1.0:
+            return np.arange(self.users, dtype=np.int64)
+        times, k = [], 0
+        while k < self.users:
+            times.append(k)
+            k = max(k + 1, int(np.ceil(self.growth * k)))
+        return np.array(times, np.int64)
+
+    @property
+    def releases(self) -> int | None:
+        """How many noisy releases there are at most (release 0 is not counted); None if open-ended."""
+        if self.max_releases is not None:
+            return self.max_releases
+        if self.users is None and self.times is None:
+            return None
+        return max(1, self.release_times.size - 1)
+
+
+# --------------------------------------------------------- what is summed, and what it can cost
+class Query(Protocol):
+    """A sum over users of bounded contributions in named families, declared before data."""
+
+    @property
+    def families(self) -> Mapping[str, tuple[int, ...]]:
+        """Name to shape, e.g. ``"visits": (H, S, A)``; the first axis is 1 where steps are pooled."""
+        ...
+
+    @property
+    def support(self) -> Mapping[str, NDArray[np.bool_]]:
+        """Cells that can be non-zero, from public facts only; noise goes to all of them."""
+        ...
+
+    def contribution(self, trajectory: Trajectory) -> Mapping[str, Floats]:
+        """One user's summand in every family (dense; for tests and slow paths)."""
+        ...
+
+    def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
+        """Sup over replaced trajectories of the norm of (weight of family) x (its change), jointly."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Response:
+    """A new sum over the users already stored, with public arrays (LSVI, DP-VAPVI)."""
+
+    step: int
+    values: Floats  # (S,), inside `interval`
+    interval: tuple[float, float]
+    weights: Floats | None = None
+    gram: bool = False
+
+
+# ------------------------------------------------------------------------------ what comes out
+class NoiseLaw(Protocol):
+    """The law of (value - estimand). Data-independent, unless ``exact`` is False."""
+
+    family: str
+    exact: bool
+
+    def std(self) -> float:
+        """Standard deviation of one cell of this release (cells of one family are alike)."""
+        ...
+
+    def std_bound(self) -> float:
+        """A bound on the standard deviation of one cell at this and every earlier release."""
+        ...
+
+    def functional_std(self, direction: Floats) -> Floats:
+        """Standard deviation of sum_s' direction[..., s'] * noise[..., s'] within one row."""
+        ...
+
+    def bound(self, failure: float, rows: bool = False) -> float:
+        """E with P(any abs(noise) > E, over cells and all scheduled releases so far) <= failure.
+
+        ``rows=True``: the same for the sum of a row's noise over s'.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """One family of a release: the value, the law of its noise, and what it estimates."""
+
+    value: Floats
+    law: NoiseLaw
+    estimand: Literal["sum", "weighted"] = "sum"
+    covers: int = 0  # how many people the value reflects
+    effective: float = 0.0  # (sum w)^2 / sum w^2: sample size for concentration; = covers if "sum"
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Noisy sums, their noise laws, and the guarantee: all that a learner sees of people."""
+
+    estimates: Mapping[str, Estimate]
+    users: int  # submitted so far; public
+    number: int  # 0 before anybody came: zeros, no noise
+    guarantee: Guarantee
+
+
+# ------------------------------------------------- the privatizer: a specification, then a session
+class Coins(Protocol):
+    """Random draws of one person's device: :mod:`discreet.privacy.randomness` or the device's own.
+
+    With a ``grid``, noise and rewards are multiples of 1 / grid (secure coins only).
+    """
+
+    def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
+        """``size`` independent centred Laplace variables."""
+        ...
+
+    def normal(self, scale: float, size: int, grid: int | None = None) -> Floats:
+        """``size`` independent centred normals."""
+        ...
+
+    def rounded(self, rewards: Floats, grid: int | None) -> Floats:
+        """Rewards on the grid, without bias."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What leaves a person's hands: the raw trajectory (none, joint) or a randomized message (local)."""
+
+    plan: int
+    trajectory: Trajectory | None = None
+    message: Floats | None = None
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Runs on the person's device. A pure function of its arguments."""
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report: ...
+
+
+@runtime_checkable
+class Session(Protocol):
+    """Stateful, in the trusted core. Order: release, begin, submit x plan.users, release, ..."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+    def begin(self, plan: Plan) -> Encoder: ...
+    def submit(self, report: Report) -> None: ...
+    def absent(self, users: int = 1) -> None: ...
+    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None: ...
+    def release(self) -> Release: ...
+    def answer(self, question: Response) -> Estimate: ...
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Privatizer(Protocol):
+    """Frozen and reusable: ``dr.Central(epsilon=1.0)``. Knows no shapes and holds no data."""
+
+    @property
+    def trust(self) -> Trust: ...
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session: ...
+
+
+Ask = Callable[[Response], Estimate]
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """Frozen specification, then pure state passing: no reference to data or to a session's inside.
+
+    ``ties`` is the 128-bit key (2 words) of the public coins that break ties.
+    """
+
+    def schedule(self, spec: Spec) -> Schedule: ...
+    def query(self, spec: Spec) -> Any: ...
+    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Any: ...
+    def plan(self, state: Any, release: Release, ask: Ask) -> tuple[Plan, Any]: ...
+
+
+def numbered(plan: Plan, number: int) -> Plan:
+    """The plan with the number under which its reports are accepted."""
+    return replace(plan, number=number)

@@ -1,0 +1,467 @@
+"""Sessions: the one place where users' records are added up and noise is drawn.
+
+A session is started by a privatizer, which has bound everything that enters the noise scale. It
+keeps the order of calls (release, begin, submit x plan.users, release, ...), counts users, checks
+each record before it is added, and draws noise for every cell of the public support. It cannot be
+copied, pickled, or continued in another process: a second copy would draw the same noise again.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+import numpy as np
+
+from discreet.mdp.trajectories import Trajectory, checked
+from discreet.numerics import checks
+from discreet.privacy import kernels
+from discreet.privacy.continual.tree import Tree
+from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.noise import laws
+from discreet.privacy.protocol import (
+    Coins,
+    Encoder,
+    Estimate,
+    Floats,
+    Ints,
+    NoiseLaw,
+    Plan,
+    Release,
+    Report,
+    Response,
+    Schedule,
+    Trust,
+    numbered,
+)
+from discreet.privacy.randomness import Key, Randomness, SecureCoins, Seeded
+
+Stream = Literal["exact", "tree", "local"]
+
+
+@dataclass(frozen=True, eq=False)
+class Mechanism:
+    """What a privatizer has fixed before data: where noise enters, of which family, at which scale.
+
+    stream : "exact" (no noise), "tree" (noise per node on the server), "local" (noise per user).
+    family : code of the noise (``kernels.NO_NOISE``, ``LAPLACE``, ``GAUSSIAN``).
+    scales : (families,) Laplace scale or standard deviation of one draw, in the order of the query.
+    reward_grid : None with seeded (continuous) noise; else rewards are multiples of 1 / reward_grid and
+        all noise is discrete.
+    """
+
+    stream: Stream
+    family: int
+    scales: Floats
+    reward_grid: int | None = None
+
+    def grid(self, name: str) -> int | None:
+        """Values of this family are multiples of 1 / grid; None: continuous (seeded noise)."""
+        return self.reward_grid if self.reward_grid is None or name not in (VISITS, TRANSITIONS) else 1
+
+
+def report_grid(n: int, last: int) -> int:
+    """The smallest number of the grid 1, 2, 3, ... (growing by 5 %) that is at least n; at most last."""
+    point = 1
+    while point < n:
+        point = max(point + 1, math.floor(point * 1.05))
+    return min(point, last) if n > 0 else 0
+
+
+@dataclass(frozen=True, eq=False)
+class RawEncoder:
+    """What a device does where the server is trusted: nothing. The trajectory goes to the trusted core."""
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+        """Return the raw trajectory, tagged with the plan that the user was given."""
+        return Report(plan=plan.number, trajectory=trajectory)
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyVectorEncoder:
+    """Local privacy: the user's own counters, each with independent noise, leave the device.
+
+    Every (h, s, a) and (h, s, a, s') gets noise, visited or not. The message's law for any two
+    trajectories differs by at most the sensitivity over the scale, which is the local guarantee.
+    """
+
+    query: CountQuery
+    mechanism: Mechanism
+    begins: Ints
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+        """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
+        record = checked(trajectory, self.query.layout)
+        message = noise_vector(self.query, self.mechanism, 1.0, coins)
+        add_record(self.query, self.begins, rounded(record, coins, self.mechanism.reward_grid), message)
+        return Report(plan=plan.number, message=message)
+
+
+def family_begins(query: CountQuery) -> Ints:
+    """(3,) first cell of visits, transitions, rewards in the flat vector; -1 where a family is absent."""
+    begins = np.full(3, -1, np.int64)
+    for f, name in enumerate(query.row_families):
+        begins[0 if name == VISITS else 1 if name == TRANSITIONS else 2] = query.offsets[f]
+    return begins
+
+
+def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
+    """The record with its rewards on the grid, if there is one."""
+    if grid is None:
+        return record
+    return Trajectory(record.states, record.actions, coins.rounded(record.rewards, grid))
+
+
+def noise_vector(query: CountQuery, mechanism: Mechanism, factor: float, coins: Coins) -> Floats:
+    """Independent noise for every cell, family after family; family f has scale factor * scales[f]."""
+    draw = coins.laplace if mechanism.family == kernels.LAPLACE else coins.normal
+    sizes = np.diff(query.offsets)
+    parts = [
+        draw(factor * float(scale), int(size), mechanism.grid(name))
+        for name, scale, size in zip(query.row_families, mechanism.scales, sizes, strict=True)
+    ]
+    return np.concatenate(parts)
+
+
+def add_record(query: CountQuery, begins: Ints, record: Trajectory, cells: Floats) -> None:
+    """Add one checked user's records to a flat vector of cells."""
+    layout = query.layout
+    rows = layout.row_index[record.states[:-1], record.actions]
+    kernels.add_trajectory(
+        record.states, rows, record.rewards, query.slots, layout.rows, layout.states, begins,
+        query.reward_shift, cells,
+    )  # fmt: skip
+
+
+class CountSession:
+    """One stream of releases of a :class:`~discreet.privacy.counts.CountQuery`.
+
+    Made by ``privatizer.start``; see :class:`~discreet.privacy.protocol.Session` for the calls.
+
+    Raises
+    ------
+    RuntimeError
+        On calls out of order, on a closed session, and in another process than the one that
+        started it.
+    ValueError
+        On a broken record (nothing is added) and on more users than the schedule declares.
+    """
+
+    def __init__(
+        self,
+        trust: Trust,
+        mechanism: Mechanism,
+        query: CountQuery,
+        schedule: Schedule,
+        randomness: Randomness,
+        guarantee: Guarantee,
+    ) -> None:
+        self._trust = trust
+        self._mechanism = mechanism
+        self._query = query
+        self._schedule = schedule
+        self._randomness = randomness
+        self._guarantee = guarantee
+        self._begins = family_begins(query)
+        self._process = os.getpid()
+        self._closed = False
+        self._users = 0
+        self._awaited = 0  # users of the open plan who have not come yet
+        self._plan: Plan | None = None
+        self._plans = 0
+        self._fresh = True  # a release is due: nothing was submitted since the last batch closed
+        self._last: Release | None = None
+        self._number = 0
+        self._cells = np.zeros(query.cells)
+        self._tree = Tree(schedule.users)
+        self._key: Key | None = randomness.keys.noise if isinstance(randomness, Seeded) else None
+        tree = mechanism.stream == "tree"
+        self._ends = np.zeros(self._tree.slots if tree else 1, np.int64)
+        self._stack: dict[int, Floats] = {}
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a session cannot be pickled or copied: its successor would draw the same noise again")
+
+    def __copy__(self) -> NoReturn:
+        self.__reduce__()
+
+    def __enter__(self) -> CountSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -------------------------------------------------------------------------- public facts
+    @property
+    def guarantee(self) -> Guarantee:
+        """Known before any data; never changes."""
+        return self._guarantee
+
+    @property
+    def users(self) -> int:
+        """Users submitted so far (public)."""
+        return self._users
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The public parameters of the noise."""
+        return self._mechanism
+
+    @property
+    def query(self) -> CountQuery:
+        """What is summed."""
+        return self._query
+
+    def close(self) -> None:
+        """End the session: records and noise are dropped, every later call raises."""
+        self._closed = True
+        self._cells = np.zeros(0)
+        self._stack = {}
+        self._last = None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this session is closed: start another one")
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "this session was started in another process: a copy would draw the same noise again"
+            )
+
+    # ------------------------------------------------------------------------------- people
+    def begin(self, plan: Plan) -> Encoder:
+        """Open a plan for its users; the encoder is what their devices get."""
+        self._check_open()
+        if self._awaited:
+            raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
+        if plan.last is False and plan.users == 0:
+            raise ValueError("plan.users = 0: must be at least 1")
+        users = checks.integer("plan.users", plan.users, 1)
+        limit = self._schedule.users
+        if limit is not None and self._users + users > limit:
+            raise ValueError(
+                f"plan.users = {users}: {self._users} of {limit} declared users have come, "
+                f"at most {limit - self._users} are left"
+            )
+        if plan.query is not None:
+            raise ValueError("plan.query: must be None, this session answers its standing query only")
+        self._plans += 1
+        self._plan = numbered(plan, self._plans)
+        self._awaited = users
+        self._fresh = False
+        if self._mechanism.stream == "local":
+            return NoisyVectorEncoder(self._query, self._mechanism, self._begins)
+        return RawEncoder()
+
+    @property
+    def open_plan(self) -> Plan:
+        """The plan whose users are coming, with its number. Raises ``RuntimeError`` if none is open."""
+        if self._plan is None or not self._awaited:
+            raise RuntimeError("no plan is open: call begin first")
+        return self._plan
+
+    def submit(self, report: Report) -> None:
+        """Add one user's report. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
+        self._check_open()
+        plan = self.open_plan
+        if report.plan not in (0, plan.number):
+            raise ValueError(f"report.plan = {report.plan}: must be {plan.number}, the plan that is open")
+        if self._mechanism.stream == "local":
+            if report.message is None:
+                raise ValueError("report.message = None: a local session takes randomized messages only")
+            self._cells += checks.floats("report.message", report.message, (self._query.cells,))
+        else:
+            if report.trajectory is None:
+                raise ValueError("report.trajectory = None: this session takes trajectories")
+            record = checked(report.trajectory, self._query.layout)
+            record = rounded(record, SecureCoins(), self._mechanism.reward_grid)
+            add_record(self._query, self._begins, record, self._cells)
+        self._awaited -= 1
+        self._users += 1
+
+    def absent(self, users: int = 1) -> None:
+        """Count people who sent nothing: the null contribution, still among the public users."""
+        self._check_open()
+        users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
+        self._awaited -= users
+        self._users += users
+
+    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
+        """Add the exact sums of simulated users at once; noise of a local model from its exact law.
+
+        For simulation only: raises ``ValueError`` under secure randomness, where every person's
+        own record must pass the checks.
+        """
+        self._check_open()
+        if self._key is None:
+            raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
+        users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
+        self._cells += self._query.to_cells(sums)
+        if self._mechanism.stream == "local":
+            noise = np.empty(self._query.cells)
+            kernels.fill_noise_sum(
+                self._mechanism.family, self._key, self._users, users, self._query.offsets,
+                self._mechanism.scales, noise,
+            )  # fmt: skip
+            self._cells += noise
+        self._awaited -= users
+        self._users += users
+
+    # ----------------------------------------------------------------------------- releases
+    def release(self) -> Release:
+        """Noisy sums of all users so far.
+
+        After a plan with ``last=False``, and when nobody came since, the previous release again.
+        """
+        self._check_open()
+        if self._awaited:
+            raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
+        if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
+            return self._last
+        n = self._users
+        if self._schedule.users is not None and n >= self._schedule.users > 0:
+            raise RuntimeError(f"release: all {n} declared users have come, nobody is left to use a release")
+        times = self._schedule.times
+        if times is not None and n not in times:
+            raise RuntimeError(f"release: {n} users is not one of the scheduled times of release")
+        cells = self._noisy(n)
+        tables = self._query.from_cells(cells)
+        estimates = {
+            name: Estimate(value=tables[name], law=law, covers=n, effective=float(n))
+            for name, law in self.laws_at(n).items()
+        }
+        self._number = 0 if n == 0 else self._number + 1
+        self._last = Release(estimates, users=n, number=self._number, guarantee=self._guarantee)
+        self._fresh = True
+        return self._last
+
+    def answer(self, question: Response) -> NoReturn:
+        """Re-evaluated sums need stored users; a count session stores none."""
+        raise ValueError("answer: a session of counts stores no users, so it answers no new question")
+
+    def _noisy(self, n: int) -> Floats:
+        if self._mechanism.stream != "tree" or n == 0:
+            return self._cells.copy()
+        epochs = self._schedule.users is None
+        gaussian = self._mechanism.family == kernels.GAUSSIAN
+        slot = 0
+        for end, slot, parent, epoch in kernels.chain_of(n, epochs, self._ends).tolist():
+            noise = self._node_noise(end, self._tree.factor(epoch, gaussian))
+            self._stack[slot] = noise if parent < 0 else self._stack[parent] + noise
+            self._ends[slot] = end
+        slot = int(kernels.tree_slot(n, epochs))
+        return self._cells + self._stack[slot]
+
+    def _node_noise(self, end: int, factor: float) -> Floats:
+        """Noise of the node that ends at ``end`` users, every cell, drawn once (the chain holds it)."""
+        query, mechanism = self._query, self._mechanism
+        if self._key is not None:
+            noise = np.empty(query.cells)
+            kernels.fill_noise(
+                mechanism.family, self._key, end, 0, factor, query.offsets, mechanism.scales, noise
+            )
+            return noise
+        return noise_vector(query, mechanism, factor, SecureCoins())
+
+    # --------------------------------------------------------------------------- noise laws
+    def _law(self, f: int, name: str, terms: float, terms_bound: int, scale: float, share: float) -> NoiseLaw:
+        cells = int(self._query.offsets[f + 1] - self._query.offsets[f])
+        rows = self._query.slots * self._query.layout.rows
+        grid = self._mechanism.grid(name)
+        law = laws.LaplaceSumLaw if self._mechanism.family == kernels.LAPLACE else laws.GaussianSumLaw
+        return law(
+            scale=scale,
+            terms=terms,
+            terms_bound=terms_bound,
+            cells=cells,
+            rows=rows,
+            row_size=cells // rows,
+            share=share,
+            unit=None if grid is None else 1.0 / grid,
+        )
+
+    def laws_at(self, n: int) -> dict[str, NoiseLaw]:
+        """The noise law of every family after n users: public, known before anybody comes."""
+        mechanism = self._mechanism
+        names = list(self._query.row_families)
+        if mechanism.stream == "exact":
+            return {name: laws.NoNoise() for name in names}
+        releases = self._schedule.releases
+        share = 1.0 / releases if releases is not None else laws.open_share(max(n, 1))
+        factor, gaussian = 1.0, mechanism.family == kernels.GAUSSIAN
+        if mechanism.stream == "local":
+            last = (self._schedule.users or 2**62) - 1
+            terms, terms_bound = float(n), report_grid(n, max(1, last))
+        else:
+            nodes = self._tree.nodes(n)
+            factors = [self._tree.factor(epoch, gaussian) for _, epoch in nodes]
+            factor = max(factors, default=1.0)
+            terms = float(sum((x / factor) ** 2 for x in factors))
+            terms_bound = self._tree.terms_bound(n)
+        return {
+            name: self._law(f, name, terms, terms_bound, factor * float(mechanism.scales[f]), share)
+            for f, name in enumerate(names)
+        }
+
+    def law_steps(self) -> list[tuple[int, dict[str, NoiseLaw]]]:
+        """(last n, laws) ascending: between two steps ``bound`` and ``std_bound`` do not change. K known only."""
+        if self._schedule.users is None:
+            raise ValueError("users = None: the steps of an open-ended schedule are not a list")
+        last = max(0, self._schedule.users - 1)
+        if self._mechanism.stream == "exact":
+            ends = [last]
+        elif self._mechanism.stream == "tree":
+            ends = self._tree.steps()
+        else:
+            ends, point = [0], 0
+            while ends[-1] < last:
+                point = report_grid(ends[-1] + 1, last)
+                ends.append(point)
+        return [(end, self.laws_at(end)) for end in ends]
+
+    # ------------------------------------------------------------------------ fused driver
+    def kernel(self) -> SessionKernel:
+        """Flat arrays for the fused driver, and the end of stepwise use: two users of one noise are refused.
+
+        Raises ``RuntimeError`` unless the session is fresh, seeded, and K is known.
+        """
+        self._check_open()
+        if self._plans or self._number or self._key is None or self._schedule.users is None:
+            raise RuntimeError("kernel: only a fresh, seeded session with a known number of users can be fused")
+        tree = self._mechanism.stream == "tree"
+        out = SessionKernel(
+            stream=("exact", "tree", "local").index(self._mechanism.stream),
+            family=self._mechanism.family,
+            key=self._key,
+            offsets=self._query.offsets,
+            scales=np.ascontiguousarray(self._mechanism.scales),
+            begins=self._begins,
+            slots=self._query.slots,
+            reward_shift=self._query.reward_shift,
+            cells=self._cells,
+            ends=self._ends,
+            stack=np.zeros((self._tree.slots, self._query.cells) if tree else (1, 1)),
+        )
+        self._closed = True
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class SessionKernel:
+    """Arrays of a session inside the fused driver: see :mod:`discreet.privacy.kernels`."""
+
+    stream: int
+    family: int
+    key: Key
+    offsets: Ints
+    scales: Floats
+    begins: Ints
+    slots: int
+    reward_shift: float
+    cells: Floats
+    ends: Ints
+    stack: Floats
+

@@ -1,0 +1,608 @@
+"""Names on the command line to objects: learners, privatizers, environments, and plug-ins.
+
+The built-in table is immutable. Third parties add names with :func:`register`, from a module that
+they import (``discreet run --plugin my_module``) or that an entry point of the group
+``discreet.plugins`` names. Objects are found by dotted path when they are asked for, so that reading
+the table imports nothing. Options arrive as text or as values and are typed by the annotations of the
+class or function that takes them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import sys
+import types
+import typing
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Literal, Union
+
+from discreet.experiments.config import RunConfig, Value
+from discreet.numerics import checks
+
+if TYPE_CHECKING:
+    from discreet.experiments.simulate import Setup
+    from discreet.mdp.tabular import TabularMDP
+
+Kind = Literal["learner", "privatizer", "environment"]
+KINDS: tuple[Kind, ...] = ("learner", "privatizer", "environment")
+PLUGIN_GROUP = "discreet.plugins"
+GYM_PREFIX = "gym:"
+CODE_PREFIX = "code:"
+_BY_FLAG = ("preset", "epsilon", "delta")  # of a run, not of its options
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name.
+
+    kind, name : as on the command line. target : dotted path ``module:attribute``, or the factory.
+    fixed : options that the name stands for; given ones win. summary : one line. fits : what it
+    composes with. baseline : for a private learner, the name of the learner that it equals without noise.
+    plugin : the module that registered it, None for built-in names.
+    """
+
+    kind: Kind
+    name: str
+    target: str | Callable[..., Any]
+    summary: str
+    fits: str = ""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    baseline: str | None = None
+    plugin: str | None = None
+
+    def factory(self) -> Callable[..., Any]:
+        """The class or function; ``ValueError`` if what it needs is not installed."""
+        if not isinstance(self.target, str):
+            return self.target
+        module, _, attribute = self.target.partition(":")
+        try:
+            found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+        except ImportError as error:
+            raise ValueError(f"{self.kind} {self.name!r} cannot be loaded: {error}") from error
+        return found
+
+
+def _entries(kind: Kind, *rows: tuple[Any, ...]) -> dict[tuple[Kind, str], Entry]:
+    return {(kind, row[0]): Entry(kind, *row) for row in rows}
+
+
+_ONLINE, _PRIVATIZERS = "discreet.online", "discreet.privacy.privatizers"
+_ANY, _IGNORES = "any privatizer", "any privatizer; ignores the noise law (a baseline)"
+
+_BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
+    {
+        **_entries(
+            "learner",
+            (
+                "ucb-vi",
+                f"{_ONLINE}.optimistic:UCBVI",
+                "optimistic value iteration, Hoeffding bonus (Azar et al. 2017, bonus 1); not private",
+                _IGNORES,
+                {"bonus": "hoeffding"},
+            ),
+            (
+                "private-ucb-vi",
+                f"{_ONLINE}.optimistic:PrivateUCBVI",
+                "optimistic value iteration on noisy counts, Hoeffding bonus (Chowdhury and Zhou 2022)",
+                _ANY,
+                {},
+                "ucb-vi",
+            ),
+            (
+                "ucb-vi-bernstein",
+                f"{_ONLINE}.optimistic:UCBVI",
+                "optimistic value iteration, Bernstein bonus (Azar et al. 2017, bonus 2); not private",
+                _IGNORES,
+                {"bonus": "bernstein"},
+            ),
+            (
+                "dp-ucbvi",
+                f"{_ONLINE}.optimistic:DPUCBVI",
+                "optimistic value iteration on noisy counts, Bernstein bonus (Qiao and Wang 2023)",
+                _ANY,
+                {},
+                "ucb-vi-bernstein",
+            ),
+            (
+                "oppo",
+                f"{_ONLINE}.policy_optimization:OPPO",
+                "optimistic policy optimisation (Efroni et al. 2020); not private",
+                _IGNORES,
+            ),
+            (
+                "private-ucb-po",
+                f"{_ONLINE}.policy_optimization:PrivateUCBPO",
+                "optimistic policy optimisation on noisy counts (Chowdhury and Zhou 2022)",
+                _ANY,
+                {},
+                "oppo",
+            ),
+            (
+                "pucb",
+                f"{_ONLINE}.pucb:PUCB",
+                "private optimistic exploration that waits for counts above the noise (Vietri et al. 2020)",
+                _ANY,
+            ),
+            (
+                "ldp-obi",
+                f"{_ONLINE}.ldp_obi:LDPOBI",
+                "optimistic backward induction under local privacy (Garcelon et al. 2021)",
+                _ANY,
+            ),
+        ),
+        **_entries(
+            "privatizer",
+            ("none", f"{_PRIVATIZERS}:NoPrivacy", "exact sums; no guarantee", "any learner"),
+            (
+                "central",
+                f"{_PRIVATIZERS}:Central",
+                "a trusted curator adds noise to sums over time; joint differential privacy",
+                "any learner",
+            ),
+            (
+                "local",
+                f"{_PRIVATIZERS}:Local",
+                "each person's device adds the noise; local differential privacy",
+                "any learner",
+            ),
+        ),
+        **_entries(
+            "environment",
+            (
+                "riverswim",
+                "discreet.envs:riverswim",
+                "a chain of 6 states against the current, 2 actions, H = 20",
+            ),
+            ("random", "discreet.envs:random_mdp", "a seeded random MDP of any size"),
+            (
+                "icu-sepsis",
+                "discreet.envs:icu_sepsis",
+                "716 states, 25 actions, estimated from intensive-care records (needs icu-sepsis)",
+            ),
+        ),
+    }
+)
+_GYM = Entry(
+    "environment",
+    f"{GYM_PREFIX}ID",
+    "discreet.envs:from_gymnasium",
+    "a tabular Gymnasium environment by its transition table: gym:FrozenLake-v1 (needs gymnasium)",
+)
+
+_added: dict[tuple[Kind, str], Entry] = {}
+_loaded_entry_points = False
+
+
+# ------------------------------------------------------------------------------- reading the table
+def _load_entry_points() -> None:
+    """Import what other packages announce, once; a broken one warns and is left out."""
+    global _loaded_entry_points
+    if _loaded_entry_points:
+        return
+    _loaded_entry_points = True
+    for point in entry_points(group=PLUGIN_GROUP):
+        try:
+            found = point.load()
+            if callable(found):
+                found()
+        except Exception as error:
+            warnings.warn(f"plug-in {point.name!r} ({point.value}) cannot be loaded: {error!r}", stacklevel=3)
+
+
+def entries(kind: Kind | None = None) -> tuple[Entry, ...]:
+    """Every name, built-in ones first, in the order of their table."""
+    _load_entry_points()
+    everything = (*_BUILT_IN.values(), _GYM, *_added.values())
+    return tuple(entry for entry in everything if kind is None or entry.kind == kind)
+
+
+def entry(kind: Kind, name: str) -> Entry:
+    """The entry of a name; ``ValueError`` with the known names, the nearest first."""
+    checks.choice("kind", kind, KINDS)
+    found = _BUILT_IN.get((kind, name)) or _added.get((kind, name))
+    if found is None:
+        _load_entry_points()
+        found = _added.get((kind, name))
+    if found is None and kind == "environment" and name.startswith(GYM_PREFIX):
+        if name == GYM_PREFIX:
+            raise ValueError(f"environment = {name!r}: must name a Gymnasium environment, gym:FrozenLake-v1")
+        return replace(_GYM, name=name, fixed={"env_id": name.removeprefix(GYM_PREFIX)})
+    if found is None:
+        known = [e.name for e in entries(kind)]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"{kind} = {name!r}: unknown{hint}; must be one of {', '.join(known)}")
+    return found
+
+
+def register(
+    kind: Kind,
+    name: str,
+    factory: Callable[..., Any],
+    *,
+    summary: str = "",
+    fits: str = "",
+    baseline: str | None = None,
+    **fixed: Any,
+) -> None:
+    """Add a name of one's own.
+
+    Parameters
+    ----------
+    kind : "learner", "privatizer" or "environment".
+    name : as typed on the command line; a name that is taken by another factory is refused.
+    factory : class or function that builds the object from keyword options. Their annotations type
+        the options of the command line.
+    summary : one line for ``discreet list``; the first line of the docstring by default.
+    fits : what it composes with, in words.
+    baseline : of a private learner, the learner that it must equal without noise.
+    fixed : options that the name stands for.
+
+    Raises
+    ------
+    ValueError
+        If the kind is unknown, the name is empty or taken, or the factory cannot be called.
+    """
+    checks.choice("kind", kind, KINDS)
+    if not isinstance(name, str) or not name or name.startswith((GYM_PREFIX, CODE_PREFIX)):
+        raise ValueError(f"name = {name!r}: must be a non-empty text that does not begin with gym: or code:")
+    if not callable(factory):
+        raise ValueError(f"factory = {factory!r}: must be a class or function")
+    taken = _BUILT_IN.get((kind, name)) or _added.get((kind, name))
+    if taken is not None and _origin(taken.target) != _origin(factory):
+        raise ValueError(
+            f"name = {name!r}: this {kind} is registered already, by {taken.plugin or 'discreet'}"
+        )
+    documented = (inspect.getdoc(factory) or "").strip().splitlines()
+    _added[kind, name] = Entry(
+        kind,
+        name,
+        factory,
+        summary or (documented[0] if documented else ""),
+        fits,
+        dict(fixed),
+        baseline,
+        getattr(factory, "__module__", None),
+    )
+
+
+def _origin(target: Any) -> tuple[str | None, str | None]:
+    """Where a factory was defined: a module imported twice may register its own names again."""
+    return getattr(target, "__module__", None), getattr(target, "__qualname__", None)
+
+
+def load_plugin(module: str) -> tuple[Entry, ...]:
+    """Import a module (also from the working directory) and return the names that it registers.
+
+    ``ValueError`` if it cannot be imported.
+    """
+    before = set(_added)
+    if "" not in sys.path and "." not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(f"plugin = {module!r}: cannot be imported ({error})") from error
+    return tuple(e for key, e in _added.items() if key not in before or e.plugin == module)
+
+
+# ------------------------------------------------------------------------------------- options
+@dataclass(frozen=True)
+class Option:
+    """One option of a class or function: its type, and whether it must be given."""
+
+    name: str
+    annotation: Any
+    required: bool
+
+    def __str__(self) -> str:
+        return f"{self.name}: {describe(self.annotation)}"
+
+
+def options_of(factory: Callable[..., Any]) -> dict[str, Option]:
+    """The options that a factory takes, by name, in its order."""
+    hints = _hints(factory)
+    if is_dataclass(factory):
+        return {
+            f.name: Option(
+                f.name, hints.get(f.name, Any), f.default is MISSING and f.default_factory is MISSING
+            )
+            for f in fields(factory)
+            if f.init
+        }
+    return {
+        p.name: Option(p.name, hints.get(p.name, Any), p.default is p.empty)
+        for p in inspect.signature(factory).parameters.values()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
+
+
+def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
+    """Annotations as types; those that only a type checker can resolve become ``Any``."""
+    try:
+        return typing.get_type_hints(factory)
+    except (NameError, AttributeError, TypeError):
+        pass
+    hints: dict[str, Any] = {}
+    owners = reversed(factory.__mro__) if isinstance(factory, type) else (factory,)
+    for owner in owners:
+        space = vars(sys.modules.get(owner.__module__, typing))
+        for name, annotation in getattr(owner, "__annotations__", {}).items():
+            try:
+                hints[name] = eval(annotation, dict(space)) if isinstance(annotation, str) else annotation
+            except (NameError, AttributeError, TypeError):
+                hints[name] = Any
+    return hints
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """The alternatives of a union (or the one type), None last."""
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        flat = [member for part in typing.get_args(annotation) for member in _members(part)]
+        return tuple(sorted(flat, key=lambda member: member is type(None)))
+    return (annotation,)
+
+
+_PLAIN = {bool: "true or false", int: "integer", float: "number", str: "text"}
+
+
+def describe(annotation: Any) -> str:
+    """A type in words: ``number``, ``'exact' or 'published'``, ``list of numbers``."""
+    said = []
+    for member in _members(annotation):
+        if member is type(None):
+            continue
+        if member in _PLAIN:
+            said.append(_PLAIN[member])
+        elif typing.get_origin(member) is Literal:
+            said += [repr(choice) for choice in typing.get_args(member)]
+        elif member is tuple or typing.get_origin(member) in (tuple, list):
+            inner = [describe(a) for a in typing.get_args(member) if a is not Ellipsis]
+            said.append(f"list of {inner[0]}" if inner else "list")
+        else:
+            said.append("value (from Python only)")
+    return " or ".join(dict.fromkeys(said)) or "nothing"
+
+
+def coerce(name: str, value: Any, annotation: Any) -> Any:
+    """A value of the annotated type from text or from a value of TOML or Python.
+
+    Raises ``ValueError`` that names the option, the value and what is allowed.
+    """
+    for member in sorted(_members(annotation), key=_specificity):
+        matched, converted = _as_member(name, value, member)
+        if matched:
+            return converted
+    raise ValueError(f"{name} = {value!r}: must be {describe(annotation)}")
+
+
+def _specificity(member: Any) -> int:
+    """Text matches everything, so it is tried last."""
+    order = {type(None): 0, bool: 1, int: 2, float: 3, str: 6, Any: 7}
+    if typing.get_origin(member) is Literal:
+        return 0
+    return order.get(member, 5) if not typing.get_origin(member) else 4
+
+
+def _as_member(name: str, value: Any, member: Any) -> tuple[bool, Any]:
+    text = value.strip() if isinstance(value, str) else None
+    if member is type(None):
+        return (value is None or (text is not None and text.lower() == "none")), None
+    if typing.get_origin(member) is Literal:
+        for choice in typing.get_args(member):
+            if (value == choice and type(value) is type(choice)) or (
+                text is not None and text == str(choice)
+            ):
+                return True, choice
+        return False, None
+    if member is bool:
+        words = {"true": True, "yes": True, "false": False, "no": False}
+        found = value if isinstance(value, bool) else words.get((text or "").lower())
+        return found is not None, found
+    if member in (int, float):
+        return _as_number(value, text, member)
+    if member is str:
+        return text is not None, value
+    if member is tuple or typing.get_origin(member) in (tuple, list):
+        return _as_tuple(name, value, text, member)
+    return text is None, value  # a type of Python: taken as it is, never from text
+
+
+def _as_number(value: Any, text: str | None, member: type) -> tuple[bool, Any]:
+    if isinstance(value, bool):
+        return False, None
+    if text is not None:
+        try:
+            return True, member(text)
+        except ValueError:
+            return False, None
+    return isinstance(value, int if member is int else (int, float)), member(value) if isinstance(
+        value, (int, float)
+    ) else None
+
+
+def _as_tuple(name: str, value: Any, text: str | None, member: Any) -> tuple[bool, Any]:
+    parts = [p for p in text.strip("()[]").split(",") if p.strip()] if text is not None else value
+    if not isinstance(parts, (list, tuple)):
+        return False, None
+    inner = [a for a in typing.get_args(member) if a is not Ellipsis] or [Any]
+    if len(inner) == 1 or Ellipsis in typing.get_args(member):
+        inner = inner[:1] * len(parts)
+    if len(inner) != len(parts):
+        raise ValueError(f"{name} = {value!r}: must have {len(inner)} entries")
+    return True, tuple(
+        coerce(f"{name}[{i}]", p, a) for i, (p, a) in enumerate(zip(parts, inner, strict=True))
+    )
+
+
+def _list_of(options: Iterable[Option]) -> str:
+    return ", ".join(str(option) for option in options if option.name not in _BY_FLAG) or "none"
+
+
+def typed(found: Entry, options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Options of one entry with the types of the class that takes them; unknown ones are refused."""
+    takes = options_of(found.factory())
+    unknown = [name for name in options if name not in takes]
+    if unknown:
+        free = [
+            option for name, option in takes.items() if name not in found.fixed or found.kind == "learner"
+        ]
+        raise ValueError(f"option {unknown[0]!r}: unknown to {found.name}, which takes {_list_of(free)}")
+    return {name: coerce(f"{prefix}{name}", value, takes[name].annotation) for name, value in options.items()}
+
+
+def build(kind: Kind, name: str, preset: str | None = None, options: Mapping[str, Any] | None = None) -> Any:
+    """Build a learner, a privatizer or an environment.
+
+    Parameters
+    ----------
+    kind, name : see :func:`entries`.
+    preset : named settings of the class; options given win.
+    options : by name, as text or as values.
+
+    Raises
+    ------
+    ValueError
+        Unknown name, preset or option, an option of the wrong type, or one that the class refuses.
+    """
+    found = entry(kind, name)
+    factory = found.factory()
+    given = {**found.fixed, **typed(found, options or {})}
+    if preset is not None:
+        if preset not in presets_of(factory):
+            raise ValueError(f"preset = {preset!r}: {name} has {_quoted(presets_of(factory))}")
+        given["preset"] = preset
+    missing = [o for o in options_of(factory).values() if o.required and o.name not in given]
+    if missing:
+        raise ValueError(f"{missing[0].name} is missing: {kind} {name!r} needs {_list_or_flag(missing)}")
+    try:
+        return factory(**given)
+    except ImportError as error:  # an optional dependency
+        raise ValueError(f"{kind} {name!r} cannot be built: {error}") from error
+
+
+def _list_or_flag(missing: Iterable[Option]) -> str:
+    return ", ".join(str(option) for option in missing)
+
+
+def presets_of(factory: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of the settings that a class offers."""
+    return tuple(getattr(factory, "PRESETS", ()))
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return "must be one of " + ", ".join(map(repr, names)) if names else "no presets"
+
+
+def make(name: str, **options: Any) -> TabularMDP:
+    """Build an environment by name: ``make("riverswim", rewards="bernoulli")``."""
+    environment: TabularMDP = build("environment", name, None, options)
+    return environment
+
+
+# ------------------------------------------------------------------------------------ whole runs
+def route(learner: str, privatizer: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Send each option to the class that takes it: typed, under ``learner.X`` or ``privatizer.X``.
+
+    Raises ``ValueError`` for an unknown option (ending with the lists), for one that both take, and
+    for a value of the wrong type.
+    """
+    found = {"learner": entry("learner", learner), "privatizer": entry("privatizer", privatizer)}
+    takes = {kind: options_of(e.factory()) for kind, e in found.items()}
+    routed: dict[str, Any] = {}
+    for name, value in options.items():
+        kind, _, bare = name.partition(".")
+        if bare and kind in found:
+            owners = [kind] if bare in takes[kind] else []
+        else:
+            bare = name
+            owners = [kind for kind in found if name in takes[kind] and name not in _BY_FLAG]
+        if len(owners) > 1:
+            raise ValueError(f"option {name!r}: both take it; write learner.{name} or privatizer.{name}")
+        if not owners:
+            lists = "; ".join(f"{found[k].name}: {_list_of(takes[k].values())}" for k in found)
+            flag = f" (it has a flag of its own, --{bare})" if bare in _BY_FLAG else ""
+            raise ValueError(f"option {name!r}: unknown{flag}; the options are {lists}")
+        full = f"{owners[0]}.{bare}"
+        if full in routed:
+            raise ValueError(f"option {name!r}: given twice")
+        routed[full] = coerce(full, value, takes[owners[0]][bare].annotation)
+    return dict(sorted(routed.items()))
+
+
+def resolved(config: RunConfig) -> RunConfig:
+    """The configuration with its names checked and its options typed and routed.
+
+    A budget given to a privatizer that takes none is dropped, so that it is not part of what the
+    run claims to be. Raises ``ValueError`` as :func:`build` and :func:`route` do.
+    """
+    for module in config.plugins:
+        load_plugin(module)
+    environment, privatizer = entry("environment", config.env), entry("privatizer", config.privatizer)
+    takes = options_of(privatizer.factory())
+    options: Mapping[str, Value] = route(config.learner, config.privatizer, config.options)
+    return replace(
+        config,
+        options=options,
+        env_options=typed(environment, config.env_options, "env_options."),
+        epsilon=config.epsilon if "epsilon" in takes else None,
+        delta=config.delta if "delta" in takes else None,
+    )
+
+
+def objects(config: RunConfig) -> tuple[TabularMDP, Any, Any]:
+    """Environment, learner and privatizer of a resolved configuration."""
+    options: dict[str, dict[str, Any]] = {"learner": {}, "privatizer": {}}
+    for name, value in config.options.items():
+        kind, _, bare = name.partition(".")
+        options[kind][bare] = value
+    budget = {"epsilon": config.epsilon, "delta": config.delta}
+    options["privatizer"] |= {name: value for name, value in budget.items() if value is not None}
+    chosen = _presets(config)
+    mdp = build("environment", config.env, None, config.env_options)
+    learner = build("learner", config.learner, chosen["learner"], options["learner"])
+    privatizer = build("privatizer", config.privatizer, chosen["privatizer"], options["privatizer"])
+    return mdp, learner, privatizer
+
+
+def _presets(config: RunConfig) -> dict[str, str | None]:
+    """The preset goes to each of the two that knows it; at least one must."""
+    names = {"learner": config.learner, "privatizer": config.privatizer}
+    if config.preset is None:
+        return dict.fromkeys(names)
+    known = {kind: presets_of(entry(typing.cast(Kind, kind), name).factory()) for kind, name in names.items()}
+    if not any(config.preset in offered for offered in known.values()):
+        offered = dict.fromkeys(preset for presets in known.values() for preset in presets)
+        raise ValueError(f"preset = {config.preset!r}: {_quoted((*offered, 'code:cz22'))}")
+    return {kind: config.preset if config.preset in offered else None for kind, offered in known.items()}
+
+
+_PUBLISHED_CODE = {"code:cz22": "discreet.experiments.papers.chowdhury_zhou_2021"}
+
+
+def prepare(config: RunConfig) -> Setup:
+    """Everything bound and checked, ready to run: the set-up of a resolved configuration."""
+    if config.preset is not None and config.preset.startswith(CODE_PREFIX):
+        return _published_code(config)
+    from discreet.experiments.simulate import Setup
+
+    mdp, learner, privatizer = objects(config)
+    return Setup(mdp, learner, privatizer, config.episodes, by=config.by)
+
+
+def _published_code(config: RunConfig) -> Setup:
+    """The set-up that repeats what a paper's public code does; it carries no guarantee."""
+    checks.choice("preset", config.preset, _PUBLISHED_CODE)
+    if config.options:
+        raise ValueError(f"option {next(iter(config.options))!r}: preset {config.preset!r} takes no options")
+    module = importlib.import_module(_PUBLISHED_CODE[str(config.preset)])
+    mdp = build("environment", config.env, None, config.env_options)
+    setup: Setup = module.published_code_setup(
+        config.learner, config.privatizer, mdp, config.episodes, config.epsilon
+    )
+    return setup

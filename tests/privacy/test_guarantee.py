@@ -1,0 +1,180 @@
+"""Guarantees: computed from records, said in words, kept in JSON; recomputed by another route."""
+
+import dataclasses
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+from discreet.mdp.layout import Layout
+from discreet.privacy import accounting, budget
+from discreet.privacy.counts import CountQuery
+from discreet.privacy.guarantee import Guarantee, MechanismRecord, guarantee_of, no_guarantee
+
+HORIZON = 20
+QUERY = CountQuery(Layout(6, 2, HORIZON))
+
+
+def record(noise="laplace", scale=1800.0, levels=15, query=QUERY):
+    return MechanismRecord.of(query, "binary tree over users", noise, dict.fromkeys(query.families, scale), levels)
+
+
+def joint(records, **options):
+    return guarantee_of("joint", records, **{"randomness": "seeded", **options})
+
+
+@pytest.mark.parametrize("users", [2, 3, 4, 5, 1000, 1024, 20_000])
+def test_epsilon_of_the_tree(users):
+    """spec/tabular.md, section 10, 2: exact is epsilon, published is 2 epsilon ceil(log2 K) / log K."""
+    levels, epsilon = (users - 1).bit_length(), 0.7
+    exact = joint([record(scale=6 * HORIZON * levels / epsilon, levels=levels)], epsilon_nominal=epsilon)
+    assert exact.epsilon == pytest.approx(epsilon, rel=1e-12)
+    assert "Nominal" not in exact.statement
+    for log in (math.log, math.log2):
+        scale = 3 * HORIZON * log(users) / epsilon
+        published = joint([record(scale=scale, levels=levels)], epsilon_nominal=epsilon)
+        expected = 2 * epsilon * math.ceil(math.log2(users)) / log(users)
+        assert published.epsilon == pytest.approx(expected, rel=1e-12)
+        assert published.epsilon_nominal == epsilon
+        assert f"Nominal ε = 0.7, but the noise of this calibration really gives ε = {expected:.6g}" in str(published)
+
+
+def test_published_local_noise_is_two_epsilon():
+    message = MechanismRecord.of(QUERY, "message", "laplace", dict.fromkeys(QUERY.families, 3 * HORIZON))
+    guarantee = guarantee_of("local", [message], randomness="seeded", epsilon_nominal=1.0)
+    assert guarantee.epsilon == pytest.approx(2.0)
+    assert guarantee.statement.startswith("Local differential privacy:")
+    assert "e^2 = 7.39 (ε = 2, δ = 0)" in guarantee.statement
+    assert "more privacy loss" in guarantee.statement
+
+
+def test_sentence_of_a_pure_guarantee():
+    guarantee = joint([record()], epsilon_nominal=1.0)
+    text = str(guarantee)
+    assert text == guarantee.statement
+    for part in (
+        "Joint differential privacy: exchanging any one user's whole trajectory",
+        "all other users see",
+        "by a factor of at most e^1 = 2.72 (ε = 1, δ = 0)",
+        "each user in at most 15 noisy sums",
+        "for simulation only",
+        "The number of users is public",
+    ):
+        assert part in text
+    assert (guarantee.rho, guarantee.mu, guarantee.delta) == (None, None, 0.0)
+    assert "b = 1800 (l1 sensitivity 40)" in guarantee.composition[0]
+    assert "epsilon = 15 x 0.0666667 = 1" in guarantee.composition[0]
+
+
+def test_gaussian_noise_composes_in_mu():
+    sigma = math.sqrt(6 * HORIZON * 15) / budget.gdp_mu(1.0, 1e-6)
+    guarantee = joint([record("gaussian", sigma)], delta=1e-6, epsilon_nominal=1.0)
+    assert guarantee.epsilon == pytest.approx(1.0, rel=1e-9)
+    assert guarantee.mu == pytest.approx(1 / 4.2247, rel=1e-4)
+    assert guarantee.rho == pytest.approx(guarantee.mu**2 / 2)
+    assert "plus at most δ = 1e-06" in guarantee.statement
+    split = joint([record("gaussian", sigma, 5), record("gaussian", sigma, 10)], delta=1e-6)
+    assert split.mu == pytest.approx(guarantee.mu)
+    assert len(split.composition) == 3
+
+
+def test_discrete_gaussian_noise_claims_zcdp_only():
+    sigma = math.sqrt(6 * HORIZON * 15 / (2 * budget.zcdp_rho(1.0, 1e-6)))
+    guarantee = joint([record("discrete_gaussian", sigma)], delta=1e-6, randomness="secure")
+    assert guarantee.mu is None
+    assert guarantee.epsilon == pytest.approx(1.0, rel=1e-9)
+    assert "cryptographic source" in guarantee.statement
+    assert joint([record("gaussian", sigma)], delta=1e-6).epsilon < guarantee.epsilon
+
+
+def test_families_that_are_jointly_bounded_cost_less_than_their_sum():
+    centred = CountQuery(Layout(6, 2, HORIZON), center_rewards=True)
+    assert record(query=centred).joint == pytest.approx(5 * HORIZON / 1800)
+    own = record(query=centred).sensitivities
+    assert own["centered_reward_sums"] == HORIZON
+    stationary = CountQuery(Layout(6, 2, HORIZON), stationary=True)
+    assert record("gaussian", 1.0, 1, stationary).joint == pytest.approx(math.sqrt(6) * HORIZON)
+
+
+def test_json_has_exactly_the_fields_and_comes_back():
+    for guarantee in (joint([record()]), joint([record("gaussian")], delta=1e-6), no_guarantee("seeded")):
+        table = json.loads(guarantee.to_json())
+        assert list(table) == [
+            "trust", "epsilon", "delta", "rho", "mu", "epsilon_nominal", "unit", "neighbours",
+            "users_public", "randomness", "composition", "statement",
+        ]  # fmt: skip
+        assert Guarantee.from_dict(table) == guarantee
+        assert pickle.loads(pickle.dumps(guarantee)) == guarantee
+        with pytest.raises(ValueError, match="'spent' is unknown"):
+            Guarantee.from_dict({**table, "spent": 1})
+        del table["mu"]
+        with pytest.raises(ValueError, match="'mu' is missing"):
+            Guarantee.from_dict(table)
+
+
+def test_none_promises_nothing():
+    guarantee = no_guarantee("seeded")
+    assert guarantee.statement.startswith("No privacy guarantee:")
+    assert json.loads(guarantee.to_json())["epsilon"] is None
+    assert (guarantee.trust, guarantee.rho, guarantee.mu) == ("none", None, None)
+    told = no_guarantee("seeded", trust="joint", reason="noise is drawn again at each release", epsilon_nominal=1.0)
+    assert str(told) == "No privacy guarantee: noise is drawn again at each release."
+
+
+def test_what_does_not_fit_is_refused():
+    laplace, gaussian = record(), record("gaussian")
+    with pytest.raises(ValueError, match="all Laplace or all Gaussian"):
+        joint([laplace, gaussian], delta=1e-6)
+    with pytest.raises(ValueError, match="at least one"):
+        joint([])
+    with pytest.raises(ValueError, match="delta = 1e-06: must be 0 or None for Laplace"):
+        joint([laplace], delta=1e-6)
+    for delta in (None, 0.0):
+        with pytest.raises(ValueError, match="delta"):
+            joint([gaussian], delta=delta)
+    with pytest.raises(ValueError, match="secure randomness must draw discrete noise"):
+        joint([laplace], randomness="secure")
+    with pytest.raises(ValueError, match="trust"):
+        guarantee_of("none", [laplace], randomness="seeded")
+    with pytest.raises(ValueError, match="epsilon = 1"):
+        dataclasses.replace(no_guarantee("seeded"), epsilon=1.0)
+    with pytest.raises(ValueError, match="joint = 0.5: must be in"):
+        dataclasses.replace(laplace, joint=0.5)
+    with pytest.raises(ValueError, match="joint"):
+        dataclasses.replace(laplace, joint=0.01)
+    with pytest.raises(ValueError, match="must be those of sensitivities"):
+        dataclasses.replace(laplace, scales={"visits": 1800.0})
+    with pytest.raises(ValueError, match="levels = 0"):
+        dataclasses.replace(laplace, levels=0)
+
+
+def test_epsilon_bounds_the_density_ratio_of_adaptive_laplace_releases():
+    """Worst pair of neighbours, brute force: exp(epsilon) is attained at extreme outputs and never passed."""
+    small = CountQuery(Layout(2, 2, 2))
+    scale, levels = 30.0, 3
+    epsilon = joint([record(scale=scale, levels=levels, query=small)]).epsilon
+    rng = np.random.default_rng(0)
+    shift = np.zeros(small.cells)
+    shift[:6], shift[6:12] = 1.0, -1.0  # 12 unit changes: three families, two steps, out and in
+    outputs = rng.laplace(0, 10 * scale, (2000, levels, small.cells))
+    outputs[0, :, :6], outputs[0, :, 6:] = 1e6, -1e6
+    losses = (np.abs(outputs - 0) - np.abs(outputs - shift)).sum(axis=(1, 2)) / scale
+    assert losses.max() == pytest.approx(epsilon)
+    assert np.abs(losses).max() <= epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("noise", "scale", "delta"),
+    [("laplace", 1800.0, None), ("gaussian", 179.24, 1e-6), ("discrete_gaussian", 192.3, 1e-6)],
+)
+def test_guarantees_recomputed_through_dp_accounting(noise, scale, delta):
+    records = [record(noise, scale)]
+    guarantee = joint(records, delta=delta)
+    assert accounting.verify(guarantee, records) == pytest.approx(guarantee.epsilon, rel=2e-3)
+    for claimed in (0.5, 0.98):
+        with pytest.raises(ValueError, match="is not what the noise gives"):
+            accounting.verify(dataclasses.replace(guarantee, epsilon=claimed * guarantee.epsilon), records)
+    with pytest.raises(ValueError, match="states no epsilon"):
+        accounting.verify(no_guarantee("seeded"), records)
