@@ -125,7 +125,7 @@ def plan_cost(setup: Setup, repeats: int) -> float:
     lk, memory = learner.kernel(spec), np.array(learner.begin_memory(spec))
     values = np.zeros((layout.horizon + 1, layout.states))
     q, probabilities = np.zeros((layout.horizon, layout.rows)), np.zeros((layout.horizon, layout.rows))
-    work, known = np.zeros(online.work_size(layout.rows, layout.states)), np.zeros((0, 0))
+    work, known = np.zeros(learner.work_size(spec)), np.zeros((0, 0))
     return median_us(
         lambda: online.plan_step(
             lk, layout.state_ptr, layout.horizon, end, 5, visits, transitions, rewards, known, errors, memory,

@@ -35,10 +35,14 @@ if TYPE_CHECKING:
     from discreet.online.policy_optimization import OPPO as OPPO
     from discreet.online.policy_optimization import PrivateUCBPO as PrivateUCBPO
     from discreet.online.pucb import PUCB as PUCB
+    from discreet.privacy.counts import CountQuery as CountQuery
     from discreet.privacy.guarantee import Guarantee as Guarantee
     from discreet.privacy.privatizers import Central as Central
     from discreet.privacy.privatizers import Local as Local
     from discreet.privacy.privatizers import NoPrivacy as NoPrivacy
+    from discreet.privacy.protocol import Plan as Plan
+    from discreet.privacy.protocol import Release as Release
+    from discreet.privacy.protocol import Schedule as Schedule
     from discreet.privacy.protocol import Spec as Spec
     from discreet.privacy.randomness import Secure as Secure
     from discreet.privacy.randomness import Seeded as Seeded
@@ -65,6 +69,10 @@ _HOMES = {
     "Guarantee": "privacy.guarantee",
     "Seeded": "privacy.randomness",
     "Secure": "privacy.randomness",
+    "CountQuery": "privacy.counts",
+    "Plan": "privacy.protocol",
+    "Release": "privacy.protocol",
+    "Schedule": "privacy.protocol",
     "Spec": "privacy.protocol",
     "TabularMDP": "mdp.tabular",
     "Layout": "mdp.layout",

@@ -18,7 +18,9 @@ QUERY = CountQuery(Layout(6, 2, HORIZON))
 
 
 def record(noise="laplace", scale=1800.0, levels=15, query=QUERY):
-    return MechanismRecord.of(query, "binary tree over users", noise, dict.fromkeys(query.families, scale), levels)
+    return MechanismRecord.of(
+        query, "binary tree over users", noise, dict.fromkeys(query.families, scale), levels
+    )
 
 
 def joint(records, **options):
@@ -38,7 +40,9 @@ def test_epsilon_of_the_tree(users):
         expected = 2 * epsilon * math.ceil(math.log2(users)) / log(users)
         assert published.epsilon == pytest.approx(expected, rel=1e-12)
         assert published.epsilon_nominal == epsilon
-        assert f"Nominal ε = 0.7, but the noise of this calibration really gives ε = {expected:.6g}" in str(published)
+        assert f"Nominal ε = 0.7, but the noise of this calibration really gives ε = {expected:.6g}" in str(
+            published
+        )
 
 
 def test_published_local_noise_is_two_epsilon():
@@ -119,7 +123,9 @@ def test_none_promises_nothing():
     assert guarantee.statement.startswith("No privacy guarantee:")
     assert json.loads(guarantee.to_json())["epsilon"] is None
     assert (guarantee.trust, guarantee.rho, guarantee.mu) == ("none", None, None)
-    told = no_guarantee("seeded", trust="joint", reason="noise is drawn again at each release", epsilon_nominal=1.0)
+    told = no_guarantee(
+        "seeded", trust="joint", reason="noise is drawn again at each release", epsilon_nominal=1.0
+    )
     assert str(told) == "No privacy guarantee: noise is drawn again at each release."
 
 
@@ -140,7 +146,7 @@ def test_what_does_not_fit_is_refused():
         guarantee_of("none", [laplace], randomness="seeded")
     with pytest.raises(ValueError, match="epsilon = 1"):
         dataclasses.replace(no_guarantee("seeded"), epsilon=1.0)
-    with pytest.raises(ValueError, match="joint = 0.5: must be in"):
+    with pytest.raises(ValueError, match=r"joint = 0\.5: must be in"):
         dataclasses.replace(laplace, joint=0.5)
     with pytest.raises(ValueError, match="joint"):
         dataclasses.replace(laplace, joint=0.01)

@@ -197,7 +197,7 @@ def run_releases(
                 scratch.before[:, :] = side.policy_rows
                 known = True
             if by_batch:
-                open_stream(environment, ROLE_BATCH, release, j, env_state)
+                open_stream(environment, ROLE_BATCH, user, 0, env_state)
                 _batch(truth, stream, side, scratch, record, size, env_state)
                 if stream.code == LOCAL:
                     draw_noise_sum(
@@ -277,17 +277,3 @@ def _batch(
     record.running[0] += regret
     record.running[1] += gap
 
-
-@kernel
-def batch_sums(
-    world: World, users: int, stochastic: bool, policy_rows: Ints, probabilities: Floats, key: Words,
-    release: int, sub_batch: int, visits: Floats, transitions: Floats, reward_sums: Floats,
-    starts: Floats, step_visits: Floats, work: Ints,
-) -> None:  # fmt: skip
-    """One sub-batch's exact sums at its address, for stepwise runs by batches."""
-    state = np.empty(4, np.uint64)
-    open_stream(key, ROLE_BATCH, release, sub_batch, state)
-    flow(
-        world, users, stochastic, policy_rows, probabilities, state, visits, transitions, reward_sums,
-        starts, step_visits, work,
-    )  # fmt: skip

@@ -24,11 +24,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.experiments.results import SeedRun
 from discreet.mdp import planning
-from discreet.mdp.simulation import rollout
+from discreet.mdp.planning import PolicyRows
+from discreet.mdp.simulation import batch_counts, rollout
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics import checks
-from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, VISITS, CountQuery
 from discreet.privacy.protocol import Plan, Schedule, Session, Spec
 from discreet.privacy.randomness import Seeded, SeededCoins
 from discreet.privacy.session import CountSession
@@ -45,20 +47,6 @@ Progress = Callable[[int, int], None]
 MAX_RECORDED = 1000
 _BATCH_PAYS = 50  # mean users a batch from which the flow is no slower than episodes (spec: 20 to 350)
 _CHUNK_SECONDS = 0.2
-
-
-@dataclass(frozen=True, eq=False)
-class SeedRun:
-    """One seed's record: cumulative regrets after ``episodes`` users.
-
-    episodes : (M,) int64, log-spaced, the last is K; regret, gap_regret : (M,) float64; seconds : of this run.
-    """
-
-    run: int
-    episodes: Ints
-    regret: Floats
-    gap_regret: Floats
-    seconds: float
 
 
 def recorded(candidates: Ints, most: int = MAX_RECORDED) -> Ints:
@@ -209,31 +197,20 @@ class Setup:
 # ------------------------------------------------------------------------------- stepwise
 
 
-def _policy_rows(setup: Setup, policy: NDArray[Any]) -> tuple[bool, Ints, Floats]:
-    """(stochastic, rows (H, S), probabilities (H, R)) of a plan's policy, for the kernels."""
-    layout = setup.mdp.layout
-    if policy.ndim == 2:
-        rows = layout.row_index[np.arange(layout.states)[None, :], policy]
-        return False, np.ascontiguousarray(rows), np.zeros((layout.horizon, layout.rows))
-    return True, np.zeros((layout.horizon, layout.states), np.int64), layout.to_rows(policy)
-
-
 def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None]) -> tuple[Floats, Floats]:
     keys = randomness.keys
     regret, gap_regret = np.zeros(setup.recorded.size), np.zeros(setup.recorded.size)
-    running, running_gap, at, users, release, sub_batch = 0.0, 0.0, 0, 0, -1, 0
+    running, running_gap, at, users = 0.0, 0.0, 0, 0
     state = setup.learner.begin(setup.spec, keys.ties)
     with setup.start(randomness) as session:  # type: ignore[attr-defined]
         while users < setup.episodes:
-            published = session.release()
-            sub_batch = sub_batch + 1 if published.number == release else 0
-            release = published.number
-            plan, state = setup.learner.plan(state, published, session.answer)
+            plan, state = setup.learner.plan(state, session.release(), session.answer)
             encoder = session.begin(plan)
             plan = session.open_plan
-            values = planning.evaluate(setup.mdp, plan.policy)[0]
+            policy = planning.policy_rows(setup.mdp.layout, plan.policy)
+            values = planning.evaluate(setup.mdp, policy)[0]
             if setup.batched:
-                sums, starts, visits = _batch(setup, plan, randomness, release, sub_batch)
+                sums, starts, visits = _batch(setup, plan, policy, randomness, users)
                 session.submit_sum(sums, plan.users)
                 users += plan.users
                 batch_regret = 0.0
@@ -247,7 +224,7 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
                 report(users)
                 continue
             for _ in range(plan.users):
-                trajectory = rollout(setup.mdp, plan.policy, keys.environment, users)
+                trajectory = rollout(setup.mdp, policy, keys.environment, users)
                 session.submit(encoder(trajectory, plan, SeededCoins(keys.noise, users)))
                 users += 1
                 start = trajectory.states[0]
@@ -272,26 +249,16 @@ def _record(
 
 
 def _batch(
-    setup: Setup, plan: Plan, randomness: Seeded, release: int, sub_batch: int
+    setup: Setup, plan: Plan, policy: PolicyRows, randomness: Seeded, first_user: int
 ) -> tuple[dict[str, Floats], Floats, Floats]:
-    """Exact sums of one sub-batch by family, users per start state, visits per step and row."""
-    from discreet.experiments import drivers_kernels as drivers
-    from discreet.mdp.world_kernels import work_size
-
-    layout, query = setup.mdp.layout, setup.query
-    stochastic, rows, probabilities = _policy_rows(setup, plan.policy)
-    visits = np.zeros((query.slots, layout.rows))
-    transitions = np.zeros((query.slots, layout.rows, layout.states))
-    rewards = np.zeros((query.slots, layout.rows))
-    starts, step_visits = np.zeros(layout.states), np.zeros((layout.horizon, layout.rows))
-    world = setup.mdp.world
-    drivers.batch_sums(
-        world, plan.users, stochastic, rows, probabilities, randomness.keys.environment, release, sub_batch,
-        visits, transitions, rewards, starts, step_visits, np.zeros(work_size(world), np.int64),
-    )  # fmt: skip
-    tables = {VISITS: visits, TRANSITIONS: transitions, REWARDS: rewards}
-    tables[CENTERED_REWARDS] = rewards - query.reward_shift * visits
-    return {name: layout.from_rows(tables[name]) for name in query.families}, starts, step_visits
+    """Exact sums of one sub-batch by family, users per start state, visits (H, R)."""
+    query = setup.query
+    counts = batch_counts(
+        setup.mdp, policy, plan.users, randomness.keys.environment, first_user, pooled=query.stationary
+    )
+    counts[CENTERED_REWARDS] = counts[REWARDS] - query.reward_shift * counts[VISITS]
+    sums = {name: counts[name] for name in query.families}
+    return sums, counts["starts"], setup.mdp.layout.to_rows(counts["step_visits"])
 
 
 # ---------------------------------------------------------------------------------- fused
@@ -301,7 +268,6 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
     from discreet.estimation.kernels import REWARD_ABSENT, REWARD_CENTERED, REWARD_SUMS
     from discreet.experiments import drivers_kernels as drivers
     from discreet.mdp.world_kernels import work_size
-    from discreet.online.kernels import work_size as plan_size
 
     learner, spec, query, layout = setup.learner, setup.spec, setup.query, setup.mdp.layout
     horizon, rows, states = layout.horizon, layout.rows, layout.states
@@ -345,7 +311,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
         visits=np.zeros(per_slot),
         transitions=np.zeros((*per_slot, states)),
         reward_sums=np.zeros(per_slot),
-        plan=np.zeros(plan_size(rows, states)),
+        plan=np.zeros(learner.work_size(spec)),
         before=np.full((horizon, states), -1, np.int64),
         policy_values=np.zeros((horizon + 1, states)),
         states=np.zeros(horizon + 1, np.int64),

@@ -52,7 +52,7 @@ class TabularMDP:
     rewards : (S, A), (1, S, A) or (H, S, A); or per successor (S, A, S), (1, S, A, S), (H, S, A, S)
         Mean rewards in [0, 1] (their value, for deterministic ones). Per successor: the reward's law
         depends on s' too, and the mean of the pair follows. A shape that fits both (H = S = A) is
-        read as (H, S, A). None where ``reward_law="discrete"``.
+        read as (H, S, A); a leading axis of 1 makes it per successor. None where ``reward_law="discrete"``.
     initial : int or (S,)
         The first state, or its distribution.
     horizon : int, optional
@@ -115,8 +115,10 @@ class TabularMDP:
         table = _transition_table(transitions)
         slots, states, actions = table.shape[:3]
         checks.choice("reward_law", reward_law, _LAWS)
+        if horizon is not None:
+            horizon = checks.integer("horizon", horizon, 1)
         values, by_successor, support = _reward_table(
-            rewards, reward_law, reward_support, reward_probabilities, states, actions
+            rewards, reward_law, reward_support, reward_probabilities, (horizon or slots, states, actions)
         )
         horizon = _horizon(horizon, {"transitions": slots, "rewards": values.shape[0]})
         layout = Layout(states, actions, horizon, _mask(mask, states, actions))
@@ -267,18 +269,25 @@ class TabularMDP:
 
     def _checked_terminal(self, terminal: Iterable[int]) -> tuple[int, ...]:
         found = sorted({checks.integer("terminal", s, 0, self.states - 1) for s in terminal})
-        ptr = self.layout.state_ptr
         for s in found:
-            rows = np.arange(ptr[s], ptr[s + 1])
+            rows = np.arange(*self.layout.state_ptr[s : s + 2])
             at = (np.arange(self.transition_slots)[:, None] * self.layout.rows + rows).ravel()
             stays = (np.diff(self.row_ptr)[at] == 1) & (self.successor[self.row_ptr[at]] == s)
-            rewards = self.row_rewards[:, rows]
-            random = self.reward_law == "bernoulli" and not np.isin(rewards, (0, 1)).all()
-            if not stays.all() or np.ptp(rewards) > 0 or random:
+            if not stays.all() or np.ptp(self.row_rewards[:, rows]) > 0 or self._random_reward(rows, at):
                 raise ValueError(
                     f"terminal state {s}: must stay in itself with one constant reward under every action"
                 )
         return tuple(found)
+
+    def _random_reward(self, rows: Ints, at: Ints) -> bool:
+        """Whether a reward of these rows (``at``: with their slots), one successor each, is random."""
+        if self.reward_law == "bernoulli":
+            return not bool(np.isin(self.row_rewards[:, rows], (0, 1)).all())
+        if self.outcome_probabilities is None:
+            return False
+        slots = np.arange(self.row_rewards.shape[0])[:, None]
+        cells = (slots * self.layout.rows + rows).ravel() if self.entry_rewards is None else self.row_ptr[at]
+        return bool((self.outcome_probabilities[cells].max(axis=1) < 1).any())
 
     def _freeze(self) -> None:
         for value in self.__dict__.values():
@@ -330,7 +339,6 @@ def _horizon(horizon: int | None, slots: dict[str, int]) -> int:
                 "horizon = None: must be given, since neither transitions nor rewards have H slots"
             )
         horizon = longest
-    horizon = checks.integer("horizon", horizon, 1)
     for name, count in slots.items():
         if count not in (1, horizon):
             raise ValueError(f"{name} has {count} slots: must be 1 or the horizon, {horizon}")
@@ -353,10 +361,13 @@ def _reward_table(
     law: str,
     support: ArrayLike | None,
     probabilities: ArrayLike | None,
-    states: int,
-    actions: int,
+    sizes: tuple[int, int, int],
 ) -> tuple[Floats, bool, Floats | None]:
-    """The (T, S, A[, S][, M]) table, whether it is per successor, and the support if discrete."""
+    """The (T, S, A[, S][, M]) table, whether it is per successor, and the support if discrete.
+
+    ``sizes``: the number of steps (1 while it is not known), S, A.
+    """
+    steps, states, actions = sizes
     if law == "discrete":
         if rewards is not None:
             raise ValueError(f"rewards: must be None with reward_law={law!r} (the means follow from the law)")
@@ -370,9 +381,13 @@ def _reward_table(
     if rewards is None:
         raise ValueError(f"rewards = None: must be given with reward_law={law!r}")
     array = _array("rewards", rewards)
-    if array.ndim in (2, 3) and array.shape[-2:] == (states, actions):
+    by_pair = array.ndim in (2, 3) and array.shape[-2:] == (states, actions)
+    by_successor = array.ndim in (3, 4) and array.shape[-3:] == (states, actions, states)
+    if by_pair and by_successor and steps > 1:
+        by_pair = array.shape[0] == steps
+    if by_pair:
         return _slots("rewards", array, 3), False, None
-    if array.ndim in (3, 4) and array.shape[-3:] == (states, actions, states):
+    if by_successor:
         return _slots("rewards", array, 4), True, None
     raise ValueError(
         f"rewards has shape {array.shape}: must be (S, A) or (H, S, A), or per successor (S, A, S) or "

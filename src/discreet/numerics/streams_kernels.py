@@ -26,7 +26,7 @@ from discreet.numerics.compile import inlined, kernel
 
 # Roles: the second coordinate of an address. Never reuse a number.
 ROLE_ENVIRONMENT = 0  # i = episode
-ROLE_BATCH = 1  # i = batch, j = sub-batch: environment by batches
+ROLE_BATCH = 1  # i = first user of a sub-batch: environment by batches
 ROLE_POLICY = 2  # i = episode: actions of stochastic policies
 ROLE_TIES = 3  # i = replan, j = sub-batch
 ROLE_NOISE = 4  # i = release, node or user, j = family

@@ -317,26 +317,23 @@ class GreedyLearner(TabularLearner):
         Q never rises from one release to the next.
     tie_break : "random" or "first"
         Among exact maximisers: uniform, by public coins, or the lowest action.
-    tie_parts : int
-        Sub-batches of a scheduled batch, each with its own random tie-break (4 by default; 1 where
-        ties are not random or every user gets a policy of their own).
+    tie_batches : int
+        Sub-batches of a batch, each with its own random tie-break. By default 4 where several users
+        follow one release and ties are random, else 1.
     """
 
     monotone: bool | None = None
     tie_break: Literal["random", "first"] | None = None
-    tie_parts: int | None = None
+    tie_batches: int | None = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         put = object.__setattr__
         put(self, "monotone", checks.flag("monotone", self.monotone))
         checks.choice("tie_break", self.tie_break, ("random", "first"))
-        put(self, "tie_parts", checks.integer("tie_parts", self.tie_parts, 1))
-
-    @property
-    def tie_batches(self) -> int:
-        """Sub-batches of a batch, each with its own random tie-break."""
-        return int(self.tie_parts or 1) if self.scheduled and self.tie_break == "random" else 1
+        if self.tie_batches is None:
+            put(self, "tie_batches", 4 if self.scheduled and self.tie_break == "random" else 1)
+        put(self, "tie_batches", checks.integer("tie_batches", self.tie_batches, 1))
 
     def memory_size(self, spec: Spec) -> int:
         """H R floats (the last Q) if monotone."""
@@ -346,10 +343,6 @@ class GreedyLearner(TabularLearner):
         flags[kernels.MONOTONE] = int(bool(self.monotone))
         flags[kernels.RANDOM_TIES] = int(self.tie_break == "random")
         return kernels.VALUE_ITERATION
-
-    def heuristics(self) -> Iterator[str]:
-        """Knobs whose values void the regret theorem, each with the reason."""
-        yield from super().heuristics()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,84 @@
+"""A learner, a privatizer and an environment of one's own: `discreet check my_module` in this folder.
+
+They then work by name: `discreet run --plugin my_module --env ward --learner imagined-visits ...`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import discreet as dr
+
+
+@dataclass(frozen=True)
+class ImaginedVisits:
+    """Greedy on released counts, with imagined visits of the best kind to every pair (R-max in spirit)."""
+
+    prior: float = 5.0  # how many; a heuristic, without a regret theorem
+
+    def schedule(self, spec: dr.Spec) -> dr.Schedule:
+        return dr.Schedule(spec.users, growth=1.5)
+
+    def query(self, spec: dr.Spec) -> dr.CountQuery:
+        return dr.CountQuery(spec.layout)
+
+    def begin(self, spec: dr.Spec, ties: Any) -> Any:
+        return spec, np.append(self.schedule(spec).release_times, spec.users)
+
+    def plan(self, state: Any, release: dr.Release, ask: Any) -> tuple[dr.Plan, Any]:
+        spec, times = state
+        sums = {name: np.maximum(estimate.value, 0.0) for name, estimate in release.estimates.items()}
+        visits = sums["transition_counts"].sum(axis=-1)
+        rewards = np.minimum(sums["reward_sums"], visits) + self.prior
+        values, policy = np.zeros(spec.states), np.zeros((spec.horizon, spec.states), np.int64)
+        for h in reversed(range(spec.horizon)):
+            future = sums["transition_counts"][h] @ values + self.prior * (spec.horizon - h - 1)
+            q = (rewards[h] + future) / (visits[h] + self.prior)
+            if spec.layout.mask is not None:
+                q = np.where(spec.layout.mask, q, -np.inf)
+            policy[h], values = q.argmax(axis=-1), q.max(axis=-1)
+        users = int(times[release.number + 1] - times[release.number])
+        return dr.Plan(policy, users=users), state
+
+
+@dataclass(frozen=True)
+class MostlyTransitions:
+    """Joint DP with most of the budget on the transitions; the core sets the scales and the guarantee."""
+
+    epsilon: float = 1.0
+    share: float = 0.8
+
+    @property
+    def trust(self) -> str:
+        return "joint"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ValueError(f"share = {self.share}: must be in (0, 1)")
+        dr.Central(epsilon=self.epsilon)  # a budget that Central refuses is refused here
+
+    def start(self, query: Any, schedule: dr.Schedule, randomness: Any) -> Any:
+        rest = (1 - self.share) / (len(query.row_families) - 1)
+        weights = tuple(self.share if name == "transition_counts" else rest for name in query.row_families)
+        return dr.Central(epsilon=self.epsilon, weights=weights).start(query, schedule, randomness)
+
+
+def ward(*, treatments: int = 2, horizon: int = 12) -> dr.TabularMDP:
+    """Patients in four states of health; stronger treatment helps the sick and costs the others a little."""
+    transitions = np.zeros((4, treatments, 4))
+    rewards = np.zeros((4, treatments))
+    for strength in range(treatments):
+        help_ = 0.2 + 0.5 * strength / max(1, treatments - 1)
+        for health in range(4):
+            better, worse = min(health + 1, 3), max(health - 1, 0)
+            transitions[health, strength, better] += help_
+            transitions[health, strength, worse] += 0.25
+            transitions[health, strength, health] += 0.75 - help_
+            rewards[health, strength] = health / 3 * (1.0 - 0.1 * strength)
+    return dr.TabularMDP(transitions, rewards, 1, horizon=horizon, reward_law="bernoulli", name="ward")
+
+
+dr.register("learner", "imagined-visits", ImaginedVisits)
+dr.register("privatizer", "mostly-transitions", MostlyTransitions)
+dr.register("environment", "ward", ward)

@@ -1,0 +1,233 @@
+"""Gymnasium's tables in, and TabularMDP out through Gymnasium's own checker."""
+
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from discreet.envs import from_gymnasium, random_mdp, riverswim, to_gymnasium
+from discreet.mdp.planning import optimal_values, uniform_policy, value
+from discreet.mdp.simulation import rollouts
+from discreet.mdp.tabular import TabularMDP
+
+gymnasium = pytest.importorskip("gymnasium")
+
+
+def make(name, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return gymnasium.make(name, **options)
+
+
+def original_value(env, policy, horizon):
+    """The undiscounted return of a policy over the environment's own table, ended episodes worth 0."""
+    inner = env.unwrapped
+    values = np.zeros(len(inner.P))
+    for h in reversed(range(horizon)):
+        values = np.array(
+            [
+                sum(
+                    p * (r + (0 if done else values[after])) for p, after, r, done in inner.P[s][policy[h, s]]
+                )
+                for s in range(len(inner.P))
+            ]
+        )
+    return inner.initial_state_distrib @ values
+
+
+@pytest.mark.parametrize(
+    ("name", "horizon", "options", "added"),
+    [
+        ("FrozenLake-v1", 30, {}, 0),
+        ("FrozenLake-v1", 30, {"is_slippery": False, "map_name": "8x8"}, 0),
+        ("Taxi-v4", 25, {}, 1),
+        ("CliffWalking-v1", 20, {}, 1),
+        ("CliffWalking-v1", 20, {"is_slippery": True}, 1),
+    ],
+)
+def test_values_map_affinely(name, horizon, options, added):
+    """The optimal policy and random ones have the environment's own returns after the map back."""
+    mdp, env = from_gymnasium(name, horizon=horizon, **options), make(name, **options)
+    size = len(env.unwrapped.P)
+    assert mdp.states == size + added
+    assert (mdp.horizon, mdp.stationary) == (horizon, True)
+    assert (mdp.rewards >= 0).all()
+    assert (mdp.rewards <= 1).all()
+    assert mdp.terminal
+    optimal = optimal_values(mdp)[2]
+    rng = np.random.default_rng(0)
+    found = []
+    for policy in (optimal, rng.integers(mdp.actions, size=optimal.shape), np.zeros_like(optimal)):
+        back = mdp.reward_map.original_return(value(mdp, policy), horizon)
+        assert back == pytest.approx(original_value(env, policy, horizon), abs=1e-9)
+        found.append(back)
+    assert found[0] == max(found)
+    uniform = uniform_policy(mdp)
+    returns = rollouts(mdp, uniform, 4000).rewards.sum(1)
+    assert abs(returns.mean() - value(mdp, uniform)) < 5 * returns.std() / np.sqrt(4000)
+
+
+def test_known_optima():
+    """CliffWalking: 13 steps of -1. Taxi: mean best return 7.93. FrozenLake 4x4 in 100 steps: .744."""
+    cliff = from_gymnasium("CliffWalking-v1", horizon=30)
+    best = cliff.initial @ optimal_values(cliff)[0][0]
+    assert cliff.reward_map.original_return(best, 30) == pytest.approx(-13, abs=1e-9)
+    taxi = from_gymnasium("Taxi-v4")
+    assert taxi.horizon == 200
+    best = taxi.initial @ optimal_values(taxi)[0][0]
+    assert taxi.reward_map.original_return(best, 200) == pytest.approx(7.93, abs=5e-3)
+    lake = from_gymnasium("FrozenLake-v1")
+    assert lake.horizon == 100
+    assert (lake.reward_map.scale, lake.reward_map.offset) == (1, 0)
+    assert lake.initial @ optimal_values(lake)[0][0] == pytest.approx(0.744, abs=5e-4)
+
+
+def test_rewards_that_differ_for_one_successor_keep_their_law():
+    """A slippery cliff reaches the start from above at -1 or from the cliff at -100."""
+    mdp = from_gymnasium("CliffWalking-v1", horizon=20, is_slippery=True)
+    assert mdp.reward_law == "discrete"
+    assert mdp.reward_support.tolist() == [0.0, 0.99, 1.0]
+    played = rollouts(mdp, uniform_policy(mdp), 500)
+    assert set(np.unique(played.rewards)) <= {0.0, 0.99, 1.0}
+
+
+def test_an_environment_of_ones_own():
+    class Coin(gymnasium.Env):
+        """Two states; the second action of the first state ends with reward 3 or -1."""
+
+        def __init__(self):
+            self.P = {
+                0: {0: [(1.0, 0, 0, False)], 1: [(0.5, 1, 3, True), (0.5, 1, -1, True)]},
+                1: {0: [(1.0, 1, 0, True)], 1: [(1.0, 1, 0, True), (0.0, 0, 9, False)]},
+            }
+            self.initial_state_distrib = np.array([1.0, 0.0])
+
+    mdp = from_gymnasium(Coin(), horizon=2)
+    assert (mdp.states, mdp.terminal, mdp.name) == (2, (1,), "gym:Coin")
+    assert (mdp.reward_map.scale, mdp.reward_map.offset) == (0.25, 0.25)
+    assert optimal_values(mdp)[0][0, 0] == pytest.approx(2 * 0.25 + 0.25 * 1, abs=1e-15)
+    with pytest.raises(ValueError, match="horizon = None: must be given, since Coin has no limit"):
+        from_gymnasium(Coin())
+    with pytest.raises(ValueError, match="is_slippery: only where env_id is a name"):
+        from_gymnasium(Coin(), horizon=2, is_slippery=True)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("env_id", "options", "message"),
+    [
+        ("Blackjack-v1", {"horizon": 5}, "env_id = 'Blackjack-v1': must be a tabular .* no attribute 'P'"),
+        ("Taxi-v3", {}, "env_id = 'Taxi-v3'"),
+        ("NoSuchLake-v1", {}, "env_id = 'NoSuchLake-v1'"),
+        ("Taxi-v4", {"map_name": "4x4"}, "env_id = 'Taxi-v4' with options"),
+        ("CliffWalking-v1", {}, "horizon = None: must be given"),
+        ("FrozenLake-v1", {"horizon": 0}, "horizon = 0"),
+        (7, {}, "env_id = 7: must be the name"),
+    ],
+)
+def test_bad_environments_are_named(env_id, options, message):
+    with pytest.raises(ValueError, match=message):
+        from_gymnasium(env_id, **options)
+
+
+# --------------------------------------------------------------------------- the reverse
+
+
+def absorbing_mdp():
+    transitions = np.zeros((3, 2, 3))
+    transitions[0] = [[0.5, 0.25, 0.25], [0.0, 0.5, 0.5]]
+    transitions[1] = [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    transitions[2, :, 2] = 1
+    rewards = np.array([[0.2, 0.4], [0.6, 1.0], [0.0, 0.0]])
+    return TabularMDP(transitions, rewards, [0.5, 0.5, 0], horizon=6, terminal=[2], reward_law="bernoulli")
+
+
+@pytest.mark.parametrize(
+    "mdp",
+    [
+        riverswim(),
+        absorbing_mdp(),
+        random_mdp(stationary=False, horizon=5),
+        from_gymnasium("FrozenLake-v1", horizon=10),
+        from_gymnasium("CliffWalking-v1", horizon=10, is_slippery=True),
+    ],
+    ids=lambda mdp: mdp.name,
+)
+def test_gymnasiums_checker_passes(mdp):
+    from gymnasium.utils.env_checker import check_env
+
+    check_env(to_gymnasium(mdp, seed=1), skip_render_check=True)
+
+
+def returns(mdp, policy, episodes, seed):
+    env = to_gymnasium(mdp, seed=seed)
+    out = np.zeros(episodes)
+    for i in range(episodes):
+        state, info = env.reset()
+        done = False
+        while not done:
+            assert info["action_mask"].tolist() == mdp.mask[state].tolist()
+            state, reward, terminated, truncated, info = env.step(policy[info["step"], state])
+            out[i] += reward
+            done = terminated or truncated
+    return out
+
+
+@pytest.mark.parametrize(
+    "mdp",
+    [
+        riverswim(),
+        absorbing_mdp(),
+        random_mdp(stationary=False, horizon=5),
+        from_gymnasium("FrozenLake-v1", horizon=10),
+        from_gymnasium("CliffWalking-v1", horizon=10, is_slippery=True),
+    ],
+    ids=lambda mdp: mdp.name,
+)
+def test_played_returns_have_the_exact_mean(mdp):
+    policy = np.random.default_rng(0).integers(mdp.actions, size=(mdp.horizon, mdp.states))
+    found = returns(mdp, policy, 1500, seed=3)
+    assert abs(found.mean() - value(mdp, policy)) < 5 * found.std() / np.sqrt(1500)
+    assert np.array_equal(found[:20], returns(mdp, policy, 20, seed=3))
+
+
+def test_episodes_end_where_nothing_more_is_earned():
+    env = to_gymnasium(absorbing_mdp(), seed=0)
+    ends = set()
+    for _ in range(50):
+        _, info = env.reset()
+        terminated = truncated = False
+        while not (terminated or truncated):
+            state, _, terminated, truncated, info = env.step(info["step"] % 2)
+        ends.add((terminated, int(state) == 2))
+        if terminated:
+            with pytest.raises(ValueError, match="the episode has ended"):
+                env.step(0)
+    assert ends == {(True, True), (False, False)}
+    cliff = to_gymnasium(from_gymnasium("CliffWalking-v1", horizon=20), seed=0)
+    cliff.reset()
+    path = [0] + [1] * 11 + [2] + [0] * 7  # up, right along the cliff, down, wait at the end
+    flags = [cliff.step(action)[1:4] for action in path]
+    assert [flag[1:] for flag in flags] == [(False, False)] * 19 + [(False, True)]
+    assert [flag[0] for flag in flags] == [0.99] * 13 + [1.0] * 7
+
+
+def test_inadmissible_actions_are_refused():
+    mask = np.array([[True, False], [True, True]])
+    mdp = TabularMDP(np.full((2, 2, 2), 0.5), np.zeros((2, 2)), horizon=3, mask=mask)
+    env = to_gymnasium(mdp)
+    with pytest.raises(ValueError, match="call reset first"):
+        env.step(0)
+    _, info = env.reset(seed=0)
+    assert info["action_mask"].tolist() == [1, 0]
+    for action in (1, 2, -1):
+        with pytest.raises(ValueError, match=rf"action = {action} in state 0: must be one of \[0\]"):
+            env.step(action)
+
+
+def test_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    for call in (lambda: to_gymnasium(riverswim()), lambda: from_gymnasium("Taxi-v4")):
+        with pytest.raises(ImportError, match=r"pip install 'discreet\[gymnasium\]'"):
+            call()
