@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from discreet import registry
+from discreet.experiments.config import RunConfig
 from discreet.registry import Entry
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _expect(true: Any, otherwise: str) -> None:
 
 
 # ------------------------------------------------------------------------------- the small world
-def small_world() -> TabularMDP:
+def small_world(stationary: bool = False) -> TabularMDP:
     """Three states, two actions (one of them inadmissible once), three steps, Bernoulli rewards."""
     from discreet.mdp.tabular import TabularMDP
 
@@ -119,37 +120,65 @@ def small_world() -> TabularMDP:
     )
     rewards = np.array([[0.1, 0.0], [0.2, 0.6], [1.0, 1.0]])
     mask = np.array([[True, True], [True, True], [True, False]])
-    steps = np.stack([transitions, transitions[:, ::-1], transitions])
-    return TabularMDP(
-        steps, rewards, [0.5, 0.5, 0.0], horizon=3, mask=mask, reward_law="bernoulli", name="small world"
-    )
+    steps = transitions if stationary else np.stack([transitions, transitions[:, ::-1], transitions])
+    start = [0.5, 0.5, 0.0]
+    return TabularMDP(steps, rewards, start, horizon=3, mask=mask, reward_law="bernoulli", name="small world")
+
+
+_GAUSSIAN = " gaussian"  # a variant of privatizers that offer it
+_QUERIES: tuple[dict[str, Any], ...] = (  # what else a learner may ask, where it has the option
+    {},
+    {"center_rewards": True},
+    {"derive_visits": True},
+    {"known_rewards": True},
+    {"stationary": True},
+)
+
+
+def _variants(entry: Entry) -> Iterator[str]:
+    """A privatizer's name, and its Gaussian variant if it has one."""
+    yield entry.name
+    if {"noise", "delta"} <= set(registry.options_of(entry.factory())):
+        yield entry.name + _GAUSSIAN
+
+
+def _privatizer(name: str) -> Any:
+    """A privatizer (or a variant of it) at a common budget, if it takes one."""
+    bare = name.removesuffix(_GAUSSIAN)
+    options = _budget(registry.entry("privatizer", bare))
+    if bare != name:
+        options |= {"noise": "gaussian", "delta": 1e-4}
+    return registry.build("privatizer", bare, None, options)
 
 
 def _budget(entry: Entry) -> dict[str, Any]:
-    """Options that a privatizer cannot do without, at a common budget."""
     takes = registry.options_of(entry.factory())
     return {"epsilon": _EPSILON} if "epsilon" in takes and "epsilon" not in entry.fixed else {}
 
 
-def _learner(name: str) -> Any:
-    return registry.build("learner", name)
-
-
-def _privatizer(name: str) -> Any:
-    return registry.build("privatizer", name, None, _budget(registry.entry("privatizer", name)))
-
-
 def _setup(
-    learner: str, privatizer: str, by: By = "episode", stepwise: bool = False, users: int = _USERS
+    learner: str,
+    privatizer: str,
+    by: By = "episode",
+    stepwise: bool = False,
+    users: int = _USERS,
+    options: dict[str, Any] | None = None,
 ) -> Setup:
     """A pair on the small world; a pair that says why it does not fit is not checked further."""
     from discreet.experiments.simulate import Setup
 
-    learns, protects = _learner(learner), _privatizer(privatizer)
+    learns = registry.build("learner", learner, None, options)
+    protects = _privatizer(privatizer)
+    world = small_world(stationary=bool((options or {}).get("stationary")))
     try:
-        return Setup(small_world(), learns, protects, users, by=by, stepwise=stepwise)
+        return Setup(world, learns, protects, users, by=by, stepwise=stepwise)
     except ValueError as reason:
         raise NotApplicable(f"does not fit: {reason}") from reason
+
+
+def _queries(learner: str) -> Iterator[dict[str, Any]]:
+    takes = registry.options_of(registry.entry("learner", learner).factory())
+    return (options for options in _QUERIES if set(options) <= set(takes))
 
 
 # --------------------------------------------------------------------------- a run, step by step
@@ -256,16 +285,16 @@ def _curves(learner: str, privatizer: str) -> None:
 
 def _stepwise_is_fused(learner: str, privatizer: str) -> None:
     """The compiled run and the step-by-step run are the same bits, by episodes and by batches."""
-    for by in ("episode", "batch"):
-        setup = _setup(learner, privatizer, by)  # type: ignore[arg-type]
-        if not setup.fused:
-            raise NotApplicable("runs step by step only (no compiled face)")
-        fast, slow = setup.run(2, 0), _setup(learner, privatizer, by, stepwise=True).run(2, 0)  # type: ignore[arg-type]
-        _expect(_same_bits(fast.episodes, slow.episodes), f"by={by}: other recorded episodes")
-        for name in ("regret", "gap_regret"):
-            mine, theirs = getattr(fast, name), getattr(slow, name)
-            at = np.flatnonzero(mine != theirs)
-            _expect(_same_bits(mine, theirs), f"by={by}: {name} differs first at record {at[:1]}")
+    for options in _queries(learner):
+        for by in ("episode", "batch"):
+            pair = partial(_setup, learner, privatizer, by, options=options)  # type: ignore[arg-type]
+            setup = pair()
+            if not setup.fused:
+                raise NotApplicable("runs step by step only (no compiled face)")
+            fast, slow = setup.run(2, 0), pair(stepwise=True).run(2, 0)
+            for name in ("episodes", "regret", "gap_regret"):
+                mine, theirs = getattr(fast, name), getattr(slow, name)
+                _expect(_same_bits(mine, theirs), f"by={by}, {options or 'defaults'}: {name} differs")
 
 
 def _plans(learner: str, privatizer: str) -> None:
@@ -314,7 +343,7 @@ def _isolated(learner: str, privatizer: str) -> None:
             for c in _classes_in(state)
             if c.__module__.startswith(_HOUSES_OF_DATA)
         )
-        _expect(not strangers, f"the learner's state holds {strangers[0]}")
+        _expect(not strangers, f"the learner's state holds {', '.join(strangers)}")
     restored = pickle.loads(pickle.dumps(seen.states[-2]))
     plan = setup.learner.plan(restored, seen.releases[-1], _no_answers)[0]
     _expect(_same_bits(plan.policy, seen.plans[-1].policy), "a stored state continues differently")
@@ -330,16 +359,6 @@ def _no_foresight(learner: str, privatizer: str) -> None:
             _expect(
                 _same_bits(ours.policies[k], theirs.policies[k]), f"user {user}'s data changed policy {k}"
             )
-
-
-def _noise_off(learner: str, privatizer: str) -> None:
-    """Without noise a private learner is its baseline, bit for bit."""
-    baseline = registry.entry("learner", learner).baseline
-    if baseline is None or privatizer != "none":
-        raise NotApplicable("names no baseline" if baseline is None else "concerns privatizer none")
-    for by in ("episode", "batch"):
-        ours, theirs = (_setup(name, "none", by).run(4, 0) for name in (learner, baseline))  # type: ignore[arg-type]
-        _expect(_same_bits(ours.regret, theirs.regret), f"by={by}: differs from {baseline} without noise")
 
 
 def _guaranteed(learner: str, privatizer: str) -> None:
@@ -365,23 +384,26 @@ def _guaranteed(learner: str, privatizer: str) -> None:
 
 def _recomputed(learner: str, privatizer: str) -> None:
     """The noise buys the stated guarantee: worst pair of lives over the scales, times exposures."""
-    setup = _setup(learner, privatizer)
-    if setup.guarantee.trust == "none":
-        raise NotApplicable("no guarantee to recompute")
-    loss = worst_loss(setup)
-    stated = setup.guarantee
-    if loss.norm == "l1":
-        assert stated.epsilon is not None
-        bought = loss.value
-        _expect(bought <= stated.epsilon * (1 + 1e-9), f"costs {bought:g}, stated {stated.epsilon:g}")
-        _expect(
-            bought >= 0.4 * stated.epsilon, f"states {stated.epsilon:g} where two lives differ by {bought:g}"
-        )
-        return
-    _expect(stated.mu is not None, "Gaussian noise, but the guarantee has no mu")
-    _expect(loss.value <= stated.mu * (1 + 1e-9), f"mu is {loss.value:g}, stated {stated.mu:g}")
-    delta = _gaussian_delta(loss.value, float(stated.epsilon or 0.0))
-    _expect(delta <= stated.delta * (1 + 1e-6), f"delta at epsilon is {delta:g}, stated {stated.delta:g}")
+    for options in _queries(learner):
+        setup = _setup(learner, privatizer, options=options)
+        if setup.guarantee.trust == "none":
+            raise NotApplicable("no guarantee to recompute")
+        _costs_what_it_states(setup, f"with {options or 'defaults'}")
+
+
+def _costs_what_it_states(setup: Setup, where: str) -> None:
+    loss, stated = worst_loss(setup), setup.guarantee
+    promised = stated.epsilon if loss.norm == "l1" else stated.mu
+    name = "epsilon" if loss.norm == "l1" else "mu"
+    if promised is None:
+        raise AssertionError(f"{where}: two lives differ by {name} = {loss.value:g}, and none is stated")
+    _expect(
+        loss.value <= promised * (1 + 1e-9), f"{where}: costs {name} = {loss.value:g}, stated {promised:g}"
+    )
+    _expect(loss.value >= 0.4 * promised, f"{where}: costs {name} = {loss.value:g} only, stated {promised:g}")
+    if loss.norm == "l2":
+        delta = _gaussian_delta(promised, float(stated.epsilon or 0.0))
+        _expect(delta <= stated.delta * (1 + 1e-6), f"{where}: delta is {delta:g}, stated {stated.delta:g}")
 
 
 @dataclass(frozen=True)
@@ -433,12 +455,22 @@ def _gaussian_delta(mu: float, epsilon: float) -> float:
 # --------------------------------------------------------------------------- checks of a learner
 def _learner_specification(learner: str) -> None:
     """A learner is a frozen value: it compares, pickles, and names unknown options."""
-    built = _learner(learner)
+    built = registry.build("learner", learner)
     _expect(dataclasses.is_dataclass(built), "a learner is a frozen dataclass")
     _expect(pickle.loads(pickle.dumps(built)) == built, "does not survive pickling")
-    _expect(built == _learner(learner), "two learners of equal options differ")
+    _expect(built == registry.build("learner", learner), "two learners of equal options differ")
     _frozen(built)
     _refuses_unknown("learner", learner)
+
+
+def _noise_off(learner: str) -> None:
+    """Without noise a private learner is its baseline, bit for bit."""
+    baseline = registry.entry("learner", learner).baseline
+    if baseline is None:
+        raise NotApplicable("names no baseline")
+    for by in ("episode", "batch"):
+        ours, theirs = (_setup(name, "none", by).run(4, 0) for name in (learner, baseline))  # type: ignore[arg-type]
+        _expect(_same_bits(ours.regret, theirs.regret), f"by={by}: differs from {baseline} without noise")
 
 
 def _frozen(built: Any) -> None:
@@ -621,7 +653,10 @@ def _people_are_sound(name: str) -> None:
 
 
 # ----------------------------------------------------------------------------------- the suite
-LEARNER_CHECKS: dict[str, Callable[[str], None]] = {"is a frozen specification": _learner_specification}
+LEARNER_CHECKS: dict[str, Callable[[str], None]] = {
+    "is a frozen specification": _learner_specification,
+    "noise off equals the baseline": _noise_off,
+}
 PRIVATIZER_CHECKS: dict[str, Callable[[str], None]] = {
     "is a frozen specification": _privatizer_specification,
     "keeps the order of calls": _order_of_calls,
@@ -634,7 +669,6 @@ PAIR_CHECKS: dict[str, Callable[[str, str], None]] = {
     "plans are sound": _plans,
     "learner is isolated": _isolated,
     "no policy foresees its user": _no_foresight,
-    "noise off equals the baseline": _noise_off,
     "guarantee is stated": _guaranteed,
     "guarantee is what the noise buys": _recomputed,
 }
@@ -671,10 +705,10 @@ def _pairs_of(mine: tuple[Entry, ...]) -> Iterator[tuple[str, str]]:
     own = {entry.name for entry in mine if entry.kind == "learner"}
     for learner in (entry for entry in mine if entry.kind == "learner"):
         for privatizer in registry.entries("privatizer"):
-            yield learner.name, privatizer.name
+            yield from ((learner.name, variant) for variant in _variants(privatizer))
     for privatizer in (entry for entry in mine if entry.kind == "privatizer"):
         for name in dict.fromkeys((*_PARTNERS, *own)):
-            yield name, privatizer.name
+            yield from ((name, variant) for variant in _variants(privatizer))
 
 
 def run_every_combination() -> int:
@@ -683,12 +717,33 @@ def run_every_combination() -> int:
     Returns the number of combinations that ran.
     """
     count = 0
-    for learner in registry.entries("learner"):
-        for privatizer in registry.entries("privatizer"):
-            for by, stepwise in (("episode", False), ("batch", False), ("episode", True), ("batch", True)):
-                try:
-                    _setup(learner.name, privatizer.name, by, stepwise, users=3).run(0, 0)  # type: ignore[arg-type]
-                except NotApplicable:
-                    continue
-                count += 1
+    for learner, privatizer in dict.fromkeys(_pairs_of(registry.entries())):
+        for by, stepwise in (("episode", False), ("batch", False), ("episode", True), ("batch", True)):
+            try:
+                _setup(learner, privatizer, by, stepwise, users=3).run(0, 0)  # type: ignore[arg-type]
+            except NotApplicable:
+                continue
+            count += 1
+    _secure_release()
+    published = RunConfig(preset=f"{registry.CODE_PREFIX}cz22", privatizer="central", epsilon=1.0, episodes=3)
+    for learner in ("private-ucb-vi", "private-ucb-po"):
+        registry.prepare(dataclasses.replace(published, learner=learner)).run(0, 0)
+        count += 1
     return count
+
+
+def _secure_release() -> None:
+    """One release with noise from the operating system, of each family."""
+    from discreet.privacy.protocol import Plan
+    from discreet.privacy.randomness import Secure
+
+    for privatizer in ("central", "central" + _GAUSSIAN):
+        setup = _setup(_PARTNERS[0], privatizer)
+        session = setup.privatizer.start(setup.query, setup.schedule, Secure())
+        session.release()
+        policy = np.zeros((setup.mdp.layout.horizon, setup.mdp.layout.states), np.int64)
+        plan = Plan(policy)
+        encoder = session.begin(plan)
+        session.submit(encoder(_first_life(setup), plan, None))
+        session.release()
+        session.close()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.estimation.kernels import assemble
+from discreet.estimation.kernels import REWARD_SUMS, assemble
 from discreet.mdp.world_kernels import World, evaluate, flow, simulate_episode
 from discreet.numerics.compile import inlined, kernel
 from discreet.numerics.streams_kernels import (
@@ -48,6 +48,7 @@ class Stream(NamedTuple):
     key: Words
     offsets: Ints
     scales: Floats
+    by_user: bool  # a leaf of the tree is a user, else a batch
     begins: Ints
     slots: int
     reward_shift: float
@@ -160,7 +161,7 @@ def run_releases(
         # ------------------------------------------------------------------ the trusted core
         if stream.code == TREE and n > 0:
             slot = tree_advance(
-                n, stream.family, stream.key, stream.offsets, stream.scales, stream.ends, stream.stack,
+                n if stream.by_user else release, stream.family, stream.key, stream.offsets, stream.scales, stream.ends, stream.stack,
                 scratch.chain, noise_state, scratch.noise,
             )  # fmt: skip
             for c in range(cells):
@@ -169,17 +170,19 @@ def run_releases(
         else:
             released = stream.cells
         # ----------------------------------------------------------------------- the learner
-        assemble(
-            released, has_visits, side.reward_family, scratch.visits, scratch.transitions,
-            scratch.reward_sums,
-        )  # fmt: skip
+        visits, transitions, reward_sums = scratch.visits, scratch.transitions, scratch.reward_sums
+        if has_visits and side.reward_family == REWARD_SUMS:  # the tables stand in the cells as they are
+            visits = released[: slots * all_rows].reshape((slots, all_rows))
+            transitions = released[stream.begins[1] : stream.begins[2]].reshape((slots, all_rows, all_states))
+            reward_sums = released[stream.begins[2] :].reshape((slots, all_rows))
+        else:
+            assemble(released, has_visits, side.reward_family, visits, transitions, reward_sums)
         while side.error_ends[table] < n:
             table += 1
         for i in range(scratch.errors.shape[0]):
             scratch.errors[i] = side.error_table[table, i]
         plan_step(
-            side.kernel, side.state_ptr, horizon, n, release, scratch.visits, scratch.transitions,
-            scratch.reward_sums, side.known_rewards, scratch.errors, side.memory, side.values, side.q,
+            side.kernel, side.state_ptr, horizon, n, release, visits, transitions, reward_sums, side.known_rewards, scratch.errors, side.memory, side.values, side.q,
             side.probabilities, scratch.plan,
         )  # fmt: skip
         # ------------------------------------------------------------------------- the users

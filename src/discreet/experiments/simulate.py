@@ -282,8 +282,8 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
     if spec.known_rewards is not None:
         known = layout.to_rows(spec.known_rewards)
     stream = drivers.Stream(
-        arrays.stream, arrays.family, arrays.key, arrays.offsets, arrays.scales, arrays.begins, arrays.slots,
-        arrays.reward_shift, arrays.cells, arrays.ends, arrays.stack,
+        arrays.stream, arrays.family, arrays.key, arrays.offsets, arrays.scales, arrays.by_user,
+        arrays.begins, arrays.slots, arrays.reward_shift, arrays.cells, arrays.ends, arrays.stack,
     )  # fmt: skip
     errors = np.array([learner.errors(laws, spec) for _, laws in steps])
     side = drivers.Side(

@@ -22,7 +22,8 @@ Bernstein (Qiao and Wang 2023, algorithm 1; iota = log(30 H SAT / f)):
       + 4 sqrt(iota) sqrt(sum_s' P~(s') min{c^2 H^3 SA iota^2 / N(s') + c^2 H^4 S^4 A^2 E^2 iota^4 / N(s')^2
                                             + c^2 H^6 S^4 A^2 iota^4 / N(s')^2, H^2} / D),      c = 1000,
 
-with max(E, 1) in the third term (its proof absorbs H iota / D there, which needs E >= 1).
+with max(E, 1) in the third term (its proof absorbs H iota / D there, which needs E >= 1). ``tight`` (no proof):
+H - h + 1 for H, and max(S E, 1) for S max(E, 1), since what is absorbed has no S.
 
 Azar et al. 2017 (L = log(5 H SAT / f), pooled log(5 SAT / f); sqrt(L / (2 N)) is added where rewards are
 estimated): bonus 1 is 7 H L / sqrt(N); bonus 2 is sqrt(8 L Var / N) + 14 H L / (3 N)
@@ -81,13 +82,14 @@ def logarithm(spec: Spec, stationary: bool, factor: float, failure: float, stat_
     return math.log(factor * pooling(spec, stationary) * steps(spec) / failure)
 
 
-def fill_bernstein(knobs: Floats, spec: Spec, iota: float, corr_const: float) -> None:
+def fill_bernstein(knobs: Floats, spec: Spec, iota: float, corr_const: float, tight: bool) -> None:
     """Qiao and Wang's four terms, scales apart, into ``knobs``."""
     h, s, pairs = float(spec.horizon), float(spec.states), float(spec.layout.rows)
     c2 = corr_const * corr_const
     knobs[kernels.VARIANCE] = 2.0 * math.sqrt(iota)
     knobs[kernels.OUTER] = math.sqrt(2.0 * iota)
-    knobs[kernels.LOWER_NOISE] = knobs[kernels.LOWER_FLOOR] = 20.0 * s * iota
+    knobs[kernels.LOWER_NOISE] = 20.0 * s * iota
+    knobs[kernels.LOWER_FLOOR] = 20.0 * iota * (1.0 if tight else s)
     knobs[kernels.CORRECTION] = 4.0 * math.sqrt(iota)
     knobs[kernels.FIRST] = c2 * h**3 * pairs * iota**2
     knobs[kernels.SECOND_NOISE] = c2 * h**4 * (s * pairs) ** 2 * iota**4

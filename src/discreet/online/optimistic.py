@@ -47,7 +47,7 @@ _PLAIN: Options = {
     "failure": 0.05, "tie_break": "random",
 }  # fmt: skip
 _HOEFFDING: dict[str, Options] = {
-    "default": {**_PLAIN, "stat_const": 0.3, "constants": "tight", "monotone": False},
+    "default": {**_PLAIN, "stat_const": 0.1, "constants": "tight", "monotone": False},
     "theory": {"stat_const": "theory", "constants": "tight"},
     "paper": {"stat_const": "theory", "constants": "published", "cap": "H"},
     "honest": {"stat_const": _PUBLIC_CODE_CONST, "stationary": True, "replan_every": 32},
@@ -55,7 +55,7 @@ _HOEFFDING: dict[str, Options] = {
 _BERNSTEIN: dict[str, Options] = {
     "default": {
         **_PLAIN, "stat_const": 0.3, "constants": "tight", "monotone": False,
-        "corr_scale": 0.0, "corr_const": 1000.0, "floor_scale": 0.1,
+        "corr_scale": 0.0, "corr_const": 1000.0, "floor_scale": 0.3,
     },
     "theory": {
         "stat_const": "theory", "constants": "published", "monotone": True, "corr_scale": 1.0, "floor_scale": 1.0,
@@ -105,7 +105,7 @@ def _bernstein_width(learner: UCBVI | DPUCBVI, spec: Spec, flags: Ints, knobs: F
     if azar:
         bonuses.fill_azar(knobs, spec, log, True, const)
     else:
-        bonuses.fill_bernstein(knobs, spec, log, const)
+        bonuses.fill_bernstein(knobs, spec, log, const, learner.constants == "tight")
     knobs[kernels.LOWER_FLOOR] *= 1.0 if learner.floor_scale is None else learner.floor_scale
     knobs[kernels.CORRECTION] *= 1.0 if learner.corr_scale is None else learner.corr_scale
 
@@ -125,7 +125,7 @@ def _bernstein_heuristics(learner: UCBVI | DPUCBVI) -> Iterator[str]:
         if value < theory:
             yield f"{name} = {value:g} is below {theory:g}"
     if learner.constants == "tight":
-        yield "constants = 'tight' lets H in the bonus shrink to H - h + 1"
+        yield "constants = 'tight' lets H in the bonus shrink to H - h + 1, and S max(E, 1) to max(S E, 1)"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,9 +35,9 @@ Ints = NDArray[np.int64]
 Options = Mapping[str, Any]
 
 _DEFAULT: Options = {
-    "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": 0.3, "constants": "tight", "cap": "H-h+1",
+    "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": 0.1, "constants": "tight", "cap": "H-h+1",
     "stationary": False, "replan_every": 1, "derive_visits": False, "center_rewards": False,
-    "known_rewards": False, "failure": 0.05, "eta": 0.03,
+    "known_rewards": False, "failure": 0.05, "eta": 0.1,
 }  # fmt: skip
 _THEORY: Options = {"stat_const": "theory", "eta": "theory"}
 

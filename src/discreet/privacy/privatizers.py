@@ -39,7 +39,7 @@ from discreet.privacy.counts import TRANSITIONS, CountQuery
 from discreet.privacy.guarantee import MechanismRecord, guarantee_of, no_guarantee
 from discreet.privacy.protocol import Floats, Norm, Schedule, Trust
 from discreet.privacy.randomness import Randomness, Secure
-from discreet.privacy.session import CountSession, Mechanism, Stream
+from discreet.privacy.session import CountSession, Mechanism, Stream, leaves_of
 
 Noise = Literal["laplace", "gaussian", "auto"]
 Calibration = Literal["exact", "published"]
@@ -182,6 +182,7 @@ class _Noisy(Knobs):
         randomness: Randomness,
         levels: int,
         published: Floats | None,
+        leaf: Literal["batch", "user"] = "batch",
     ) -> CountSession:
         discrete = isinstance(randomness, Secure)
         if published is not None:
@@ -189,8 +190,8 @@ class _Noisy(Knobs):
         else:
             family, scales = self._scales(query, levels, discrete)
         grid = randomness.reward_grid if isinstance(randomness, Secure) else None
-        mechanism = Mechanism(stream, family, scales, grid)
-        words = "binary tree over users" if stream == "tree" else "each user's own counters on the device"
+        mechanism = Mechanism(stream, family, scales, grid, leaf)
+        words = f"binary tree, a leaf is a {leaf}" if stream == "tree" else "each user's own counters on the device"
         name = ("discrete_" if discrete else "") + ("laplace" if family == kernels.LAPLACE else "gaussian")
         named = dict(zip(query.row_families, scales.tolist(), strict=True))
         record = MechanismRecord.of(query, words, name, named, levels)  # type: ignore[arg-type]
@@ -217,7 +218,10 @@ class Central(_Noisy):
     noise : "laplace", "gaussian" or "auto"
         ``auto`` (default): the smaller standard deviation at this budget, both computed.
     release : "tree"
-        Binary tree over users: a leaf is a user, each node's noise is drawn once.
+        Binary tree: each node's noise is drawn once.
+    leaf : "batch" or "user"
+        A leaf of the tree is the users between two scheduled releases (default; the same as a user
+        where every user is followed by a release), or one user, as in the papers.
     calibration : "exact" or "published"
         ``exact``: the stated budget is the true one. ``published``: the papers' 3 H log(K) / epsilon
         per node; the guarantee states the epsilon that it really buys.
@@ -230,16 +234,20 @@ class Central(_Noisy):
     """
 
     release: Literal["tree"] | None = None
+    leaf: Literal["batch", "user"] | None = None
     log_base: float | str | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {"noise": "auto", "calibration": "exact", "release": "tree", "log_base": 2.0},
-        "paper": {"noise": "laplace", "calibration": "published", "release": "tree"},
-    }
+        "default": {
+            "noise": "auto", "calibration": "exact", "release": "tree", "leaf": "batch", "log_base": 2.0,
+        },
+        "paper": {"noise": "laplace", "calibration": "published", "release": "tree", "leaf": "user"},
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.choice("release", self.release, ("tree",))
+        checks.choice("leaf", self.leaf, ("batch", "user"))
         base = math.e if self.log_base == "e" else self.log_base
         object.__setattr__(self, "log_base", checks.choice("log_base", base, (2.0, math.e)))
 
@@ -261,8 +269,8 @@ class Central(_Noisy):
             log_users = math.log(schedule.users) / math.log(self.log_base)
             scale = 3 * query.layout.horizon * log_users / self.epsilon
             published = np.full(len(query.row_families), scale)
-        levels = Tree(schedule.users).levels
-        return self._start("joint", "tree", query, schedule, randomness, levels, published)
+        levels = Tree(leaves_of(schedule, self.leaf or "batch")).levels
+        return self._start("joint", "tree", query, schedule, randomness, levels, published, self.leaf or "batch")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -191,8 +191,15 @@ class Response:
 class NoiseLaw(Protocol):
     """The law of (value - estimand). Data-independent, unless ``exact`` is False."""
 
-    family: str
-    exact: bool
+    @property
+    def family(self) -> str:
+        """none, laplace, gaussian, discrete_laplace, discrete_gaussian, ..."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """False where the variance depends on data and is bounded or estimated."""
+        ...
 
     def std(self) -> float:
         """Standard deviation of one cell of this release (cells of one family are alike)."""

@@ -52,12 +52,14 @@ class Mechanism:
     scales : (families,) Laplace scale or standard deviation of one draw, in the order of the query.
     reward_grid : None with seeded (continuous) noise; else rewards are multiples of 1 / reward_grid and
         all noise is discrete.
+    leaf : of a tree: the users between two scheduled releases, or one user.
     """
 
     stream: Stream
     family: int
     scales: Floats
     reward_grid: int | None = None
+    leaf: Literal["batch", "user"] = "batch"
 
     def grid(self, name: str) -> int | None:
         """Values of this family are multiples of 1 / grid; None: continuous (seeded noise)."""
@@ -107,6 +109,13 @@ def family_begins(query: CountQuery) -> Ints:
     for f, name in enumerate(query.row_families):
         begins[0 if name == VISITS else 1 if name == TRANSITIONS else 2] = query.offsets[f]
     return begins
+
+
+def leaves_of(schedule: Schedule, leaf: Literal["batch", "user"]) -> int | None:
+    """How many leaves the tree of a schedule has; None where the number of users is unknown."""
+    if schedule.users is None or leaf == "user":
+        return schedule.users
+    return int(schedule.release_times.size)
 
 
 def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
@@ -177,7 +186,8 @@ class CountSession:
         self._last: Release | None = None
         self._number = 0
         self._cells = np.zeros(query.cells)
-        self._tree = Tree(schedule.users)
+        self._times: Ints | None = None if schedule.users is None else schedule.release_times
+        self._tree = Tree(leaves_of(schedule, mechanism.leaf))
         self._key: Key | None = randomness.keys.noise if isinstance(randomness, Seeded) else None
         tree = mechanism.stream == "tree"
         self._ends = np.zeros(self._tree.slots if tree else 1, np.int64)
@@ -324,10 +334,7 @@ class CountSession:
         n = self._users
         if self._schedule.users is not None and n >= self._schedule.users > 0:
             raise RuntimeError(f"release: all {n} declared users have come, nobody is left to use a release")
-        times = self._schedule.times
-        if times is not None and n not in times:
-            raise RuntimeError(f"release: {n} users is not one of the scheduled times of release")
-        cells = self._noisy(n)
+        cells = self._noisy(self._leaf(n))
         tables = self._query.from_cells(cells)
         estimates = {
             name: Estimate(value=tables[name], law=law, covers=n, effective=float(n))
@@ -342,12 +349,20 @@ class CountSession:
         """Re-evaluated sums need stored users; a count session stores none."""
         raise ValueError("answer: a session of counts stores no users, so it answers no new question")
 
+    def _leaf(self, n: int) -> int:
+        """How many leaves the first n users fill. Raises ``RuntimeError`` between scheduled releases."""
+        if self._times is None:
+            return n
+        at = int(np.searchsorted(self._times, n))
+        if at == self._times.size or self._times[at] != n:
+            raise RuntimeError(f"release: {n} users is not one of the scheduled times of release")
+        return n if self._mechanism.leaf == "user" else at
+
     def _noisy(self, n: int) -> Floats:
         if self._mechanism.stream != "tree" or n == 0:
             return self._cells.copy()
         epochs = self._schedule.users is None
         gaussian = self._mechanism.family == kernels.GAUSSIAN
-        slot = 0
         for end, slot, parent, epoch in kernels.chain_of(n, epochs, self._ends).tolist():
             noise = self._node_noise(end, self._tree.factor(epoch, gaussian))
             self._stack[slot] = noise if parent < 0 else self._stack[parent] + noise
@@ -396,11 +411,12 @@ class CountSession:
             last = (self._schedule.users or 2**62) - 1
             terms, terms_bound = float(n), report_grid(n, max(1, last))
         else:
-            nodes = self._tree.nodes(n)
+            leaf = self._leaf(n)
+            nodes = self._tree.nodes(leaf)
             factors = [self._tree.factor(epoch, gaussian) for _, epoch in nodes]
             factor = max(factors, default=1.0)
             terms = float(sum((x / factor) ** 2 for x in factors))
-            terms_bound = self._tree.terms_bound(n)
+            terms_bound = self._tree.terms_bound(leaf)
         return {
             name: self._law(f, name, terms, terms_bound, factor * float(mechanism.scales[f]), share)
             for f, name in enumerate(names)
@@ -410,11 +426,15 @@ class CountSession:
         """(last n, laws) ascending: between two steps ``bound`` and ``std_bound`` do not change. K known only."""
         if self._schedule.users is None:
             raise ValueError("users = None: the steps of an open-ended schedule are not a list")
-        last = max(0, self._schedule.users - 1)
+        assert self._times is not None
+        last = int(self._times[-1])
         if self._mechanism.stream == "exact":
             ends = [last]
         elif self._mechanism.stream == "tree":
-            ends = self._tree.steps()
+            steps = np.array(self._tree.steps())
+            by_user = self._mechanism.leaf == "user"
+            at = np.searchsorted(self._times, steps, side="right") - 1 if by_user else steps
+            ends = np.unique(self._times[at]).tolist()
         else:
             ends, point = [0], 0
             while ends[-1] < last:
@@ -438,6 +458,7 @@ class CountSession:
             key=self._key,
             offsets=self._query.offsets,
             scales=np.ascontiguousarray(self._mechanism.scales),
+            by_user=self._mechanism.leaf == "user",
             begins=self._begins,
             slots=self._query.slots,
             reward_shift=self._query.reward_shift,
@@ -458,6 +479,7 @@ class SessionKernel:
     key: Key
     offsets: Ints
     scales: Floats
+    by_user: bool
     begins: Ints
     slots: int
     reward_shift: float

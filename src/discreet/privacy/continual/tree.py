@@ -1,19 +1,23 @@
-"""The binary tree: every prefix of users is a sum of few dyadic nodes, each with noise drawn once.
+"""The binary tree: every prefix of leaves is a sum of few dyadic nodes, each with noise drawn once.
 
 Mechanism (Chan, Shi and Song 2011; used by Chowdhury and Zhou 2021, Qiao and Wang 2023): the
-noise of the first n users' sum is the sum of the noise of the nodes that partition (0, n], one
-for each bit of n that is set.
+noise of the sum over the first n leaves is the sum of the noise of the nodes that partition
+(0, n], one for each bit of n that is set. A leaf is a user, as in the papers, or a whole batch of
+users between two scheduled releases: nobody needs sums of parts of a batch, and fewer leaves mean
+fewer levels.
 
-Privacy. Only prefixes n <= K - 1 are ever released, so a node has at most 2^(L-1) users with
-L = bit_length(K - 1), and a user lies in at most one released node of each of the L levels (the
-first user attains it). Exchanging one user therefore moves at most L node sums, each by one
-user's change: with independent noise in each node the losses of the nodes add, l1 in pure epsilon
-(L times one user's), l2 in squares (mu^2 adds). Node noise is addressed by the node's end and
-never drawn twice; later users' data may depend on what was released (Laplace and Gaussian noise
-compose adaptively, privacy-mechanisms 1.1).
+Privacy. Each user lies in one leaf. Only prefixes n <= N - 1 of N leaves are ever released, so a
+node has at most 2^(L-1) leaves with L = bit_length(N - 1), and a leaf lies in at most one released
+node of each of the L levels (the first leaf attains it). Exchanging one user therefore moves at
+most L node sums, each by one user's change: with independent noise in each node the losses of the
+nodes add, l1 in pure epsilon (L times one user's), l2 in squares (mu^2 adds). The boundaries of
+the leaves are fixed before data. Node noise is addressed by the node's end and never drawn twice;
+later users' data may depend on what was released (Laplace and Gaussian noise compose adaptively,
+privacy-mechanisms 1.1).
 
-With K unknown, users 2^e .. 2^(e+1) - 1 form epoch e with a tree of its own, of e + 1 levels with
-its root; each user lies in one epoch, so each epoch spends the whole budget on its own levels.
+With the number of users unknown, users 2^e .. 2^(e+1) - 1 form epoch e with a tree of its own, of
+e + 1 levels with its root; each user lies in one epoch, so each epoch spends the whole budget on
+its own levels.
 """
 
 from __future__ import annotations
@@ -27,33 +31,33 @@ from discreet.privacy import kernels
 
 @dataclass(frozen=True)
 class Tree:
-    """The public geometry of a tree over users; K known or not (``users=None``)."""
+    """The public geometry of a tree over N leaves, the last of which is never released; None: unknown N."""
 
-    users: int | None
+    leaves: int | None
 
     def __post_init__(self) -> None:
-        if self.users is not None:
-            checks.integer("users", self.users, 1)
+        if self.leaves is not None:
+            checks.integer("leaves", self.leaves, 1)
 
     @property
     def levels(self) -> int:
-        """L: released nodes that one user can touch (of an epoch-0 user, if K is not known)."""
-        return 1 if self.users is None else max(1, (self.users - 1).bit_length())
+        """L: released nodes that one leaf can be in (of epoch 0, if their number is not known)."""
+        return 1 if self.leaves is None else max(1, (self.leaves - 1).bit_length())
 
     @property
     def slots(self) -> int:
         """Running noises kept at a time."""
-        return 1 + (40 if self.users is None else self.levels)
+        return 1 + (40 if self.leaves is None else self.levels)
 
     def factor(self, epoch: int, gaussian: bool) -> float:
         """Scale of an epoch's nodes in units of the base scale: its number of levels, or the root of it."""
-        if self.users is not None:
+        if self.leaves is not None:
             return 1.0
         return math.sqrt(epoch + 1) if gaussian else float(epoch + 1)
 
     def nodes(self, n: int) -> list[tuple[int, int]]:
-        """(end, epoch) of the nodes that partition the first n users, from the last to the first."""
-        epochs = self.users is None
+        """(end, epoch) of the nodes that partition the first n leaves, from the last to the first."""
+        epochs = self.leaves is None
         out = []
         while n > 0:
             out.append((n, int(kernels.tree_epoch(n, epochs))))
@@ -61,8 +65,8 @@ class Tree:
         return out
 
     def terms_bound(self, n: int) -> int:
-        """A bound on the number of nodes of any prefix up to n, attained when K is known."""
-        if self.users is not None:
+        """A bound on the number of nodes of any prefix up to n, attained when N is known."""
+        if self.leaves is not None:
             return (n + 1).bit_length() - 1
         if n == 0:
             return 0
@@ -71,10 +75,10 @@ class Tree:
         return max(2 * (epoch - 1), epoch + (inside + 1).bit_length() - 1, 1)
 
     def steps(self) -> list[int]:
-        """Ascending prefixes at which ``terms_bound`` is about to grow, up to K - 1; K known only."""
-        if self.users is None:
-            raise ValueError("users = None: the tree has no last step")
-        last = max(0, self.users - 1)
+        """Ascending prefixes at which ``terms_bound`` is about to grow, up to N - 1; N known only."""
+        if self.leaves is None:
+            raise ValueError("leaves = None: the tree has no last step")
+        last = max(0, self.leaves - 1)
         ends, level = [0], 1
         while ends[-1] < last:
             level += 1
