@@ -13,6 +13,7 @@ import json
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -255,7 +256,8 @@ def _run(config: RunConfig, out: Path | None, workers: int | None, title: str | 
             say(f"discreet: {name} = {value:g} is not used: privatizer {config.privatizer!r} takes none")
     _announce_compilation()
     setup = registry.prepare(config)
-    with progress_bar(title or setup.label, config.episodes * config.seeds) as progress:
+    title = title or f"{config.learner}, {config.privatizer}"
+    with progress_bar(title, config.episodes * config.seeds) as progress:
         return sweep.run(setup, config, out, workers, progress)
 
 
@@ -420,22 +422,14 @@ def check(
         outcome = case.outcome()
         outcomes.append(outcome)
         if not as_json:
-            print(
-                f"{outcome.status:7} {case}{'' if not outcome.message else f': {outcome.message}'}",
-                flush=True,
-            )
-    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+            print(f"{outcome.status:8}{case}{f': {outcome.message}' if outcome.message else ''}", flush=True)
+    tally = Counter(outcome.status for outcome in outcomes)
     if as_json:
-        print_json(
-            {
-                "passed": len(outcomes) - len(failed),
-                "failed": len(failed),
-                "cases": [o.to_json() for o in outcomes],
-            }
-        )
+        counts = {status: tally[status] for status in ("passed", "skipped", "failed")}
+        print_json({**counts, "cases": [outcome.to_json() for outcome in outcomes]})
     else:
-        print(f"{len(outcomes) - len(failed)} of {len(outcomes)} checks passed")
-    if failed:
+        print(f"{tally['passed']} passed, {tally['skipped']} not applicable, {tally['failed']} failed")
+    if tally["failed"]:
         raise typer.Exit(1)
 
 

@@ -268,7 +268,7 @@ def _deterministic(learner: str, privatizer: str) -> None:
 def _curves(learner: str, privatizer: str) -> None:
     """Regret is finite, never falls, is at most H per user, and is recorded up to the last user."""
     for by in ("episode", "batch"):
-        setup = _setup(learner, privatizer, by)  # type: ignore[arg-type]
+        setup = _setup(learner, privatizer, by)
         run = setup.run(1, 0)
         _expect(
             run.episodes[-1] == setup.episodes, f"by={by}: the last recorded episode is {run.episodes[-1]}"
@@ -287,7 +287,7 @@ def _stepwise_is_fused(learner: str, privatizer: str) -> None:
     """The compiled run and the step-by-step run are the same bits, by episodes and by batches."""
     for options in _queries(learner):
         for by in ("episode", "batch"):
-            pair = partial(_setup, learner, privatizer, by, options=options)  # type: ignore[arg-type]
+            pair = partial(_setup, learner, privatizer, by, options=options)
             setup = pair()
             if not setup.fused:
                 raise NotApplicable("runs step by step only (no compiled face)")
@@ -376,9 +376,9 @@ def _guaranteed(learner: str, privatizer: str) -> None:
     if guarantee.trust == "none":
         _expect(guarantee.epsilon is None, "no privatizer, but an epsilon")
         return
-    epsilon = guarantee.epsilon
-    _expect(epsilon is not None, "a private session states no epsilon")
-    _expect(0 < epsilon < math.inf, f"epsilon = {epsilon}")
+    if guarantee.epsilon is None:
+        raise AssertionError("a private session states no epsilon")
+    _expect(0 < guarantee.epsilon < math.inf, f"epsilon = {guarantee.epsilon}")
     _expect(0 <= guarantee.delta < 1, f"delta = {guarantee.delta}")
 
 
@@ -417,9 +417,10 @@ class Loss:
 def worst_loss(setup: Setup) -> Loss:
     """Recompute a count session's loss from its noise laws and two lives that share nothing.
 
-    Scales are read off the law of the first user's release (one draw per cell); a user is exposed in
-    bit_length(K - 1) nodes of a tree, in one message locally. Raises :class:`NotApplicable` for other
-    mechanisms, whose own tests must do this.
+    The scale of one draw is read off the law of the first release, which is a sum of one draw a node
+    (of a tree: the bits of its number of leaves) or a user (locally). A user of a tree with N leaves is
+    exposed in the nodes (0, 2^j], 2^j < N, and in no more than that by symmetry; locally, in one message.
+    Raises :class:`NotApplicable` for other mechanisms, whose own tests must do this.
     """
     from discreet.mdp.trajectories import Trajectory
     from discreet.privacy.randomness import Seeded
@@ -428,18 +429,31 @@ def worst_loss(setup: Setup) -> Loss:
     session = setup.start(Seeded(0, 0))
     if not isinstance(session, CountSession):
         raise NotApplicable("not a session of counts: its own tests recompute the guarantee")
-    exposures = (setup.episodes - 1).bit_length() if session.guarantee.trust == "joint" else 1
-    noise = session.laws_at(1)
+    releases = setup.schedule.release_times
+    if releases.size < 2:
+        raise NotApplicable("nothing is released after the first users came")
+    users = int(releases[1])
+    draws, exposures = users, 1
+    if session.guarantee.trust == "joint":
+        by_user = session.mechanism.leaf == "user"
+        leaves = setup.episodes if by_user else releases.size
+        exposures = sum(1 for j in range(64) if 2**j < leaves)
+        draws = users.bit_count() if by_user else 1
+    noise = session.laws_at(users)
     laplace = {law.family for law in noise.values()} <= {"laplace", "discrete_laplace"}
-    layout = setup.mdp.layout
-    here, there = (np.full(layout.horizon + 1, s, np.int64) for s in (0, 1))
-    actions, ones = np.zeros(layout.horizon, np.int64), np.ones(layout.horizon)
-    lives = [setup.query.contribution(Trajectory(states, actions, ones)) for states in (here, there)]
+    horizon = setup.mdp.layout.horizon
+    actions, ones = np.zeros(horizon, np.int64), np.ones(horizon)
+    one, other = (
+        setup.query.contribution(Trajectory(np.full(horizon + 1, state, np.int64), actions, ones))
+        for state in (0, 1)
+    )
     total = 0.0
     for name, law in noise.items():
-        change = np.abs(lives[0][name] - lives[1][name])
-        scale = law.std() / math.sqrt(2) if laplace else law.std()
-        total += float(change.sum() / scale) if laplace else float((change**2).sum() / scale**2)
+        deviation = law.std() / math.sqrt(draws)  # of one draw
+        change = np.abs(one[name] - other[name])
+        total += float(
+            change.sum() * math.sqrt(2) / deviation if laplace else (change**2).sum() / deviation**2
+        )
     return Loss("l1", exposures * total) if laplace else Loss("l2", math.sqrt(exposures * total))
 
 
@@ -469,7 +483,7 @@ def _noise_off(learner: str) -> None:
     if baseline is None:
         raise NotApplicable("names no baseline")
     for by in ("episode", "batch"):
-        ours, theirs = (_setup(name, "none", by).run(4, 0) for name in (learner, baseline))  # type: ignore[arg-type]
+        ours, theirs = (_setup(name, "none", by).run(4, 0) for name in (learner, baseline))
         _expect(_same_bits(ours.regret, theirs.regret), f"by={by}: differs from {baseline} without noise")
 
 

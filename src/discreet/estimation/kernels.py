@@ -24,6 +24,7 @@ POST_NONE = 0
 POST_RAW = 1
 POST_LP = 2
 
+
 @kernel
 def assemble(
     cells: Floats,

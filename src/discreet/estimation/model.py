@@ -109,8 +109,8 @@ class ErrorBounds:
     mode : "quantile", "sd" or "published"
         ``quantile``: exact two-sided tail quantiles, a union bound over all cells and releases (theory).
         ``sd``: z standard deviations of the noisiest release so far (experiments).
-        ``published``: the papers' b sqrt(8 m log(6 S A T / failure)) = 2 std sqrt(log(6 S A T / failure)), which
-        is below the true quantile for m < 7 terms; S^2 A T for transitions.
+        ``published``: the papers' b sqrt(8 m log(6 S A T / failure)), that is 2 std sqrt(log(...)), with
+        S^2 A T for transitions; below the true quantile for m < 7 terms.
     failure : float
         In (0, 1): probability that any error exceeds its bound, in total.
     z : float

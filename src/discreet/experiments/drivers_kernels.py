@@ -119,21 +119,6 @@ def _same(a: Ints, b: Ints) -> bool:
     return True
 
 
-@inlined
-def _note(record: Record, users: int) -> None:
-    """Write the running regrets if this number of users is one to record."""
-    at = record.position[0]
-    if at < record.users.shape[0] and record.users[at] == users:
-        record.regret[at] = record.running[0]
-        record.gap_regret[at] = record.running[1]
-        record.position[0] = at + 1
-
-
-@inlined
-def _add_noise_of_user(stream: Stream, user: int, state: Words, message: Floats) -> None:
-    draw_noise(stream.family, stream.key, user, 0, 1.0, stream.offsets, stream.scales, state, message)
-
-
 @kernel
 def run_releases(
     truth: Truth, stream: Stream, side: Side, scratch: Scratch, record: Record, environment: Words,
@@ -144,110 +129,117 @@ def run_releases(
     Everything that must outlive the call stands in the arrays of ``stream``, ``side.memory`` and
     ``record``: a run may be cut into calls anywhere.
     """
-    world = truth.world
-    horizon = world.horizon
-    cells = stream.cells.shape[0]
+    # Arrays are taken out of their tuples once: inside the loops every access would count references.
+    world, start_values, gaps = truth.world, truth.start_values, truth.gaps
+    horizon, all_rows, all_states = world.horizon, world.rows, world.states
+    code, family, noise_key = stream.code, stream.family, stream.key
+    offsets, scales, begins = stream.offsets, stream.scales, stream.begins
+    sums, ends, stack = stream.cells, stream.ends, stream.stack
+    slots, reward_shift, cells = stream.slots, stream.reward_shift, stream.cells.shape[0]
+    lk, state_ptr, times, ties_key = side.kernel, side.state_ptr, side.times, side.ties_key
+    error_ends, error_table, errors = side.error_ends, side.error_table, scratch.errors
+    policy_rows, probabilities, q = side.policy_rows, side.probabilities, side.q
+    before, policy_values, noise = scratch.before, scratch.policy_values, scratch.noise
+    states, rows, rewards = scratch.states, scratch.rows, scratch.rewards
+    recorded, regret, gap_regret = record.users, record.regret, record.gap_regret
+    total, gap_total, position = record.running[0], record.running[1], record.position[0]
+    stochastic, parts = side.stochastic, side.tie_batches
     env_state = np.empty(4, np.uint64)
     policy_state = np.empty(4, np.uint64)
     tie_state = np.empty(4, np.uint64)
     noise_state = np.empty(4, np.uint64)
-    has_visits = stream.begins[0] >= 0
-    has_rewards = stream.begins[2] >= 0
-    slots, all_rows, all_states = stream.slots, world.rows, world.states
+    in_place = begins[0] >= 0 and side.reward_family == REWARD_SUMS  # tables stand in the cells as they are
     table = 0
-    known = False  # does scratch.policy_values hold the value of scratch.before?
+    known = False  # does policy_values hold the value of `before`?
     for release in range(first, last):
-        n = side.times[release]
+        n = times[release]
         # ------------------------------------------------------------------ the trusted core
-        if stream.code == TREE and n > 0:
+        released = sums
+        if code == TREE and n > 0:
             slot = tree_advance(
-                n if stream.by_user else release, stream.family, stream.key, stream.offsets, stream.scales, stream.ends, stream.stack,
-                scratch.chain, noise_state, scratch.noise,
+                n if stream.by_user else release, family, noise_key, offsets, scales, ends, stack,
+                scratch.chain, noise_state, noise,
             )  # fmt: skip
-            for c in range(cells):
-                scratch.released[c] = stream.cells[c] + stream.stack[slot, c]
             released = scratch.released
-        else:
-            released = stream.cells
+            for c in range(cells):
+                released[c] = sums[c] + stack[slot, c]
         # ----------------------------------------------------------------------- the learner
         visits, transitions, reward_sums = scratch.visits, scratch.transitions, scratch.reward_sums
-        if has_visits and side.reward_family == REWARD_SUMS:  # the tables stand in the cells as they are
+        if in_place:
             visits = released[: slots * all_rows].reshape((slots, all_rows))
-            transitions = released[stream.begins[1] : stream.begins[2]].reshape((slots, all_rows, all_states))
-            reward_sums = released[stream.begins[2] :].reshape((slots, all_rows))
+            transitions = released[begins[1] : begins[2]].reshape((slots, all_rows, all_states))
+            reward_sums = released[begins[2] :].reshape((slots, all_rows))
         else:
-            assemble(released, has_visits, side.reward_family, visits, transitions, reward_sums)
-        while side.error_ends[table] < n:
+            assemble(released, begins[0] >= 0, side.reward_family, visits, transitions, reward_sums)
+        while error_ends[table] < n:
             table += 1
-        for i in range(scratch.errors.shape[0]):
-            scratch.errors[i] = side.error_table[table, i]
+        for i in range(errors.shape[0]):
+            errors[i] = error_table[table, i]
         plan_step(
-            side.kernel, side.state_ptr, horizon, n, release, visits, transitions, reward_sums, side.known_rewards, scratch.errors, side.memory, side.values, side.q,
-            side.probabilities, scratch.plan,
+            lk, state_ptr, horizon, n, release, visits, transitions, reward_sums, side.known_rewards, errors,
+            side.memory, side.values, q, probabilities, scratch.plan,
         )  # fmt: skip
         # ------------------------------------------------------------------------- the users
-        length = side.times[release + 1] - n
+        length = times[release + 1] - n
         user = n
-        for j in range(side.tie_batches):
-            size = length * (j + 1) // side.tie_batches - length * j // side.tie_batches
+        for j in range(parts):
+            size = length * (j + 1) // parts - length * j // parts
             if size == 0:
                 continue
-            if not side.stochastic:
-                open_stream(side.ties_key, ROLE_TIES, release, j, tie_state)
-                choose(side.kernel, side.state_ptr, horizon, side.q, tie_state, side.policy_rows)
-            if side.stochastic or not known or not _same(side.policy_rows, scratch.before):
-                evaluate(world, side.stochastic, side.policy_rows, side.probabilities, scratch.policy_values)
-                scratch.before[:, :] = side.policy_rows
+            if not stochastic:
+                open_stream(ties_key, ROLE_TIES, release, j, tie_state)
+                choose(lk, state_ptr, horizon, q, tie_state, policy_rows)
+            if stochastic or not known or not _same(policy_rows, before):
+                evaluate(world, stochastic, policy_rows, probabilities, policy_values)
+                before[:, :] = policy_rows
                 known = True
             if by_batch:
                 open_stream(environment, ROLE_BATCH, user, 0, env_state)
-                _batch(truth, stream, side, scratch, record, size, env_state)
-                if stream.code == LOCAL:
-                    draw_noise_sum(
-                        stream.family, stream.key, user, size, stream.offsets, stream.scales, noise_state,
-                        scratch.noise,
-                    )  # fmt: skip
+                lost, gap = _batch(truth, stream, side, scratch, size, env_state)
+                total += lost
+                gap_total += gap
+                if code == LOCAL:
+                    draw_noise_sum(family, noise_key, user, size, offsets, scales, noise_state, noise)
                     for c in range(cells):
-                        stream.cells[c] += scratch.noise[c]
+                        sums[c] += noise[c]
                 user += size
-                _note(record, user)
+                if position < recorded.shape[0] and recorded[position] == user:
+                    regret[position], gap_regret[position] = total, gap_total
+                    position += 1
                 continue
             for k in range(user, user + size):
                 open_stream(environment, ROLE_ENVIRONMENT, k, 0, env_state)
-                if side.stochastic:
+                if stochastic:
                     open_stream(environment, ROLE_POLICY, k, 0, policy_state)
                 simulate_episode(
-                    world, side.stochastic, side.policy_rows, side.probabilities, env_state, policy_state,
-                    scratch.states, scratch.rows, scratch.rewards,
-                )  # fmt: skip
-                if stream.code == LOCAL:
-                    _add_noise_of_user(stream, k, noise_state, scratch.noise)
+                    world, stochastic, policy_rows, probabilities, env_state, policy_state, states, rows, rewards
+                )
+                if code == LOCAL:
+                    draw_noise(family, noise_key, k, 0, 1.0, offsets, scales, noise_state, noise)
                     add_records(
-                        scratch.states, scratch.rows, scratch.rewards, slots, all_rows, all_states,
-                        stream.begins, stream.reward_shift, scratch.noise,
-                    )  # fmt: skip
+                        states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, noise
+                    )
                     for c in range(cells):
-                        stream.cells[c] += scratch.noise[c]
+                        sums[c] += noise[c]
                 else:
-                    add_records(
-                        scratch.states, scratch.rows, scratch.rewards, slots, all_rows, all_states,
-                        stream.begins, stream.reward_shift, stream.cells,
-                    )  # fmt: skip
-                start = scratch.states[0]
+                    add_records(states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, sums)
                 gap = 0.0
                 for h in range(horizon):
-                    gap += truth.gaps[h, scratch.rows[h]]
-                record.running[0] += truth.start_values[start] - scratch.policy_values[0, start]
-                record.running[1] += gap
-                _note(record, k + 1)
+                    gap += gaps[h, rows[h]]
+                total += start_values[states[0]] - policy_values[0, states[0]]
+                gap_total += gap
+                if position < recorded.shape[0] and recorded[position] == k + 1:
+                    regret[position], gap_regret[position] = total, gap_total
+                    position += 1
             user += size
+    record.running[0], record.running[1], record.position[0] = total, gap_total, position
 
 
 @inlined
 def _batch(
-    truth: Truth, stream: Stream, side: Side, scratch: Scratch, record: Record, users: int, state: Words
-) -> None:
-    """Exact sums of one sub-batch into the stream's cells, its regret into the record."""
+    truth: Truth, stream: Stream, side: Side, scratch: Scratch, users: int, state: Words
+) -> tuple[float, float]:
+    """Exact sums of one sub-batch into the stream's cells; its regret and gap regret."""
     world = truth.world
     rows, size = world.rows, world.states
     begins, slots = stream.begins, stream.slots
@@ -277,6 +269,5 @@ def _batch(
     for h in range(world.horizon):
         for r in range(rows):
             gap += scratch.step_visits[h, r] * truth.gaps[h, r]
-    record.running[0] += regret
-    record.running[1] += gap
+    return regret, gap
 

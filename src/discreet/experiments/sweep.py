@@ -66,6 +66,8 @@ def run(
     """
     from discreet.experiments.simulate import iterate_runs
 
+    if workers is not None:
+        checks.integer("workers", workers, 1)
     table = {**config.to_table(), MADE_BY: made_by()}
     folder = None if out is None else RunFolder.create(out, table, About.of(setup, table))
     stored = set() if folder is None else {r for r in folder.runs() if r < config.seeds}
@@ -111,7 +113,7 @@ class Sweep:
 
 
 def _merged(base: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
-    merged = {**base, **part}
+    merged = {**{key: value for key, value in base.items() if key not in part}, **part}
     for key in ("options", "env_options"):
         if key in base or key in part:
             merged[key] = {**base.get(key, {}), **part.get(key, {})}

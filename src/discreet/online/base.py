@@ -31,6 +31,9 @@ Ints = NDArray[np.int64]
 Cap = Literal["H-h+1", "H", "none"]
 Theory = Literal["theory"]
 
+#: Families of the papers: visits, transitions and rewards, each with its own noise.
+PAPER_FAMILIES = {"derive_visits": False, "center_rewards": False}
+
 _CAPS = {"H-h+1": kernels.CAP_LEFT, "H": kernels.CAP_HORIZON, "none": kernels.CAP_NONE}
 
 
@@ -39,7 +42,7 @@ class LearnerState:
     """What a learner carries from release to release: public, and a function of releases alone.
 
     number : of the last release that was read (-1: none); part : sub-batches handed out since.
-    values (H + 1, S), q (H, R) : optimistic, of the last release; probabilities (H, R) or (0, 0).
+    values (H + 1, S), q (H, R) : optimistic, of the last release; probabilities (H, R) : 0 unless stochastic.
     """
 
     spec: Spec
@@ -78,9 +81,10 @@ class TabularLearner(Knobs):
     replan_growth : float
         Instead: release when the users have grown by this factor, 1.0 being every user.
     derive_visits : bool
-        Ask for no family of visits: N = sum over s' of N3.
+        Ask for no family of visits: N = sum over s' of N3, whose error is that of S noises.
     center_rewards : bool
-        Ask for sums of r - 1/2.
+        Ask for sums of r - 1/2, which one user can change by half as much. With ``derive_visits`` (both are
+        the default) one user moves 3 H of l1 instead of 6 H: half the noise at the same guarantee.
     known_rewards : bool
         Use the public rewards of the specification; ask for none.
     failure : float
@@ -226,10 +230,12 @@ class TabularLearner(Knobs):
             self.begin_memory(spec),
             np.zeros((horizon + 1, states)),
             np.zeros((horizon, rows)),
-            np.zeros((horizon, rows) if self.stochastic else (0, 0)),
+            np.zeros((horizon, rows)),
         )
 
-    def plan(self, state: LearnerState, release: Release, ask: Ask | None = None) -> tuple[Plan, LearnerState]:
+    def plan(
+        self, state: LearnerState, release: Release, ask: Ask | None = None
+    ) -> tuple[Plan, LearnerState]:
         """The next users' policy, and the state after it; ``state`` is left as it was.
 
         A release that is new is read once; while it is the same, the next sub-batch is handed out.
@@ -260,18 +266,16 @@ class TabularLearner(Knobs):
         if self.known_rewards and spec.known_rewards is not None:
             known = layout.to_rows(spec.known_rewards)
         laws = {name: estimate.law for name, estimate in release.estimates.items()}
-        memory, values, q = state.memory.copy(), np.empty_like(state.values), np.empty_like(state.q)
-        probabilities = np.zeros((layout.horizon, layout.rows))
+        new = replace(
+            state, memory=state.memory.copy(), values=np.empty_like(state.values), q=np.empty_like(state.q),
+            probabilities=np.zeros((layout.horizon, layout.rows)), number=release.number, part=0,
+        )  # fmt: skip
         kernels.plan_step(
             state.kernel, layout.state_ptr, layout.horizon, int(release.users), int(release.number), visits,
-            transitions, reward_sums, known, self.errors(laws, spec), memory, values, q, probabilities,
-            np.empty(self.work_size(spec)),
+            transitions, reward_sums, known, self.errors(laws, spec), new.memory, new.values, new.q,
+            new.probabilities, np.empty(self.work_size(spec)),
         )  # fmt: skip
-        if not self.stochastic:
-            probabilities = state.probabilities
-        return replace(
-            state, memory=memory, values=values, q=q, probabilities=probabilities, number=release.number, part=0
-        )
+        return new
 
     def _policy(self, state: LearnerState, part: int) -> NDArray[Any]:
         layout = state.spec.layout
@@ -393,6 +397,8 @@ class NoiseAware(TabularLearner):
             yield f"priv_scale = {self.priv_scale:g} is below 1"
         if self.E_mode == "sd":
             yield "E_mode = 'sd' is no uniform bound of the noise"
+        if self.E_mode == "published":
+            yield "E_mode = 'published' is below the quantile of sums of few noises"
 
 
 @dataclass(frozen=True, kw_only=True)

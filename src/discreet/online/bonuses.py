@@ -14,7 +14,8 @@ tight        max(1, sqrt(log(2 SAT / f) / 2)) sqrt(2 S log(2 SAT / f))      H-h
 published    sqrt(2 log(4 SAT / f))           sqrt(4 S log(6 SAT / f))      H
 ============ ================================ ============================= ====
 
-(h from 1, as in the papers.) Efroni et al. 2020: L_r = sqrt(2 log(12 SAT / f)), L_p = sqrt(4 S log(18 SAT / f)), G = H.
+(h from 1, as in the papers.) Efroni et al. 2020: L_r = sqrt(2 log(12 SAT / f)),
+L_p = sqrt(4 S log(18 SAT / f)), G = H.
 
 Bernstein (Qiao and Wang 2023, algorithm 1; iota = log(30 H SAT / f)):
 
@@ -22,8 +23,8 @@ Bernstein (Qiao and Wang 2023, algorithm 1; iota = log(30 H SAT / f)):
       + 4 sqrt(iota) sqrt(sum_s' P~(s') min{c^2 H^3 SA iota^2 / N(s') + c^2 H^4 S^4 A^2 E^2 iota^4 / N(s')^2
                                             + c^2 H^6 S^4 A^2 iota^4 / N(s')^2, H^2} / D),      c = 1000,
 
-with max(E, 1) in the third term (its proof absorbs H iota / D there, which needs E >= 1). ``tight`` (no proof):
-H - h + 1 for H, and max(S E, 1) for S max(E, 1), since what is absorbed has no S.
+with max(E, 1) in the third term (its proof absorbs H iota / D there, which needs E >= 1). ``tight`` (no
+proof): H - h + 1 for H, and max(S E, 1) for S max(E, 1), since what is absorbed has no S.
 
 Azar et al. 2017 (L = log(5 H SAT / f), pooled log(5 SAT / f); sqrt(L / (2 N)) is added where rewards are
 estimated): bonus 1 is 7 H L / sqrt(N); bonus 2 is sqrt(8 L Var / N) + 14 H L / (3 N)

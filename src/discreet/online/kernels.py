@@ -65,8 +65,8 @@ CAP_HORIZON = 1  # H
 CAP_NONE = 2
 
 # knobs, every scale already multiplied in
-(OUTER, INNER, PRIVACY, VARIANCE, CORRECTION, LOWER_NOISE, LOWER_FLOOR, FIRST, SECOND_NOISE, SECOND, ETA, ALPHA,
- LOG_START, KNOBS) = range(14)  # fmt: skip
+(OUTER, INNER, PRIVACY, VARIANCE, CORRECTION, LOWER_NOISE, LOWER_FLOOR, FIRST, SECOND_NOISE, SECOND, ETA,
+ ALPHA, LOG_START, KNOBS) = range(14)  # fmt: skip
 
 # errors: of visits, reward sums, transition counts, and of a row's sum of transition counts
 E_VISITS, E_REWARDS, E_TRANSITIONS, E_ROW, ERRORS = range(5)

@@ -12,7 +12,8 @@ the counts of users before k. If n users follow one release, each is a step: eta
   :mod:`discreet.online.bonuses`, the l1 width. Regret O~(sqrt(S^2 A H^3 T) + S^2 A H^2 E).
 
 V averages over pi^k: it is an upper bound of V^{pi^k}, not of V*. eta = sqrt(2 log A / (H^2 K)) in theory;
-the ``default`` presets have a larger one and scaled widths, a heuristic without a theorem.
+the ``default`` presets have a larger one and scaled widths, a heuristic without a theorem, chosen as in
+:mod:`discreet.online.optimistic`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from discreet.numerics import checks
 from discreet.online import bonuses, kernels
-from discreet.online.base import PostProcessed, TabularLearner, Theory
+from discreet.online.base import PAPER_FAMILIES, PostProcessed, TabularLearner, Theory
 from discreet.privacy.protocol import Spec
 
 Floats = NDArray[np.float64]
@@ -36,10 +37,10 @@ Options = Mapping[str, Any]
 
 _DEFAULT: Options = {
     "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": 0.1, "constants": "tight", "cap": "H-h+1",
-    "stationary": False, "replan_every": 1, "derive_visits": False, "center_rewards": False,
+    "stationary": False, "replan_every": 1, "derive_visits": True, "center_rewards": True,
     "known_rewards": False, "failure": 0.05, "eta": 0.1,
 }  # fmt: skip
-_THEORY: Options = {"stat_const": "theory", "eta": "theory"}
+_THEORY: Options = {**PAPER_FAMILIES, "stat_const": "theory", "eta": "theory"}
 
 
 def _fill(learner: OPPO | PrivateUCBPO, spec: Spec, flags: Ints, knobs: Floats) -> int:
@@ -138,7 +139,7 @@ class PrivateUCBPO(PostProcessed):
     stochastic: ClassVar[bool] = True
     PRESETS: ClassVar[Mapping[str, Options]] = {
         "default": {
-            **_DEFAULT, "priv_scale": 0.0, "E_mode": "sd", "E_z": 0.25, "noise_failure": 0.05, "post": "lp",
+            **_DEFAULT, "priv_scale": 0.003, "E_mode": "sd", "E_z": 0.25, "noise_failure": 0.05, "post": "lp",
             "form": "reward", "missing_mass": "none", "clip_negative": True,
         },
         "theory": {**_THEORY, "priv_scale": 1.0, "E_mode": "quantile"},

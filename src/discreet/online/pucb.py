@@ -24,9 +24,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.estimation.model import POSTS
 from discreet.numerics import checks
 from discreet.online import bonuses, kernels
-from discreet.online.base import GreedyLearner, NoiseAware
+from discreet.online.base import PAPER_FAMILIES, GreedyLearner, NoiseAware
 from discreet.privacy.protocol import NoiseLaw, Spec
 
 Floats = NDArray[np.float64]
@@ -55,15 +56,15 @@ class PUCB(NoiseAware, GreedyLearner):
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": 0.3, "constants": "tight", "cap": "H-h+1",
-            "stationary": False, "replan_every": 1, "derive_visits": False, "center_rewards": False,
+            "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": 0.1, "constants": "tight", "cap": "H-h+1",
+            "stationary": False, "replan_every": 1, "derive_visits": True, "center_rewards": True,
             "known_rewards": False, "failure": 0.05, "monotone": False, "tie_break": "random",
-            "priv_scale": 0.0, "E_mode": "sd", "E_z": 0.25, "noise_failure": 0.05, "clip_negative": True,
+            "priv_scale": 0.003, "E_mode": "sd", "E_z": 0.25, "noise_failure": 0.05, "clip_negative": True,
         },
-        "theory": {"stat_const": "theory", "priv_scale": 1.0, "E_mode": "quantile"},
+        "theory": {**PAPER_FAMILIES, "stat_const": "theory", "priv_scale": 1.0, "E_mode": "quantile"},
         "paper": {
-            "stat_const": "theory", "constants": "published", "priv_scale": 1.0, "E_mode": "published",
-            "clip_negative": False,
+            **PAPER_FAMILIES, "stat_const": "theory", "constants": "published", "priv_scale": 1.0,
+            "E_mode": "published", "clip_negative": False,
         },
     }  # fmt: skip
 
@@ -86,7 +87,7 @@ class PUCB(NoiseAware, GreedyLearner):
     def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
         tight = self.constants == "tight"
         flags[kernels.WIDTH] = kernels.WIDTH_PUCB
-        flags[kernels.POST] = kernels.POST_RAW
+        flags[kernels.POST] = POSTS["raw"]
         flags[kernels.RANGE] = kernels.RANGE_FUTURE if tight else kernels.RANGE_HORIZON
         flags[kernels.CLIP_NEGATIVE] = int(bool(self.clip_negative))
         share = 0.25 * (self.failure or 0.05)

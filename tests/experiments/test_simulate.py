@@ -1,0 +1,147 @@
+"""Three speeds of one simulation: stepwise equals fused bit for bit, batches equal both in law."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import discreet as dr
+from discreet.experiments.simulate import Setup, iterate_runs, recorded
+
+NONE, CENTRAL, LOCAL = dr.NoPrivacy(), dr.Central(epsilon=1.0), dr.Local(epsilon=1.0)
+
+
+def world(**options: object) -> dr.TabularMDP:
+    return dr.make("random", **{"states": 4, "actions": 3, "horizon": 5, "seed": 3, **options})
+
+
+def masked() -> dr.TabularMDP:
+    rng = np.random.default_rng(0)
+    mask = np.array([[1, 1, 0], [1, 0, 1], [0, 0, 1]], bool)
+    return dr.TabularMDP(
+        rng.dirichlet(np.ones(3), (4, 3, 3)),
+        rng.uniform(size=(4, 3, 3)),
+        [0.5, 0.5, 0.0],
+        mask=mask,
+        reward_law="bernoulli",
+    )
+
+
+SCHEDULES = [{}, {"replan_every": 7}, {"replan_growth": 1.3}]
+VARIANTS = [{}, {"derive_visits": True}, {"center_rewards": True}, {"known_rewards": True, "center_rewards": False}, {"stationary": True}]
+
+
+@pytest.mark.parametrize("by", ["episode", "batch"])
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("privatizer", [NONE, CENTRAL, LOCAL], ids=["none", "central", "local"])
+@pytest.mark.parametrize("learner", [dr.PrivateUCBVI, dr.DPUCBVI, dr.PrivateUCBPO])
+def test_stepwise_equals_fused_bit_for_bit(
+    learner: type, privatizer: object, schedule: dict[str, float], by: str
+) -> None:
+    for variant in VARIANTS:
+        mdp = world(stationary="stationary" in variant)
+        specification = learner(**schedule, **variant)
+        fused = Setup(mdp, specification, privatizer, 60, by)  # type: ignore[arg-type]
+        stepwise = Setup(mdp, specification, privatizer, 60, by, stepwise=True)  # type: ignore[arg-type]
+        assert fused.fused
+        assert not stepwise.fused
+        one, other = fused.run(1, 2), stepwise.run(1, 2)
+        assert (one.regret == other.regret).all()
+        assert (one.gap_regret == other.gap_regret).all()
+
+
+def test_masks_and_gaussian_noise_are_equal_too() -> None:
+    for privatizer in (NONE, dr.Central(epsilon=2.0, delta=1e-5, noise="gaussian"), dr.Local(rho=0.1)):
+        for by in ("episode", "batch"):
+            runs = [
+                Setup(masked(), dr.DPUCBVI(), privatizer, 50, by, stepwise).run(0, 0)  # type: ignore[arg-type]
+                for stepwise in (False, True)
+            ]
+            assert (runs[0].regret == runs[1].regret).all()
+
+
+def test_leaf_user_and_leaf_batch_are_both_equal() -> None:
+    for leaf in ("user", "batch"):
+        privatizer = dr.Central(epsilon=1.0, leaf=leaf)  # type: ignore[arg-type]
+        runs = [
+            Setup(world(), dr.DPUCBVI(replan_every=9), privatizer, 80, "episode", stepwise).run(0, 1)
+            for stepwise in (False, True)
+        ]
+        assert (runs[0].regret == runs[1].regret).all()
+
+
+@pytest.mark.parametrize("stepwise", [False, True])
+def test_any_number_of_workers_gives_the_same_result(stepwise: bool) -> None:
+    setup = Setup(world(), dr.PrivateUCBVI(), CENTRAL, 40, stepwise=stepwise)
+    one = {r.run: r.regret for r in iterate_runs(setup, 5, range(3), workers=1)}
+    two = {r.run: r.regret for r in iterate_runs(setup, 5, [2, 0, 1], workers=2)}
+    assert one.keys() == two.keys()
+    assert all((one[r] == two[r]).all() for r in one)
+    assert len({float(v[-1]) for v in one.values()}) == 3
+
+
+def test_cutting_a_run_into_calls_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup(world(), dr.DPUCBVI(), CENTRAL, 200)
+    whole = setup.run(3, 0)
+    monkeypatch.setattr("discreet.experiments.simulate._CHUNK_SECONDS", 0.0)
+    assert (setup.run(3, 0).regret == whole.regret).all()
+
+
+def test_two_learners_meet_the_same_users() -> None:
+    """Under one seed the first user's luck is the same for two learners that play the same policy."""
+    first = Setup(world(), dr.UCBVI(tie_break="first"), NONE, 1).run(4, 4)
+    other = Setup(world(), dr.PrivateUCBVI(tie_break="first"), CENTRAL, 1).run(4, 4)
+    assert (first.gap_regret == other.gap_regret).all()
+
+
+@pytest.mark.parametrize("privatizer", [NONE, dr.Central(epsilon=20.0), dr.Local(epsilon=60.0)])
+def test_batches_equal_episodes_in_law(privatizer: object) -> None:
+    """Final regrets of 400 seeds each, two-sample Kolmogorov-Smirnov; false alarm 1e-6 each."""
+    finals = {}
+    for by, seed in (("episode", 1), ("batch", 2)):
+        setup = Setup(world(), dr.PrivateUCBVI(replan_growth=1.5), privatizer, 300, by)  # type: ignore[arg-type]
+        finals[by] = np.array([setup.run(seed, r).regret[-1] for r in range(400)])
+    assert stats.ks_2samp(finals["episode"], finals["batch"]).pvalue > 1e-6
+    combined = np.sqrt(finals["episode"].var() / 400 + finals["batch"].var() / 400)
+    assert abs(finals["episode"].mean() - finals["batch"].mean()) < 5 * combined
+
+
+def test_gap_regret_has_the_same_mean() -> None:
+    setup = Setup(world(), dr.UCBVI(), NONE, 200)
+    runs = [setup.run(9, r) for r in range(300)]
+    difference = np.array([r.gap_regret[-1] - r.regret[-1] for r in runs])
+    assert abs(difference.mean()) < 5 * difference.std() / np.sqrt(difference.size)
+    assert all((np.diff(r.regret) >= -1e-9).all() for r in runs)
+
+
+def test_recorded_points() -> None:
+    assert (recorded(np.arange(1, 11)) == np.arange(1, 11)).all()
+    many = recorded(np.arange(1, 10**6))
+    assert many.size <= 1000
+    assert many[0] == 1
+    assert many[-1] == 10**6 - 1
+    setup = Setup(world(), dr.UCBVI(), NONE, 5000)
+    assert setup.recorded.size <= 1000
+    assert setup.recorded[-1] == 5000
+
+
+def test_learning_and_its_price() -> None:
+    """Regret on a small problem: none < central at a large epsilon < central at a small one, about uniform."""
+    mdp = dr.make("riverswim")
+    finals = []
+    for privatizer in (NONE, dr.Central(epsilon=2000.0), dr.Central(epsilon=0.1)):
+        result = dr.simulate(mdp, dr.DPUCBVI(), privatizer, 3000, seeds=2)
+        finals.append(result.final_regret.mean())
+    assert finals[0] < 1500
+    assert finals[2] > 5 * finals[0]
+    assert finals[0] < finals[1] < finals[2]
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ValueError, match="episodes = 0"):
+        dr.simulate(world(), dr.UCBVI(), NONE, 0)
+    with pytest.raises(ValueError, match="seeds = 0"):
+        dr.simulate(world(), dr.UCBVI(), NONE, 5, seeds=0)
+    with pytest.raises(ValueError, match="by = 'user'"):
+        dr.simulate(world(), dr.UCBVI(), NONE, 5, by="user")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="stationary"):
+        dr.simulate(world(stationary=False), dr.UCBVI(stationary=True), NONE, 5)

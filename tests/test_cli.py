@@ -1,0 +1,340 @@
+"""The command line as a process sees it: statuses, streams, JSON, folders."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from discreet import cli, registry
+from discreet.experiments import simulate
+from discreet.experiments.results import Result as RunResult
+
+RUNNER = CliRunner()
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+SMALL = ["--env-option", "states=3", "--env-option", "horizon=4", "--episodes", "60", "--seeds", "2"]
+
+
+def call(*arguments: str, code: int = 0) -> Result:
+    result = RUNNER.invoke(cli.app, [str(a) for a in arguments])
+    assert result.exit_code == code, (result.output, result.stderr, result.exception)
+    return result
+
+
+def document(*arguments: str, code: int = 0) -> Any:
+    return json.loads(call(*arguments, "--json", code=code).stdout)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+# -------------------------------------------------------------------------------- what there is
+def test_version_and_help() -> None:
+    import discreet
+
+    assert call("--version").stdout == f"discreet {discreet.__version__}\n"
+    shown = call("--help").stdout
+    for name in ("list", "run", "sweep", "compare", "plot", "check", "reproduce", "warmup"):
+        assert name in shown
+
+
+def test_list() -> None:
+    text = call("list").stdout
+    rows = document("list")
+    assert {row["name"] for row in rows} == {entry.name for entry in registry.entries()}
+    assert all(row["name"] in text for row in rows)
+    assert {"kind", "name", "summary", "fits"} == set(rows[0])
+
+
+def test_options_of_a_name() -> None:
+    shown = document("options", "central")
+    assert shown["options"]["epsilon"] == "number"
+    assert "paper" in shown["presets"]
+    assert "calibration" in call("options", "central").stdout
+    assert document("options", "gym:FrozenLake-v1")["kind"] == "environment"
+    assert "must be one of" in call("options", "centrale", code=2).stderr
+
+
+# ------------------------------------------------------------------------------------------ run
+def test_run_prints_one_json_document() -> None:
+    out = document(
+        "run", *SMALL, "--learner", "dp-ucbvi", "--privatizer", "central", "--epsilon", "1", "--seed", "4"
+    )
+    assert len(out["final_regret"]) == 2
+    assert out["episodes"] == 60
+    assert 0 <= out["uniform_value"] < out["optimal_value"] <= 4
+    assert out["seconds"] > 0
+    guarantee = out["guarantee"]
+    assert guarantee["trust"] == "joint"
+    assert guarantee["epsilon"] == pytest.approx(1.0)
+    assert guarantee["epsilon_nominal"] == 1.0
+    assert guarantee["delta"] == 0
+    assert {"rho", "mu", "unit", "neighbours", "randomness", "users_public", "statement"} <= set(guarantee)
+    again = document(
+        "run", *SMALL, "--privatizer", "central", "--epsilon", "1", "--seed", "4", "--workers", "2"
+    )
+    assert again["final_regret"] == out["final_regret"]
+
+
+def test_run_says_the_guarantee_in_a_sentence() -> None:
+    text = call("run", *SMALL, "--learner", "ucb-vi", "--privatizer", "none").stdout
+    assert "No privacy guarantee" in text
+    assert "uniform policy" in text
+    assert "95% intervals" in text
+
+
+def test_paper_preset_and_what_it_really_buys() -> None:
+    paper = ["run", *SMALL, "--privatizer", "local", "--epsilon", "1", "--preset", "paper"]
+    published = document(*paper)["guarantee"]
+    assert (published["epsilon"], published["epsilon_nominal"]) == (pytest.approx(2.0), 1.0)
+    true = document(*paper, "--option", "calibration=exact")["guarantee"]
+    assert true["epsilon"] == pytest.approx(1.0)
+
+
+def test_public_code_preset_is_not_private() -> None:
+    run = ["run", "--episodes", "50", "--learner", "private-ucb-vi", "--preset", "code:cz22"]
+    out = document(*run, "--privatizer", "central", "--epsilon", "1")
+    assert out["guarantee"]["epsilon"] is None
+    assert "preset" in call(*run, "--preset", "code:other", code=2).stderr
+
+
+def test_a_baseline_given_noise_is_labelled_so() -> None:
+    out = document("run", *SMALL, "--learner", "ucb-vi", "--privatizer", "central", "--epsilon", "1")
+    assert out["label"] == "ucb-vi (ignores the noise law)"
+
+
+def test_a_budget_that_is_not_used_is_said() -> None:
+    result = call("run", *SMALL, "--privatizer", "none", "--epsilon", "1", "--json")
+    assert "epsilon = 1 is not used" in result.stderr
+    assert json.loads(result.stdout)["guarantee"]["epsilon"] is None
+
+
+def test_configuration_file_and_flags_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(
+        'learner = "private-ucb-vi"\nepisodes = 60\nseeds = 1\n'
+        "[env_options]\nstates = 3\nhorizon = 4\n[options]\nbonus_scale = 0.5\n"
+    )
+    out = document("run", path, "--seeds", "2", "--out", tmp_path / "out")
+    assert len(out["final_regret"]) == 2
+    assert out["config"]["options"] == {"learner.bonus_scale": 0.5}
+    repeated = document("run", tmp_path / "out" / "config.toml")
+    assert repeated["final_regret"] == out["final_regret"]
+
+
+def test_out_resumes_grows_and_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    first = document("run", *SMALL, "--out", out)
+    names = {p.name for p in (out / "seeds").iterdir()}
+    assert names == {"run-00000.parquet", "run-00001.parquet"}
+    assert {p.name for p in out.iterdir()} == {"config.toml", "guarantee.json", "about.json", "seeds"}
+
+    asked: list[int] = []
+    real = simulate.iterate_runs
+
+    def listening(setup: Any, seed: int, runs: Any, *rest: Any) -> Any:
+        asked.extend(runs)
+        return real(setup, seed, runs, *rest)
+
+    monkeypatch.setattr(simulate, "iterate_runs", listening)
+    grown = document("run", *SMALL, "--seeds", "4", "--out", out)
+    assert asked == [2, 3]
+    assert grown["final_regret"][:2] == first["final_regret"]
+    assert RunResult.load(out).final_regret.tolist() == grown["final_regret"]
+
+    before = snapshot(out)
+    error = call("run", *SMALL, "--episodes", "61", "--out", out, code=2).stderr
+    assert "episodes = 60 there, 61 here" in error
+    assert snapshot(out) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--learner", "dp-ucbv"], "did you mean 'dp-ucbvi'"),
+        (["--privatizer", "centrl"], "must be one of none, central, local"),
+        (["--env", "riverrun"], "environment = 'riverrun'"),
+        (["--env", "gym:Nothing-v0"], "Nothing-v0"),
+        (["--privatizer", "central"], "epsilon"),
+        (["--privatizer", "central", "--epsilon", "0"], "epsilon = 0"),
+        (["--privatizer", "central", "--epsilon", "-1"], "epsilon = -1"),
+        (["--privatizer", "central", "--epsilon", "nan"], "epsilon = nan"),
+        (["--privatizer", "local", "--epsilon", "inf"], "epsilon = inf"),
+        (["--privatizer", "central", "--epsilon", "1", "--delta", "1"], "delta = 1"),
+        (["--episodes", "0"], "episodes = 0: must be an integer of at least 1"),
+        (["--seeds", "0"], "seeds = 0"),
+        (["--seed", "-1"], "seed = -1"),
+        (["--workers", "0"], "workers = 0"),
+        (["--by", "magic"], "by = 'magic'"),
+        (["--preset", "poster"], "preset = 'poster'"),
+        (["--option", "bonus_scale"], "must be KEY=VALUE"),
+        (["--option", "bonus_scale=much"], "bonus_scale = 'much': must be number"),
+        (["--option", "typo=1"], "the options are dp-ucbvi: bonus_scale: number"),
+        (["--option", "bonus_scale=1", "--option", "bonus_scale=2"], "given twice"),
+        (["--env-option", "typo=1"], "option 'typo': unknown to riverswim, which takes states: integer"),
+        (["--env-option", "rewards=poisson"], "rewards = 'poisson'"),
+        (["--env-option", "states=1"], "states = 1"),
+        (["--plugin", "no_such_module_anywhere"], "no_such_module_anywhere"),
+        (["no-such-file.toml"], "no-such-file.toml"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_two(arguments: list[str], message: str, tmp_path: Path) -> None:
+    result = call("run", *arguments, "--out", tmp_path / "out", code=2)
+    assert result.stdout == ""
+    last = [line for line in result.stderr.splitlines() if line]
+    assert last[-1].startswith("discreet: ")
+    assert message in last[-1]
+    assert len([line for line in last if "compiling" not in line]) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_unknown_flags_are_status_two() -> None:
+    call("run", "--episodes", "many", code=2)
+    call("run", "--no-such-flag", code=2)
+    call("no-such-command", code=2)
+
+
+def test_plugins_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_added", {})
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.delitem(sys.modules, "my_module", raising=False)
+    run = [
+        "run",
+        "--plugin",
+        "my_module",
+        "--env",
+        "ward",
+        "--learner",
+        "imagined-visits",
+        "--episodes",
+        "30",
+    ]
+    out = document(*run, "--privatizer", "mostly-transitions", "--epsilon", "2", "--out", tmp_path / "out")
+    assert out["guarantee"]["epsilon"] == pytest.approx(2.0)
+    assert tomllib.loads((tmp_path / "out" / "config.toml").read_text())["plugins"] == ["my_module"]
+
+
+# --------------------------------------------------------------------- sweep, compare, plot, check
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Any]:
+    folder = tmp_path_factory.mktemp("sweep")
+    path = folder / "small.toml"
+    path.write_text(
+        'title = "small"\nepisodes = 60\nseeds = 6\nepsilon = 1.0\n'
+        "[env_options]\nstates = 3\nhorizon = 4\n"
+        '[[runs]]\nlearner = "ucb-vi-bernstein"\n'
+        '[[runs]]\nlearner = "dp-ucbvi"\nprivatizer = ["central", "local"]\nepsilon = [1.0, 10.0]\n'
+    )
+    return path, folder / "out", document("sweep", path, "--out", folder / "out")
+
+
+def test_sweep_makes_a_folder_a_run_and_a_figure(swept: tuple[Path, Path, Any]) -> None:
+    path, out, found = swept
+    assert [run["privatizer"] for run in found["runs"]] == ["none", "central", "central", "local", "local"]
+    assert [run["guarantee"]["epsilon_nominal"] for run in found["runs"]] == [None, 1.0, 10.0, 1.0, 10.0]
+    assert len([p for p in out.iterdir() if p.is_dir()]) == 5
+    assert (out / "regret.png").stat().st_size > 1000
+    assert (out / "regret.pdf").stat().st_size > 1000
+    before = {name: content for name, content in snapshot(out).items() if name.endswith(".parquet")}
+    text = call("sweep", path, "--out", out).stdout
+    assert {name: content for name, content in snapshot(out).items() if name.endswith(".parquet")} == before
+    assert "Final regret after 60 users on riverswim" in text
+    assert "regret.png" in text
+
+
+def test_sweep_runs_all_or_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text('episodes = 10\n[[runs]]\nlearner = "ucb-vi"\n[[runs]]\nlearner = "unknown"\n')
+    assert "unknown" in call("sweep", path, "--out", tmp_path / "out", code=2).stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_compare_in_three_styles_and_json(swept: tuple[Path, Path, Any]) -> None:
+    out = swept[1]
+    assert "sign flips" in call("compare", out).stdout
+    assert call("compare", out, "--format", "markdown").stdout.startswith("| learner |")
+    assert r"\begin{tabular}" in call("compare", out, "--format", "latex").stdout
+    found = document("compare", out)
+    assert found["baseline"] == "ucb-vi-bernstein"
+    assert found["results"][0]["paired"] is None
+    assert len(found["results"][1]["paired"]["differences"]) == 6
+    folders = sorted(p for p in out.iterdir() if p.is_dir())
+    other = document("compare", folders[0], folders[1], "--baseline", folders[1])
+    assert len(other["results"]) == 2
+    assert "format = 'word'" in call("compare", out, "--format", "word", code=2).stderr
+    assert "at least two" in call("compare", folders[0], code=2).stderr
+
+
+def test_plot(swept: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    found = document("plot", swept[1], "--out", tmp_path / "figure.svg", "--scale", "linear")
+    assert len(found["curves"]) == 5
+    svg = (tmp_path / "figure.svg").read_text()
+    assert "joint DP, ε = 10; 6 seeds" in svg
+    assert "not private" in svg
+    assert "uniform policy" in svg
+    assert "figure.bmp" in call("plot", swept[1], "--out", tmp_path / "figure.bmp", code=2).stderr
+
+
+def test_check_of_a_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(registry, "_added", {})
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "toy_cli_module.py").write_text(
+        "import discreet as dr\n"
+        "def lake(*, size: int = 3):\n"
+        "    return dr.make('random', states=size)\n"
+        "dr.register('environment', 'lake', lake)\n"
+        "def broken():\n"
+        "    raise RuntimeError('out of order')\n"
+        "dr.register('environment', 'broken', broken)\n"
+    )
+    text = call("check", "toy_cli_module", code=1).stdout
+    assert "passed  environment lake: world is sound" in text
+    assert "failed  environment broken: world is sound: RuntimeError: out of order" in text
+    assert "2 passed, 0 not applicable, 2 failed" in text
+    found = document("check", "toy_cli_module", code=1)
+    assert (found["passed"], found["failed"], found["skipped"]) == (2, 2, 0)
+
+
+def test_reproduce_knows_its_papers() -> None:
+    assert "must be one of chowdhury-zhou-2021" in call("reproduce", "no-such-paper", code=2).stderr
+
+
+def test_warmup_says_what_it_does() -> None:
+    result = call("warmup", "--json")
+    found = json.loads(result.stdout)
+    assert found["combinations"] >= 8 * 3 * 4
+    assert "kernels ready after" in result.stderr
+
+
+# ------------------------------------------------------------------------------------- processes
+def test_interrupted_run_leaves_whole_files_and_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [
+        sys.executable, "-m", "discreet.cli", "run", "--learner", "private-ucb-vi", "--privatizer", "local",
+        "--epsilon", "1", "--episodes", "20000", "--seeds", "200", "--workers", "1", "--out", str(out),
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ.copy())
+    deadline = time.monotonic() + 60
+    while not list(out.glob("seeds/run-*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert b"Traceback" not in stderr
+    done = RunResult.load(out).runs.tolist()
+    assert 0 < len(done) < 200
+    assert not [p for p in out.rglob("*") if p.name.endswith(".tmp")]
+
+
+def test_json_alone_on_standard_output(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "discreet.cli", "run", "--episodes", "50", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["episodes"] == 50

@@ -1,0 +1,254 @@
+"""The public contract over everything registered; and that it catches what it is there to catch."""
+
+import dataclasses
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import discreet as dr
+from discreet import conformance, registry
+from discreet.experiments.simulate import Setup
+from discreet.privacy.protocol import Estimate, Release
+
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+
+
+@pytest.mark.parametrize("case", list(conformance.cases()), ids=str)
+def test_everything_registered_conforms(case: conformance.Case) -> None:
+    outcome = case.outcome()
+    assert outcome.status in ("passed", "skipped"), outcome.message
+
+
+def test_most_checks_apply() -> None:
+    """A suite that skips everything would pass: what may be skipped is known by name."""
+    pairs = {case.check for case in conformance.cases() if " x " in case.subject}
+    assert pairs == set(conformance.PAIR_CHECKS)
+    subjects = {case.subject for case in conformance.cases()}
+    assert {
+        "ldp-obi x local",
+        "dp-ucbvi x central gaussian",
+        "learner oppo",
+        "environment riverswim",
+    } <= subjects
+
+
+def test_the_guides_own_module_conforms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_added", {})
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.delitem(sys.modules, "my_module", raising=False)
+    outcomes = [case.outcome() for case in conformance.cases("my_module")]
+    assert not [outcome for outcome in outcomes if outcome.status == "failed"]
+    passed = {(o.subject, o.check) for o in outcomes if o.status == "passed"}
+    assert ("imagined-visits x mostly-transitions", "guarantee is what the noise buys") in passed
+    assert ("environment ward", "world is sound") in passed
+    assert ("private-ucb-vi x mostly-transitions", "stepwise equals fused") in passed
+
+
+@pytest.mark.parametrize(
+    ("privatizer", "epsilon"),
+    [
+        (dr.Central(epsilon=1.0), 1.0),
+        (dr.Central(epsilon=1.0, preset="paper"), 2 * 7 / np.log2(100)),  # L = 7 levels at K = 100
+        (dr.Local(epsilon=0.5, preset="paper"), 1.0),
+    ],
+)
+def test_worst_loss_is_the_true_epsilon(privatizer: Any, epsilon: float) -> None:
+    setup = Setup(conformance.small_world(), dr.PrivateUCBVI(), privatizer, 100)
+    assert conformance.worst_loss(setup).value == pytest.approx(epsilon)
+    assert setup.guarantee.epsilon == pytest.approx(epsilon)
+
+
+# ------------------------------------------------------------------------------ broken on purpose
+@dataclass(frozen=True)
+class Greedy:
+    """A sound learner; what follows breaks it."""
+
+    def schedule(self, spec: dr.Spec) -> dr.Schedule:
+        return dr.Schedule(spec.users, growth=1.0)
+
+    def query(self, spec: dr.Spec) -> dr.CountQuery:
+        return dr.CountQuery(spec.layout)
+
+    def begin(self, spec: dr.Spec, ties: Any) -> Any:
+        return {"spec": spec}
+
+    def plan(self, state: Any, release: Release, ask: Any) -> tuple[dr.Plan, Any]:
+        spec = state["spec"]
+        rewards = np.where(spec.layout.mask, release.estimates["reward_sums"].value, -np.inf)
+        return dr.Plan(rewards.argmax(axis=-1)), state
+
+
+class Hoarding(Greedy):
+    def plan(self, state: Any, release: Release, ask: Any) -> tuple[dr.Plan, Any]:
+        plan, _ = super().plan(state, release, ask)
+        return plan, {**state, "world": conformance.small_world()}
+
+
+class Peeking(Greedy):
+    def plan(self, state: Any, release: Release, ask: Any) -> tuple[dr.Plan, Any]:
+        plan, _ = super().plan(state, release, ask)
+        return plan, {**state, "session": getattr(ask, "__self__", None)}
+
+
+class Scribbling(Greedy):
+    def plan(self, state: Any, release: Release, ask: Any) -> tuple[dr.Plan, Any]:
+        state["count"] = state.get("count", 0) + 1
+        return super().plan(state, release, ask)
+
+
+class Dicing(Greedy):
+    def plan(self, state: Any, release: Release, ask: Any) -> tuple[dr.Plan, Any]:
+        spec = state["spec"]
+        policy = np.random.default_rng().integers(0, 2, (spec.horizon, spec.states))
+        return dr.Plan(np.where(spec.layout.mask[:, 1], policy, 0)), state
+
+
+class Inadmissible(Greedy):
+    def plan(self, state: Any, release: Release, ask: Any) -> tuple[dr.Plan, Any]:
+        return dr.Plan(np.ones((state["spec"].horizon, state["spec"].states), np.int64)), state
+
+
+@dataclass
+class Thawed:
+    schedule = Greedy.schedule
+    query = Greedy.query
+    begin = Greedy.begin
+    plan = Greedy.plan
+
+
+class Wrapped:
+    """A session that passes everything on."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class Sparse(Wrapped):
+    """Noise only where somebody was: which cells are empty leaks."""
+
+    def release(self) -> Release:
+        release = self.inner.release()
+        exact = self.inner.query.from_cells(self.inner._cells)
+        estimates = {
+            name: dataclasses.replace(estimate, value=np.where(exact[name] != 0, estimate.value, 0.0))
+            for name, estimate in release.estimates.items()
+        }
+        return dataclasses.replace(release, estimates=estimates)
+
+
+class Early(Wrapped):
+    """Noise before anybody came."""
+
+    def release(self) -> Release:
+        release = self.inner.release()
+        estimates: dict[str, Estimate] = {
+            name: dataclasses.replace(estimate, value=estimate.value + 1.0)
+            for name, estimate in release.estimates.items()
+        }
+        return dataclasses.replace(release, estimates=estimates)
+
+
+class Boastful(Wrapped):
+    """Another guarantee on every release."""
+
+    def release(self) -> Release:
+        release = self.inner.release()
+        better = dataclasses.replace(release.guarantee, epsilon=1.0 / (1 + release.number))
+        return dataclasses.replace(release, guarantee=better)
+
+
+@dataclass(frozen=True)
+class Wrapping:
+    """Central, whose session is wrapped, or whose guarantee claims less than the noise costs."""
+
+    epsilon: float = 1.0
+    session: Callable[[Any], Any] | None = None
+    claim: float = 1.0
+
+    @property
+    def trust(self) -> str:
+        return "joint"
+
+    def start(self, query: Any, schedule: Any, randomness: Any) -> Any:
+        session = dr.Central(epsilon=self.epsilon).start(query, schedule, randomness)
+        if self.claim != 1.0:
+            claimed = dataclasses.replace(session.guarantee, epsilon=self.claim * self.epsilon)
+            session._guarantee = claimed
+        return session if self.session is None else self.session(session)
+
+
+@pytest.fixture
+def failures(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
+    monkeypatch.setattr(registry, "_added", {})
+
+    def run(kind: registry.Kind, factory: Any, **fixed: Any) -> dict[str, str]:
+        dr.register(kind, "subject", factory, **fixed)
+        mine = (registry.entry(kind, "subject"),)
+        monkeypatch.setattr(registry, "load_plugin", lambda module: mine)
+        outcomes = [case.outcome() for case in conformance.cases("anything")]
+        return {o.check: o.message for o in outcomes if o.status == "failed"}
+
+    return run
+
+
+def test_a_sound_learner_passes(failures: Callable[..., dict[str, str]]) -> None:
+    assert failures("learner", Greedy) == {}
+
+
+@pytest.mark.parametrize(
+    ("learner", "check", "message"),
+    [
+        (Hoarding, "learner is isolated", "state holds .*tabular.TabularMDP"),
+        (Peeking, "learner is isolated", "cannot be pickled"),
+        (Scribbling, "plans are sound", "changed the state"),
+        (Dicing, "repeats under a seed", "two runs of one seed differ"),
+        (Dicing, "no policy foresees its user", "changed policy"),
+        (Inadmissible, "plans are sound", "not admissible in state 2"),
+        (Thawed, "is a frozen specification", "can be changed"),
+    ],
+)
+def test_broken_learners_are_caught(
+    failures: Callable[..., dict[str, str]], learner: type, check: str, message: str
+) -> None:
+    assert re.search(message, failures("learner", learner)[check])
+
+
+@pytest.mark.parametrize(
+    ("options", "check", "message"),
+    [
+        ({"claim": 0.5}, "guarantee is what the noise buys", "costs epsilon = 1.5, stated 0.75"),
+        ({"claim": 5.0}, "guarantee is what the noise buys", "costs epsilon = 1.5 only"),
+        ({"session": Sparse}, "noise covers the public support", "non-zero cells"),
+        ({"session": Early}, "keeps the order of calls", "release 0 must be zeros"),
+        ({"session": Boastful}, "guarantee is stated", "the guarantee changed on the way"),
+    ],
+)
+def test_broken_privatizers_are_caught(
+    failures: Callable[..., dict[str, str]], options: dict[str, Any], check: str, message: str
+) -> None:
+    found = failures("privatizer", Wrapping, **options)
+    assert re.search(message, found[check]), found
+
+
+def test_broken_worlds_are_caught(failures: Callable[..., dict[str, str]]) -> None:
+    def restless() -> dr.TabularMDP:
+        """Another world each time."""
+        return dr.make("random", seed=int(np.random.default_rng().integers(2**31)))
+
+    assert "differs between two builds" in failures("environment", restless)["world is sound"]
+
+
+def test_a_module_that_registers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "toy_empty_module.py").write_text("x = 1\n")
+    with pytest.raises(ValueError, match="registers nothing"):
+        list(conformance.cases("toy_empty_module"))

@@ -1,0 +1,82 @@
+"""Loading: the package itself is free, names come when they are used, contracts are written down."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import discreet as dr
+
+ROOT = Path(__file__).parents[1]
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint(*sorted(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    return set(out.split())
+
+
+def test_import_pulls_nothing_in() -> None:
+    loaded = modules_after("import discreet, discreet.cli")
+    assert not loaded & {
+        "numpy",
+        "numba",
+        "scipy",
+        "pandas",
+        "pyarrow",
+        "matplotlib",
+        "dp_accounting",
+        "rich.table",
+    }
+
+
+def test_the_registry_lists_without_loading() -> None:
+    loaded = modules_after("from discreet import registry; registry.entries()")
+    assert not loaded & {"numba", "scipy", "pandas", "matplotlib"}
+    assert not {name for name in loaded if name.startswith(("discreet.online", "discreet.privacy"))}
+
+
+def test_optional_dependencies_are_not_needed() -> None:
+    blocked = "import sys\nfor name in ('gymnasium', 'icu_sepsis', 'opendp'): sys.modules[name] = None"
+    loaded = modules_after(f"{blocked}\nimport discreet as dr\ndr.make('riverswim'), dr.simulate, dr.Central")
+    assert "discreet.privacy.privatizers" in loaded
+
+
+@pytest.mark.parametrize("name", dr.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(dr, name) is not None
+    assert name in dir(dr)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'discreet' has no attribute 'nothing'"):
+        _ = dr.nothing  # type: ignore[attr-defined]
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    text = (ROOT / "src" / "discreet" / "__init__.py").read_text()
+    declared = {
+        line.split(" as ")[1].strip() for line in text.splitlines() if line.startswith("    from discreet.")
+    }
+    assert declared == set(dr._HOMES)
+
+
+def test_every_room_is_under_contract() -> None:
+    """A new package of the library must find its place in the layers."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = " ".join(contracts[0]["layers"])
+    source = ROOT / "src" / "discreet"
+    rooms = {path.parent.name for path in source.glob("*/__init__.py")} | {
+        path.stem for path in source.glob("*.py")
+    }
+    assert {room for room in rooms - {"__init__"} if f"discreet.{room}" not in layers} == set()
+
+
+def test_every_file_of_kernels_is_typed_as_such() -> None:
+    overrides = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["overrides"]
+    listed = {name for override in overrides for name in override["module"] if name.endswith("kernels")}
+    source = ROOT / "src"
+    files = {".".join(path.relative_to(source).with_suffix("").parts) for path in source.rglob("*kernels.py")}
+    assert files == listed
