@@ -262,12 +262,13 @@ def test_compare_in_three_styles_and_json(swept: tuple[Path, Path, Any]) -> None
     assert "sign flips" in call("compare", out).stdout
     assert call("compare", out, "--format", "markdown").stdout.startswith("| learner |")
     assert r"\begin{tabular}" in call("compare", out, "--format", "latex").stdout
-    found = document("compare", out)
+    (found,) = document("compare", out)["groups"]
+    assert (found["environment"], found["episodes"]) == ("riverswim (horizon=4, states=3)", 60)
     assert found["baseline"] == "ucb-vi-bernstein"
     assert found["results"][0]["paired"] is None
     assert len(found["results"][1]["paired"]["differences"]) == 6
     folders = sorted(p for p in out.iterdir() if p.is_dir())
-    other = document("compare", folders[0], folders[1], "--baseline", folders[1])
+    (other,) = document("compare", folders[0], folders[1], "--baseline", folders[1])["groups"]
     assert len(other["results"]) == 2
     assert "format = 'word'" in call("compare", out, "--format", "word", code=2).stderr
     assert "at least two" in call("compare", folders[0], code=2).stderr

@@ -59,9 +59,11 @@ class MostlyTransitions:
         dr.Central(epsilon=self.epsilon)  # a budget that Central refuses is refused here
 
     def start(self, query: Any, schedule: dr.Schedule, randomness: Any) -> Any:
-        rest = (1 - self.share) / (len(query.row_families) - 1)
-        weights = tuple(self.share if name == "transition_counts" else rest for name in query.row_families)
-        return dr.Central(epsilon=self.epsilon, weights=weights).start(query, schedule, randomness)
+        names = list(query.row_families)
+        rest = (1 - self.share) / max(1, len(names) - 1)
+        weights = [self.share if name == "transition_counts" else rest for name in names]
+        central = dr.Central(epsilon=self.epsilon, weights=tuple(weights) if len(names) > 1 else None)
+        return central.start(query, schedule, randomness)
 
 
 def ward(*, treatments: int = 2, horizon: int = 12) -> dr.TabularMDP:

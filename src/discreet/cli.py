@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import re
 import sys
 import time
 import warnings
@@ -88,7 +89,7 @@ def console() -> Console:
     """Standard output for people; wide enough for tables when it is no terminal."""
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 132)
 
 
 def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
@@ -98,7 +99,9 @@ def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left")
+        table.add_column(
+            column, justify="right" if column in right else "left", no_wrap=column in right, overflow="fold"
+        )
     return table
 
 
@@ -262,34 +265,47 @@ def _run(config: RunConfig, out: Path | None, workers: int | None, title: str | 
 
 
 def _print_results(results: Sequence[Result]) -> None:
-    """A row a result, then each guarantee in one sentence."""
+    """A row a result, then each guarantee in one sentence and what the curve's end says."""
+    from rich.padding import Padding
+
     from discreet.experiments.plots import privacy_words
+    from discreet.experiments.results import short_labels
     from discreet.experiments.statistics import number
 
     summaries = [result.summary() for result in results]
-    first = summaries[0]
-    right = ("mean", "median", "uniform policy", "seconds", "seeds")
-    table = new_table(
-        "", "learner", "privacy", "seeds", "mean", "median", "uniform policy", "seconds", right=right
-    )
-    for i, (result, s) in enumerate(zip(results, summaries, strict=True), 1):
+    labels, shared = short_labels(results)
+    right = ("seeds", "mean", "median", "uniform policy", "seconds")
+    table = new_table("", "learner", "privacy", *right, right=right)
+    for i, (result, label, s) in enumerate(zip(results, labels, summaries, strict=True), 1):
         table.add_row(
-            str(i), s.label, privacy_words(result.guarantee), str(s.mean.count),
+            str(i), label, privacy_words(result.guarantee), str(s.mean.count),
             f"{number(s.mean.estimate)}\n{s.mean.brackets()}",
             f"{number(s.median.estimate)}\n{s.median.brackets()}",
             number(s.uniform_regret), f"{s.seconds:.3g}",
         )  # fmt: skip
-    to = console()
-    users = results[0].users
-    to.print(f"Final regret after {users:,} users on {results[0].environment}", style="bold")
+    first, to = summaries[0], console()
+    with_all = f" (all with {shared})" if shared else ""
+    to.print(
+        f"Final regret after {results[0].users:,} users on {results[0].environment}{with_all}", style="bold"
+    )
     to.print(table)
     to.print(
         f"Brackets: {first.mean.level:.0%} intervals, mean by {first.mean.method}, "
         f"median by {first.median.method} (six seeds or more). Uniform policy: what never learning costs."
     )
     for i, s in enumerate(summaries, 1):
-        to.print(f"{i}. {s.statement}")
-        to.print(f"   {s.verdict[0].upper()}{s.verdict[1:]}.")
+        to.print(f"{i}. {s.verdict[0].upper()}{s.verdict[1:]}.")
+        to.print(Padding(s.statement if len(results) == 1 else _first_sentence(s.statement), (0, 0, 0, 3)))
+    if len(results) > 1 and any(s.trust != "none" for s in summaries):
+        to.print(
+            "Noise and composition: guarantee.json of each run. Noise from a seed is for simulation only."
+        )
+    to.print()
+
+
+def _first_sentence(statement: str) -> str:
+    """The guarantee itself; what follows says how it came about."""
+    return re.split(r"(?<=\.) (?=[A-Z])", statement, maxsplit=1)[0]
 
 
 # ------------------------------------------------------------------------------------- sweep
@@ -366,24 +382,43 @@ def compare(
     from discreet.numerics import checks
 
     checks.choice("format", style, ("text", "markdown", "latex"))
-    results = sweeps.load_results([*([baseline] if baseline else []), *(f for f in folders if f != baseline)])
-    comparisons = sweeps.compare(results)
-    if as_json:
-        print_json({"baseline": comparisons[0].label, "results": [c.to_json() for c in comparisons]})
-    elif style == "text":
-        _print_comparison(comparisons)
+    if baseline is None:
+        groups = _by_world(sweeps.load_results(folders))
     else:
-        print(sweeps.to_markdown(comparisons) if style == "markdown" else sweeps.to_latex(comparisons))
+        groups = [sweeps.load_results([baseline, *(folder for folder in folders if folder != baseline)])]
+    compared = [(group[0], sweeps.compare(group)) for group in groups]
+    if as_json:
+        print_json({"groups": [_comparison_json(first, comparisons) for first, comparisons in compared]})
+        return
+    for first, comparisons in compared:
+        if style == "text":
+            _print_comparison(first, comparisons)
+        else:
+            print(sweeps.to_markdown(comparisons) if style == "markdown" else sweeps.to_latex(comparisons))
 
 
-def _print_comparison(comparisons: Sequence[Comparison]) -> None:
+def _comparison_json(first: Result, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    return {
+        "environment": first.environment,
+        "episodes": first.users,
+        "baseline": comparisons[0].label,
+        "results": [comparison.to_json() for comparison in comparisons],
+    }
+
+
+def _print_comparison(first: Result, comparisons: Sequence[Comparison]) -> None:
     from discreet.experiments import sweep as sweeps
 
     table = new_table(*sweeps.HEAD, right=sweeps.HEAD[2:])
     for row in sweeps.comparison_rows(comparisons):
-        table.add_row(*row)
-    console().print(table)
-    console().print(sweeps.caption(comparisons))
+        table.add_row(*(cell.replace(" [", "\n[") for cell in row))
+    to = console()
+    to.print(
+        f"{first.users:,} users on {first.environment}, compared with {comparisons[0].label}", style="bold"
+    )
+    to.print(table)
+    to.print(sweeps.caption(comparisons))
+    to.print()
 
 
 @command

@@ -126,11 +126,13 @@ def small_world(stationary: bool = False) -> TabularMDP:
 
 
 _GAUSSIAN = " gaussian"  # a variant of privatizers that offer it
-_QUERIES: tuple[dict[str, Any], ...] = (  # what else a learner may ask, where it has the option
+_QUERIES: tuple[dict[str, Any], ...] = (  # what else a learner may ask, where it has the options
     {},
-    {"center_rewards": True},
-    {"derive_visits": True},
-    {"known_rewards": True},
+    {"derive_visits": False, "center_rewards": False},
+    {"derive_visits": True, "center_rewards": False},
+    {"derive_visits": False, "center_rewards": True},
+    {"derive_visits": True, "center_rewards": True},
+    {"known_rewards": True, "center_rewards": False},
     {"stationary": True},
 )
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.experiments.plots import PALETTE, legend_label, privacy_words, regret_figure
+from discreet.experiments.plots import PALETTE, legend_label, look, privacy_words, regret_figure
 from discreet.experiments.results import Result
 from discreet.privacy.guarantee import no_guarantee
 
@@ -57,9 +57,9 @@ def test_files_are_of_their_kind_and_repeat(
 
 
 def test_more_curves_than_colours(make_result: Make) -> None:
+    assert len({look(i) for i in range(4 * len(PALETTE))}) == 4 * len(PALETTE)
     figure = regret_figure([make_result() for _ in range(len(PALETTE) + 1)])
-    looks = {(line.get_color(), str(line.get_linestyle())) for line in figure.axes[0].lines}
-    assert len(looks) == len(PALETTE) + 2
+    assert len(figure.axes[0].lines) == len(PALETTE) + 2
 
 
 def test_no_global_state_is_touched(make_result: Make) -> None:

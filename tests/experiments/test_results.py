@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from discreet.experiments.config import RunConfig
-from discreet.experiments.results import About, Result, RunFolder, SeedRun, write_aside
+from discreet.experiments.results import About, Result, RunFolder, SeedRun, short_labels, write_aside
 from discreet.privacy.guarantee import no_guarantee
 
 Make = Callable[..., Result]
@@ -192,3 +192,18 @@ def test_labels_come_from_the_configuration(make_setup: Callable[..., Any]) -> N
     assert About.of(make_setup(label="public code"), config).label == "public code"
     plain = About.of(make_setup())
     assert (plain.learner, plain.privatizer, plain.environment) == ("NoPrivacy", "NoPrivacy", "riverswim")
+
+
+def test_labels_leave_out_what_all_share(make_setup: Callable[..., Any], tmp_path: Path) -> None:
+    results = []
+    for i, cap in enumerate(("H", "none")):
+        options = {"learner.bonus_scale": 0.1, "learner.cap": cap}
+        config = RunConfig(learner="dp-ucbvi", options=options, preset="paper").to_table()
+        setup = make_setup(label="NoPrivacy")
+        Result.from_runs(setup, 0, [run_of(0)], config).save(tmp_path / str(i))
+        results.append(Result.load(tmp_path / str(i)))
+    assert results[0].label == "dp-ucbvi (paper, bonus_scale=0.1, cap=H)"
+    assert short_labels(results) == (["dp-ucbvi (cap=H)", "dp-ucbvi (cap=none)"], "paper, bonus_scale=0.1")
+    assert short_labels(results[:1]) == ([results[0].label], "")
+    python = Result.from_runs(make_setup(label="NoPrivacy"), 0, [run_of(0)])
+    assert short_labels([results[0], python]) == ([results[0].label, "NoPrivacy"], "")

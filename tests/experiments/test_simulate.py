@@ -27,7 +27,13 @@ def masked() -> dr.TabularMDP:
 
 
 SCHEDULES = [{}, {"replan_every": 7}, {"replan_growth": 1.3}]
-VARIANTS = [{}, {"derive_visits": True}, {"center_rewards": True}, {"known_rewards": True, "center_rewards": False}, {"stationary": True}]
+VARIANTS = [
+    {},
+    {"derive_visits": True},
+    {"center_rewards": True},
+    {"known_rewards": True, "center_rewards": False},
+    {"stationary": True},
+]
 
 
 @pytest.mark.parametrize("by", ["episode", "batch"])

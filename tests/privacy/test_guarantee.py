@@ -180,7 +180,9 @@ def test_guarantees_recomputed_through_dp_accounting(noise, scale, delta):
     guarantee = joint(records, delta=delta)
     assert accounting.verify(guarantee, records) == pytest.approx(guarantee.epsilon, rel=2e-3)
     for claimed in (0.5, 0.98):
+        with pytest.raises(ValueError, match="is not what rho, mu and composition give"):
+            dataclasses.replace(guarantee, epsilon=claimed * guarantee.epsilon)
         with pytest.raises(ValueError, match="is not what the noise gives"):
-            accounting.verify(dataclasses.replace(guarantee, epsilon=claimed * guarantee.epsilon), records)
+            accounting.verify(joint([record(noise, scale / claimed)], delta=delta), records)
     with pytest.raises(ValueError, match="states no epsilon"):
         accounting.verify(no_guarantee("seeded"), records)

@@ -177,10 +177,10 @@ def estimate(
     """The model of n rows: P~(s') = masses[r, s'] * inverses[r].
 
     visits (n,), transitions (n, S), reward_sums (n,) are released sums. Overwritten, all (n,) but
-    masses (n, S): inverses = 1 / D; rewards = r~ in [0, 1]; counts = D, but N itself without
-    post-processing (0 or less: never visited); left = 1 - sum P~ under POST_RAW, else 0. Without
-    post-processing P~ is transitions * inverses and masses is not written. The cost form reads
-    r~ = 1 - (N - R) / D under POST_RAW; elsewhere both forms agree.
+    masses (n, S): inverses = 1 / D; rewards = r~ in [0, 1]; counts = D before it is floored at 1 (below
+    1: certainly unvisited); left = 1 - sum P~ under POST_RAW, else 0. Without post-processing P~ is
+    transitions * inverses and masses is not written. The cost form reads r~ = 1 - (N - R) / D under
+    POST_RAW; elsewhere both forms agree.
     """
     rows, states = transitions.shape
     if post == POST_NONE:
@@ -190,8 +190,8 @@ def estimate(
             left[r] = 0.0
     elif post == POST_RAW:
         for r in range(rows):
-            counts[r] = max(1.0, visits[r] + e1)
-            inverses[r] = 1.0 / counts[r]
+            counts[r] = visits[r] + e1
+            inverses[r] = 1.0 / max(1.0, counts[r])
             total = 0.0
             for s in range(states):
                 value = transitions[r, s]

@@ -84,7 +84,7 @@ def project_rows(v: ArrayLike, w: ArrayLike, c: ArrayLike) -> tuple[Floats, Floa
     sums = checks.floats("w", w, (n,))
     width = checks.floats("c", np.broadcast_to(np.asarray(c, dtype=np.float64), (n,)), (n,))
     if (width < 0).any():
-        raise ValueError(f"c holds {width.min()!r}: must be at least 0")
+        raise ValueError(f"c holds {float(width.min())!r}: must be at least 0")
     x, t = np.empty_like(table), np.empty(n)
     kernels.project_table(table, sums, width, x, t)
     return x, t

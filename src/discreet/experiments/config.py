@@ -195,6 +195,14 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored table with its options under dotted names, as a configuration holds them."""
+    return {
+        key: _options(key, value) if key in ("options", "env_options") else value
+        for key, value in table.items()
+    }
+
+
 def made_by() -> dict[str, str]:
     """Versions that computed a result; ``kernels`` is a hash of all compiled sources."""
     from discreet import __version__

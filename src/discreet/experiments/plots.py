@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet.experiments import statistics
-from discreet.experiments.results import Result
+from discreet.experiments.results import Result, short_labels
 from discreet.numerics import checks
 
 if TYPE_CHECKING:
@@ -42,10 +42,12 @@ def privacy_words(guarantee: Any) -> str:
     return words
 
 
-def legend_label(result: Result) -> str:
+def legend_label(result: Result, label: str | None = None) -> str:
     """Learner, privacy, number of seeds."""
     seeds = len(result.runs)
-    return f"{result.label}: {privacy_words(result.guarantee)}; {seeds} seed{'s' if seeds > 1 else ''}"
+    return (
+        f"{label or result.label}: {privacy_words(result.guarantee)}; {seeds} seed{'s' if seeds > 1 else ''}"
+    )
 
 
 def draw_regret(axes: Axes, results: Sequence[Result], scale: str = "log", reference: bool = True) -> None:
@@ -55,16 +57,17 @@ def draw_regret(axes: Axes, results: Sequence[Result], scale: str = "log", refer
     """
     checks.choice("scale", scale, ("log", "linear"))
     _comparable(results)
-    for i, result in enumerate(results):
-        colour, line = PALETTE[i % len(PALETTE)], LINES[(i // len(PALETTE)) % len(LINES)]
+    labels, _ = short_labels(results)
+    for i, (result, label) in enumerate(zip(results, labels, strict=True)):
+        colour, line = look(i)
         mean, half = statistics.bands(result.regret)
         axes.plot(
             result.episodes,
             mean,
             color=colour,
             linestyle=line,
-            linewidth=1.6,
-            label=legend_label(result),
+            linewidth=_width(i, len(results)),
+            label=legend_label(result, label),
             zorder=3,
         )
         if half is not None:
@@ -77,11 +80,11 @@ def draw_regret(axes: Axes, results: Sequence[Result], scale: str = "log", refer
         axes.plot(
             longest.episodes,
             longest.episodes * (first.optimal_value - first.uniform_value),
-            color="0.35",
-            linestyle=(0, (2, 2)),
-            linewidth=1.2,
+            color="0.2",
+            linestyle=(0, (2, 3)),
+            linewidth=0.9,
             label="uniform policy (never learns)",
-            zorder=1,
+            zorder=4,
         )
     if scale == "log":
         axes.set_xscale("log")
@@ -94,6 +97,16 @@ def draw_regret(axes: Axes, results: Sequence[Result], scale: str = "log", refer
     axes.set_ylabel("cumulative regret")
     axes.grid(True, which="major", color="0.9", linewidth=0.6, zorder=0)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def look(i: int) -> tuple[str, Any]:
+    """Colour and line style of the i-th curve: different for the first 32."""
+    return PALETTE[i % len(PALETTE)], LINES[(i + i // len(PALETTE)) % len(LINES)]
+
+
+def _width(i: int, curves: int) -> float:
+    """Curves drawn later are thinner: where they lie on each other, all are seen."""
+    return 1.4 if curves < 2 else 2.4 - 1.2 * i / (curves - 1)
 
 
 def _comparable(results: Sequence[Result]) -> None:
@@ -123,7 +136,7 @@ def regret_figure(
     results : of one environment.
     path : where to save it (.png, .pdf or .svg), or None.
     scale : "log" or "linear".
-    title : the environment and what the band is, by default.
+    title : first line of the title, the environment by default; the second says what the band is.
 
     Raises
     ------
@@ -136,7 +149,9 @@ def regret_figure(
     draw_regret(axes, results, scale)
     several = any(len(result.runs) > 1 for result in results)
     band = "mean and pointwise 95 % band (t) over seeds" if several else "one seed"
-    axes.set_title(title or f"{results[0].environment}: {band}", fontsize=10, loc="left")
+    shared = short_labels(results)[1]
+    said = f"{title or results[0].environment}\n{band}{f'; all with {shared}' if shared else ''}"
+    axes.set_title(said, fontsize=9, loc="left")
     figure.legend(loc="outside lower left", fontsize=8, frameon=False, ncols=1)
     if path is not None:
         save_figure(figure, Path(path))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.experiments import statistics
-from discreet.experiments.config import MADE_BY, identity, made_by, read_toml, to_toml
+from discreet.experiments.config import MADE_BY, flattened, identity, made_by, read_toml, to_toml
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,6 +98,22 @@ def _said(options: Mapping[str, Any], *first: str | None) -> str:
     given = [f"{name.rpartition('.')[2]}={value}" for name, value in options.items()]
     said = [*(word for word in first if word), *given]
     return f" ({', '.join(said)})" if said else ""
+
+
+def short_labels(results: Sequence[Result]) -> tuple[list[str], str]:
+    """Labels without the options that all results share, and those options as text (maybe empty)."""
+    given = [{"preset": r.config.get("preset"), **r.config.get("options", {})} for r in results]
+    shared = {k: v for k, v in given[0].items() if v is not None and all(g.get(k) == v for g in given)}
+    if len(results) < 2 or not shared:  # nothing to set apart
+        return [result.label for result in results], ""
+    labels = []
+    for result in results:
+        options, preset = result.config.get("options", {}), result.config.get("preset")
+        rest = {k: v for k, v in options.items() if k not in shared}
+        full, short = _said(options, preset), _said(rest, None if "preset" in shared else preset)
+        labels.append(result.label.replace(full, short, 1))
+    preset = shared.pop("preset", None)
+    return labels, _said(shared, preset).strip(" ()")
 
 
 @dataclass(frozen=True)
@@ -427,7 +443,7 @@ class RunFolder:
         """The configuration; ``ValueError`` if this is no result folder."""
         if not (self.path / _CONFIG).is_file():
             raise ValueError(f"{self.path}: is no result folder (it has no {_CONFIG})")
-        return read_toml(self.path / _CONFIG)
+        return flattened(read_toml(self.path / _CONFIG))
 
     def guarantee_table(self) -> dict[str, Any] | None:
         """The stored guarantee, None if it is not there."""

@@ -32,7 +32,14 @@ from typing import TYPE_CHECKING, Any
 from discreet.experiments import statistics
 from discreet.experiments.config import MADE_BY, RunConfig, made_by, read_toml, table_key
 from discreet.experiments.plots import privacy_words
-from discreet.experiments.results import About, Result, RunFolder, SeedRun, write_aside
+from discreet.experiments.results import (
+    About,
+    Result,
+    RunFolder,
+    SeedRun,
+    short_labels,
+    write_aside,
+)
 from discreet.numerics import checks
 
 if TYPE_CHECKING:
@@ -215,12 +222,12 @@ def compare(results: Sequence[Result], baseline: int = 0) -> list[Comparison]:
     reference = results[baseline]
     return [
         Comparison(
-            result.label,
+            label,
             privacy_words(result.guarantee),
             statistics.mean_interval(result.final_regret),
             None if result is reference else result.paired(reference),
         )
-        for result in results
+        for result, label in zip(results, short_labels(results)[0], strict=True)
     ]
 
 

@@ -51,26 +51,27 @@ def checked(trajectory: Trajectory, layout: Layout) -> Trajectory:
     Checks shapes against the horizon, indices against S and A, admissibility against the mask, and
     rewards: finite, in [0, 1]. Nothing is clipped.
     """
-    states, actions, rewards = trajectory.states, trajectory.actions, trajectory.rewards
+    # Copies first, checks on the copies: what is added is what was checked, whatever happens outside.
+    states, actions = np.array(trajectory.states), np.array(trajectory.actions)
+    rewards = np.array(trajectory.rewards)
     h = layout.horizon
-    for name, value, shape in (
-        ("states", states, (h + 1,)),
-        ("actions", actions, (h,)),
-        ("rewards", rewards, (h,)),
+    for name, value, shape, kinds in (
+        ("states", states, (h + 1,), "iu"),
+        ("actions", actions, (h,), "iu"),
+        ("rewards", rewards, (h,), "iufb"),
     ):
-        if np.shape(value) != shape:
-            raise ValueError(f"trajectory.{name} has shape {np.shape(value)}: must be {shape}")
-    for name, value, size in (("states", states, layout.states), ("actions", actions, layout.actions)):
-        array = np.asarray(value)
-        if array.dtype.kind not in "iu":
-            raise ValueError(f"trajectory.{name} has dtype {array.dtype}: must be integer")
+        if value.shape != shape:
+            raise ValueError(f"trajectory.{name} has shape {value.shape}: must be {shape}")
+        if value.dtype.kind not in kinds:
+            allowed = "integer" if kinds == "iu" else "real numbers"
+            raise ValueError(f"trajectory.{name} has dtype {value.dtype}: must be {allowed}")
+    for name, array, size in (("states", states, layout.states), ("actions", actions, layout.actions)):
         bad = np.flatnonzero((array < 0) | (array >= size))
         if bad.size:
             raise ValueError(
                 f"trajectory.{name}[{bad[0]}] = {array[bad[0]]}: must be an integer in [0, {size - 1}]"
             )
-    states = np.ascontiguousarray(states, np.int64)
-    actions = np.ascontiguousarray(actions, np.int64)
+    states, actions = np.ascontiguousarray(states, np.int64), np.ascontiguousarray(actions, np.int64)
     if layout.mask is not None:
         bad = np.flatnonzero(~layout.mask[states[:-1], actions])
         if bad.size:

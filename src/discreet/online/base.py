@@ -207,7 +207,7 @@ class TabularLearner(Knobs):
         return 0
 
     def begin_memory(self, spec: Spec) -> Floats:
-        """(memory_size,) the memory before the first release, which sets it up."""
+        """(memory_size,) the memory before the first release."""
         return np.zeros(self.memory_size(spec))
 
     def work_size(self, spec: Spec) -> int:
@@ -342,6 +342,10 @@ class GreedyLearner(TabularLearner):
     def memory_size(self, spec: Spec) -> int:
         """H R floats (the last Q) if monotone."""
         return spec.horizon * spec.layout.rows if self.monotone else 0
+
+    def begin_memory(self, spec: Spec) -> Floats:
+        """(memory_size,) infinities: the first Q is not limited by an earlier one."""
+        return np.full(self.memory_size(spec), np.inf)
 
     def _greedy_flags(self, flags: Ints) -> int:
         flags[kernels.MONOTONE] = int(bool(self.monotone))

@@ -179,9 +179,10 @@ def _widths(
             root = np.sqrt(inverses[r])
             outer[r] = scale_outer * root + noise_outer * inverses[r]
             inner[r] = scale_inner * root + noise_inner * inverses[r]
-    if post == POST_NONE:
+    if post == POST_NONE or (post == POST_RAW and kind != WIDTH_PUCB):
+        # N <= N-hat + E1 < 1: nobody has been here.
         for r in range(rows):
-            if counts[r] <= 0.0:
+            if counts[r] < 1.0:
                 outer[r] = np.inf
 
 
@@ -251,12 +252,12 @@ def plan_step(
     ----------
     lk : the learner's constants.
     state_ptr : (S + 1,) rows of each state; horizon : H.
-    users, number : of the release: people submitted so far, and its number (0: before anybody).
+    users, number : of the release: people submitted so far, and its number (not read by these learners).
     visits (T, R), transitions (T, R, S), reward_sums (T, R) : released sums, T = 1 (pooled) or H.
     known_rewards : (H, R) public mean rewards, or (0, 0).
     errors : (5,) bounds of the noise of visits, reward sums, transition counts, a row's sum of
         transition counts; all 0 where there is no noise.
-    memory : (memory_size,) carried between releases; updated in place, set up at number 0.
+    memory : carried between releases, updated in place; at first ``learner.begin_memory(spec)``.
     values (H + 1, S), q (H, R) : overwritten.
     probabilities : (H, R) overwritten with the next users' policy (policy optimization only).
     work : at least ``work_size(R, S)`` floats of scratch.
@@ -295,15 +296,10 @@ def plan_step(
     optimizing = lk.code == POLICY_OPTIMIZATION
     table = horizon * rows
     if optimizing:
-        if number == 0:
-            for c in range(2 * table + 1):
-                memory[c] = 0.0
-        else:
-            # Everybody since the last release played one policy and met one Q: one step of mirror
-            # descent each.
-            step = lk.knobs[ETA] * (users - memory[2 * table])
-            for c in range(table):
-                memory[c] += step * memory[table + c]
+        # Everybody since the last release played one policy and met one Q: one step of mirror descent each.
+        step = lk.knobs[ETA] * (users - memory[2 * table])
+        for c in range(table):
+            memory[c] += step * memory[table + c]
         memory[2 * table] = users
         _softmax(memory, state_ptr, horizon, probabilities)
 
@@ -364,10 +360,8 @@ def plan_step(
                 q[h, r] = min(upper, max(lower, q[h, r]))
         at = h * rows
         if monotone:
-            if number > 0:
-                for r in range(rows):
-                    q[h, r] = min(q[h, r], memory[at + r])
             for r in range(rows):
+                q[h, r] = min(q[h, r], memory[at + r])
                 memory[at + r] = q[h, r]
         if optimizing:
             for r in range(rows):

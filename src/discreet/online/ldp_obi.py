@@ -57,10 +57,10 @@ class LDPOBI(NoiseAware, GreedyLearner):
     reads_row_sums: ClassVar[bool] = True
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": 0.1, "constants": "tight", "cap": "H-h+1",
+            "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": 0.2, "constants": "tight", "cap": "H-h+1",
             "stationary": False, "replan_every": 1, "derive_visits": True, "center_rewards": True,
             "known_rewards": False, "failure": 0.05, "monotone": False, "tie_break": "random",
-            "priv_scale": 0.01, "E_mode": "sd", "E_z": 1.0, "noise_failure": 0.05, "alpha": 2.0,
+            "priv_scale": 0.03, "E_mode": "sd", "E_z": 1.0, "noise_failure": 0.05, "alpha": 2.0,
             "clip_negative": True,
         },
         "theory": {**PAPER_FAMILIES, "stat_const": "theory", "priv_scale": 1.0, "E_mode": "quantile"},

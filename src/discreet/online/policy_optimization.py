@@ -38,7 +38,7 @@ Options = Mapping[str, Any]
 _DEFAULT: Options = {
     "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": 0.1, "constants": "tight", "cap": "H-h+1",
     "stationary": False, "replan_every": 1, "derive_visits": True, "center_rewards": True,
-    "known_rewards": False, "failure": 0.05, "eta": 0.1,
+    "known_rewards": False, "failure": 0.05, "eta": 0.03,
 }  # fmt: skip
 _THEORY: Options = {**PAPER_FAMILIES, "stat_const": "theory", "eta": "theory"}
 
@@ -139,7 +139,7 @@ class PrivateUCBPO(PostProcessed):
     stochastic: ClassVar[bool] = True
     PRESETS: ClassVar[Mapping[str, Options]] = {
         "default": {
-            **_DEFAULT, "priv_scale": 0.003, "E_mode": "sd", "E_z": 0.25, "noise_failure": 0.05, "post": "lp",
+            **_DEFAULT, "priv_scale": 0.003, "E_mode": "sd", "E_z": 0.1, "noise_failure": 0.05, "post": "lp",
             "form": "reward", "missing_mass": "none", "clip_negative": True,
         },
         "theory": {**_THEORY, "priv_scale": 1.0, "E_mode": "quantile"},

@@ -56,10 +56,10 @@ class PUCB(NoiseAware, GreedyLearner):
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": 0.1, "constants": "tight", "cap": "H-h+1",
+            "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": 0.2, "constants": "tight", "cap": "H-h+1",
             "stationary": False, "replan_every": 1, "derive_visits": True, "center_rewards": True,
             "known_rewards": False, "failure": 0.05, "monotone": False, "tie_break": "random",
-            "priv_scale": 0.003, "E_mode": "sd", "E_z": 0.25, "noise_failure": 0.05, "clip_negative": True,
+            "priv_scale": 0.003, "E_mode": "sd", "E_z": 0.1, "noise_failure": 0.05, "clip_negative": True,
         },
         "theory": {**PAPER_FAMILIES, "stat_const": "theory", "priv_scale": 1.0, "E_mode": "quantile"},
         "paper": {

@@ -88,9 +88,15 @@ class CountQuery:
         if self.cells > _MAX_CELLS:
             raise ValueError(
                 f"counts need {self.cells:.3g} cells (H={self.slots}, pairs={self.layout.rows}, "
-                f"S={self.layout.states}): at most {_MAX_CELLS:.3g} are allowed, since every one of them gets "
+                f"S={self.layout.states}): at most {_MAX_CELLS:.3g} are allowed, since each of them gets "
                 "noise in every release; pool the steps (stationary=True) or declare admissible actions"
             )
+
+    def copy(self) -> CountQuery:
+        """An equal query that shares no array (offsets, rows, mask) with this one."""
+        old = self.layout
+        layout = Layout(old.states, old.actions, old.horizon, old.mask)
+        return CountQuery(layout, self.stationary, self.visits, self.center_rewards, self.known_rewards)
 
     @property
     def slots(self) -> int:
@@ -111,7 +117,7 @@ class CountQuery:
 
     @property
     def families(self) -> Mapping[str, tuple[int, ...]]:
-        """Name to shape over (state, action): ``visits (T, S, A)``, ``transition_counts (T, S, A, S)``, ..."""
+        """Name to shape over (state, action): ``visits (T, S, A)``, ``transition_counts (T, S, A, S)``."""
         pair = (self.layout.states, self.layout.actions)
         return {name: (shape[0], *pair, *shape[2:]) for name, shape in self.row_families.items()}
 

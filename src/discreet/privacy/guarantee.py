@@ -22,6 +22,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal, Protocol, get_args
 
 from discreet.numerics import checks
@@ -190,6 +191,45 @@ class Guarantee:
         if self.trust == "none" and self.epsilon is not None:
             raise ValueError(f"epsilon = {self.epsilon!r}: must be None under trust 'none'")
         object.__setattr__(self, "composition", tuple(self.composition))
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        """Refuse numbers that do not follow from each other and from the lines that claim to lead to them.
+
+        What a reader of a stored guarantee relies on cannot be changed in one place; who rewrites all of it
+        consistently is stopped by no check of the text, only by recomputing it from the mechanism.
+        """
+        if self.epsilon is None:
+            if not self.statement.startswith(_NOTHING):
+                raise ValueError(f"statement: must begin with {_NOTHING!r} where epsilon is None")
+            return
+        if not self.composition:
+            raise ValueError("composition is empty: a guarantee is computed from mechanisms, never typed in")
+        *lines, total = self.composition
+        losses = [_last_number(line) for line in lines]
+        if self.mu is not None and (self.rho is None or not _close(self.rho, 0.5 * self.mu**2)):
+            raise ValueError(f"rho = {self.rho!r}: must be mu^2 / 2 = {0.5 * self.mu**2!r}")
+        if self.rho is None:
+            told, epsilon = math.fsum(losses), self.epsilon
+        else:
+            told = math.hypot(*losses)
+            epsilon = (
+                budget.zcdp_epsilon(self.rho, self.delta)
+                if self.mu is None
+                else budget.gdp_epsilon(self.mu, self.delta)
+            )
+        loss = self.epsilon if self.rho is None else math.sqrt(2 * self.rho)
+        if self.rho is None and self.delta:
+            raise ValueError(f"delta = {self.delta!r}: must be 0 for a pure epsilon")
+        if not _close(epsilon, self.epsilon) or not _close(told, loss, 1e-4):
+            raise ValueError(f"epsilon = {self.epsilon!r}: is not what rho, mu and composition give")
+        if total != _sum_line(len(lines), self.epsilon, self.delta, self.rho, self.mu):
+            raise ValueError("composition: its last line does not state epsilon, delta, rho and mu")
+        subject = f"{_subject(self.trust)} {_bound(self.epsilon, self.delta, self.rho, self.mu)}"
+        if not (self.statement.startswith(subject) and self.statement.endswith(_SOURCES[self.randomness])):
+            raise ValueError("statement: is not the one of this trust model, its numbers and its randomness")
+        if self.unit != UNIT or self.neighbours != NEIGHBOURS:
+            raise ValueError("unit, neighbours: must be those that every sensitivity here is computed for")
 
     def __str__(self) -> str:
         return self.statement
@@ -237,7 +277,7 @@ def no_guarantee(
         users_public=True,
         randomness=randomness,
         composition=tuple(composition),
-        statement=f"No privacy guarantee: {reason}.",
+        statement=f"{_NOTHING} {reason}.",
     )
 
 
@@ -298,7 +338,7 @@ def guarantee_of(
             epsilon = budget.gdp_epsilon(mu, delta)
         else:
             epsilon = budget.zcdp_epsilon(rho, delta)
-    lines = (*map(str, records), _sum_line(records, epsilon, delta, rho, mu))
+    lines = (*map(str, records), _sum_line(len(records), epsilon, delta, rho, mu))
     return Guarantee(
         trust=trust,
         epsilon=epsilon,
@@ -319,11 +359,28 @@ def guarantee_of(
 
 # ------------------------------------------------------------------------------ words
 
+_NOTHING = "No privacy guarantee:"
+_SOURCES = {
+    "seeded": "Noise from a seeded generator in floating point: for simulation only, "
+    "whoever knows the seed can remove it.",
+    "secure": "Noise drawn exactly, in integers, from the operating system's cryptographic source.",
+}
 
-def _sum_line(
-    records: Sequence[MechanismRecord], epsilon: float, delta: float, rho: float | None, mu: float | None
-) -> str:
-    sources = f"{len(records)} mechanism{'s' if len(records) > 1 else ''} on the same users"
+
+def _close(a: float, b: float, relative: float = 1e-9) -> bool:
+    return math.isclose(a, b, rel_tol=relative)
+
+
+def _last_number(line: str) -> float:
+    """The loss that a mechanism's line ends with."""
+    try:
+        return float(line.rpartition("= ")[2])
+    except ValueError:
+        raise ValueError(f"composition: {line!r} does not end with the loss of a mechanism") from None
+
+
+def _sum_line(mechanisms: int, epsilon: float, delta: float, rho: float | None, mu: float | None) -> str:
+    sources = f"{mechanisms} mechanism{'s' if mechanisms > 1 else ''} on the same users"
     if rho is None:
         return f"{sources}: epsilon adds to {epsilon:.6g}, delta 0"
     stated = f"epsilon {epsilon:.6g} at delta {delta:g}"
@@ -332,17 +389,42 @@ def _sum_line(
     return f"{sources}: mu^2 adds to {mu:.6g}^2; {stated} by the exact Gaussian curve"
 
 
+def _up(x: float, digits: int = 4) -> str:
+    """``x`` with this many digits, rounded up (but for 1e-9 of it): no promise is below the truth."""
+    if x == 0.0:
+        return "0"
+    exact = Decimal(x) * (1 - Decimal(10) ** -9)
+    last_digit = Decimal(1).scaleb(exact.adjusted() + 1 - digits)
+    return f"{float(exact.quantize(last_digit, ROUND_CEILING)):.{digits}g}"
+
+
 def _factor(epsilon: float) -> str:
-    return f"e^{epsilon:.4g} = {math.exp(epsilon):.3g}" if epsilon < 16 else f"e^{epsilon:.4g}"
+    return f"e^{_up(epsilon)} = {_up(math.exp(epsilon), 3)}" if epsilon < 16 else f"e^{_up(epsilon)}"
 
 
 def _numbers(epsilon: float, delta: float, rho: float | None, mu: float | None) -> str:
-    words = f"ε = {epsilon:.4g}, δ = {delta:.3g}"
-    if mu is not None:
-        words += f"; μ = {mu:.4g} in Gaussian DP, ρ = {rho:.4g} in zCDP"
+    words = f"ε = {_up(epsilon)}, δ = {_up(delta, 3)}"
+    if mu is not None and rho is not None:
+        words += f"; μ = {_up(mu)} in Gaussian DP, ρ = {_up(rho)} in zCDP"
     elif rho is not None:
-        words += f"; ρ = {rho:.4g} in zCDP"
+        words += f"; ρ = {_up(rho)} in zCDP"
     return words
+
+
+def _subject(trust: Trust) -> str:
+    return {
+        "joint": "Joint differential privacy: exchanging any one user's whole trajectory for another "
+        "changes the probability of anything that all other users see (every release, policy and action)",
+        "local": "Local differential privacy: exchanging a user's whole trajectory for any other changes the "
+        "probability of anything that leaves the user's device",
+        "shuffle": "Shuffle differential privacy: exchanging any one user's whole trajectory for another "
+        "changes the probability of any set of messages that leaves the shuffler",
+    }[trust]
+
+
+def _bound(epsilon: float, delta: float, rho: float | None, mu: float | None) -> str:
+    slack = f", plus at most δ = {_up(delta, 3)}" if delta else ""
+    return f"by a factor of at most {_factor(epsilon)}{slack} ({_numbers(epsilon, delta, rho, mu)})."
 
 
 def _statement(
@@ -356,18 +438,7 @@ def _statement(
     users_public: bool,
     randomness: Source,
 ) -> str:
-    slack = f", plus at most δ = {delta:.3g}" if delta else ""
-    subject = {
-        "joint": "Joint differential privacy: exchanging any one user's whole trajectory for another "
-        "changes the probability of anything that all other users see (every release, policy and action)",
-        "local": "Local differential privacy: exchanging a user's whole trajectory for any other changes the "
-        "probability of anything that leaves the user's device",
-        "shuffle": "Shuffle differential privacy: exchanging any one user's whole trajectory for another "
-        "changes the probability of any set of messages that leaves the shuffler",
-    }[trust]
-    sentences = [
-        f"{subject} by a factor of at most {_factor(epsilon)}{slack} ({_numbers(epsilon, delta, rho, mu)})."
-    ]
+    sentences = [f"{_subject(trust)} {_bound(epsilon, delta, rho, mu)}"]
     if nominal is not None and not math.isclose(nominal, epsilon, rel_tol=1e-6):
         less = "more" if epsilon > nominal else "less"
         sentences.append(
@@ -384,13 +455,5 @@ def _statement(
     sentences.append(f"A user is one episode; who takes part m times has {again}.")
     if users_public:
         sentences.append("The number of users is public.")
-    if randomness == "seeded":
-        sentences.append(
-            "Noise from a seeded generator in floating point: for simulation only, "
-            "whoever knows the seed can remove it."
-        )
-    else:
-        sentences.append(
-            "Noise drawn exactly, in integers, from the operating system's cryptographic source."
-        )
+    sentences.append(_SOURCES[randomness])
     return " ".join(sentences)

@@ -23,8 +23,9 @@ specification of tabular learners, sections 2 and 3.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -38,7 +39,7 @@ from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import TRANSITIONS, CountQuery
 from discreet.privacy.guarantee import MechanismRecord, guarantee_of, no_guarantee
 from discreet.privacy.protocol import Floats, Norm, Schedule, Trust
-from discreet.privacy.randomness import Randomness, Secure
+from discreet.privacy.randomness import Randomness, Secure, Seeded
 from discreet.privacy.session import CountSession, Mechanism, Stream, leaves_of
 
 Noise = Literal["laplace", "gaussian", "auto"]
@@ -48,9 +49,34 @@ _STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (
 
 
 def _query(query: Any) -> CountQuery:
-    if not isinstance(query, CountQuery):
-        raise ValueError(f"query = {query!r}: this privatizer answers a CountQuery")
-    return query
+    """A private copy: what a learner does to its own query later moves no noise."""
+    if type(query) is not CountQuery:  # a subclass could declare any sensitivity
+        raise ValueError(f"query = {query!r}: this privatizer answers a CountQuery, and no subclass of it")
+    return query.copy()
+
+
+def _schedule(schedule: Any) -> Schedule:
+    """A private copy."""
+    if type(schedule) is not Schedule:  # a subclass could move the times of release
+        raise ValueError(f"schedule = {schedule!r}: must be a Schedule, and no subclass of it")
+    return dataclasses.replace(schedule)
+
+
+def _check_source(randomness: Any) -> None:
+    if not isinstance(randomness, Seeded | Secure):
+        raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
+
+
+def _check_exact(mechanism: Mechanism, names: Iterable[str], epochs: bool) -> None:
+    """Scales at which exact noise and its sums stay exact: refused before anybody comes, not after."""
+    low, high = 2.0**-20, 2.0 ** (32 if epochs else 38)  # an epoch's scale grows to at most 52 times this
+    for name, scale in zip(names, mechanism.scales.tolist(), strict=True):
+        units = scale * (mechanism.grid(name) or 1)
+        if not low <= units <= high:
+            raise ValueError(
+                f"{name}: exact noise of scale {scale:.6g} is {units:.6g} grid units, must be in "
+                f"[{low:.3g}, {high:.3g}]; use another budget, weight or reward_grid"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +92,8 @@ class NoPrivacy(Knobs):
 
     def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession:
         """A session that releases exact sums. Raises ``ValueError`` if the query is not of counts."""
-        query = _query(query)
+        query, schedule = _query(query), _schedule(schedule)
+        _check_source(randomness)
         mechanism = Mechanism("exact", kernels.NO_NOISE, np.zeros(len(query.row_families)))
         return CountSession("none", mechanism, query, schedule, randomness, no_guarantee(randomness.kind))
 
@@ -184,6 +211,7 @@ class _Noisy(Knobs):
         published: Floats | None,
         leaf: Literal["batch", "user"] = "batch",
     ) -> CountSession:
+        _check_source(randomness)
         discrete = isinstance(randomness, Secure)
         if published is not None:
             family, scales = kernels.LAPLACE, published
@@ -191,7 +219,18 @@ class _Noisy(Knobs):
             family, scales = self._scales(query, levels, discrete)
         grid = randomness.reward_grid if isinstance(randomness, Secure) else None
         mechanism = Mechanism(stream, family, scales, grid, leaf)
-        words = f"binary tree, a leaf is a {leaf}" if stream == "tree" else "each user's own counters on the device"
+        if discrete:
+            _check_exact(mechanism, query.row_families, schedule.users is None)
+        if stream == "local":
+            words = "each user's own counters on the device"
+        elif schedule.users is None:
+            growth = "e + 1" if family == kernels.LAPLACE else "sqrt(e + 1)"
+            words = (
+                "binary trees over epochs of 1, 2, 4, ... users, a leaf is a user; in epoch e = 0, 1, ... "
+                f"with e + 1 levels and {growth} times the scales of epoch 0, which are given here"
+            )
+        else:
+            words = f"binary tree, a leaf is a {leaf}"
         name = ("discrete_" if discrete else "") + ("laplace" if family == kernels.LAPLACE else "gaussian")
         named = dict(zip(query.row_families, scales.tolist(), strict=True))
         record = MechanismRecord.of(query, words, name, named, levels)  # type: ignore[arg-type]
@@ -258,19 +297,20 @@ class Central(_Noisy):
 
     def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession:
         """A session of the tree. Raises ``ValueError`` if query and schedule do not fit the budget."""
-        query = _query(query)
+        query, schedule = _query(query), _schedule(schedule)
         published = None
         if self.calibration == "published":
             if schedule.users is None or schedule.users < 2:
                 raise ValueError(
-                    f"users = {schedule.users}: the published scale 3 H log(K) / epsilon needs K of at least 2"
+                    f"users = {schedule.users}: the published scale 3 H log(K) / epsilon needs K >= 2"
                 )
             assert self.epsilon is not None and isinstance(self.log_base, float)
             log_users = math.log(schedule.users) / math.log(self.log_base)
             scale = 3 * query.layout.horizon * log_users / self.epsilon
             published = np.full(len(query.row_families), scale)
-        levels = Tree(leaves_of(schedule, self.leaf or "batch")).levels
-        return self._start("joint", "tree", query, schedule, randomness, levels, published, self.leaf or "batch")
+        leaf = self.leaf or "batch"
+        levels = Tree(leaves_of(schedule, leaf)).levels
+        return self._start("joint", "tree", query, schedule, randomness, levels, published, leaf)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,10 +333,9 @@ class Local(_Noisy):
 
     def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession:
         """A session that sums randomized messages. Raises ``ValueError`` if they do not fit."""
-        query = _query(query)
+        query, schedule = _query(query), _schedule(schedule)
         published = None
         if self.calibration == "published":
             assert self.epsilon is not None
             published = np.full(len(query.row_families), 3 * query.layout.horizon / self.epsilon)
         return self._start("local", "local", query, schedule, randomness, 1, published)
-

@@ -92,7 +92,7 @@ class Plan:
 
     policy: NDArray[Any]  # (H, S) int, or (H, S, A) float
     users: int = 1  # how many people follow it
-    context: Mapping[str, Floats] = field(default_factory=dict)  # all that a contribution needs beside the trajectory
+    context: Mapping[str, Floats] = field(default_factory=dict)  # what contributions need beside trajectories
     query: Query | None = None  # another question for these people; None = the standing one
     last: bool = True  # a release follows; False mixes several policies (ties) in one batch
     number: int = 0  # set by session.begin; reports carry it, late or foreign ones are refused
@@ -119,29 +119,36 @@ class Schedule:
         if self.growth is not None:
             object.__setattr__(self, "growth", checks.real("growth", self.growth, 1.0))
         if self.times is not None:
-            times = np.ascontiguousarray(self.times, np.int64)
+            times = np.array(self.times, np.int64)  # a copy: nobody else may move the boundaries of batches
             if times.ndim != 1 or times.size == 0 or times[0] != 0 or (np.diff(times) <= 0).any():
                 raise ValueError("times must be ascending integers that start with 0")
             if self.users is not None and times[-1] >= self.users:
                 raise ValueError(
                     f"times[-1] = {times[-1]}: must be below users = {self.users} (nobody is left to use it)"
                 )
+            times.flags.writeable = False
             object.__setattr__(self, "times", times)
+        if self.max_releases is not None:
+            most = checks.integer("max_releases", self.max_releases, 1)
+            object.__setattr__(self, "max_releases", most)
 
     @cached_property
     def release_times(self) -> Ints:
-        """Users submitted at each release, from 0 on. Raises ``ValueError`` when K is not known."""
+        """Users submitted at each release, from 0 on, read-only. ``ValueError`` when K is not known."""
         if self.times is not None:
             return self.times
         if self.users is None:
             raise ValueError("users = None: release times of an open-ended schedule are not a list")
         if self.growth is None or self.growth == 1.0:
-            return np.arange(self.users, dtype=np.int64)
-        times, k = [], 0
-        while k < self.users:
-            times.append(k)
-            k = max(k + 1, int(np.ceil(self.growth * k)))
-        return np.array(times, np.int64)
+            times = np.arange(self.users, dtype=np.int64)
+        else:
+            points, k = [], 0
+            while k < self.users:
+                points.append(k)
+                k = max(k + 1, int(np.ceil(self.growth * k)))
+            times = np.array(points, np.int64)
+        times.flags.writeable = False
+        return times
 
     @property
     def releases(self) -> int | None:
@@ -273,7 +280,7 @@ class Report:
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Runs on the person's device. A pure function of its arguments."""
+    """Runs on the person's device: a pure function of its arguments, tagged with the plan's number."""
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report: ...
 

@@ -8,7 +8,8 @@ operating system's cryptographic source; no seed exists.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
@@ -17,14 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.numerics import checks
+from discreet.numerics.streams_kernels import run_key
 from discreet.privacy.protocol import Floats
 
 Key = NDArray[np.uint64]
 
+_EXACT = 2**46  # units: 64 draws up to here and a sum below 2^51 add up exactly in float64 (2^53)
+
 
 @dataclass(frozen=True, eq=False)
 class RunKeys:
-    """Three unrelated 128-bit keys: tie coins that a learner may see tell nothing of the noise."""
+    """Three 128-bit keys: tie coins that a learner may see tell nothing of the noise.
+
+    The keys of noise and ties are separate BLAKE2b digests of (seed, run): to get from one to the other
+    one must guess the seed. (Words of one ``SeedSequence`` would not do: each of them is an invertible
+    function of the same four words.)
+    """
 
     environment: Key
     noise: Key
@@ -36,12 +45,13 @@ class Seeded:
     """Repeatable randomness for simulation.
 
     seed : non-negative integer; run : index of the repetition. Two learners under one (seed, run)
-    meet the same users' luck.
+    meet the same users' luck, and two sessions the same noise: whoever sees the releases of both can
+    take it off, which is one more reason why a guarantee under a seed is for simulation only.
     """
 
     seed: int = 0
     run: int = 0
-    kind: Literal["seeded"] = "seeded"
+    kind: Literal["seeded"] = field(default="seeded", init=False)
 
     def __post_init__(self) -> None:
         checks.integer("seed", self.seed, 0)
@@ -50,8 +60,12 @@ class Seeded:
     @cached_property
     def keys(self) -> RunKeys:
         """The run's keys, one per door."""
-        words = np.random.SeedSequence(self.seed, spawn_key=(self.run,)).generate_state(6, np.uint64)
-        return RunKeys(words[0:2].copy(), words[2:4].copy(), words[4:6].copy())
+        return RunKeys(run_key(self.seed, self.run), self._secret(b"noise"), self._secret(b"ties"))
+
+    def _secret(self, role: bytes) -> Key:
+        address = f"{int(self.seed)}/{int(self.run)}".encode()
+        digest = hashlib.blake2b(address, digest_size=16, person=b"discreet/" + role).digest()
+        return np.frombuffer(digest, "<u8").astype(np.uint64)
 
 
 @dataclass(frozen=True)
@@ -64,7 +78,7 @@ class Secure:
     """
 
     reward_grid: int = 1024
-    kind: Literal["secure"] = "secure"
+    kind: Literal["secure"] = field(default="secure", init=False)
 
     def __post_init__(self) -> None:
         grid = checks.integer("reward_grid", self.reward_grid, 2, 2**20)
@@ -75,8 +89,32 @@ class Secure:
 Randomness = Seeded | Secure
 
 
+def _no_grid(grid: int | None) -> None:
+    if grid is not None:
+        raise ValueError(f"grid = {grid}: seeded coins have none; this session needs SecureCoins()")
+
+
+def _grid(grid: int | None) -> int:
+    if grid is None:
+        raise ValueError(
+            "grid = None: exact noise needs one (beside integers, the digits of a reward would be plain to "
+            "see); coins of a seeded session are SeededCoins"
+        )
+    return grid
+
+
+def _units(draws: NDArray[np.int64], grid: int) -> Floats:
+    """Integers as multiples of 1 / grid; a draw too large to add up exactly ends the session's call."""
+    if np.abs(draws).max(initial=0) > _EXACT:
+        raise OverflowError("a noise value above 2^46 grid units was drawn: float64 sums would be rounded")
+    return draws.astype(np.float64) / grid
+
+
 class SeededCoins:
-    """The draws of one simulated person's device: the stream (noise, user, 0) of a run."""
+    """The draws of one simulated person's device: the stream (noise, user, 0) of a run.
+
+    Raises ``ValueError`` if a grid is asked for: a session with one promises exact noise.
+    """
 
     def __init__(self, key: Key, user: int) -> None:
         from discreet.numerics import streams_kernels as streams
@@ -86,18 +124,21 @@ class SeededCoins:
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
         """``size`` independent centred Laplace variables of this scale; there is no grid."""
+        _no_grid(grid)
         out = np.empty(size)
         self._streams.fill_laplace(self._state, scale, out)
         return out
 
     def normal(self, scale: float, size: int, grid: int | None = None) -> Floats:
         """``size`` independent centred normals of this standard deviation; there is no grid."""
+        _no_grid(grid)
         out = np.empty(size)
         self._streams.fill_normal(self._state, scale, out)
         return out
 
     def rounded(self, rewards: Floats, grid: int | None) -> Floats:
         """The rewards as they are."""
+        _no_grid(grid)
         return rewards
 
 
@@ -106,26 +147,27 @@ class SecureCoins:
 
     Values lie on multiples of 1 / ``grid``, and so does the noise: 1 / grid times a discrete Laplace
     or Gaussian variable of scale grid * b, which has the same privacy loss as continuous noise
-    of scale b (Laplace: pure epsilon; Gaussian: zero-concentrated) at shifts on the grid.
+    of scale b (Laplace: pure epsilon; Gaussian: zero-concentrated) at shifts on the grid. Raises
+    ``ValueError`` without a grid: integer noise beside rewards that are on none would hide nothing.
     """
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
         """``size`` independent discrete Laplace variables of this scale, on multiples of 1 / grid."""
         from discreet.privacy.noise import exact
 
-        units = 1 if grid is None else grid
-        return exact.discrete_laplace(Fraction(scale) * units, size).astype(np.float64) / units
+        units = _grid(grid)
+        return _units(exact.discrete_laplace(Fraction(scale) * units, size), units)
 
     def normal(self, scale: float, size: int, grid: int | None = None) -> Floats:
         """``size`` independent discrete Gaussian variables of this sigma, on multiples of 1 / grid."""
         from discreet.privacy.noise import exact
 
-        units = 1 if grid is None else grid
-        return exact.discrete_gaussian(Fraction(scale) * units, size).astype(np.float64) / units
+        units = _grid(grid)
+        return _units(exact.discrete_gaussian(Fraction(scale) * units, size), units)
 
     def rounded(self, rewards: Floats, grid: int | None) -> Floats:
         """Rewards in [0, 1] rounded at random, without bias, to multiples of 1 / grid."""
         from discreet.privacy.noise import exact
 
-        units = 1 if grid is None else grid
+        units = _grid(grid)
         return np.array([exact.stochastic_round(float(r), units) for r in rewards], np.float64) / units

@@ -4,13 +4,20 @@ A session is started by a privatizer, which has bound everything that enters the
 keeps the order of calls (release, begin, submit x plan.users, release, ...), counts users, checks
 each record before it is added, and draws noise for every cell of the public support. It cannot be
 copied, pickled, or continued in another process: a second copy would draw the same noise again.
+
+Two orders inside a call carry the guarantee. One call runs at a time: two releases at once would
+draw two noises for one node. A user is counted before her record is added: an interrupt (Ctrl-C)
+between the two loses a record, where the other order would add one that no leaf accounts for.
+What was declared (query, schedule, scales, key) is held in private copies.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
@@ -42,6 +49,8 @@ from discreet.privacy.randomness import Key, Randomness, SecureCoins, Seeded
 
 Stream = Literal["exact", "tree", "local"]
 
+_MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
+
 
 @dataclass(frozen=True, eq=False)
 class Mechanism:
@@ -61,6 +70,11 @@ class Mechanism:
     reward_grid: int | None = None
     leaf: Literal["batch", "user"] = "batch"
 
+    def __post_init__(self) -> None:
+        scales = np.array(self.scales, np.float64)
+        scales.flags.writeable = False
+        object.__setattr__(self, "scales", scales)
+
     def grid(self, name: str) -> int | None:
         """Values of this family are multiples of 1 / grid; None: continuous (seeded noise)."""
         return self.reward_grid if self.reward_grid is None or name not in (VISITS, TRANSITIONS) else 1
@@ -74,13 +88,21 @@ def report_grid(n: int, last: int) -> int:
     return min(point, last) if n > 0 else 0
 
 
+def _same_plan(number: int, plan: Plan) -> int:
+    if plan.number not in (0, number):
+        raise ValueError(f"plan.number = {plan.number}: must be {number}, the plan of this encoder")
+    return number
+
+
 @dataclass(frozen=True, eq=False)
 class RawEncoder:
     """What a device does where the server is trusted: nothing. The trajectory goes to the trusted core."""
 
+    number: int  # of the plan it was made for: what it makes later is late
+
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
         """Return the raw trajectory, tagged with the plan that the user was given."""
-        return Report(plan=plan.number, trajectory=trajectory)
+        return Report(plan=_same_plan(self.number, plan), trajectory=trajectory)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,13 +116,15 @@ class NoisyVectorEncoder:
     query: CountQuery
     mechanism: Mechanism
     begins: Ints
+    number: int
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
         """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
+        number = _same_plan(self.number, plan)
         record = checked(trajectory, self.query.layout)
         message = noise_vector(self.query, self.mechanism, 1.0, coins)
         add_record(self.query, self.begins, rounded(record, coins, self.mechanism.reward_grid), message)
-        return Report(plan=plan.number, message=message)
+        return Report(plan=number, message=message)
 
 
 def family_begins(query: CountQuery) -> Ints:
@@ -175,10 +199,14 @@ class CountSession:
         self._schedule = schedule
         self._randomness = randomness
         self._guarantee = guarantee
+        self._scales = np.array(mechanism.scales)
         self._begins = family_begins(query)
         self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._caller = 0  # the thread that holds it
         self._closed = False
         self._users = 0
+        self._absent = 0
         self._awaited = 0  # users of the open plan who have not come yet
         self._plan: Plan | None = None
         self._plans = 0
@@ -188,13 +216,13 @@ class CountSession:
         self._cells = np.zeros(query.cells)
         self._times: Ints | None = None if schedule.users is None else schedule.release_times
         self._tree = Tree(leaves_of(schedule, mechanism.leaf))
-        self._key: Key | None = randomness.keys.noise if isinstance(randomness, Seeded) else None
+        self._key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
         tree = mechanism.stream == "tree"
         self._ends = np.zeros(self._tree.slots if tree else 1, np.int64)
         self._stack: dict[int, Floats] = {}
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a session cannot be pickled or copied: its successor would draw the same noise again")
+        raise TypeError("a session cannot be pickled or copied: the copy would draw the same noise again")
 
     def __copy__(self) -> NoReturn:
         self.__reduce__()
@@ -228,43 +256,68 @@ class CountSession:
 
     def close(self) -> None:
         """End the session: records and noise are dropped, every later call raises."""
+        if os.getpid() != self._process:  # a fork may have inherited the lock, held by a thread it lacks
+            self._drop()
+            return
+        with nullcontext() if self._calling_here() else self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
         self._closed = True
         self._cells = np.zeros(0)
         self._stack = {}
         self._last = None
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeError("this session is closed: start another one")
+    def _calling_here(self) -> bool:
+        """Is a call of this very thread running? (An interrupt may leave ``_caller`` behind, but no lock.)"""
+        return self._caller == threading.get_ident() and self._lock.locked()
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """One call at a time, in the process that started the session, while it is open."""
         if os.getpid() != self._process:
             raise RuntimeError(
                 "this session was started in another process: a copy would draw the same noise again"
             )
+        if self._calling_here():
+            raise RuntimeError("a call on this session is running in this thread: it must end first")
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this session is closed: start another one")
+            self._caller = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._caller = 0
 
     # ------------------------------------------------------------------------------- people
     def begin(self, plan: Plan) -> Encoder:
         """Open a plan for its users; the encoder is what their devices get."""
-        self._check_open()
-        if self._awaited:
-            raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
-        if plan.last is False and plan.users == 0:
-            raise ValueError("plan.users = 0: must be at least 1")
-        users = checks.integer("plan.users", plan.users, 1)
-        limit = self._schedule.users
-        if limit is not None and self._users + users > limit:
-            raise ValueError(
-                f"plan.users = {users}: {self._users} of {limit} declared users have come, "
-                f"at most {limit - self._users} are left"
-            )
-        if plan.query is not None:
-            raise ValueError("plan.query: must be None, this session answers its standing query only")
-        self._plans += 1
-        self._plan = numbered(plan, self._plans)
-        self._awaited = users
-        self._fresh = False
-        if self._mechanism.stream == "local":
-            return NoisyVectorEncoder(self._query, self._mechanism, self._begins)
-        return RawEncoder()
+        with self._call():
+            if self._awaited:
+                raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
+            users = checks.integer("plan.users", plan.users, 1)
+            limit = self._schedule.users
+            if limit is not None and self._users + users > limit:
+                raise ValueError(
+                    f"plan.users = {users}: {self._users} of {limit} declared users have come, "
+                    f"at most {limit - self._users} are left"
+                )
+            units = self._query.layout.horizon * (self._mechanism.reward_grid or 1)
+            if (self._users + users) * units > _MOST_UNITS:
+                raise ValueError(
+                    f"plan.users = {users}: sums of more than {_MOST_UNITS // units} users in all are not "
+                    "exact in float64"
+                )
+            if plan.query is not None:
+                raise ValueError("plan.query: must be None, this session answers its standing query only")
+            self._plans += 1
+            self._plan = numbered(plan, self._plans)
+            self._fresh = False
+            self._awaited = users
+            if self._mechanism.stream == "local":
+                return NoisyVectorEncoder(self._query, self._mechanism, self._begins.copy(), self._plans)
+            return RawEncoder(self._plans)
 
     @property
     def open_plan(self) -> Plan:
@@ -273,31 +326,39 @@ class CountSession:
             raise RuntimeError("no plan is open: call begin first")
         return self._plan
 
+    def _count(self, users: int) -> None:
+        """Users come: before anything of theirs is added, so that no record is ever added twice."""
+        self._users += users
+        self._awaited -= users
+
     def submit(self, report: Report) -> None:
         """Add one user's report. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
-        self._check_open()
-        plan = self.open_plan
-        if report.plan not in (0, plan.number):
-            raise ValueError(f"report.plan = {report.plan}: must be {plan.number}, the plan that is open")
-        if self._mechanism.stream == "local":
-            if report.message is None:
-                raise ValueError("report.message = None: a local session takes randomized messages only")
-            self._cells += checks.floats("report.message", report.message, (self._query.cells,))
-        else:
+        with self._call():
+            number = self.open_plan.number
+            if report.plan != number:
+                raise ValueError(f"report.plan = {report.plan}: must be {number}, the plan that is open")
+            if self._mechanism.stream == "local":
+                if report.message is None:
+                    raise ValueError("report.message = None: a local session takes randomized messages only")
+                if report.trajectory is not None:
+                    raise ValueError("report.trajectory: must be None, raw data must not leave the device")
+                message = checks.floats("report.message", report.message, (self._query.cells,))
+                self._count(1)
+                self._cells += message
+                return
             if report.trajectory is None:
                 raise ValueError("report.trajectory = None: this session takes trajectories")
             record = checked(report.trajectory, self._query.layout)
             record = rounded(record, SecureCoins(), self._mechanism.reward_grid)
+            self._count(1)
             add_record(self._query, self._begins, record, self._cells)
-        self._awaited -= 1
-        self._users += 1
 
     def absent(self, users: int = 1) -> None:
         """Count people who sent nothing: the null contribution, still among the public users."""
-        self._check_open()
-        users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
-        self._awaited -= users
-        self._users += users
+        with self._call():
+            users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
+            self._count(users)
+            self._absent += users
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """Add the exact sums of simulated users at once; noise of a local model from its exact law.
@@ -305,48 +366,57 @@ class CountSession:
         For simulation only: raises ``ValueError`` under secure randomness, where every person's
         own record must pass the checks.
         """
-        self._check_open()
-        if self._key is None:
-            raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
-        users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
-        self._cells += self._query.to_cells(sums)
-        if self._mechanism.stream == "local":
+        with self._call():
+            if self._key is None:
+                raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
+            users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
+            cells = self._query.to_cells(sums)
+            if self._mechanism.stream != "local":
+                self._count(users)
+                self._cells += cells
+                return
             noise = np.empty(self._query.cells)
             kernels.fill_noise_sum(
-                self._mechanism.family, self._key, self._users, users, self._query.offsets,
-                self._mechanism.scales, noise,
+                self._mechanism.family, self._key, self._users, users, self._query.offsets, self._scales,
+                noise,
             )  # fmt: skip
-            self._cells += noise
-        self._awaited -= users
-        self._users += users
+            self._count(users)
+            np.add(self._cells + cells, noise, out=self._cells)  # sums never stand there without their noise
 
     # ----------------------------------------------------------------------------- releases
     def release(self) -> Release:
-        """Noisy sums of all users so far.
+        """Noisy sums of all users so far; its arrays are read-only.
 
         After a plan with ``last=False``, and when nobody came since, the previous release again.
         """
-        self._check_open()
-        if self._awaited:
-            raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
-        if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
+        with self._call():
+            if self._awaited:
+                raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
+            if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
+                return self._last
+            n, most = self._users, self._schedule.max_releases
+            if self._schedule.users is not None and n >= self._schedule.users > 0:
+                raise RuntimeError(
+                    f"release: all {n} declared users have come, nobody is left to use a release"
+                )
+            if most is not None and n > 0 and self._number >= most:
+                raise RuntimeError(f"release: all {most} releases of the schedule have been made")
+            tables = self._query.from_cells(self._noisy(self._leaf(n)))
+            estimates = {}
+            for name, law in self._laws(n, n - self._absent).items():
+                tables[name].flags.writeable = False
+                estimates[name] = Estimate(value=tables[name], law=law, covers=n, effective=float(n))
+            self._number = 0 if n == 0 else self._number + 1
+            self._last = Release(estimates, users=n, number=self._number, guarantee=self._guarantee)
+            self._fresh = True
             return self._last
-        n = self._users
-        if self._schedule.users is not None and n >= self._schedule.users > 0:
-            raise RuntimeError(f"release: all {n} declared users have come, nobody is left to use a release")
-        cells = self._noisy(self._leaf(n))
-        tables = self._query.from_cells(cells)
-        estimates = {
-            name: Estimate(value=tables[name], law=law, covers=n, effective=float(n))
-            for name, law in self.laws_at(n).items()
-        }
-        self._number = 0 if n == 0 else self._number + 1
-        self._last = Release(estimates, users=n, number=self._number, guarantee=self._guarantee)
-        self._fresh = True
-        return self._last
 
-    def answer(self, question: Response) -> NoReturn:
-        """Re-evaluated sums need stored users; a count session stores none."""
+    @staticmethod
+    def answer(question: Response) -> NoReturn:
+        """Re-evaluated sums need stored users; a count session stores none.
+
+        Static, since learners are handed it: a bound method would hand them the session.
+        """
         raise ValueError("answer: a session of counts stores no users, so it answers no new question")
 
     def _leaf(self, n: int) -> int:
@@ -365,7 +435,9 @@ class CountSession:
         gaussian = self._mechanism.family == kernels.GAUSSIAN
         for end, slot, parent, epoch in kernels.chain_of(n, epochs, self._ends).tolist():
             noise = self._node_noise(end, self._tree.factor(epoch, gaussian))
-            self._stack[slot] = noise if parent < 0 else self._stack[parent] + noise
+            noise = noise if parent < 0 else self._stack[parent] + noise
+            self._ends[slot] = 0  # an interrupt must not leave one prefix's noise under another's name
+            self._stack[slot] = noise
             self._ends[slot] = end
         slot = int(kernels.tree_slot(n, epochs))
         return self._cells + self._stack[slot]
@@ -376,7 +448,7 @@ class CountSession:
         if self._key is not None:
             noise = np.empty(query.cells)
             kernels.fill_noise(
-                mechanism.family, self._key, end, 0, factor, query.offsets, mechanism.scales, noise
+                mechanism.family, self._key, end, 0, factor, query.offsets, self._scales, noise
             )
             return noise
         return noise_vector(query, mechanism, factor, SecureCoins())
@@ -400,6 +472,10 @@ class CountSession:
 
     def laws_at(self, n: int) -> dict[str, NoiseLaw]:
         """The noise law of every family after n users: public, known before anybody comes."""
+        return self._laws(n, n)
+
+    def _laws(self, n: int, reports: int) -> dict[str, NoiseLaw]:
+        """The laws after n users of whom ``reports`` sent something (absent ones add no local noise)."""
         mechanism = self._mechanism
         names = list(self._query.row_families)
         if mechanism.stream == "exact":
@@ -409,7 +485,7 @@ class CountSession:
         factor, gaussian = 1.0, mechanism.family == kernels.GAUSSIAN
         if mechanism.stream == "local":
             last = (self._schedule.users or 2**62) - 1
-            terms, terms_bound = float(n), report_grid(n, max(1, last))
+            terms, terms_bound = float(reports), report_grid(n, max(1, last))
         else:
             leaf = self._leaf(n)
             nodes = self._tree.nodes(leaf)
@@ -423,7 +499,7 @@ class CountSession:
         }
 
     def law_steps(self) -> list[tuple[int, dict[str, NoiseLaw]]]:
-        """(last n, laws) ascending: between two steps ``bound`` and ``std_bound`` do not change. K known only."""
+        """(last n, laws) ascending: ``bound`` and ``std_bound`` do not change between two. K known only."""
         if self._schedule.users is None:
             raise ValueError("users = None: the steps of an open-ended schedule are not a list")
         assert self._times is not None
@@ -448,26 +524,28 @@ class CountSession:
 
         Raises ``RuntimeError`` unless the session is fresh, seeded, and K is known.
         """
-        self._check_open()
-        if self._plans or self._number or self._key is None or self._schedule.users is None:
-            raise RuntimeError("kernel: only a fresh, seeded session with a known number of users can be fused")
-        tree = self._mechanism.stream == "tree"
-        out = SessionKernel(
-            stream=("exact", "tree", "local").index(self._mechanism.stream),
-            family=self._mechanism.family,
-            key=self._key,
-            offsets=self._query.offsets,
-            scales=np.ascontiguousarray(self._mechanism.scales),
-            by_user=self._mechanism.leaf == "user",
-            begins=self._begins,
-            slots=self._query.slots,
-            reward_shift=self._query.reward_shift,
-            cells=self._cells,
-            ends=self._ends,
-            stack=np.zeros((self._tree.slots, self._query.cells) if tree else (1, 1)),
-        )
-        self._closed = True
-        return out
+        with self._call():
+            if self._plans or self._number or self._key is None or self._schedule.users is None:
+                raise RuntimeError(
+                    "kernel: only a fresh, seeded session with a known number of users can be fused"
+                )
+            tree = self._mechanism.stream == "tree"
+            out = SessionKernel(
+                stream=("exact", "tree", "local").index(self._mechanism.stream),
+                family=self._mechanism.family,
+                key=self._key,
+                offsets=self._query.offsets,
+                scales=self._scales,
+                by_user=self._mechanism.leaf == "user",
+                begins=self._begins,
+                slots=self._query.slots,
+                reward_shift=self._query.reward_shift,
+                cells=self._cells,
+                ends=self._ends,
+                stack=np.zeros((self._tree.slots, self._query.cells) if tree else (1, 1)),
+            )
+            self._drop()
+            return out
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,9 @@ def test_quick_reproduction(tmp_path: Path) -> None:
     true = {(c["column"], c["curve"]): c["epsilon_true"] for c in document["curves"]}
     assert true["as the public code does it", "VI central, stated ε = 1"] is None
     assert true["the paper's stated noise", "VI local, stated ε = 1"] == pytest.approx(2.0)
-    assert true["the paper's stated noise", "VI central, stated ε = 1"] == pytest.approx(2 * 11 / np.log2(2000))
+    assert true["the paper's stated noise", "VI central, stated ε = 1"] == pytest.approx(
+        2 * 11 / np.log2(2000)
+    )
     assert true["at a true ε", "PO central, stated ε = 0.5"] == pytest.approx(0.5)
 
 

@@ -47,7 +47,7 @@ class Tree:
     @property
     def slots(self) -> int:
         """Running noises kept at a time."""
-        return 1 + (40 if self.leaves is None else self.levels)
+        return 1 + (63 if self.leaves is None else self.levels)
 
     def factor(self, epoch: int, gaussian: bool) -> float:
         """Scale of an epoch's nodes in units of the base scale: its number of levels, or the root of it."""

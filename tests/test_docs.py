@@ -1,0 +1,60 @@
+"""What the README and the guide show works as it stands."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from discreet import cli, registry
+from discreet.experiments.config import RunConfig
+from discreet.experiments.sweep import Sweep
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+
+
+def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks(ROOT / "README.md", "python")
+    exec(code.replace("20_000", "300").replace("seeds=10", "seeds=3"), {})
+    assert (tmp_path / "regret.png").exists()
+
+
+def test_the_guides_first_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    code = blocks(ROOT / "docs" / "guide.md", "python")[0]
+    exec(code.replace("20_000", "300").replace("seeds=8", "seeds=2"), {})
+    assert "Joint differential privacy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_shown_commands_exist(page: Path) -> None:
+    known = {(command.name or "") for command in cli.app.registered_commands}
+    shown = re.findall(r"^discreet ([a-z-]+)", page.read_text(encoding="utf-8"), re.M)
+    assert set(shown) <= known
+
+
+def test_shown_configurations_are_valid() -> None:
+    tables = [tomllib.loads(text) for text in blocks(ROOT / "docs" / "guide.md", "toml")]
+    runs = [RunConfig.from_table(table) for table in tables if "learner" in table]
+    assert len(runs) == 1
+    assert registry.resolved(runs[0]).options == {"learner.bonus_scale": 0.1}
+    showcase = Sweep.from_toml(ROOT / "docs" / "examples" / "showcase.toml").resolved(registry.resolved)
+    assert {run.privatizer for run in showcase.runs} == {"none", "central", "local"}
+    assert all(run.options["learner.bonus_scale"] == 0.1 for run in showcase.runs)  # one tuning for all
+    assert all(run.seeds >= 6 for run in showcase.runs)  # enough for an interval of the median
+
+
+def test_no_page_names_this_machine() -> None:
+    for page in [*PAGES, ROOT / "Makefile", ROOT / ".ci" / "run", ROOT / "pyproject.toml"]:
+        assert not re.search(r"/(root|tmp|work|home)/", page.read_text(encoding="utf-8")), page.name
