@@ -22,8 +22,6 @@ from typing import Any
 import numpy as np
 
 import discreet as dr
-from discreet.estimation import kernels as estimation
-from discreet.experiments import drivers_kernels as drivers
 from discreet.experiments.simulate import Setup
 from discreet.mdp import world_kernels as worlds
 from discreet.numerics import streams_kernels as streams
@@ -210,7 +208,7 @@ def main() -> None:
     print("\nwhole processes, seconds (wall)")
     run = (
         "import discreet as dr\n"
-        "dr.simulate(dr.make('riverswim'), dr.PrivateUCBVI(), dr.Central(epsilon=1.0), episodes={}, workers=1)"
+        "dr.simulate(dr.make('riverswim'), dr.PrivateUCBVI(), dr.Central(epsilon=1.0), {}, workers=1)"
     )
     codes = {
         "python": "pass",

@@ -165,7 +165,7 @@ def test_error_bounds_by_family_and_mode():
 
 
 def test_published_mode_is_the_papers_formula():
-    # (3 H / epsilon) sqrt(8 log(K)^3 log(6 S A T / failure)) with m = log K terms of scale 3 H log(K) / epsilon.
+    # (3 H / epsilon) sqrt(8 log(K)^3 log(6 S A T / failure)): m = log K terms of scale 3 H log(K) / epsilon.
     layout, users, failure, b, m = Layout(6, 2, 20), 20_000, 0.05, 50.0, 14
     law = LaplaceSumLaw(b, m, m, cells=240, rows=240)
     three = {"visits": law, "reward_sums": law, "transition_counts": LaplaceSumLaw(b, m, m, 1440, 240, 6)}

@@ -131,7 +131,7 @@ def test_recorded_points() -> None:
 
 
 def test_learning_and_its_price() -> None:
-    """Regret on a small problem: none < central at a large epsilon < central at a small one, about uniform."""
+    """Regret: none < central at a large epsilon < central at a small one."""
     mdp = dr.make("riverswim")
     finals = []
     for privatizer in (NONE, dr.Central(epsilon=2000.0), dr.Central(epsilon=0.1)):

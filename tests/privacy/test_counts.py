@@ -79,7 +79,11 @@ def test_raw_families_have_the_papers_true_sensitivity(horizon: int) -> None:
 
 def test_variants_lower_the_joint_l1() -> None:
     layout = Layout(3, 2, 20)
-    for variant, joint in [({"known_rewards": True}, 4), ({"visits": False}, 4), ({"center_rewards": True}, 5)]:
+    for variant, joint in [
+        ({"known_rewards": True}, 4),
+        ({"visits": False}, 4),
+        ({"center_rewards": True}, 5),
+    ]:
         query = CountQuery(layout, **variant)
         assert query.sensitivity("l1", dict.fromkeys(query.families, 1.0)) == joint * 20
 

@@ -46,7 +46,10 @@ def noise_of(release: Release, users: int) -> np.ndarray:
 def noises(privatizer: object, users: int, at: list[int], runs: int) -> np.ndarray:
     """(runs, len(at), cells) noise of the releases after ``at`` users."""
     out = np.zeros((runs, len(at), QUERY.cells))
-    truth = np.cumsum([np.concatenate([t.ravel() for t in QUERY.contribution(user(i)).values()]) for i in range(at[-1])], axis=0)
+    truth = np.cumsum(
+        [np.concatenate([t.ravel() for t in QUERY.contribution(user(i)).values()]) for i in range(at[-1])],
+        axis=0,
+    )
     for run in range(runs):
         seed = Seeded(11, run)
         with privatizer.start(QUERY, Schedule(users), seed) as session:  # type: ignore[attr-defined]
@@ -338,7 +341,9 @@ def test_true_epsilon_of_published_scales(users: int) -> None:
     assert exact.mechanism.scales == pytest.approx([6 * horizon * levels] * 3)
     local = Local(epsilon=1.0, calibration="published").start(query, Schedule(users), Seeded(0))
     assert local.guarantee.epsilon == pytest.approx(2.0)
-    assert Local(epsilon=1.0).start(query, Schedule(users), Seeded(0)).mechanism.scales == pytest.approx([120.0] * 3)
+    assert Local(epsilon=1.0).start(query, Schedule(users), Seeded(0)).mechanism.scales == pytest.approx(
+        [120.0] * 3
+    )
 
 
 def test_reference_scales_of_the_specification() -> None:
@@ -362,7 +367,10 @@ def test_local_message_is_epsilon_indistinguishable_and_no_better() -> None:
     for calibration, true in (("exact", 1.0), ("published", 2.0)):
         session = Local(epsilon=1.0, calibration=calibration).start(query, Schedule(5), Seeded(0))  # type: ignore[arg-type]
         scales = np.concatenate(
-            [np.full(int(np.prod(shape)), b) for shape, b in zip(query.families.values(), session.mechanism.scales, strict=True)]
+            [
+                np.full(int(np.prod(shape)), b)
+                for shape, b in zip(query.families.values(), session.mechanism.scales, strict=True)
+            ]
         )
         x, y = (np.concatenate([t.ravel() for t in query.contribution(u).values()]) for u in (one, other))
         extreme = np.where(x > y, 1e3, -1e3)
@@ -434,7 +442,15 @@ def test_error_events_are_rarer_than_stated() -> None:
     for privatizer in (Central(epsilon=1.0), Local(epsilon=1.0)):
         runs, broken = 120, 0
         session = privatizer.start(QUERY, Schedule(64), Seeded(0))
-        bounds = [np.concatenate([np.full(int(np.prod(s)), session.laws_at(n)[f].bound(0.2 / 3)) for f, s in QUERY.families.items()]) for n in range(1, 64)]
+        bounds = [
+            np.concatenate(
+                [
+                    np.full(int(np.prod(s)), session.laws_at(n)[f].bound(0.2 / 3))
+                    for f, s in QUERY.families.items()
+                ]
+            )
+            for n in range(1, 64)
+        ]
         out = noises(privatizer, 64, list(range(1, 64)), runs)
         broken = int((np.abs(out) > np.array(bounds)[None]).any(axis=(1, 2)).sum())
         assert broken / runs <= 0.2 + SE * np.sqrt(0.2 * 0.8 / runs)

@@ -14,7 +14,7 @@ def node_start(end: int, users: int | None) -> int:
 @pytest.mark.parametrize("users", [2, 3, 4, 5, 8, 9, 100, 1000, 1024, None])
 def test_nodes_partition_every_prefix(users: int | None) -> None:
     tree = Tree(users)
-    for n in range((users or 700)):
+    for n in range(users or 700):
         end = n
         for node_end, _ in tree.nodes(n):
             assert node_end == end

@@ -212,7 +212,15 @@ def run_releases(
                 if stochastic:
                     open_stream(environment, ROLE_POLICY, k, 0, policy_state)
                 simulate_episode(
-                    world, stochastic, policy_rows, probabilities, env_state, policy_state, states, rows, rewards
+                    world,
+                    stochastic,
+                    policy_rows,
+                    probabilities,
+                    env_state,
+                    policy_state,
+                    states,
+                    rows,
+                    rewards,
                 )
                 if code == LOCAL:
                     draw_noise(family, noise_key, k, 0, 1.0, offsets, scales, noise_state, noise)
@@ -222,7 +230,9 @@ def run_releases(
                     for c in range(cells):
                         sums[c] += noise[c]
                 else:
-                    add_records(states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, sums)
+                    add_records(
+                        states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, sums
+                    )
                 gap = 0.0
                 for h in range(horizon):
                     gap += gaps[h, rows[h]]
@@ -270,4 +280,3 @@ def _batch(
         for r in range(rows):
             gap += scratch.step_visits[h, r] * truth.gaps[h, r]
     return regret, gap
-

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing import get_context
@@ -202,11 +203,10 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
     regret, gap_regret = np.zeros(setup.recorded.size), np.zeros(setup.recorded.size)
     running, running_gap, at, users = 0.0, 0.0, 0, 0
     state = setup.learner.begin(setup.spec, keys.ties)
-    with setup.start(randomness) as session:  # type: ignore[attr-defined]
+    with closing(setup.start(randomness)) as session:
         while users < setup.episodes:
             plan, state = setup.learner.plan(state, session.release(), session.answer)
             encoder = session.begin(plan)
-            plan = session.open_plan
             policy = planning.policy_rows(setup.mdp.layout, plan.policy)
             values = planning.evaluate(setup.mdp, policy)[0]
             if setup.batched:

@@ -83,9 +83,7 @@ class Layout:
     @cached_property
     def state_ptr(self) -> NDArray[np.int64]:
         """(S + 1,) rows of state s are state_ptr[s] .. state_ptr[s + 1] - 1."""
-        each = (
-            np.full(self.states, self.actions, np.int64) if self.mask is None else self.mask.sum(axis=1)
-        )
+        each = np.full(self.states, self.actions, np.int64) if self.mask is None else self.mask.sum(axis=1)
         return np.concatenate([[0], np.cumsum(each)]).astype(np.int64)
 
     @cached_property

@@ -29,7 +29,7 @@ ROLE_ENVIRONMENT = 0  # i = episode
 ROLE_BATCH = 1  # i = first user of a sub-batch: environment by batches
 ROLE_POLICY = 2  # i = episode: actions of stochastic policies
 ROLE_TIES = 3  # i = replan, j = sub-batch
-ROLE_NOISE = 4  # i = release, node or user, j = family
+ROLE_NOISE = 4  # i = node's end or user; j = 0, or 1 for the sum of a local sub-batch
 ROLE_AUDIT = 5
 ROLE_BOOTSTRAP = 6
 ROLE_MODEL = 7  # random MDPs

@@ -69,20 +69,30 @@ CAP_NONE = 2
  ALPHA, LOG_START, KNOBS) = range(14)  # fmt: skip
 
 # errors: of visits, reward sums, transition counts, and of a row's sum of transition counts
-E_VISITS, E_REWARDS, E_TRANSITIONS, E_ROW, ERRORS = range(5)
-ERRORS = 5
+E_VISITS, E_REWARDS, E_TRANSITIONS, E_ROW = range(4)
+ERRORS = 5  # one is free
 
+_SHORT = 16  # states below which a plain sum is fastest
 _LEAST_LOG_RATIO = -700.0  # exp of it is still a normal float64: every action keeps a positive probability
 
 
 def work_size(slots: int, rows: int, states: int) -> int:
     """Floats of scratch space that ``plan_step`` needs for T slots, R rows and S states."""
-    return slots * rows * (states + 6) + states
+    return slots * rows * (states + 6) + rows + states
 
 
 @inlined
 def _mean(masses: Floats, r: int, values: Floats, h: int) -> float:
-    """sum_s masses[r, s] values[h, s], in one fixed order that allows four lanes."""
+    """sum_s masses[r, s] values[h, s]."""
+    total = 0.0
+    for s in range(masses.shape[1]):
+        total += masses[r, s] * values[h, s]
+    return total
+
+
+@inlined
+def _long_mean(masses: Floats, r: int, values: Floats, h: int) -> float:
+    """The same in four lanes, in one fixed order: a long sum would wait for each addition."""
     states = masses.shape[1]
     a = b = c = d = 0.0
     whole = states - states % 4
@@ -98,7 +108,17 @@ def _mean(masses: Floats, r: int, values: Floats, h: int) -> float:
 
 @inlined
 def _spread(masses: Floats, r: int, values: Floats, h: int, mean: float) -> float:
-    """sum_s masses[r, s] (values[h, s] - mean)^2."""
+    """sum_s masses[r, s] (values[h, s] - mean)^2, at least 0."""
+    total = 0.0
+    for s in range(masses.shape[1]):
+        x = values[h, s] - mean
+        total += masses[r, s] * (x * x)
+    return max(0.0, total)
+
+
+@inlined
+def _long_spread(masses: Floats, r: int, values: Floats, h: int, mean: float) -> float:
+    """The same in four lanes."""
     states = masses.shape[1]
     a = b = c = d = 0.0
     whole = states - states % 4
@@ -271,8 +291,11 @@ def plan_step(
     left = work[3 * cells : 4 * cells]
     outer = work[4 * cells : 5 * cells]
     inner = work[5 * cells : 6 * cells]
-    corrections = work[6 * cells : 6 * cells + states]
-    masses = work[6 * cells + states : 6 * cells + states + cells * states].reshape(cells, states)
+    at = 6 * cells
+    means = work[at : at + rows]
+    corrections = work[at + rows : at + rows + states]
+    at += rows + states
+    masses = work[at : at + cells * states].reshape(cells, states)
 
     e1, e2, e3 = errors[E_VISITS], errors[E_REWARDS], errors[E_TRANSITIONS]
     exact = e1 == 0.0 and e2 == 0.0 and e3 == 0.0
@@ -306,7 +329,9 @@ def plan_step(
     monotone = lk.flags[MONOTONE] == 1
     leaving = post == POST_RAW and (cost_form or lk.flags[MASS_OPTIMISTIC] == 1)
     bernstein = kind == WIDTH_BERNSTEIN
+    correcting = bernstein and lk.knobs[CORRECTION] > 0.0
     variance, correction = lk.knobs[VARIANCE], lk.knobs[CORRECTION]
+    short = states < _SHORT
     width = max(lp_width(e1, e3), e2)
     second = lk.knobs[SECOND] + lk.knobs[SECOND_NOISE] * width * width
 
@@ -327,21 +352,31 @@ def plan_step(
             for r in range(rows):
                 q[h, r] = rewards[base + r] + (outer[base + r] + reach * inner[base + r])
         if h < horizon - 1:
-            if bernstein and correction > 0.0:
+            if correcting:
                 later = (h + 1) * rows if slots > 1 else 0
                 _corrections(lk, state_ptr, counts, later, second, range_left, horizon, corrections)
+            if short:
+                for r in range(rows):
+                    means[r] = _mean(masses, base + r, values, h + 1) * inverses[base + r]
+            else:
+                for r in range(rows):
+                    means[r] = _long_mean(masses, base + r, values, h + 1) * inverses[base + r]
             for r in range(rows):
-                mean = _mean(masses, base + r, values, h + 1) * inverses[base + r]
-                q[h, r] += mean
-                if bernstein:
-                    spread = _spread(masses, base + r, values, h + 1, mean)
-                    bonus = variance * (np.sqrt(spread) * inverses[base + r])
-                    if correction > 0.0:
-                        unsure = 0.0
-                        for s in range(states):
-                            unsure += masses[base + r, s] * corrections[s]
-                        bonus += correction * (np.sqrt(max(0.0, unsure)) * inverses[base + r])
-                    q[h, r] += bonus
+                q[h, r] += means[r]
+            if bernstein and short:
+                for r in range(rows):
+                    root = np.sqrt(_spread(masses, base + r, values, h + 1, means[r]))
+                    q[h, r] += variance * (root * inverses[base + r])
+            elif bernstein:
+                for r in range(rows):
+                    root = np.sqrt(_long_spread(masses, base + r, values, h + 1, means[r]))
+                    q[h, r] += variance * (root * inverses[base + r])
+            if correcting:
+                for r in range(rows):
+                    unsure = 0.0
+                    for s in range(states):
+                        unsure += masses[base + r, s] * corrections[s]
+                    q[h, r] += correction * (np.sqrt(max(0.0, unsure)) * inverses[base + r])
             if leaving:
                 for r in range(rows):
                     missing = left[base + r]
@@ -358,14 +393,14 @@ def plan_step(
         else:
             for r in range(rows):
                 q[h, r] = min(upper, max(lower, q[h, r]))
-        at = h * rows
+        here = h * rows
         if monotone:
             for r in range(rows):
-                q[h, r] = min(q[h, r], memory[at + r])
-                memory[at + r] = q[h, r]
+                q[h, r] = min(q[h, r], memory[here + r])
+                memory[here + r] = q[h, r]
         if optimizing:
             for r in range(rows):
-                memory[table + at + r] = q[h, r]
+                memory[table + here + r] = q[h, r]
             for s in range(states):
                 average = 0.0
                 for r in range(state_ptr[s], state_ptr[s + 1]):

@@ -564,4 +564,3 @@ class SessionKernel:
     cells: Floats
     ends: Ints
     stack: Floats
-

@@ -80,7 +80,11 @@ def run_published_code(
     states = np.zeros(horizon + 1, np.int64)
     rows = np.zeros(horizon, np.int64)
     rewards = np.zeros(horizon)
-    env_state, policy_state, noise_state = np.empty(4, np.uint64), np.empty(4, np.uint64), np.empty(4, np.uint64)
+    env_state, policy_state, noise_state = (
+        np.empty(4, np.uint64),
+        np.empty(4, np.uint64),
+        np.empty(4, np.uint64),
+    )
     total, gap_total, position = 0.0, 0.0, 0
     for k in range(1, episodes + 1):
         error = 0.0
