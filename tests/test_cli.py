@@ -59,7 +59,13 @@ def test_options_of_a_name() -> None:
     assert shown["options"]["epsilon"] == "number"
     assert "paper" in shown["presets"]
     assert "calibration" in call("options", "central").stdout
-    assert document("options", "gym:FrozenLake-v1")["kind"] == "environment"
+    lake = document("options", "gym:FrozenLake-v1")
+    assert lake["kind"] == "environment"
+    assert "env_id" not in lake["options"]
+    assert document("options", "riverswim")["defaults"] == {
+        "states": 6, "horizon": 20, "rewards": "deterministic"
+    }  # fmt: skip
+    assert "honest" not in document("options", "ucb-vi-bernstein")["presets"]
     assert "must be one of" in call("options", "centrale", code=2).stderr
 
 
@@ -164,7 +170,8 @@ def test_out_resumes_grows_and_refuses(tmp_path: Path, monkeypatch: pytest.Monke
         (["--env", "riverrun"], "environment = 'riverrun'"),
         (["--env", "gym:Nothing-v0"], "Nothing-v0"),
         (["--privatizer", "central"], "epsilon"),
-        (["--privatizer", "central", "--epsilon", "0"], "epsilon = 0"),
+        (["--privatizer", "central", "--epsilon", "0"], "epsilon = 0.0: must be a finite number above 0"),
+        (["--privatizer", "central", "--epsilon", "much"], "--epsilon = 'much': "),
         (["--privatizer", "central", "--epsilon", "-1"], "epsilon = -1"),
         (["--privatizer", "central", "--epsilon", "nan"], "epsilon = nan"),
         (["--privatizer", "local", "--epsilon", "inf"], "epsilon = inf"),
@@ -176,7 +183,7 @@ def test_out_resumes_grows_and_refuses(tmp_path: Path, monkeypatch: pytest.Monke
         (["--by", "magic"], "by = 'magic'"),
         (["--preset", "poster"], "preset = 'poster'"),
         (["--option", "bonus_scale"], "must be KEY=VALUE"),
-        (["--option", "bonus_scale=much"], "bonus_scale = 'much': must be number"),
+        (["--option", "bonus_scale=much"], "bonus_scale = 'much': must be a number"),
         (["--option", "typo=1"], "the options are dp-ucbvi: bonus_scale: number"),
         (["--option", "bonus_scale=1", "--option", "bonus_scale=2"], "given twice"),
         (["--env-option", "typo=1"], "option 'typo': unknown to riverswim, which takes states: integer"),
@@ -197,9 +204,52 @@ def test_bad_input_is_one_line_and_status_two(arguments: list[str], message: str
 
 
 def test_unknown_flags_are_status_two() -> None:
-    call("run", "--episodes", "many", code=2)
-    call("run", "--no-such-flag", code=2)
-    call("no-such-command", code=2)
+    for arguments, message in (
+        (["run", "--episodes=many"], "--episodes = 'many': "),
+        (["run", "--no-such-flag"], "--no-such-flag (see `discreet run --help`)"),
+        (["no-such-command"], "'no-such-command'. (see `discreet --help`)"),
+        (["sweep"], "argument 'config'"),
+    ):
+        (line,) = call(*arguments, code=2).stderr.splitlines()
+        assert line.startswith("discreet: ")
+        assert message.lower() in line.lower().replace("root ", "discreet ")
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    command = f"{sys.executable} -m discreet.cli list --json | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("[\n", "")
+
+
+def test_help_shows_sweep_tables() -> None:
+    assert "tables `runs`" in " ".join(call("sweep", "--help").stdout.split())
+
+
+def test_what_takes_hours_is_said_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "slow" not in call("run", *SMALL).stderr
+    monkeypatch.setattr(cli, "_MANY_CELLS", 1e3)
+    said = call("run", *SMALL, "--episodes", "1000").stderr
+    assert "this is slow" in said
+    assert "stationary=true" in said
+    assert "replan_growth" in said
+
+
+def test_the_public_codes_statement_says_why_it_is_none() -> None:
+    run = [
+        "run",
+        "--episodes",
+        "20",
+        "--learner",
+        "private-ucb-vi",
+        "--preset",
+        "code:cz22",
+        "--epsilon",
+        "1",
+    ]
+    said = document(*run, "--privatizer", "central")["guarantee"]["statement"]
+    assert "the public code's noise" in said
+    assert "without noise" not in said
+    assert "without noise" in document(*run, "--privatizer", "none")["guarantee"]["statement"]
 
 
 def test_plugins_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,6 +322,7 @@ def test_compare_in_three_styles_and_json(swept: tuple[Path, Path, Any]) -> None
     assert len(other["results"]) == 2
     assert "format = 'word'" in call("compare", out, "--format", "word", code=2).stderr
     assert "at least two" in call("compare", folders[0], code=2).stderr
+    assert "at least two" in call("compare", folders[0], folders[0], code=2).stderr
 
 
 def test_plot(swept: tuple[Path, Path, Any], tmp_path: Path) -> None:

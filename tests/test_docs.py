@@ -31,6 +31,12 @@ def test_the_guides_first_python_runs(capsys: pytest.CaptureFixture[str]) -> Non
     assert "Joint differential privacy" in capsys.readouterr().out
 
 
+def test_the_guides_session_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = (block for block in blocks(ROOT / "docs" / "guide.md", "python") if "session.submit" in block)
+    exec(code, {})
+    assert capsys.readouterr().out.startswith("Local differential privacy")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from discreet.mdp.trajectories import Trajectories as Trajectories
     from discreet.mdp.trajectories import Trajectory as Trajectory
     from discreet.online.ldp_obi import LDPOBI as LDPOBI
+    from discreet.online.noise_aware import NoiseAwareUCBVI as NoiseAwareUCBVI
     from discreet.online.optimistic import DPUCBVI as DPUCBVI
     from discreet.online.optimistic import UCBVI as UCBVI
     from discreet.online.optimistic import PrivateUCBVI as PrivateUCBVI
@@ -56,6 +57,7 @@ _HOMES = {
     "register": "registry",
     "simulate": "experiments.simulate",
     "Result": "experiments.results",
+    "NoiseAwareUCBVI": "online.noise_aware",
     "UCBVI": "online.optimistic",
     "PrivateUCBVI": "online.optimistic",
     "DPUCBVI": "online.optimistic",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import os
 import re
 import sys
 import time
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+import typer.core
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,12 +30,61 @@ if TYPE_CHECKING:
 
     from discreet.experiments.config import RunConfig
     from discreet.experiments.results import Result
+    from discreet.experiments.simulate import Setup
     from discreet.experiments.sweep import Comparison, Progress, Sweep
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+class OneLine(typer.core.TyperGroup):
+    """The group of commands; what its parser refuses is one line and exit status 2, as elsewhere."""
+
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
+        """Parse and run; returns only where ``standalone_mode`` is false."""
+        if not extra.pop("standalone_mode", True):
+            return super().main(args, standalone_mode=False, **extra)
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            status = super().main(args, standalone_mode=False, **extra)
+        except BrokenPipeError:  # whoever reads us has seen enough, as in `discreet list | head`
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the interpreter's last flush
+            sys.exit(1)
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # not of the parser, whose classes are private
+                raise
+            if not given:
+                print(error.format_message())
+            else:
+                say(f"discreet: {_refused(error, given)}")
+            sys.exit(getattr(error, "exit_code", 2))
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _refused(error: Any, given: Sequence[str]) -> str:
+    """What the parser refuses: the argument, its value if it has one, and what is allowed."""
+    context, param = getattr(error, "ctx", None), getattr(error, "param", None)
+    path = getattr(context, "command_path", "discreet")
+    value = _value_of(param, given)
+    if param is None or value is None:
+        return f"{' '.join(error.format_message().split())} (see `{path} --help`)"
+    reason = " ".join(str(error.message).split())
+    return f"{param.opts[-1]} = {value!r}: {reason[:1].lower()}{reason[1:]}"
+
+
+def _value_of(param: Any, given: Sequence[str]) -> str | None:
+    """The text given for an option on the command line."""
+    for name in getattr(param, "opts", ()):
+        for i, word in enumerate(given):
+            if word == name and i + 1 < len(given):
+                return given[i + 1]
+            if word.startswith(f"{name}="):
+                return word.partition("=")[2]
+    return None
+
+
 app = typer.Typer(
     name="discreet",
+    cls=OneLine,
     help="Differentially private reinforcement learning, with guarantees that can be checked.",
     no_args_is_help=True,
     add_completion=False,
@@ -60,6 +111,8 @@ def command(function: F) -> F:
         except ValueError as error:
             say(f"discreet: {' '.join(str(error).split())}")
             raise typer.Exit(2) from None
+        except BrokenPipeError:
+            raise
         except OSError as error:
             say(f"discreet: {error}")
             raise typer.Exit(1) from None
@@ -142,6 +195,27 @@ def _announce_compilation() -> None:
         say("discreet: compiling kernels, once (`discreet warmup` does it ahead) ...")
 
 
+_MANY_CELLS = 1e10  # released cells from which a run takes minutes
+
+
+def _announce_cost(setup: Setup, seeds: int) -> None:
+    """Say ahead what takes hours, and how to make it take seconds."""
+    learner, cells = setup.learner, getattr(setup.query, "cells", 0)
+    releases = setup.times.size - 1
+    if float(cells) * releases * seeds < _MANY_CELLS:
+        return
+    pooled = not setup.mdp.stationary or getattr(learner, "stationary", True)
+    ways = (
+        "" if pooled else "--option stationary=true (pools the steps)",
+        "" if releases < 1000 else "--option replan_growth=1.2 (policies change on a public schedule)",
+    )
+    advice = " and ".join(way for way in ways if way)
+    say(
+        f"discreet: this is slow: {cells:,} cells a release, {releases:,} releases, {seeds} "
+        f"seed{'s' if seeds > 1 else ''}" + (f"; faster: {advice}" if advice else "")
+    )
+
+
 # -------------------------------------------------------------------------------------- list
 @command
 def list_(as_json: JsonFlag = False, plugin: PluginOption = None) -> None:
@@ -179,19 +253,29 @@ def options(name: str, as_json: JsonFlag = False, plugin: PluginOption = None) -
             f"name = {name!r}: unknown; must be one of {', '.join(e.name for e in registry.entries())}"
         )
     factory = found[0].factory()
-    presets = registry.presets_of(factory)
-    takes = {o.name: registry.describe(o.annotation) for o in registry.options_of(factory).values()}
-    takes.pop("preset", None)
+    presets = registry.presets_of(factory, found[0].fixed)
+    hidden = {"preset", *(found[0].fixed if found[0].kind == "environment" else ())}
+    known = {o.name: o for o in registry.options_of(factory).values() if o.name not in hidden}
+    takes = {option: registry.describe(o.annotation) for option, o in known.items()}
+    defaults = registry.defaults_of(found[0])
     if as_json:
-        print_json({"name": name, "kind": found[0].kind, "presets": [*presets], "options": takes})
+        shown = {option: defaults.get(option) for option in takes}
+        print_json(
+            {"name": name, "kind": found[0].kind, "presets": [*presets], "options": takes, "defaults": shown}
+        )
         return
-    table = new_table("option", "takes")
+    table = new_table("option", "takes", "default")
     for option, kind in takes.items():
-        table.add_row(option, kind)
+        table.add_row(option, kind, _plain(defaults.get(option)))
     console().print(f"{found[0].kind} {name}: {found[0].summary}")
     console().print(table)
     if presets:
         console().print(f"presets: {', '.join(presets)}")
+
+
+def _plain(value: Any) -> str:
+    """A default as one would type it."""
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # --------------------------------------------------------------------------------------- run
@@ -203,7 +287,9 @@ def run(
     learner: Annotated[str | None, typer.Option(help="Learner.")] = None,
     privatizer: Annotated[str | None, typer.Option(help="Privatizer.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Privacy delta, in (0, 1).")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Privacy delta, in (0, 1); 0 (default): pure epsilon.")
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="Named settings: paper, code:cz22, ...")] = None,
     option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer.")] = None,
     episodes: Annotated[int | None, typer.Option(help="Users, one episode each.")] = None,
@@ -259,6 +345,7 @@ def _run(config: RunConfig, out: Path | None, workers: int | None, title: str | 
             say(f"discreet: {name} = {value:g} is not used: privatizer {config.privatizer!r} takes none")
     _announce_compilation()
     setup = registry.prepare(config)
+    _announce_cost(setup, config.seeds)
     title = title or f"{config.learner}, {config.privatizer}"
     with progress_bar(title, config.episodes * config.seeds) as progress:
         return sweep.run(setup, config, out, workers, progress)
@@ -311,7 +398,7 @@ def _first_sentence(statement: str) -> str:
 # ------------------------------------------------------------------------------------- sweep
 @command
 def sweep(
-    config: Annotated[Path, typer.Argument(help="A sweep: lists are grids, [[runs]] are parts.")],
+    config: Annotated[Path, typer.Argument(help="A sweep: lists are grids, tables `runs` are parts.")],
     out: Annotated[Path | None, typer.Option(help="Folder (default: results/NAME of the file).")] = None,
     seeds: Annotated[int | None, typer.Option(help="Repetitions, in place of the file's.")] = None,
     workers: WorkersOption = None,
@@ -354,6 +441,10 @@ def _by_world(results: Sequence[Result]) -> list[list[Result]]:
     return [*groups.values()]
 
 
+def _world(result: Result) -> str:
+    return f"{result.users:,} users on {result.environment}"
+
+
 def _figures(results: Sequence[Result], folder: Path, title: str) -> list[Path]:
     from discreet.experiments.plots import regret_figure
 
@@ -386,7 +477,15 @@ def compare(
         groups = _by_world(sweeps.load_results(folders))
     else:
         groups = [sweeps.load_results([baseline, *(folder for folder in folders if folder != baseline)])]
-    compared = [(group[0], sweeps.compare(group)) for group in groups]
+    compared = [(group[0], sweeps.compare(group)) for group in groups if len(group) > 1]
+    if not compared:
+        alone = "; ".join(f"{group[0].label}: {_world(group[0])}" for group in groups)
+        raise ValueError(
+            f"folders: must hold at least two results of one world, to be paired (there is {alone})"
+        )
+    for group in groups:
+        if len(group) == 1:
+            say(f"discreet: {group[0].label} is left out: nothing else has {_world(group[0])}")
     if as_json:
         print_json({"groups": [_comparison_json(first, comparisons) for first, comparisons in compared]})
         return
@@ -488,6 +587,20 @@ def reproduce(
     document = module.reproduce(out or Path("results") / paper, quick=quick, workers=workers, say=say)
     if as_json:
         print_json(document)
+        return
+    from discreet.experiments.statistics import number
+
+    numbers = ("true ε", "users", "final regret", "uniform policy", "learning begins after")
+    table = new_table("curve", "", *numbers, right=numbers)
+    for curve in document["curves"]:
+        epsilon, begins = curve["epsilon_true"], curve["learning_begins"]
+        table.add_row(
+            curve["curve"], curve["column"], "none" if epsilon is None else f"{epsilon:.4g}",
+            f"{curve['users']:,}", f"{number(curve['final_regret'])} ± {number(curve['standard_error'])}",
+            number(curve["uniform_regret"]), "—" if begins is None else f"{begins:,}",
+        )  # fmt: skip
+    console().print(table)
+    console().print(f"Means over {document['seeds']} seeds ± standard errors.")
 
 
 def _papers() -> list[str]:

@@ -436,12 +436,15 @@ def worst_loss(setup: Setup) -> Loss:
         raise NotApplicable("nothing is released after the first users came")
     users = int(releases[1])
     draws, exposures = users, 1
-    if session.guarantee.trust == "joint":
+    noise = session.laws_at(users)
+    if session.mechanism.stream == "decaying":
+        # One fresh noise a release; a user's column of a decaying sum has l2 norm 1 over the infinite future.
+        draws, noise = 1, session.measurement_laws(users, users)
+    elif session.guarantee.trust == "joint":
         by_user = session.mechanism.leaf == "user"
         leaves = setup.episodes if by_user else releases.size
         exposures = sum(1 for j in range(64) if 2**j < leaves)
         draws = users.bit_count() if by_user else 1
-    noise = session.laws_at(users)
     laplace = {law.family for law in noise.values()} <= {"laplace", "discrete_laplace"}
     horizon = setup.mdp.layout.horizon
     actions, ones = np.zeros(horizon, np.int64), np.ones(horizon)

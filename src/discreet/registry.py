@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import re
 import sys
 import types
 import typing
@@ -126,6 +127,12 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 "pucb",
                 f"{_ONLINE}.pucb:PUCB",
                 "private optimistic exploration that waits for counts above the noise (Vietri et al. 2020)",
+                _ANY,
+            ),
+            (
+                "noise-aware",
+                f"{_ONLINE}.noise_aware:NoiseAwareUCBVI",
+                "optimism from the noise law, rows shared over steps by empirical Bayes; no theorem",
                 _ANY,
             ),
             (
@@ -322,6 +329,17 @@ def options_of(factory: Callable[..., Any]) -> dict[str, Option]:
     }
 
 
+def defaults_of(found: Entry) -> dict[str, Any]:
+    """Default values of a name's options: those of its signature, then of its default preset."""
+    factory = found.factory()
+    values: dict[str, Any] = {
+        p.name: p.default
+        for p in inspect.signature(factory).parameters.values()
+        if p.default is not p.empty and isinstance(p.default, bool | int | float | str)
+    }
+    return {**values, **_preset_table(factory, found.fixed).get("default", {}), **found.fixed}
+
+
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
     """Annotations as types; those that only a type checker can resolve become ``Any``."""
     try:
@@ -349,6 +367,8 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 _PLAIN = {bool: "true or false", int: "integer", float: "number", str: "text"}
+_PLURAL = {"integer": "integers", "number": "numbers", "text": "texts"}
+_ARTICLE = {"integer": "an integer", "number": "a number", "text": "a text"}
 
 
 def describe(annotation: Any) -> str:
@@ -363,7 +383,7 @@ def describe(annotation: Any) -> str:
             said += [repr(choice) for choice in typing.get_args(member)]
         elif member is tuple or typing.get_origin(member) in (tuple, list):
             inner = [describe(a) for a in typing.get_args(member) if a is not Ellipsis]
-            said.append(f"list of {inner[0]}" if inner else "list")
+            said.append(f"list of {_PLURAL.get(inner[0], inner[0])}" if inner else "list")
         else:
             said.append("value (from Python only)")
     return " or ".join(dict.fromkeys(said)) or "nothing"
@@ -378,7 +398,8 @@ def coerce(name: str, value: Any, annotation: Any) -> Any:
         matched, converted = _as_member(name, value, member)
         if matched:
             return converted
-    raise ValueError(f"{name} = {value!r}: must be {describe(annotation)}")
+    allowed = re.sub(r"\b(integer|number|text)\b", lambda word: _ARTICLE[word[0]], describe(annotation))
+    raise ValueError(f"{name} = {checks.said(value)}: must be {re.sub(r'^list', 'a list', allowed)}")
 
 
 def _specificity(member: Any) -> int:
@@ -474,8 +495,9 @@ def build(kind: Kind, name: str, preset: str | None = None, options: Mapping[str
     factory = found.factory()
     given = {**found.fixed, **typed(found, options or {})}
     if preset is not None:
-        if preset not in presets_of(factory):
-            raise ValueError(f"preset = {preset!r}: {name} has {_quoted(presets_of(factory))}")
+        offered = presets_of(factory, {**found.fixed, **given})
+        if preset not in offered:
+            raise ValueError(f"preset = {preset!r}: {kind} {name!r}: {_quoted(offered)}")
         given["preset"] = preset
     missing = [o for o in options_of(factory).values() if o.required and o.name not in given]
     if missing:
@@ -490,9 +512,16 @@ def _list_or_flag(missing: Iterable[Option]) -> str:
     return ", ".join(str(option) for option in missing)
 
 
-def presets_of(factory: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of the settings that a class offers."""
-    return tuple(getattr(factory, "PRESETS", ()))
+def presets_of(factory: Callable[..., Any], fixed: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Names of the settings that a class offers, with the options that a name stands for."""
+    return tuple(_preset_table(factory, fixed or {}))
+
+
+def _preset_table(factory: Callable[..., Any], fixed: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    bonus = str(fixed.get("bonus", "")).upper()  # one class, two learners: UCBVI
+    plain: Mapping[str, Mapping[str, Any]] = getattr(factory, "PRESETS", {})
+    table: Mapping[str, Mapping[str, Any]] = getattr(factory, f"{bonus}_PRESETS", plain)
+    return table
 
 
 def _quoted(names: Iterable[str]) -> str:
@@ -575,7 +604,8 @@ def _presets(config: RunConfig) -> dict[str, str | None]:
     names = {"learner": config.learner, "privatizer": config.privatizer}
     if config.preset is None:
         return dict.fromkeys(names)
-    known = {kind: presets_of(entry(typing.cast(Kind, kind), name).factory()) for kind, name in names.items()}
+    found = {kind: entry(typing.cast(Kind, kind), name) for kind, name in names.items()}
+    known = {kind: presets_of(one.factory(), one.fixed) for kind, one in found.items()}
     if not any(config.preset in offered for offered in known.values()):
         offered = dict.fromkeys(preset for presets in known.values() for preset in presets)
         raise ValueError(f"preset = {config.preset!r}: {_quoted((*offered, 'code:cz22'))}")

@@ -120,7 +120,7 @@ def test_an_environment_of_ones_own():
         ("Blackjack-v1", {"horizon": 5}, "env_id = 'Blackjack-v1': must be a tabular .* no attribute 'P'"),
         ("Taxi-v3", {}, "env_id = 'Taxi-v3'"),
         ("NoSuchLake-v1", {}, "env_id = 'NoSuchLake-v1'"),
-        ("Taxi-v4", {"map_name": "4x4"}, "env_id = 'Taxi-v4' with options"),
+        ("Taxi-v4", {"map_name": "4x4"}, "env_id = 'Taxi-v4' with map_name = '4x4': must be"),
         ("CliffWalking-v1", {}, "horizon = None: must be given"),
         ("FrozenLake-v1", {"horizon": 0}, "horizon = 0"),
         (7, {}, "env_id = 7: must be the name"),

@@ -67,7 +67,7 @@ def noises(privatizer: object, users: int, at: list[int], runs: int) -> np.ndarr
 
 
 def test_tree_noise_has_the_stated_std_at_every_release() -> None:
-    privatizer = Central(epsilon=1.0)
+    privatizer = Central(release="tree", epsilon=1.0)
     at, runs = [1, 2, 3, 7, 8, 255, 256], 60
     out = noises(privatizer, 1000, at, runs)
     session = privatizer.start(QUERY, Schedule(1000), Seeded(0))
@@ -84,7 +84,7 @@ def test_tree_noise_has_the_stated_std_at_every_release() -> None:
 
 def test_a_node_is_one_noise_in_every_release_that_holds_it() -> None:
     """Noise at 8, 9, 10, 12: Cov(9, 8) = Var(8); increments are single fresh nodes, or 8's own."""
-    out = noises(Central(epsilon=1.0), 1000, [8, 9, 10, 12, 16], 60)
+    out = noises(Central(release="tree", epsilon=1.0), 1000, [8, 9, 10, 12, 16], 60)
     eight, nine, ten, twelve, sixteen = (out[:, j].ravel() for j in range(5))
     variance = 2 * 120.0**2
     n = eight.size
@@ -95,7 +95,9 @@ def test_a_node_is_one_noise_in_every_release_that_holds_it() -> None:
     assert abs(np.corrcoef(sixteen, twelve)[0, 1]) < SE / np.sqrt(n)
 
 
-@pytest.mark.parametrize("privatizer", [Central(epsilon=1.0), Local(epsilon=1.0)], ids=["tree", "local"])
+@pytest.mark.parametrize(
+    "privatizer", [Central(release="tree", epsilon=1.0), Local(epsilon=1.0)], ids=["tree", "local"]
+)
 def test_cells_families_and_users_have_independent_noise(privatizer: object) -> None:
     out = noises(privatizer, 100, [3], 800)[:, 0]
     correlation = np.corrcoef(out.T)[np.triu_indices(QUERY.cells, 1)]
@@ -106,14 +108,14 @@ def test_cells_families_and_users_have_independent_noise(privatizer: object) -> 
 
 
 def test_tree_noise_is_a_sum_of_laplace_variables() -> None:
-    out = noises(Central(epsilon=1.0), 1000, [4, 5], 100)
+    out = noises(Central(release="tree", epsilon=1.0), 1000, [4, 5], 100)
     assert stats.kstest(out[:, 0].ravel(), stats.laplace(scale=120.0).cdf).pvalue > 1e-7
     direct = np.random.default_rng(0).laplace(scale=120.0, size=(2, 50_000)).sum(axis=0)
     assert stats.ks_2samp(out[:, 1].ravel(), direct).pvalue > 1e-7
 
 
 def test_gaussian_tree() -> None:
-    privatizer = Central(epsilon=1.0, delta=1e-6, noise="gaussian")
+    privatizer = Central(release="tree", epsilon=1.0, delta=1e-6, noise="gaussian")
     out = noises(privatizer, 1000, [4], 100)[:, 0].ravel()
     sigma = np.sqrt(6 * 2 * 10) * 4.2247
     assert stats.kstest(out, stats.norm(scale=sigma).cdf).pvalue > 1e-7
@@ -129,7 +131,7 @@ def test_local_noise_grows_with_the_root_of_users() -> None:
 
 
 def test_open_ended_tree() -> None:
-    privatizer = Central(epsilon=1.0)
+    privatizer = Central(release="tree", epsilon=1.0)
     session = privatizer.start(QUERY, Schedule(None), Seeded(1))
     session.release()
     feed(session, 0, 11, Seeded(1))
@@ -143,7 +145,7 @@ def test_open_ended_tree() -> None:
 
 
 def _open_noise(run: int) -> np.ndarray:
-    session = Central(epsilon=1.0).start(QUERY, Schedule(None), Seeded(3, run))
+    session = Central(release="tree", epsilon=1.0).start(QUERY, Schedule(None), Seeded(3, run))
     session.release()
     feed(session, 0, 11)
     return noise_of(session.release(), 11)
@@ -155,7 +157,7 @@ def _open_noise(run: int) -> np.ndarray:
 def test_secure_noise_is_discrete_exact_and_not_repeatable() -> None:
     releases = []
     for _ in range(2):
-        session = Central(epsilon=1.0).start(QUERY, Schedule(100), Secure())
+        session = Central(release="tree", epsilon=1.0).start(QUERY, Schedule(100), Secure())
         session.release()
         feed(session, 0, 5)
         releases.append(session.release())
@@ -172,7 +174,7 @@ def test_secure_noise_is_discrete_exact_and_not_repeatable() -> None:
 def test_secure_tree_noise_has_its_std_and_is_reused() -> None:
     eight, nine = [], []
     for _ in range(150):
-        session = Central(epsilon=1.0).start(QUERY, Schedule(1000), Secure())
+        session = Central(release="tree", epsilon=1.0).start(QUERY, Schedule(1000), Secure())
         session.release()
         feed(session, 0, 8)
         eight.append(noise_of(session.release(), 8)[:24])
@@ -186,7 +188,7 @@ def test_secure_tree_noise_has_its_std_and_is_reused() -> None:
 
 
 def test_secure_gaussian_is_calibrated_by_zcdp() -> None:
-    privatizer = Central(epsilon=1.0, delta=1e-6, noise="gaussian")
+    privatizer = Central(release="tree", epsilon=1.0, delta=1e-6, noise="gaussian")
     secure = privatizer.start(QUERY, Schedule(1000), Secure())
     seeded = privatizer.start(QUERY, Schedule(1000), Seeded(0))
     assert secure.guarantee.mu is None
@@ -330,13 +332,13 @@ def test_true_epsilon_of_published_scales(users: int) -> None:
     query, horizon = CountQuery(Layout(6, 2, 20)), 20
     levels = (users - 1).bit_length()
     for base in (2.0, np.e):
-        published = Central(epsilon=1.0, calibration="published", log_base=base)
+        published = Central(release="tree", epsilon=1.0, calibration="published", log_base=base)
         session = published.start(query, Schedule(users), Seeded(0))
         log_users = np.log(users) / np.log(base)
         assert session.mechanism.scales == pytest.approx([3 * horizon * log_users] * 3)
         assert session.guarantee.epsilon == pytest.approx(2 * levels / log_users)
         assert session.guarantee.epsilon_nominal == 1.0
-    exact = Central(epsilon=1.0).start(query, Schedule(users), Seeded(0))
+    exact = Central(release="tree", epsilon=1.0).start(query, Schedule(users), Seeded(0))
     assert exact.guarantee.epsilon == pytest.approx(1.0)
     assert exact.mechanism.scales == pytest.approx([6 * horizon * levels] * 3)
     local = Local(epsilon=1.0, calibration="published").start(query, Schedule(users), Seeded(0))
@@ -348,11 +350,13 @@ def test_true_epsilon_of_published_scales(users: int) -> None:
 
 def test_reference_scales_of_the_specification() -> None:
     query = CountQuery(Layout(6, 2, 20))
-    gaussian = Central(epsilon=1.0, delta=1e-6, noise="gaussian").start(query, Schedule(20_000), Seeded(0))
+    gaussian = Central(release="tree", epsilon=1.0, delta=1e-6, noise="gaussian").start(
+        query, Schedule(20_000), Seeded(0)
+    )
     assert gaussian.mechanism.scales == pytest.approx([179.2] * 3, rel=1e-3)
     pooled = CountQuery(Layout(6, 2, 20), stationary=True)
     rho = 0.017469
-    session = Central(rho=rho).start(pooled, Schedule(20_000), Seeded(0))
+    session = Central(release="tree", rho=rho).start(pooled, Schedule(20_000), Seeded(0))
     assert session.mechanism.scales == pytest.approx([1015] * 3, rel=1e-3)
     local = Local(rho=rho).start(query, Schedule(20_000), Seeded(0))
     assert local.mechanism.scales == pytest.approx([58.6] * 3, rel=1e-3)
@@ -420,8 +424,8 @@ def test_error_bounds_are_the_specifications() -> None:
     """Specification, table 4.5: RiverSwim, K = 20 000, epsilon 1, failure .01."""
     query, schedule = CountQuery(Layout(6, 2, 20)), Schedule(20_000)
     for privatizer, e1, e3 in (
-        (Central(epsilon=1.0), 72_035, 76_380),
-        (Central(epsilon=1.0, calibration="published"), 34_307, 36_376),
+        (Central(release="tree", epsilon=1.0), 72_035, 76_380),
+        (Central(release="tree", epsilon=1.0, calibration="published"), 34_307, 36_376),
         (Local(epsilon=1.0), 148_045, 154_709),
     ):
         session = privatizer.start(query, schedule, Seeded(0))
@@ -439,7 +443,7 @@ def test_report_grid_rounds_up_by_at_most_five_percent() -> None:
 
 def test_error_events_are_rarer_than_stated() -> None:
     """Spec 10.12, fewer runs: S = A = H = 2, K = 64, failure .2, both families of privatizer."""
-    for privatizer in (Central(epsilon=1.0), Local(epsilon=1.0)):
+    for privatizer in (Central(release="tree", epsilon=1.0), Local(epsilon=1.0)):
         runs, broken = 120, 0
         session = privatizer.start(QUERY, Schedule(64), Seeded(0))
         bounds = [

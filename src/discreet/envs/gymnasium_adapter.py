@@ -130,7 +130,10 @@ def _made(env_id: Any, options: dict[str, Any]) -> Any:
     try:
         return gymnasium.make(env_id, **given)
     except (gymnasium.error.Error, TypeError) as unknown:
-        raise ValueError(f"env_id = {env_id!r} with options {given}: {unknown}") from unknown
+        options_ = f" with {', '.join(f'{k} = {v!r}' for k, v in given.items())}" if given else ""
+        raise ValueError(
+            f"env_id = {env_id!r}{options_}: must be an environment that Gymnasium can make ({unknown})"
+        ) from unknown
 
 
 def _read(table: Any) -> tuple[_Table, int, list[int]]:

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 
 from discreet.mdp.tabular import TabularMDP
+from discreet.numerics import checks
 
 
 class TabularEnv(gymnasium.Env[np.int64, np.int64]):
@@ -43,7 +44,9 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
             raise ValueError("step: the episode has ended or not begun; call reset first")
         if not self.action_space.contains(action) or not self._mask[self._state, action]:
             allowed = np.flatnonzero(self._mask[self._state]).tolist()
-            raise ValueError(f"action = {action!r} in state {self._state}: must be one of {allowed}")
+            raise ValueError(
+                f"action = {checks.said(action)} in state {self._state}: must be one of {allowed}"
+            )
         rows = mdp.layout.rows
         row = int(mdp.layout.row_index[self._state, action])
         entry, after = self._drawn((h if mdp.transition_slots > 1 else 0) * rows + row)

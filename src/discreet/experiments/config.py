@@ -12,8 +12,9 @@ import json
 import platform
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +27,10 @@ By = Literal["auto", "episode", "batch"]
 
 MADE_BY = "made_by"
 _NOT_IDENTITY = ("seeds",)
+_BUDGET: Mapping[str, Callable[[str, Any], float]] = {
+    "epsilon": checks.positive,
+    "delta": partial(checks.real, low=0.0, high=1.0, open_high=True),
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class RunConfig:
         object.__setattr__(self, "seed", checks.integer("seed", self.seed, 0))
         for name in ("epsilon", "delta"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, checks.real(name, getattr(self, name)))
+                object.__setattr__(self, name, _BUDGET[name](name, getattr(self, name)))
         checks.choice("by", self.by, ("auto", "episode", "batch"))
         object.__setattr__(self, "plugins", _names("plugins", self.plugins))
         for name in ("env_options", "options"):

@@ -23,13 +23,14 @@ from discreet.numerics.streams_kernels import (
     open_stream,
 )
 from discreet.online.kernels import LearnerKernel, choose, plan_step
+from discreet.online.noise_kernels import DECAY, GAIN, noise_aware_step, note_assignments
 from discreet.privacy.kernels import add_records, draw_noise, draw_noise_sum, tree_advance
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-EXACT, TREE, LOCAL = 0, 1, 2
+EXACT, TREE, LOCAL, DECAYING = 0, 1, 2, 3
 
 
 class Truth(NamedTuple):
@@ -54,13 +55,16 @@ class Stream(NamedTuple):
     reward_shift: float
     cells: Floats
     ends: Ints
-    stack: Floats
+    stack: Floats  # of a tree: running noises; else (filtered or last sums, sum of the measurements)
+    decay: float
+    gain: float
 
 
 class Side(NamedTuple):
     """The learner's public side: its kernel, schedule, error bounds, and what it carries along."""
 
     kernel: LearnerKernel
+    measures: bool  # reads the newest measurement in place of the sums
     stochastic: bool
     tie_batches: int
     state_ptr: Ints
@@ -163,9 +167,31 @@ def run_releases(
             released = scratch.released
             for c in range(cells):
                 released[c] = sums[c] + stack[slot, c]
+        elif code == DECAYING and n > 0:
+            draw_noise(family, noise_key, release, 0, 1.0, offsets, scales, noise_state, noise)
+            released = scratch.released
+            decay, gain = stream.decay, stream.gain
+            for c in range(cells):
+                filtered = sums[c] + decay * stack[0, c]
+                stack[0, c] = filtered
+                sums[c] = 0.0
+                fresh = gain * filtered + noise[c]
+                released[c] = fresh if side.measures else (fresh + (1.0 - decay) * stack[1, c]) / gain
+                stack[1, c] += fresh
+        elif side.measures:
+            released = scratch.released
+            for c in range(cells):
+                released[c] = sums[c] - stack[0, c]
+                stack[0, c] = sums[c]
         # ----------------------------------------------------------------------- the learner
         visits, transitions, reward_sums = scratch.visits, scratch.transitions, scratch.reward_sums
-        if in_place:
+        if side.measures:
+            transitions = released[begins[1] : begins[1] + slots * all_rows * all_states].reshape(
+                (slots, all_rows, all_states)
+            )
+            if begins[2] >= 0:
+                reward_sums = released[begins[2] :].reshape((slots, all_rows))
+        elif in_place:
             visits = released[: slots * all_rows].reshape((slots, all_rows))
             transitions = released[begins[1] : begins[2]].reshape((slots, all_rows, all_states))
             reward_sums = released[begins[2] :].reshape((slots, all_rows))
@@ -175,7 +201,14 @@ def run_releases(
             table += 1
         for i in range(errors.shape[0]):
             errors[i] = error_table[table, i]
-        plan_step(
+        if side.measures:
+            errors[DECAY], errors[GAIN] = stream.decay, stream.gain
+            noise_aware_step(
+                lk.knobs, state_ptr, horizon, release, transitions, reward_sums, side.known_rewards, errors,
+                side.memory, side.values, q, scratch.plan,
+            )  # fmt: skip
+        else:
+            plan_step(
             lk, state_ptr, horizon, n, release, visits, transitions, reward_sums, side.known_rewards, errors,
             side.memory, side.values, q, probabilities, scratch.plan,
         )  # fmt: skip
@@ -189,6 +222,8 @@ def run_releases(
             if not stochastic:
                 open_stream(ties_key, ROLE_TIES, release, j, tie_state)
                 choose(lk, state_ptr, horizon, q, tie_state, policy_rows)
+                if side.measures:
+                    note_assignments(side.memory, slots, all_rows, policy_rows, size)
             if stochastic or not known or not _same(policy_rows, before):
                 evaluate(world, stochastic, policy_rows, probabilities, policy_values)
                 before[:, :] = policy_rows

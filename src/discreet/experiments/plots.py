@@ -33,13 +33,14 @@ def privacy_words(guarantee: Any) -> str:
     """Trust model and true budget in a few words: ``joint DP, ε = 2.1 (stated 1)`` or ``not private``."""
     if guarantee.trust == "none" or guarantee.epsilon is None:
         return "not private"
-    words = f"{_TRUST.get(guarantee.trust, guarantee.trust)}, ε = {guarantee.epsilon:.3g}"
+    nominal, digits = guarantee.epsilon_nominal, 3
+    differs = nominal is not None and not np.isclose(nominal, guarantee.epsilon, rtol=1e-6, atol=0.0)
+    while differs and digits < 7 and f"{guarantee.epsilon:.{digits}g}" == f"{nominal:.{digits}g}":
+        digits += 1  # 1.003 (stated 1), not 1 (stated 1)
+    words = f"{_TRUST.get(guarantee.trust, guarantee.trust)}, ε = {guarantee.epsilon:.{digits}g}"
     if guarantee.delta:
         words += f", δ = {guarantee.delta:.0e}"
-    nominal = guarantee.epsilon_nominal
-    if nominal is not None and not np.isclose(nominal, guarantee.epsilon, rtol=1e-6, atol=0.0):
-        words += f" (stated {nominal:.3g})"
-    return words
+    return f"{words} (stated {nominal:.{digits}g})" if differs else words
 
 
 def legend_label(result: Result, label: str | None = None) -> str:

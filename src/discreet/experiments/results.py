@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from discreet.experiments import statistics
 from discreet.experiments.config import MADE_BY, flattened, identity, made_by, read_toml, to_toml
+from discreet.numerics import checks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -354,6 +355,8 @@ class Result:
 
         Raises ``ValueError`` unless both met the same users: same environment, K and seed.
         """
+        if not isinstance(other, Result):
+            raise ValueError(f"other = {checks.said(other)}: must be a Result")
         for name in ("environment", "users", "seed"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
@@ -507,11 +510,23 @@ def _same_run(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> 
     differing = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
     if not differing:
         return
-    said = "; ".join(f"{key} = {old.get(key)!r} there, {new.get(key)!r} here" for key in differing[:4])
+    if old.get("form") != new.get("form"):
+        made = {None: "by names (command line, TOML)"}
+        there_, here_ = (made.get(table.get("form"), "from Python objects") for table in (old, new))
+        raise ValueError(
+            f"out = {str(path)!r}: holds a run made {there_}, this one is made {here_}: choose another folder"
+        )
+    said = "; ".join(
+        f"{key} = {_value(old, key)} there, {_value(new, key)} here" for key in differing[:4]
+    ) + (f"; and {len(differing) - 4} more" if len(differing) > 4 else "")
     what = (
         "results of other compiled code" if differing == [f"{MADE_BY}.kernels"] else "another configuration"
     )
     raise ValueError(f"out = {str(path)!r}: holds {what} ({said}): choose another folder")
+
+
+def _value(table: Mapping[str, Any], key: str) -> str:
+    return checks.said(table[key]) if key in table else "not given"
 
 
 def write_aside(path: Path, content: bytes) -> None:

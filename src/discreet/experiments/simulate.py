@@ -273,7 +273,8 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
     horizon, rows, states = layout.horizon, layout.rows, layout.states
     session = setup.start(randomness)
     assert isinstance(session, CountSession)
-    steps = session.law_steps()
+    measures = setup.schedule.reads == "measurements"
+    steps = session.measurement_steps() if measures else session.law_steps()
     arrays = session.kernel()
     family = (
         REWARD_ABSENT if query.known_rewards else REWARD_CENTERED if query.center_rewards else REWARD_SUMS
@@ -284,10 +285,12 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
     stream = drivers.Stream(
         arrays.stream, arrays.family, arrays.key, arrays.offsets, arrays.scales, arrays.by_user,
         arrays.begins, arrays.slots, arrays.reward_shift, arrays.cells, arrays.ends, arrays.stack,
+        arrays.decay, arrays.gain,
     )  # fmt: skip
     errors = np.array([learner.errors(laws, spec) for _, laws in steps])
     side = drivers.Side(
         kernel=learner.kernel(spec),
+        measures=measures,
         stochastic=bool(learner.stochastic),
         tie_batches=int(learner.tie_batches),
         state_ptr=layout.state_ptr,
@@ -306,7 +309,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
     per_slot, cells = (query.slots, rows), query.cells
     world = setup.mdp.world
     scratch = drivers.Scratch(
-        released=np.zeros(cells if arrays.stream == drivers.TREE else 1),
+        released=np.zeros(cells if measures or arrays.stream in (drivers.TREE, drivers.DECAYING) else 1),
         noise=np.zeros(cells if arrays.stream != drivers.EXACT else 1),
         visits=np.zeros(per_slot),
         transitions=np.zeros((*per_slot, states)),

@@ -145,6 +145,11 @@ def bands(
     return mean, _t_quantile(n - 1, level) * curves.std(axis=0, ddof=1) / math.sqrt(n)
 
 
+def test_name(count: int) -> str:
+    """The test behind the p-value of ``count`` pairs."""
+    return "sign flips" if count <= _EXACT_FLIPS else _T
+
+
 def sign_flip_test(differences: Sequence[float] | NDArray[np.float64]) -> float | None:
     """Two-sided p-value that (n,) differences are symmetric about 0; None for n = 1.
 

@@ -173,9 +173,9 @@ def note_order(out: Path, sweep: Sweep) -> None:
 
 
 def load_results(paths: Sequence[Path]) -> list[Result]:
-    """Results of run folders, and of the runs in sweep folders (in the sweep's own order)."""
+    """Results of run folders, and of the runs in sweep folders (in the sweep's own order), each once."""
     results: list[Result] = []
-    for path in paths:
+    for path in {path.resolve(): path for path in paths}.values():
         if (path / _ORDER).is_file():
             names = json.loads((path / _ORDER).read_text(encoding="utf-8"))["runs"]
             results += [Result.load(path / name) for name in names if (path / name).is_dir()]
@@ -251,9 +251,12 @@ def caption(comparisons: Sequence[Comparison]) -> str:
     """What the brackets are."""
     paired = next((c.paired for c in comparisons if c.paired is not None), None)
     median = "order statistics" if paired is None else paired.median.method
+    tests = dict.fromkeys(
+        statistics.test_name(c.paired.mean.count) for c in comparisons if c.paired is not None
+    )
     return (
         "Brackets: 95 % intervals (means: Student's t; medians: "
-        f"{median}). Differences are paired by seed; p: two-sided sign flips."
+        f"{median}). Differences are paired by seed; p: two-sided {' or '.join(tests) or 'sign flips'}."
     )
 
 

@@ -26,7 +26,7 @@ def rollout(
 
     ``key`` (2,) uint64 is the environment's key of the run (``streams_kernels.run_key``).
     """
-    played = _play(mdp, policy, key, checks.integer("episode", episode, 0), 1)
+    played = _play(mdp, policy, _key(key), checks.integer("episode", episode, 0), 1)
     return played[0]
 
 
@@ -59,7 +59,7 @@ def batch_counts(
     """
     n = checks.integer("n", n, 0, MOST_USERS)
     state = open_at(
-        key, ROLE_BATCH, checks.integer("batch", batch, 0), checks.integer("sub_batch", sub_batch, 0)
+        _key(key), ROLE_BATCH, checks.integer("batch", batch, 0), checks.integer("sub_batch", sub_batch, 0)
     )
     layout, slots = mdp.layout, 1 if pooled else mdp.horizon
     visits, rewards = np.zeros((slots, layout.rows)), np.zeros((slots, layout.rows))
@@ -84,6 +84,12 @@ def batch_counts(
         "step_visits": layout.from_rows(steps),
         "starts": starts,
     }
+
+
+def _key(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    if not isinstance(key, np.ndarray) or key.shape != (2,) or key.dtype != np.uint64:
+        raise ValueError(f"key = {checks.said(key)}: must be two 64-bit words, an array (2,) of uint64")
+    return key
 
 
 def _play(

@@ -10,6 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_LONGEST = 300
+
+
+def said(value: Any) -> str:
+    """A value for a message: ``-1.0`` for ``np.float64(-1.0)``, long texts cut."""
+    text = repr(value.item() if isinstance(value, np.generic) else value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
 
 def real(
     name: str,
@@ -21,16 +29,27 @@ def real(
     open_high: bool = False,
 ) -> float:
     """Return ``value`` as a float inside the interval, or raise ``ValueError``."""
-    allowed = f"a finite number in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+    allowed = _interval(low, high, open_low, open_high)
     if isinstance(value, bool) or not isinstance(value, Real | np.number):
-        raise ValueError(f"{name} = {value!r}: must be {allowed}")
+        raise ValueError(f"{name} = {said(value)}: must be {allowed}")
     number = float(value)
     inside = (number > low if open_low else number >= low) and (
         number < high if open_high else number <= high
     )
     if not math.isfinite(number) or not inside:
-        raise ValueError(f"{name} = {value!r}: must be {allowed}")
+        raise ValueError(f"{name} = {said(value)}: must be {allowed}")
     return number
+
+
+def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
+    """What is allowed, in words; infinite ends are not numbers that one could give."""
+    if math.isinf(low) and math.isinf(high):
+        return "a finite number"
+    if math.isinf(high):
+        return f"a finite number {'above' if open_low else 'of at least'} {low:g}"
+    if math.isinf(low):
+        return f"a finite number {'below' if open_high else 'of at most'} {high:g}"
+    return f"a number in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
 
 
 def positive(name: str, value: Any) -> float:
@@ -45,10 +64,10 @@ def integer(name: str, value: Any, low: int | None = None, high: int | None = No
     elif high is None:
         allowed = f"an integer of at least {low}"
     else:
-        allowed = f"an integer in [{'-inf' if low is None else low}, {high}]"
+        allowed = f"an integer of at most {high}" if low is None else f"an integer in [{low}, {high}]"
     whole = isinstance(value, Integral | np.integer) and not isinstance(value, bool)
     if not whole or (low is not None and value < low) or (high is not None and value > high):
-        raise ValueError(f"{name} = {value!r}: must be {allowed}")
+        raise ValueError(f"{name} = {said(value)}: must be {allowed}")
     return int(value)
 
 
@@ -56,34 +75,37 @@ def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
     """Return ``value`` if it is one of ``allowed``, or raise ``ValueError`` with the list."""
     options = list(allowed)
     if not any(value is option or value == option for option in options):
-        raise ValueError(f"{name} = {value!r}: must be one of {', '.join(map(repr, options))}")
+        raise ValueError(f"{name} = {said(value)}: must be one of {', '.join(map(repr, options))}")
     return value
 
 
 def flag(name: str, value: Any) -> bool:
     """Return ``value`` as a bool, or raise ``ValueError``."""
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} = {value!r}: must be true or false")
+        raise ValueError(f"{name} = {said(value)}: must be true or false")
     return bool(value)
 
 
 def floats(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Return a C-contiguous, finite float64 copy of ``value`` with exactly this shape."""
-    array = np.array(value, dtype=np.float64, order="C")
+    try:
+        array = np.array(value, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: must be an array of numbers ({error})") from None
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}: must be {shape}")
     if not np.isfinite(array).all():
-        raise ValueError(f"{name} holds {array[~np.isfinite(array)][0]!r}: must be finite everywhere")
+        raise ValueError(f"{name} holds {said(array[~np.isfinite(array)][0])}: must be finite everywhere")
     return array
 
 
 def probabilities(name: str, value: NDArray[np.float64], tolerance: float = 1e-9) -> NDArray[np.float64]:
     """Check that the last axis holds distributions; return them unchanged."""
     if (value < 0).any():
-        raise ValueError(f"{name} holds {value.min()!r}: probabilities must be at least 0")
+        raise ValueError(f"{name} holds {said(value.min())}: probabilities must be at least 0")
     sums = value.sum(axis=-1)
     worst = int(np.abs(sums - 1).argmax()) if sums.size else 0
     if sums.size and abs(sums.flat[worst] - 1) > tolerance:
         where = tuple(int(i) for i in np.unravel_index(worst, sums.shape)) if sums.shape else ()
-        raise ValueError(f"{name}{list(where)} sums to {sums.flat[worst]!r}: must sum to 1")
+        raise ValueError(f"{name}{list(where) or ''} sums to {said(sums.flat[worst])}: must sum to 1")
     return value

@@ -116,6 +116,8 @@ class TabularLearner(Knobs):
             )
         if self.replan_growth is not None:
             object.__setattr__(self, "replan_every", 1)
+        if self.known_rewards and self.center_rewards is None:
+            object.__setattr__(self, "center_rewards", False)  # there is nothing to centre
         super().__post_init__()
         put = object.__setattr__
         for name in ("bonus_scale", "stat_scale"):
@@ -354,7 +356,7 @@ class GreedyLearner(TabularLearner):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseAware(TabularLearner):
+class ErrorAware(TabularLearner):
     """A learner that reads the noise law of its releases.
 
     Parameters
@@ -406,7 +408,7 @@ class NoiseAware(TabularLearner):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PostProcessed(NoiseAware):
+class PostProcessed(ErrorAware):
     """A learner that can read noisy counts raw or projected.
 
     Parameters

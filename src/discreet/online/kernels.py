@@ -280,7 +280,7 @@ def plan_step(
     memory : carried between releases, updated in place; at first ``learner.begin_memory(spec)``.
     values (H + 1, S), q (H, R) : overwritten.
     probabilities : (H, R) overwritten with the next users' policy (policy optimization only).
-    work : at least ``work_size(R, S)`` floats of scratch.
+    work : at least ``work_size(T, R, S)`` floats of scratch.
     """
     slots, rows, states = transitions.shape
     cells = slots * rows

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from discreet.estimation.model import POSTS
 from discreet.numerics import checks
 from discreet.online import bonuses, kernels
-from discreet.online.base import PAPER_FAMILIES, GreedyLearner, NoiseAware
+from discreet.online.base import PAPER_FAMILIES, ErrorAware, GreedyLearner
 from discreet.privacy.protocol import Spec
 
 Floats = NDArray[np.float64]
@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LDPOBI(NoiseAware, GreedyLearner):
+class LDPOBI(ErrorAware, GreedyLearner):
     """LDP-OBI (Garcelon et al. 2021); with any privatizer, the paper's being the local one.
 
     Parameters
@@ -47,7 +47,7 @@ class LDPOBI(NoiseAware, GreedyLearner):
     clip_negative : bool
         Negative counts become 0.
 
-    Further options: see :class:`~discreet.online.base.NoiseAware`,
+    Further options: see :class:`~discreet.online.base.ErrorAware`,
     :class:`~discreet.online.base.GreedyLearner` and their base.
     """
 

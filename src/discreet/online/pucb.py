@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from discreet.estimation.model import POSTS
 from discreet.numerics import checks
 from discreet.online import bonuses, kernels
-from discreet.online.base import PAPER_FAMILIES, GreedyLearner, NoiseAware
+from discreet.online.base import PAPER_FAMILIES, ErrorAware, GreedyLearner
 from discreet.privacy.protocol import NoiseLaw, Spec
 
 Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PUCB(NoiseAware, GreedyLearner):
+class PUCB(ErrorAware, GreedyLearner):
     """PUCB (Vietri et al. 2020); with any privatizer, the paper's being the tree.
 
     Parameters
@@ -48,7 +48,7 @@ class PUCB(NoiseAware, GreedyLearner):
     clip_negative : bool
         Negative counts become 0.
 
-    Further options: see :class:`~discreet.online.base.NoiseAware`,
+    Further options: see :class:`~discreet.online.base.ErrorAware`,
     :class:`~discreet.online.base.GreedyLearner` and their base.
     """
 

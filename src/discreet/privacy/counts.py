@@ -66,6 +66,9 @@ class CountQuery:
         Release the sum of (r - 1/2) per pair in place of the sum of r.
     known_rewards : bool
         Rewards are public: no reward family.
+    reward_share : float, optional
+        Share of the budget in (0, 1) that the reward family gets (the rest is split equally); None:
+        equal shares for all families. A privatizer's ``weights`` win.
 
     Raises
     ------
@@ -79,12 +82,15 @@ class CountQuery:
     visits: bool = True
     center_rewards: bool = False
     known_rewards: bool = False
+    reward_share: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("stationary", "visits", "center_rewards", "known_rewards"):
             object.__setattr__(self, name, checks.flag(name, getattr(self, name)))
         if self.known_rewards and self.center_rewards:
             raise ValueError("center_rewards = True: must be false when known_rewards is true")
+        if self.reward_share is not None:
+            checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
         if self.cells > _MAX_CELLS:
             raise ValueError(
                 f"counts need {self.cells:.3g} cells (H={self.slots}, pairs={self.layout.rows}, "
@@ -96,7 +102,18 @@ class CountQuery:
         """An equal query that shares no array (offsets, rows, mask) with this one."""
         old = self.layout
         layout = Layout(old.states, old.actions, old.horizon, old.mask)
-        return CountQuery(layout, self.stationary, self.visits, self.center_rewards, self.known_rewards)
+        return CountQuery(
+            layout, self.stationary, self.visits, self.center_rewards, self.known_rewards, self.reward_share
+        )
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Default shares of the budget per family, in their order; they sum to 1."""
+        names = list(self.row_families)
+        if self.reward_share is None or self.known_rewards:
+            return (1.0 / len(names),) * len(names)
+        others = (1.0 - self.reward_share) / (len(names) - 1)
+        return tuple(others if name in (VISITS, TRANSITIONS) else self.reward_share for name in names)
 
     @property
     def slots(self) -> int:

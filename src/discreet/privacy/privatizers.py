@@ -9,7 +9,7 @@ sensitivity, noise of family f is proportional to Delta_f / w_f (Laplace) or Del
 (Gaussian); the common factor is then set so that the *joint* loss is exactly the budget:
 
 * Laplace, pure epsilon: levels * l1(1 / b) = epsilon; for raw families b = 6 H L / epsilon (tree with
-  L levels) or 6 H / epsilon (local);
+  L levels) or 6 H / epsilon (local; a scheduled batch);
 * Gaussian, mu-GDP: sqrt(levels) * l2(1 / sigma) = mu, with mu from (epsilon, delta) by the exact curve;
   discrete Gaussian noise (secure randomness) is calibrated by its proven zCDP, rho = mu^2 / 2.
 
@@ -35,6 +35,7 @@ from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.privacy import budget as budgets
 from discreet.privacy import kernels
+from discreet.privacy.continual.decaying import DECAYS, Decaying
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import TRANSITIONS, CountQuery
 from discreet.privacy.guarantee import MechanismRecord, guarantee_of, no_guarantee
@@ -44,6 +45,7 @@ from discreet.privacy.session import CountSession, Mechanism, Stream, leaves_of
 
 Noise = Literal["laplace", "gaussian", "auto"]
 Calibration = Literal["exact", "published"]
+Release = Literal["auto", "tree", "batches", "decaying"]
 
 _STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
 
@@ -147,7 +149,7 @@ class _Noisy(Knobs):
     def _shares(self, query: CountQuery) -> tuple[float, ...]:
         families = len(query.row_families)
         if self.weights is None:
-            return (1.0 / families,) * families
+            return query.shares
         if len(self.weights) != families:
             raise ValueError(
                 f"weights has {len(self.weights)} entries: must have {families}, one for each of "
@@ -186,67 +188,73 @@ class _Noisy(Knobs):
         scales = self._unit_scales(query, "l2")
         return scales * (math.sqrt(levels) * self._loss(query, "l2", scales) / mu)
 
-    def _scales(self, query: CountQuery, levels: int, discrete: bool) -> tuple[int, Floats]:
-        """(family code, scales): the noise with the smaller standard deviation per transition cell."""
+    def _options(
+        self, query: CountQuery, levels: int, discrete: bool, laplace: bool = True
+    ) -> list[tuple[int, Floats, float]]:
+        """(family, scales, std of one noise in a transition cell) of each noise that meets the budget."""
         mu = self._target_mu(discrete)
         options: list[tuple[int, Floats, float]] = []
         at = list(query.row_families).index(TRANSITIONS)
-        if self.noise in ("laplace", "auto") and self.epsilon is not None:
+        if laplace and self.noise in ("laplace", "auto") and self.epsilon is not None:
             scales = self._laplace(query, levels)
-            options.append((kernels.LAPLACE, scales, math.sqrt(2) * scales[at]))
+            options.append((kernels.LAPLACE, scales, math.sqrt(2) * float(scales[at])))
         if self.noise in ("gaussian", "auto") and mu is not None:
             scales = self._gaussian(query, levels, mu)
-            options.append((kernels.GAUSSIAN, scales, scales[at]))
-        family, scales, _ = min(options, key=lambda option: option[2])
-        return family, scales
+            options.append((kernels.GAUSSIAN, scales, float(scales[at])))
+        return options
 
     def _start(
         self,
         trust: Literal["joint", "local"],
-        stream: Stream,
+        mechanism: Mechanism,
+        words: str,
         query: CountQuery,
         schedule: Schedule,
         randomness: Randomness,
         levels: int,
-        published: Floats | None,
-        leaf: Literal["batch", "user"] = "batch",
     ) -> CountSession:
-        _check_source(randomness)
         discrete = isinstance(randomness, Secure)
-        if published is not None:
-            family, scales = kernels.LAPLACE, published
-        else:
-            family, scales = self._scales(query, levels, discrete)
-        grid = randomness.reward_grid if isinstance(randomness, Secure) else None
-        mechanism = Mechanism(stream, family, scales, grid, leaf)
         if discrete:
             _check_exact(mechanism, query.row_families, schedule.users is None)
-        if stream == "local":
-            words = "each user's own counters on the device"
-        elif schedule.users is None:
-            growth = "e + 1" if family == kernels.LAPLACE else "sqrt(e + 1)"
-            words = (
-                "binary trees over epochs of 1, 2, 4, ... users, a leaf is a user; in epoch e = 0, 1, ... "
-                f"with e + 1 levels and {growth} times the scales of epoch 0, which are given here"
-            )
-        else:
-            words = f"binary tree, a leaf is a {leaf}"
-        name = ("discrete_" if discrete else "") + ("laplace" if family == kernels.LAPLACE else "gaussian")
-        named = dict(zip(query.row_families, scales.tolist(), strict=True))
+        laplace = mechanism.family == kernels.LAPLACE
+        name = ("discrete_" if discrete else "") + ("laplace" if laplace else "gaussian")
+        named = dict(zip(query.row_families, mechanism.scales.tolist(), strict=True))
         record = MechanismRecord.of(query, words, name, named, levels)  # type: ignore[arg-type]
         guarantee = guarantee_of(
             trust,
             [record],
             randomness=randomness.kind,
-            delta=None if family == kernels.LAPLACE else self.delta or _STATED_DELTA,
+            delta=None if laplace else self.delta or _STATED_DELTA,
             epsilon_nominal=self.epsilon,
         )
         return CountSession(trust, mechanism, query, schedule, randomness, guarantee)
 
 
+@dataclass(frozen=True)
+class Choice:
+    """One mechanism that meets a budget: what it would do, and how large its noise would be.
+
+    release : "tree", "batches" or "decaying"; decay : of the stream; levels : noisy sums that one user is in.
+    family, scales : of one noise; error : root mean square over the releases of the standard deviation of
+    a transition count (sums), or that of the equivalent count at the last release (measurements).
+    """
+
+    release: str
+    decay: float
+    levels: int
+    family: int
+    scales: Floats
+    error: float
+
+    def __str__(self) -> str:
+        noise = "Laplace" if self.family == kernels.LAPLACE else "Gaussian"
+        decay = f" (decay {self.decay:g})" if self.decay else ""
+        return f"{self.release}{decay}, {noise} noise: error {self.error:.4g} per transition count"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Central(_Noisy):
-    """Joint differential privacy: a trusted server releases noisy sums through a binary tree.
+    """Joint differential privacy: a trusted server releases noisy sums.
 
     Parameters
     ----------
@@ -255,38 +263,54 @@ class Central(_Noisy):
     delta : float
         In (0, 1); 0 or None for pure epsilon.
     noise : "laplace", "gaussian" or "auto"
-        ``auto`` (default): the smaller standard deviation at this budget, both computed.
-    release : "tree"
-        Binary tree: each node's noise is drawn once.
+        ``auto`` (default): the smaller error at this budget, both computed.
+    release : "auto", "tree", "batches" or "decaying"
+        ``tree``: binary tree, each node's noise is drawn once. ``batches``: fresh noise on each
+        scheduled batch. ``decaying``: fresh Gaussian noise on a decaying sum of batches
+        (:mod:`discreet.privacy.continual.decaying`). ``auto`` (default): the least expected error for
+        the learner's schedule, computed from public numbers before any data (:meth:`choices`).
+    decay : float, optional
+        Of ``decaying``, in [0, 1); None: the best of a grid for the schedule.
     leaf : "batch" or "user"
         A leaf of the tree is the users between two scheduled releases (default; the same as a user
         where every user is followed by a release), or one user, as in the papers.
     calibration : "exact" or "published"
         ``exact``: the stated budget is the true one. ``published``: the papers' 3 H log(K) / epsilon
-        per node; the guarantee states the epsilon that it really buys.
+        per node of the tree; the guarantee states the epsilon that it really buys.
     log_base : 2 or e
         Of the published scale, whose papers leave it open.
     weights : tuple, optional
-        Shares of the budget per family, in the order of the query; equal by default.
+        Shares of the budget per family, in the order of the query; the query's own by default.
     preset : "default" or "paper"
-        ``paper``: calibration published, Laplace noise, tree.
+        ``paper``: calibration published, Laplace noise, tree, a leaf is a user.
     """
 
-    release: Literal["tree"] | None = None
+    release: Release | None = None
     leaf: Literal["batch", "user"] | None = None
+    decay: float | None = None
     log_base: float | str | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            "noise": "auto", "calibration": "exact", "release": "tree", "leaf": "batch", "log_base": 2.0,
+            "noise": "auto", "calibration": "exact", "release": "auto", "leaf": "batch", "log_base": 2.0,
         },
         "paper": {"noise": "laplace", "calibration": "published", "release": "tree", "leaf": "user"},
     }  # fmt: skip
 
     def __post_init__(self) -> None:
+        if self.calibration == "published" and self.release is None:
+            object.__setattr__(self, "release", "tree")  # what the published scale belongs to
+        if self.leaf == "user" and self.release is None:
+            object.__setattr__(self, "release", "tree")
         super().__post_init__()
-        checks.choice("release", self.release, ("tree",))
+        checks.choice("release", self.release, ("auto", "tree", "batches", "decaying"))
         checks.choice("leaf", self.leaf, ("batch", "user"))
+        if self.calibration == "published" and self.release != "tree":
+            raise ValueError(f"release = {self.release!r}: the published scale is that of a tree")
+        if self.decay is not None:
+            checks.real("decay", self.decay, 0.0, 1.0, open_high=True)
+            if self.release != "decaying":
+                raise ValueError(f"decay = {self.decay!r}: is an option of release = 'decaying' only")
         base = math.e if self.log_base == "e" else self.log_base
         object.__setattr__(self, "log_base", checks.choice("log_base", base, (2.0, math.e)))
 
@@ -295,30 +319,119 @@ class Central(_Noisy):
         """The server is trusted with raw trajectories."""
         return "joint"
 
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession:
-        """A session of the tree. Raises ``ValueError`` if query and schedule do not fit the budget."""
+    def choices(self, query: Any, schedule: Schedule, randomness: Randomness) -> list[Choice]:
+        """Every mechanism that meets the budget for this query and schedule, least error first.
+
+        Computed from public numbers alone. A learner that reads measurements is offered no tree, whose
+        releases share noise. Raises ``ValueError`` if none fits.
+        """
         query, schedule = _query(query), _schedule(schedule)
-        published = None
-        if self.calibration == "published":
-            if schedule.users is None or schedule.users < 2:
-                raise ValueError(
-                    f"users = {schedule.users}: the published scale 3 H log(K) / epsilon needs K >= 2"
-                )
-            assert self.epsilon is not None and isinstance(self.log_base, float)
-            log_users = math.log(schedule.users) / math.log(self.log_base)
-            scale = 3 * query.layout.horizon * log_users / self.epsilon
-            published = np.full(len(query.row_families), scale)
+        _check_source(randomness)
+        discrete = isinstance(randomness, Secure)
+        found: list[Choice] = []
+        if self.release in ("auto", "tree") and (schedule.reads == "sums" or self.release == "tree"):
+            tree = Tree(leaves_of(schedule, self.leaf or "batch"))
+            terms = _tree_terms(tree)
+            for family, scales, std in self._options(query, tree.levels, discrete):
+                found.append(Choice("tree", 0.0, tree.levels, family, scales, std * math.sqrt(terms)))
+        if schedule.users is None:
+            if self.release in ("batches", "decaying"):
+                raise ValueError(f"users = None: release = {self.release!r} needs a known number of users")
+        elif self.release != "tree":
+            sizes = np.diff(schedule.release_times)
+            for decay in self._decays(discrete):
+                stream = Decaying(decay)
+                name = "batches" if decay == 0.0 else "decaying"
+                rates = schedule.reads == "measurements"
+                factor = stream.rate_std(sizes) if rates else _rms_sum(stream, sizes.size)
+                for family, scales, std in self._options(query, 1, discrete, laplace=decay == 0.0):
+                    found.append(Choice(name, decay, 1, family, scales, std * factor))
+        if not found:
+            raise ValueError(
+                f"release = {self.release!r}, noise = {self.noise!r}: no such mechanism meets this budget "
+                f"for a learner that reads {schedule.reads}"
+            )
+        return sorted(found, key=lambda choice: choice.error)
+
+    def _decays(self, discrete: bool) -> tuple[float, ...]:
+        if self.release == "batches" or (discrete and self.release == "auto"):
+            return (0.0,)
+        if discrete:
+            raise ValueError(
+                "release = 'decaying': its sums are not integers, so exact noise is not available; use "
+                "'batches', 'tree' or 'auto' with secure randomness"
+            )
+        if self.decay is not None:
+            return (self.decay,)
+        return DECAYS if self.release == "auto" else DECAYS[1:]
+
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession:
+        """A session. Raises ``ValueError`` if query and schedule do not fit the budget."""
+        query, schedule = _query(query), _schedule(schedule)
+        _check_source(randomness)
+        grid = randomness.reward_grid if isinstance(randomness, Secure) else None
         leaf = self.leaf or "batch"
-        levels = Tree(leaves_of(schedule, leaf)).levels
-        return self._start("joint", "tree", query, schedule, randomness, levels, published, leaf)
+        if self.calibration == "published":
+            scales = np.full(len(query.row_families), self._published(query, schedule))
+            choice = Choice("tree", 0.0, Tree(leaves_of(schedule, leaf)).levels, kernels.LAPLACE, scales, 0.0)
+        else:
+            choice = self.choices(query, schedule, randomness)[0]
+        stream: Stream = "tree" if choice.release == "tree" else "decaying"
+        mechanism = Mechanism(stream, choice.family, choice.scales, grid, leaf, choice.decay)
+        words = _words(choice, schedule, leaf)
+        return self._start("joint", mechanism, words, query, schedule, randomness, choice.levels)
+
+    def _published(self, query: CountQuery, schedule: Schedule) -> float:
+        if schedule.users is None or schedule.users < 2:
+            raise ValueError(
+                f"users = {schedule.users}: the published scale 3 H log(K) / epsilon needs K >= 2"
+            )
+        assert self.epsilon is not None and isinstance(self.log_base, float)
+        log_users = math.log(schedule.users) / math.log(self.log_base)
+        return 3 * query.layout.horizon * log_users / self.epsilon
+
+
+def _words(choice: Choice, schedule: Schedule, leaf: str) -> str:
+    """The mechanism as the guarantee names it."""
+    if choice.release == "batches":
+        return "one noisy sum for each scheduled batch of users"
+    if choice.release == "decaying":
+        return (
+            f"one noisy sum for each scheduled release, of all batches decaying by {choice.decay:g} a "
+            "release (a user's column has l2 norm below 1, so it costs no more than one sum)"
+        )
+    if schedule.users is not None:
+        return f"binary tree, a leaf is a {leaf}"
+    growth = "e + 1" if choice.family == kernels.LAPLACE else "sqrt(e + 1)"
+    return (
+        "binary trees over epochs of 1, 2, 4, ... users, a leaf is a user; in epoch e = 0, 1, ... "
+        f"with e + 1 levels and {growth} times the scales of epoch 0, which are given here"
+    )
+
+
+def _tree_terms(tree: Tree) -> float:
+    """Mean number of noises over the releases of a tree; of epochs, a bound up to 2^20 users."""
+    if tree.leaves is None:
+        return 20.0
+    last = min(tree.leaves - 1, 2**16)
+    return (
+        sum(n.bit_count() for n in range(1, last + 1)) / max(1, last)
+        + (tree.leaves - 1 - last).bit_length() / 2
+    )
+
+
+def _rms_sum(stream: Decaying, releases: int) -> float:
+    """Root mean square over the releases of the prefix sum's std, in units of one noise's."""
+    releases = max(1, releases)
+    return math.sqrt(sum(stream.sum_terms(i) for i in (1, releases)) / 2)  # linear in i: the mean of the ends
 
 
 @dataclass(frozen=True, kw_only=True)
 class Local(_Noisy):
     """Local differential privacy: each user's device adds noise to every counter before it sends.
 
-    Parameters: as for :class:`Central`, without ``release`` and ``log_base``; the published scale is
-    3 H / epsilon per counter, which is 2 epsilon-LDP.
+    Parameters: as for :class:`Central`, without ``release``, ``leaf``, ``decay`` and ``log_base``; the
+    published scale is 3 H / epsilon per counter, which is 2 epsilon-LDP.
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -334,8 +447,18 @@ class Local(_Noisy):
     def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession:
         """A session that sums randomized messages. Raises ``ValueError`` if they do not fit."""
         query, schedule = _query(query), _schedule(schedule)
-        published = None
+        _check_source(randomness)
+        grid = randomness.reward_grid if isinstance(randomness, Secure) else None
         if self.calibration == "published":
             assert self.epsilon is not None
-            published = np.full(len(query.row_families), 3 * query.layout.horizon / self.epsilon)
-        return self._start("local", "local", query, schedule, randomness, 1, published)
+            family, scales = kernels.LAPLACE, np.full(len(query.row_families), self._published(query))
+        else:
+            options = self._options(query, 1, isinstance(randomness, Secure))
+            family, scales, _ = min(options, key=lambda option: option[2])
+        mechanism = Mechanism("local", family, scales, grid)
+        words = "each user's own counters on the device"
+        return self._start("local", mechanism, words, query, schedule, randomness, 1)
+
+    def _published(self, query: CountQuery) -> float:
+        assert self.epsilon is not None
+        return 3 * query.layout.horizon / self.epsilon

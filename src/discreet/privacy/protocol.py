@@ -39,8 +39,8 @@ Trust = Literal["none", "joint", "local", "shuffle"]
 Norm = Literal["l1", "l2"]
 
 __all__ = [
-    "Ask", "Coins", "Encoder", "Estimate", "Learner", "NoiseLaw", "Plan", "Privatizer", "Query",
-    "Release", "Report", "Response", "Schedule", "Session", "Spec", "Trust",
+    "Ask", "Coins", "Encoder", "Estimate", "Learner", "Measurement", "NoiseLaw", "Plan", "Privatizer",
+    "Query", "Release", "Report", "Response", "Schedule", "Session", "Spec", "Trust",
 ]  # fmt: skip
 
 
@@ -112,8 +112,10 @@ class Schedule:
     growth: float | None = None
     max_releases: int | None = None
     answers: int = 0
+    reads: Literal["sums", "measurements"] = "sums"  # what the learner will use: chooses the mechanism
 
     def __post_init__(self) -> None:
+        checks.choice("reads", self.reads, ("sums", "measurements"))
         if self.users is not None:
             object.__setattr__(self, "users", checks.integer("users", self.users, 1))
         if self.growth is not None:
@@ -240,6 +242,19 @@ class Estimate:
 
 
 @dataclass(frozen=True, eq=False)
+class Measurement:
+    """What a release says of the newest batch, with noise that no other measurement shares.
+
+    Its values estimate gain * S_i with S_i = x_i + decay * S_{i-1} over the batches x_j: the weights are
+    public, so rates can be fitted to all measurements by generalised least squares.
+    """
+
+    estimates: Mapping[str, Estimate]
+    decay: float
+    gain: float
+
+
+@dataclass(frozen=True, eq=False)
 class Release:
     """Noisy sums, their noise laws, and the guarantee: all that a learner sees of people."""
 
@@ -247,6 +262,7 @@ class Release:
     users: int  # submitted so far; public
     number: int  # 0 before anybody came: zeros, no noise
     guarantee: Guarantee
+    measurement: Measurement | None = None  # None where releases share noise (trees)
 
 
 # ------------------------------------------------- the privatizer: a specification, then a session

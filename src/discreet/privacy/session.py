@@ -26,6 +26,7 @@ import numpy as np
 from discreet.mdp.trajectories import Trajectory, checked
 from discreet.numerics import checks
 from discreet.privacy import kernels
+from discreet.privacy.continual.decaying import Decaying
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee
@@ -36,6 +37,7 @@ from discreet.privacy.protocol import (
     Estimate,
     Floats,
     Ints,
+    Measurement,
     NoiseLaw,
     Plan,
     Release,
@@ -47,7 +49,7 @@ from discreet.privacy.protocol import (
 )
 from discreet.privacy.randomness import Key, Randomness, SecureCoins, Seeded
 
-Stream = Literal["exact", "tree", "local"]
+Stream = Literal["exact", "tree", "local", "decaying"]
 
 _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
 
@@ -56,12 +58,14 @@ _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they 
 class Mechanism:
     """What a privatizer has fixed before data: where noise enters, of which family, at which scale.
 
-    stream : "exact" (no noise), "tree" (noise per node on the server), "local" (noise per user).
+    stream : "exact" (no noise), "tree" (noise per node on the server), "local" (noise per user), or
+        "decaying" (noise per scheduled batch, on a decaying sum of batches).
     family : code of the noise (``kernels.NO_NOISE``, ``LAPLACE``, ``GAUSSIAN``).
     scales : (families,) Laplace scale or standard deviation of one draw, in the order of the query.
     reward_grid : None with seeded (continuous) noise; else rewards are multiples of 1 / reward_grid and
         all noise is discrete.
     leaf : of a tree: the users between two scheduled releases, or one user.
+    decay : of a decaying stream; 0 is the batch alone.
     """
 
     stream: Stream
@@ -69,6 +73,7 @@ class Mechanism:
     scales: Floats
     reward_grid: int | None = None
     leaf: Literal["batch", "user"] = "batch"
+    decay: float = 0.0
 
     def __post_init__(self) -> None:
         scales = np.array(self.scales, np.float64)
@@ -220,6 +225,11 @@ class CountSession:
         tree = mechanism.stream == "tree"
         self._ends = np.zeros(self._tree.slots if tree else 1, np.int64)
         self._stack: dict[int, Floats] = {}
+        self._decaying = Decaying(mechanism.decay)
+        stateful = 0 if tree else query.cells
+        self._filtered = np.zeros(stateful)  # decaying: S; else what the last measurement had seen
+        self._measured = np.zeros(stateful)  # decaying: the sum of all measurements so far
+        self._reported = 0  # users who sent something before the last release
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a session cannot be pickled or copied: the copy would draw the same noise again")
@@ -266,6 +276,7 @@ class CountSession:
         self._closed = True
         self._cells = np.zeros(0)
         self._stack = {}
+        self._filtered = self._measured = np.zeros(0)
         self._last = None
 
     def _calling_here(self) -> bool:
@@ -401,15 +412,52 @@ class CountSession:
                 )
             if most is not None and n > 0 and self._number >= most:
                 raise RuntimeError(f"release: all {most} releases of the schedule have been made")
-            tables = self._query.from_cells(self._noisy(self._leaf(n)))
-            estimates = {}
-            for name, law in self._laws(n, n - self._absent).items():
-                tables[name].flags.writeable = False
-                estimates[name] = Estimate(value=tables[name], law=law, covers=n, effective=float(n))
+            leaf, reports = self._leaf(n), n - self._absent
+            measurement = None
+            if self._mechanism.stream == "tree":
+                cells = self._noisy(leaf)
+            else:
+                cells, fresh = self._measure(n)
+                estimates = self._estimates(fresh, self.measurement_laws(n, reports - self._reported), n)
+                measurement = Measurement(estimates, self._decaying.decay, self._decaying.gain)
+            self._reported = reports
             self._number = 0 if n == 0 else self._number + 1
-            self._last = Release(estimates, users=n, number=self._number, guarantee=self._guarantee)
+            self._last = Release(
+                self._estimates(cells, self._laws(n, reports, self._number), n),
+                users=n,
+                number=self._number,
+                guarantee=self._guarantee,
+                measurement=measurement,
+            )
             self._fresh = True
             return self._last
+
+    def _estimates(self, cells: Floats, laws: Mapping[str, NoiseLaw], users: int) -> dict[str, Estimate]:
+        tables = self._query.from_cells(cells)
+        for table in tables.values():
+            table.flags.writeable = False
+        return {
+            name: Estimate(value=tables[name], law=law, covers=users, effective=float(users))
+            for name, law in laws.items()
+        }
+
+    def _measure(self, n: int) -> tuple[Floats, Floats]:
+        """(sums over all users, the newest measurement): the batch since the last release is closed."""
+        if self._mechanism.stream != "decaying":
+            cells = self._cells.copy()
+            fresh = cells - self._filtered
+            self._filtered = cells
+            return cells.copy(), fresh
+        if n == 0:
+            return self._cells.copy(), self._cells.copy()
+        decay, gain = self._decaying.decay, self._decaying.gain
+        noise = self._node_noise(self._number + 1, 1.0)
+        batch, self._cells = self._cells, np.zeros(self._query.cells)
+        self._filtered = batch + decay * self._filtered
+        fresh = gain * self._filtered + noise
+        sums = (fresh + (1.0 - decay) * self._measured) / gain
+        self._measured = self._measured + fresh
+        return sums, fresh
 
     @staticmethod
     def answer(question: Response) -> NoReturn:
@@ -429,7 +477,7 @@ class CountSession:
         return n if self._mechanism.leaf == "user" else at
 
     def _noisy(self, n: int) -> Floats:
-        if self._mechanism.stream != "tree" or n == 0:
+        if n == 0:
             return self._cells.copy()
         epochs = self._schedule.users is None
         gaussian = self._mechanism.family == kernels.GAUSSIAN
@@ -472,10 +520,14 @@ class CountSession:
 
     def laws_at(self, n: int) -> dict[str, NoiseLaw]:
         """The noise law of every family after n users: public, known before anybody comes."""
-        return self._laws(n, n)
+        return self._laws(n, n, self._leaf(n) if self._mechanism.stream == "decaying" else 0)
 
-    def _laws(self, n: int, reports: int) -> dict[str, NoiseLaw]:
-        """The laws after n users of whom ``reports`` sent something (absent ones add no local noise)."""
+    def _laws(self, n: int, reports: int, number: int) -> dict[str, NoiseLaw]:
+        """The laws after n users of whom ``reports`` sent something (absent ones add no local noise).
+
+        ``number`` : of the release; a decaying stream has drawn so many noises (a scheduled release that
+        was skipped made two batches one).
+        """
         mechanism = self._mechanism
         names = list(self._query.row_families)
         if mechanism.stream == "exact":
@@ -486,6 +538,10 @@ class CountSession:
         if mechanism.stream == "local":
             last = (self._schedule.users or 2**62) - 1
             terms, terms_bound = float(reports), report_grid(n, max(1, last))
+        elif mechanism.stream == "decaying":
+            # exactly the law for decay 0; for Gaussian noise variances add, whatever the weights
+            terms = self._decaying.sum_terms(number)
+            terms_bound = math.ceil(terms - 1e-9)
         else:
             leaf = self._leaf(n)
             nodes = self._tree.nodes(leaf)
@@ -497,6 +553,32 @@ class CountSession:
             name: self._law(f, name, terms, terms_bound, factor * float(mechanism.scales[f]), share)
             for f, name in enumerate(names)
         }
+
+    def measurement_laws(self, n: int, reports: int) -> dict[str, NoiseLaw]:
+        """The laws of the measurement after n users, of whom ``reports`` came since the last one.
+
+        Raises ``ValueError`` for a tree, whose releases share noise.
+        """
+        mechanism = self._mechanism
+        names = list(self._query.row_families)
+        if mechanism.stream == "tree":
+            raise ValueError("release = 'tree': gives no measurements with noise of their own")
+        if mechanism.stream == "exact":
+            return {name: laws.NoNoise() for name in names}
+        terms = reports if mechanism.stream == "local" else min(n, 1)
+        return {
+            name: self._law(f, name, float(terms), terms, float(mechanism.scales[f]), 1.0)
+            for f, name in enumerate(names)
+        }
+
+    def measurement_steps(self) -> list[tuple[int, dict[str, NoiseLaw]]]:
+        """(n, laws of the measurement) of every scheduled release. K known only."""
+        if self._times is None:
+            raise ValueError("users = None: the releases of an open-ended schedule are not a list")
+        sizes = np.diff(self._times, prepend=0).tolist()
+        return [
+            (n, self.measurement_laws(n, size)) for n, size in zip(self._times.tolist(), sizes, strict=True)
+        ]
 
     def law_steps(self) -> list[tuple[int, dict[str, NoiseLaw]]]:
         """(last n, laws) ascending: ``bound`` and ``std_bound`` do not change between two. K known only."""
@@ -511,6 +593,8 @@ class CountSession:
             by_user = self._mechanism.leaf == "user"
             at = np.searchsorted(self._times, steps, side="right") - 1 if by_user else steps
             ends = np.unique(self._times[at]).tolist()
+        elif self._mechanism.stream == "decaying":
+            ends = self._times.tolist()
         else:
             ends, point = [0], 0
             while ends[-1] < last:
@@ -531,7 +615,7 @@ class CountSession:
                 )
             tree = self._mechanism.stream == "tree"
             out = SessionKernel(
-                stream=("exact", "tree", "local").index(self._mechanism.stream),
+                stream=("exact", "tree", "local", "decaying").index(self._mechanism.stream),
                 family=self._mechanism.family,
                 key=self._key,
                 offsets=self._query.offsets,
@@ -542,7 +626,9 @@ class CountSession:
                 reward_shift=self._query.reward_shift,
                 cells=self._cells,
                 ends=self._ends,
-                stack=np.zeros((self._tree.slots, self._query.cells) if tree else (1, 1)),
+                stack=np.zeros((self._tree.slots if tree else 2, self._query.cells)),
+                decay=self._decaying.decay,
+                gain=self._decaying.gain,
             )
             self._drop()
             return out
@@ -564,3 +650,5 @@ class SessionKernel:
     cells: Floats
     ends: Ints
     stack: Floats
+    decay: float
+    gain: float

@@ -52,7 +52,13 @@ class PublishedCode(Setup):
     @cached_property
     def guarantee(self) -> Any:
         """None: not private at any stated level."""
-        return no_guarantee("seeded")
+        if self.mode == 0:
+            return no_guarantee("seeded")
+        return no_guarantee(
+            "seeded",
+            reason=f"the public code's noise, labelled ε = {self.epsilon:g}, is shared by cells or drawn "
+            "again for the same sums, so that no ε follows from it",
+        )
 
     @cached_property
     def fused(self) -> bool:

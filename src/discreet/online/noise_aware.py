@@ -1,0 +1,198 @@
+r"""Noise-aware optimistic value iteration: bonuses and estimates from the noise law itself.
+
+The papers' learners guard against noise by one uniform bound E for all cells and all times. This one
+knows the standard deviation of every measurement. It
+
+- fits visit and transition rates to all measurements by generalised least squares, with weights from
+  the public numbers of users who were assigned each action (:mod:`discreet.online.noise_kernels`);
+- shrinks each step's transition row towards the row pooled over steps, by empirical Bayes: the
+  variation over steps, tau^2, is what the squared residuals exceed their known noise and sampling
+  variance by. A stationary world is pooled almost wholly, one that varies is left alone; no
+  stationarity is assumed. ``shrink=False`` is the plain estimator;
+- adds to Q the bonus c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 +
+  sigma_r), x = 1 / sqrt(effective visits), sigma_p and sigma_r the noise of one entry of the row and of
+  the reward;
+- replans geometrically, and mixes several random tie-breaks within a batch.
+
+What is proved: privacy, whatever the knobs, since all of this is post-processing of releases. What is
+not: the bonus is no confidence bound (weights, rows and shrinkage come from the same noisy data), so
+there is no regret theorem.
+
+Source: privacy-mechanisms, sections 2.1, 2.4, 2.5 and 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.numerics import checks
+from discreet.online import kernels, noise_kernels
+from discreet.online.base import GreedyLearner, LearnerState
+from discreet.online.kernels import LearnerKernel
+from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, CountQuery
+from discreet.privacy.protocol import Ask, Measurement, NoiseLaw, Plan, Release, Schedule, Spec
+
+Floats = NDArray[np.float64]
+
+_FIXED: Mapping[str, Any] = {
+    "bonus_scale": 1.0, "stat_const": "theory", "constants": "tight", "cap": "H-h+1", "failure": 0.05,
+    "monotone": False,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseAwareUCBVI(GreedyLearner):
+    """Optimistic value iteration that knows the law of its noise.
+
+    Needs a privatizer whose releases carry a measurement with noise of its own: ``NoPrivacy``,
+    ``Central`` with release ``batches``, ``decaying`` or ``auto``, ``Local``.
+
+    Parameters
+    ----------
+    stat_scale : float
+        c_s, of what comes from sampling.
+    priv_scale : float
+        c_p, in standard deviations of the noise.
+    shrink : bool
+        Empirical-Bayes sharing over steps (heuristic); False: each step on its own.
+    excess : float
+        By how many null standard deviations the residuals must exceed their expectation before
+        variation over steps is believed.
+    flow : bool
+        Weigh steps in the pooling by the visits that the policies lead to in a rough model, in place
+        of noisy counts.
+    reward_share : float
+        Share of the privacy budget that rewards get, in (0, 1).
+    replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
+        As for every tabular learner.
+
+    The remaining options of the other learners do not apply and are refused.
+    """
+
+    priv_scale: float | None = None
+    shrink: bool | None = None
+    excess: float | None = None
+    flow: bool | None = None
+    reward_share: float | None = None
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {
+            **_FIXED, "derive_visits": True, "center_rewards": True, "stat_scale": 0.1, "priv_scale": 0.5, "shrink": True, "excess": 1.0, "flow": True,
+            "reward_share": 0.1, "replan_every": 1, "replan_growth": 1.1, "stationary": False,
+            "known_rewards": False, "tie_break": "random",
+        },
+        "plain": {"shrink": False},
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.replan_every is not None and self.replan_growth is None:
+            object.__setattr__(self, "replan_growth", 1.0)
+        for name, value in _FIXED.items():
+            given = getattr(self, name)
+            if given is not None and given != value:
+                raise ValueError(f"{name} = {given!r}: is no option of this learner")
+        super().__post_init__()
+        put = object.__setattr__
+        put(self, "priv_scale", checks.real("priv_scale", self.priv_scale, 0.0))
+        put(self, "excess", checks.real("excess", self.excess, 0.0))
+        for name in ("shrink", "flow"):
+            put(self, name, checks.flag(name, getattr(self, name)))
+        share = checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
+        put(self, "reward_share", share)
+
+    def schedule(self, spec: Spec) -> Schedule:
+        """Geometric by default; the learner reads measurements."""
+        return replace(super().schedule(spec), reads="measurements")
+
+    def query(self, spec: Spec) -> CountQuery:
+        """Transitions, and rewards (centred by default) with their share of the budget."""
+        return replace(super().query(spec), reward_share=self.reward_share)
+
+    # ------------------------------------------------------------------------ compiled face
+    def kernel(self, spec: Spec) -> LearnerKernel:
+        """Constants of this learner, as :mod:`discreet.online.noise_kernels` reads them."""
+        self._check(spec)
+        flags, knobs = np.zeros(kernels.FLAGS, np.int64), np.zeros(noise_kernels.KNOBS)
+        flags[kernels.RANDOM_TIES] = int(self.tie_break == "random")
+        knobs[noise_kernels.STAT] = float(self.stat_scale or 0.0)
+        knobs[noise_kernels.PRIVACY] = float(self.priv_scale or 0.0)
+        knobs[noise_kernels.SHRINK] = float(bool(self.shrink))
+        knobs[noise_kernels.CENTERED] = float(bool(self.center_rewards))
+        knobs[noise_kernels.EXCESS] = float(self.excess or 0.0)
+        knobs[noise_kernels.FLOW] = float(bool(self.flow))
+        return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
+
+    def memory_size(self, spec: Spec) -> int:
+        """Per cell: assignments, weights and weighted sums."""
+        slots = 1 if self.stationary else spec.horizon
+        return noise_kernels.memory_size(slots, spec.layout.rows, spec.states)
+
+    def work_size(self, spec: Spec) -> int:
+        """Floats of scratch."""
+        slots = 1 if self.stationary else spec.horizon
+        return noise_kernels.work_size(slots, spec.layout.rows, spec.states)
+
+    def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
+        """(5,) noise std of a measurement's transitions and rewards; places for decay and gain."""
+        errors = np.zeros(kernels.ERRORS)
+        errors[noise_kernels.SIGMA_T] = laws[TRANSITIONS].std()
+        for name in (CENTERED_REWARDS, REWARDS):
+            if name in laws:
+                errors[noise_kernels.SIGMA_R] = laws[name].std()
+        errors[noise_kernels.GAIN] = 1.0
+        return errors
+
+    # -------------------------------------------------------------------------- one release
+    def _read(self, state: LearnerState, release: Release) -> LearnerState:
+        spec, layout = state.spec, state.spec.layout
+        newest: Measurement | None = release.measurement
+        if newest is None:
+            raise ValueError(
+                "release: carries no measurement with noise of its own; use release 'batches', 'decaying' or "
+                "'auto'"
+            )
+        transitions = layout.to_rows(newest.estimates[TRANSITIONS].value)
+        rewards = np.zeros(transitions.shape[:2])
+        for name in (CENTERED_REWARDS, REWARDS):
+            if name in newest.estimates:
+                rewards = layout.to_rows(newest.estimates[name].value)
+        known = np.zeros((0, 0))
+        if self.known_rewards and spec.known_rewards is not None:
+            known = layout.to_rows(spec.known_rewards)
+        errors = self.errors({name: e.law for name, e in newest.estimates.items()}, spec)
+        errors[noise_kernels.DECAY], errors[noise_kernels.GAIN] = newest.decay, newest.gain
+        memory, values, q = state.memory.copy(), np.empty_like(state.values), np.empty_like(state.q)
+        noise_kernels.noise_aware_step(
+            state.kernel.knobs, layout.state_ptr, layout.horizon, int(release.number), _own(transitions),
+            _own(rewards), known, errors, memory, values, q, np.empty(self.work_size(spec)),
+        )  # fmt: skip
+        return replace(state, memory=memory, values=values, q=q, number=release.number, part=0)
+
+    def plan(
+        self, state: LearnerState, release: Release, ask: Ask | None = None
+    ) -> tuple[Plan, LearnerState]:
+        """The next users' policy; remembers publicly how many users are assigned it."""
+        plan, state = super().plan(state, release, ask)
+        layout = state.spec.layout
+        rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], plan.policy])
+        memory = state.memory.copy()
+        slots = 1 if self.stationary else layout.horizon
+        noise_kernels.note_assignments(memory, slots, layout.rows, rows, int(plan.users))
+        return plan, replace(state, memory=memory)
+
+    # ------------------------------------------------------------------------------- in words
+    def heuristics(self) -> Iterator[str]:
+        """Always some: the bonus of this learner is no confidence bound."""
+        yield "the bonus is a multiple of the noise's standard deviation, no confidence bound"
+        if self.shrink:
+            yield "shrink = True shares rows over steps by empirical Bayes"
+
+
+def _own(array: Floats) -> Floats:
+    """A writable contiguous array: kernels are compiled for no other kind."""
+    return array if array.flags.writeable and array.flags.c_contiguous else np.array(array)

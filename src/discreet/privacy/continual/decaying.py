@@ -1,0 +1,74 @@
+r"""Scheduled batches: one fresh noise per batch, on the batch or on a decaying sum of all batches.
+
+At scheduled release i (i = 1, 2, ...), with x_i the sum of the users since release i - 1,
+
+    S_i = x_i + lambda S_{i-1},     y_i = a S_i + z_i,     a = sqrt(1 - lambda^2),   z_i fresh,
+
+lambda in [0, 1) a constant of the stream, fixed before data. lambda = 0 is "batches": y_i = x_i + z_i.
+
+Privacy. A user is in one batch j and moves y_i, i >= j, by a lambda^{i-j} times her own change. The
+column (a, a lambda, a lambda^2, ...) has l2 norm below 1 for any number of releases, so Gaussian
+noise of sigma costs what one release of one batch costs, mu = Delta_2 / sigma, exactly, also against
+adaptively chosen data (fresh noise, lower-triangular rows: privacy-mechanisms 1.1 b). The l1 norm of the
+column exceeds 1 unless lambda = 0, so Laplace noise is used with lambda = 0 only: epsilon = Delta_1 / b.
+The decay is never taken from the realised growth of the batches (its column could exceed 1).
+
+What is released. The prefix sum of all users from the same measurements,
+
+    P_i = (y_i + (1 - lambda) sum_{j<i} y_j) / a,    noise variance sigma^2 (1 + (1-lambda)^2 (i-1)) / a^2,
+
+for learners that need counts; and the measurement y_i itself, whose noise is independent of all
+others, for learners that weigh batches (generalised least squares). For rates from batches of sizes
+L_i, m_i = L_i + lambda m_{i-1} users stand behind y_i / a and weights m_i give an equivalent count of
+noise sigma n / (a sqrt(sum m_i^2)): below 2 sigma for schedules that grow by a constant factor, whatever
+their length (the logarithm of the tree disappears).
+
+Source: privacy-mechanisms, section 2.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.numerics import checks
+
+DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)
+
+
+@dataclass(frozen=True)
+class Decaying:
+    """The public constants of a stream: ``decay`` lambda in [0, 1)."""
+
+    decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.real("decay", self.decay, 0.0, 1.0, open_high=True)
+
+    @property
+    def gain(self) -> float:
+        """a = sqrt(1 - lambda^2)."""
+        return math.sqrt(1.0 - self.decay * self.decay)
+
+    def column_norm(self, releases: int) -> float:
+        """l2 norm of one user's column over so many releases from her own batch on; below 1."""
+        return math.sqrt(1.0 - self.decay ** (2 * releases))
+
+    def sum_terms(self, release: int) -> float:
+        """Variance of the prefix sum's noise at release i, in units of one noise's."""
+        if release == 0:
+            return 0.0
+        return (1.0 + (1.0 - self.decay) ** 2 * (release - 1)) / self.gain**2
+
+    def rate_std(self, sizes: Sequence[int] | NDArray[np.int64]) -> float:
+        """Noise of the equivalent count after batches of these sizes, in units of one noise's std."""
+        behind, squares, users = 0.0, 0.0, 0.0
+        for size in np.asarray(sizes, np.float64).tolist():
+            behind = size + self.decay * behind
+            squares += behind * behind
+            users += size
+        return users / (self.gain * math.sqrt(squares)) if squares > 0 else math.inf
