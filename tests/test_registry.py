@@ -149,7 +149,7 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
     assert names == {
         *(("learner", n) for n in (
             "ucb-vi", "private-ucb-vi", "ucb-vi-bernstein", "dp-ucbvi", "oppo", "private-ucb-po", "pucb",
-            "ldp-obi",
+            "ldp-obi", "noise-aware",
         )),
         *(("privatizer", n) for n in ("none", "central", "local")),
         *(("environment", n) for n in ("riverswim", "random", "icu-sepsis", "gym:ID")),

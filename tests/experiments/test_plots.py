@@ -79,3 +79,16 @@ def test_bad_requests(make_result: Make, tmp_path: Path) -> None:
         regret_figure([make_result(), make_result(world="elsewhere")])
     with pytest.raises(ValueError, match="at least one"):
         regret_figure([])
+
+
+def test_a_true_epsilon_beside_the_stated_one_is_told_apart() -> None:
+    from types import SimpleNamespace
+
+    from discreet.experiments.plots import privacy_words
+
+    def said(epsilon: float) -> str:
+        return privacy_words(SimpleNamespace(trust="joint", epsilon=epsilon, delta=0.0, epsilon_nominal=1.0))
+
+    assert said(1.0034) == "joint DP, ε = 1.003 (stated 1)"
+    assert said(2.0076) == "joint DP, ε = 2.01 (stated 1)"
+    assert said(1.0) == "joint DP, ε = 1"

@@ -8,6 +8,7 @@ from discreet.experiments.statistics import (
     bands,
     mean_interval,
     median_interval,
+    name_of_test,
     number,
     paired,
     sign_flip_test,
@@ -108,3 +109,8 @@ def test_bad_values_are_refused() -> None:
 )
 def test_numbers_for_people(value: float, text: str) -> None:
     assert number(value) == text
+
+
+def test_the_test_is_named_as_it_was_made() -> None:
+    assert name_of_test(16) == "sign flips"
+    assert name_of_test(17) == "Student's t"

@@ -387,3 +387,12 @@ def test_long_rows():
         counts = np.append(observed[common], observed[~common].sum())
         expected = 200000 * np.append(row[common], row[~common].sum())
         assert chi2.sf(((counts - expected) ** 2 / expected).sum(), counts.size - 1) > 1e-6
+
+
+@pytest.mark.parametrize("key", [3, [1, 2], np.zeros(3, np.uint64), np.zeros(2)], ids=str)
+def test_a_key_that_is_none_is_named(key):
+    mdp = riverswim()
+    with pytest.raises(ValueError, match="key = .*: must be two 64-bit words"):
+        rollout(mdp, uniform_policy(mdp), key, 0)
+    with pytest.raises(ValueError, match="key = .*: must be two 64-bit words"):
+        batch_counts(mdp, uniform_policy(mdp), 5, key)

@@ -145,7 +145,7 @@ def bands(
     return mean, _t_quantile(n - 1, level) * curves.std(axis=0, ddof=1) / math.sqrt(n)
 
 
-def test_name(count: int) -> str:
+def name_of_test(count: int) -> str:
     """The test behind the p-value of ``count`` pairs."""
     return "sign flips" if count <= _EXACT_FLIPS else _T
 

@@ -252,7 +252,7 @@ def caption(comparisons: Sequence[Comparison]) -> str:
     paired = next((c.paired for c in comparisons if c.paired is not None), None)
     median = "order statistics" if paired is None else paired.median.method
     tests = dict.fromkeys(
-        statistics.test_name(c.paired.mean.count) for c in comparisons if c.paired is not None
+        statistics.name_of_test(c.paired.mean.count) for c in comparisons if c.paired is not None
     )
     return (
         "Brackets: 95 % intervals (means: Student's t; medians: "

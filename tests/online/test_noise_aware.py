@@ -1,0 +1,120 @@
+"""The noise-aware learner: its least squares against a plain one, its sharing over steps, its learning."""
+
+import numpy as np
+import pytest
+
+import discreet as dr
+from discreet.experiments.simulate import Setup
+from discreet.mdp.layout import Layout
+from discreet.online import noise_kernels
+from discreet.privacy.protocol import Spec
+
+SLOTS, ROWS, STATES = 2, 4, 2
+
+
+def feed(
+    measurements: np.ndarray, assigned: np.ndarray, sigmas: np.ndarray, decay: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(counts, their noise std, totals, q) after measurements (n, T, R, S) of assignments (n, T, R)."""
+    gain = np.sqrt(1 - decay**2)
+    knobs = np.zeros(noise_kernels.KNOBS)
+    knobs[noise_kernels.STAT], knobs[noise_kernels.PRIVACY] = 0.1, 0.5
+    memory = np.zeros(noise_kernels.memory_size(SLOTS, ROWS, STATES))
+    values, q = np.zeros((SLOTS + 1, STATES)), np.zeros((SLOTS, ROWS))
+    work = np.zeros(noise_kernels.work_size(SLOTS, ROWS, STATES))
+    pointers, cells = np.array([0, 2, 4]), SLOTS * ROWS
+    for i in range(len(measurements) + 1):
+        errors = np.array([sigmas[i - 1] if i else 0.0, 0.0, decay, gain, 0.0])
+        fresh = measurements[i - 1] if i else np.zeros((SLOTS, ROWS, STATES))
+        noise_kernels.noise_aware_step(
+            knobs, pointers, SLOTS, i, fresh.copy(), np.zeros((SLOTS, ROWS)), np.zeros((0, 0)), errors,
+            memory, values, q, work,
+        )  # fmt: skip
+        if i < len(measurements):
+            memory[:cells] += assigned[i].ravel()
+    total, exposure, noise = (memory[k * cells : (k + 1) * cells] for k in (2, 3, 4))
+    acc = memory[8 * cells :].reshape(cells, STATES)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        counts = acc * (total / (gain * exposure))[:, None]
+        std = total / (gain * exposure) * np.sqrt(noise)
+    return counts, std, total, q
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.7])
+def test_counts_are_the_generalised_least_squares(decay: float) -> None:
+    rng = np.random.default_rng(0)
+    assigned = rng.integers(0, 50, (6, SLOTS, ROWS)).astype(float)
+    assigned[:, 0, 1] = [30, 0, 0, 0, 5, 0]
+    measurements = rng.normal(0, 30, (6, SLOTS, ROWS, STATES))
+    sigmas = rng.uniform(5, 20, 6)
+    counts, std, total, _ = feed(measurements, assigned, sigmas, decay)
+    gain = np.sqrt(1 - decay**2)
+    for c in range(SLOTS * ROWS):
+        users = assigned.reshape(6, -1)[:, c]
+        behind = np.array([sum(users[j] * decay ** (i - j) for j in range(i + 1)) for i in range(6)])
+        weight = 1 / np.sqrt(sigmas**2 + 0.2 * behind)
+        design = (gain * behind * weight)[:, None]
+        for s in range(STATES):
+            seen = measurements.reshape(6, -1, STATES)[:, c, s] * weight
+            rate, *_ = np.linalg.lstsq(design, seen, rcond=None)
+            assert counts[c, s] == pytest.approx(users.sum() * rate[0], rel=1e-9, abs=1e-9)
+        rows = np.linalg.pinv(design)[0] * weight  # of the measurements in the rate
+        assert std[c] == pytest.approx(users.sum() * np.linalg.norm(rows * sigmas), rel=1e-9)
+        assert total[c] == users.sum()
+
+
+def test_without_noise_counts_are_plain_sums() -> None:
+    rng = np.random.default_rng(1)
+    assigned = rng.integers(1, 50, (5, SLOTS, ROWS)).astype(float)
+    measurements = rng.integers(0, 30, (5, SLOTS, ROWS, STATES)).astype(float)
+    counts, std, _, _ = feed(measurements, assigned, np.zeros(5), 0.0)
+    np.testing.assert_allclose(counts, measurements.sum(axis=0).reshape(-1, STATES), rtol=1e-12)
+    assert (std == 0).all()
+
+
+def test_an_action_that_nobody_was_assigned_keeps_the_largest_value() -> None:
+    assigned = np.ones((3, SLOTS, ROWS)) * 20
+    assigned[:, :, 3] = 0
+    _, _, _, q = feed(np.full((3, SLOTS, ROWS, STATES), 10.0), assigned, np.full(3, 1.0), 0.0)
+    assert (q[:, 3] == [2.0, 1.0]).all()
+    assert (q[:, :3] < [[2.0], [1.0]]).all()
+
+
+def final(mdp: dr.TabularMDP, learner: object, privatizer: object, users: int, seeds: int = 12) -> np.ndarray:
+    setup = Setup(mdp, learner, privatizer, users)
+    return np.array([setup.run(2027, run).regret[-1] for run in range(seeds)])
+
+
+def test_it_learns_where_the_papers_learn_nothing() -> None:
+    """RiverSwim, 20 000 users, (1, 1e-6): the uniform policy costs 67 070."""
+    mdp = dr.make("riverswim", rewards="bernoulli")
+    privatizer = dr.Central(epsilon=1.0, delta=1e-6)
+    assert final(mdp, dr.NoiseAwareUCBVI(), privatizer, 20_000).mean() < 15_000
+    assert final(mdp, dr.DPUCBVI(), dr.Central(epsilon=1.0, release="tree"), 20_000, 2).min() > 60_000
+    assert final(mdp, dr.NoiseAwareUCBVI(), dr.NoPrivacy(), 20_000).mean() < 500
+
+
+def test_sharing_over_steps_helps_a_stationary_world_and_spares_one_that_varies() -> None:
+    privatizer = dr.Central(epsilon=2.0, delta=1e-6)
+    means = {}
+    for stationary in (True, False):
+        mdp = dr.make("random", seed=9, stationary=stationary)
+        for shrink in (True, False):
+            means[stationary, shrink] = final(
+                mdp, dr.NoiseAwareUCBVI(shrink=shrink), privatizer, 20_000
+            ).mean()
+    assert means[True, True] < 0.5 * means[True, False]
+    assert means[False, True] < 1.1 * means[False, False]
+
+
+def test_options_and_releases_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="monotone = True: is no option"):
+        dr.NoiseAwareUCBVI(monotone=True)
+    with pytest.raises(ValueError, match="priv_scale = -1"):
+        dr.NoiseAwareUCBVI(priv_scale=-1)
+    mdp = dr.make("riverswim")
+    with pytest.raises(ValueError, match="measurements"):
+        Setup(mdp, dr.NoiseAwareUCBVI(), dr.Central(epsilon=1.0, release="tree"), 100).run(0, 0)
+    assert "no confidence bound" in dr.NoiseAwareUCBVI().summary()
+    query = dr.NoiseAwareUCBVI().query(Spec(Layout(2, 2, 3), 10))
+    assert query.shares == pytest.approx((0.9, 0.1))
