@@ -152,7 +152,7 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
             "ldp-obi", "noise-aware",
         )),
         *(("privatizer", n) for n in ("none", "central", "local")),
-        *(("environment", n) for n in ("riverswim", "random", "icu-sepsis", "gym:ID")),
+        *(("environment", n) for n in ("riverswim", "random", "icu-sepsis", "switching-chain", "gym:ID")),
     }  # fmt: skip
     with pytest.raises(TypeError):
         registry._BUILT_IN[("learner", "x")] = registry.entry("learner", "toy")  # type: ignore[index]

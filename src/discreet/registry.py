@@ -167,6 +167,11 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
             ),
             ("random", "discreet.envs:random_mdp", "a seeded random MDP of any size"),
             (
+                "switching-chain",
+                "discreet.envs:switching_chain",
+                "RiverSwim with speeds and actions that change from step to step",
+            ),
+            (
                 "icu-sepsis",
                 "discreet.envs:icu_sepsis",
                 "716 states, 25 actions, estimated from intensive-care records (needs icu-sepsis)",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from discreet import envs
-from discreet.envs import expert_policy, icu_sepsis, random_mdp, riverswim
+from discreet.envs import expert_policy, icu_sepsis, random_mdp, riverswim, switching_chain
 from discreet.mdp.planning import evaluate, optimal_values, uniform_policy, value
 from discreet.mdp.simulation import batch_counts, rollouts
 from discreet.numerics.streams_kernels import run_key
@@ -173,3 +173,17 @@ def test_icu_names_its_extra(monkeypatch):
 def test_optimal_is_at_least_every_policy(icu):
     values = optimal_values(icu)[0]
     assert (evaluate(icu, expert_policy()) <= values + 1e-12).all()
+
+
+def test_switching_chain_varies_and_swaps() -> None:
+    mdp = switching_chain(seed=3)
+    assert not mdp.stationary
+    p = mdp.transitions
+    assert (p[0, :-1, 0] == p[1, :-1, 0]).all()  # going left is certain and the same
+    assert (p[2, :-1, 1] == p[0, :-1, 0]).all()  # swapped at every third step
+    forward = np.array([p[h, 2, 0 if h % 3 == 2 else 1, 3] for h in range(20)])
+    assert np.unique(forward).size == 20
+    assert ((forward >= 0.1) & (forward <= 0.7)).all()
+    assert switching_chain(seed=3).transitions.tolist() == p.tolist()
+    with pytest.raises(ValueError, match="states = 1"):
+        switching_chain(states=1)

@@ -7,5 +7,14 @@ from discreet.envs.gymnasium_adapter import from_gymnasium, to_gymnasium
 from discreet.envs.icu import expert_policy, icu_sepsis
 from discreet.envs.random_mdps import random_mdp
 from discreet.envs.riverswim import riverswim
+from discreet.envs.switching_chain import switching_chain
 
-__all__ = ["expert_policy", "from_gymnasium", "icu_sepsis", "random_mdp", "riverswim", "to_gymnasium"]
+__all__ = [
+    "expert_policy",
+    "from_gymnasium",
+    "icu_sepsis",
+    "random_mdp",
+    "riverswim",
+    "switching_chain",
+    "to_gymnasium",
+]

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing import get_context
@@ -83,6 +83,15 @@ class Setup:
     stepwise: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.mdp, TabularMDP):
+            raise ValueError(f"mdp = {self.mdp!r}: must be a TabularMDP, such as discreet.make('riverswim')")
+        for name, calls, such in (
+            ("learner", ("schedule", "query", "begin", "plan"), "discreet.DPUCBVI()"),
+            ("privatizer", ("start",), "discreet.Central(epsilon=1.0)"),
+        ):
+            given = getattr(self, name)
+            if isinstance(given, type) or not all(hasattr(given, call) for call in calls):
+                raise ValueError(f"{name} = {given!r}: must be a specification, such as {such}")
         object.__setattr__(self, "episodes", checks.integer("episodes", self.episodes, 1, 10**10))
         checks.choice("by", self.by, ("auto", "episode", "batch"))
         _ = self.guarantee  # does everything fit? raise now if not
@@ -409,7 +418,7 @@ def simulate(
     by: By = "auto",
     workers: int | None = None,
     stepwise: bool = False,
-    progress: Progress | None = None,
+    progress: bool | Progress = False,
 ) -> Result:
     """Let a learner interact with ``episodes`` users under a privatizer, ``seeds`` times.
 
@@ -429,6 +438,9 @@ def simulate(
         Parallel runs (default: all processors). The results do not depend on it.
     stepwise : bool
         Use the Python loop: the same bits, slower.
+    progress : bool or callable
+        True shows a bar on standard error; a function is called with (run, users done), perhaps from
+        other threads.
 
     Returns
     -------
@@ -443,6 +455,32 @@ def simulate(
     from discreet.experiments.results import Result
 
     checks.integer("seeds", seeds, 1)
+    if not (isinstance(progress, bool) or callable(progress)):
+        raise ValueError(f"progress = {progress!r}: must be true, false, or a function of (run, users)")
     setup = Setup(mdp, learner, privatizer, episodes, by, stepwise)
-    runs = sorted(iterate_runs(setup, seed, range(seeds), workers, progress), key=lambda r: r.run)
+    with _shown(progress, setup.label, seeds * setup.episodes) as report:
+        runs = list(iterate_runs(setup, seed, range(seeds), workers, report))
     return Result.from_runs(setup, seed, runs)
+
+
+@contextmanager
+def _shown(progress: bool | Progress, title: str, total: int) -> Iterator[Progress | None]:
+    """The callback that the runs report to; a bar on standard error if ``progress`` is True."""
+    if progress is False:
+        yield None
+        return
+    if progress is not True:
+        yield progress
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    done: dict[int, int] = {}
+    with Bar(console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=total)
+
+        def update(run: int, users: int) -> None:
+            done[run] = users
+            bar.update(task, completed=sum(done.values()))
+
+        yield update

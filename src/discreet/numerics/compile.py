@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -57,13 +58,22 @@ def cache_folder() -> Path | None:
         parent = (Path(base) if base else Path.home() / ".cache") / "discreet"
     folder = parent / f"kernels-{kernel_hash()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            _forget_old(parent)
         probe = folder / f".probe-{os.getpid()}"
         probe.touch()
         probe.unlink()
     except OSError:
         return None
     return folder
+
+
+def _forget_old(parent: Path, keep: int = 6) -> None:
+    """Remove all but the newest folders of compiled kernels: older versions of the code left them."""
+    folders = sorted(parent.glob("kernels-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for folder in folders[keep:]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @cache

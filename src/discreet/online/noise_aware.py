@@ -18,6 +18,9 @@ What is proved: privacy, whatever the knobs, since all of this is post-processin
 not: the bonus is no confidence bound (weights, rows and shrinkage come from the same noisy data), so
 there is no regret theorem.
 
+The defaults were chosen on declared training worlds, RiverSwim not among them
+(:mod:`discreet.experiments.tuning`, docs/tuning.md).
+
 Source: privacy-mechanisms, sections 2.1, 2.4, 2.5 and 3.
 """
 
@@ -82,9 +85,10 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            **_FIXED, "derive_visits": True, "center_rewards": True, "stat_scale": 0.1, "priv_scale": 0.5, "shrink": True, "excess": 1.0, "flow": True,
-            "reward_share": 0.1, "replan_every": 1, "replan_growth": 1.1, "stationary": False,
-            "known_rewards": False, "tie_break": "random",
+            **_FIXED, "derive_visits": True, "center_rewards": True, "known_rewards": False,
+            "stationary": False, "replan_every": 1, "replan_growth": 1.25, "tie_break": "random",
+            "stat_scale": 0.1, "priv_scale": 0.125, "shrink": True, "excess": 1.0, "flow": True,
+            "reward_share": 0.1,
         },
         "plain": {"shrink": False},
     }  # fmt: skip

@@ -85,6 +85,8 @@ class CountQuery:
     reward_share: float | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.layout, Layout):
+            raise ValueError(f"layout = {self.layout!r}: must be a Layout")
         for name in ("stationary", "visits", "center_rewards", "known_rewards"):
             object.__setattr__(self, name, checks.flag(name, getattr(self, name)))
         if self.known_rewards and self.center_rewards:

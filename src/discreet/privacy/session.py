@@ -307,6 +307,15 @@ class CountSession:
         with self._call():
             if self._awaited:
                 raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
+            if not isinstance(plan, Plan):
+                raise ValueError(f"plan = {plan!r}: must be a Plan")
+            layout = self._query.layout
+            shape = (layout.horizon, layout.states)
+            if np.shape(plan.policy) not in (shape, (*shape, layout.actions)):
+                raise ValueError(
+                    f"plan.policy has shape {np.shape(plan.policy)}: must be {shape} or "
+                    f"{(*shape, layout.actions)}"
+                )
             users = checks.integer("plan.users", plan.users, 1)
             limit = self._schedule.users
             if limit is not None and self._users + users > limit:

@@ -35,6 +35,7 @@ def test_quick_reproduction(tmp_path: Path) -> None:
     assert true["the paper's stated noise", "VI central, stated ε = 1"] == pytest.approx(
         2 * 11 / np.log2(2000)
     )
+    assert true["the paper's stated noise", "PO local, stated ε = 1"] == pytest.approx(2.0)
     assert true["at a true ε", "PO central, stated ε = 0.5"] == pytest.approx(0.5)
 
 

@@ -142,7 +142,8 @@ def _learner(kind: str, private: bool, **options: Any) -> Any:
         if private:
             return PrivateUCBVI(preset="honest", post="lp", E_z=0.5, **pooled)
         return UCBVI(preset="honest", **pooled)
-    return PrivateUCBPO(E_z=0.5, **pooled) if private else OPPO(**pooled)
+    families: dict[str, Any] = {"derive_visits": False, "center_rewards": False}  # the paper's three
+    return PrivateUCBPO(E_z=0.5, **families, **pooled) if private else OPPO(**families, **pooled)
 
 
 def _privatizer(name: str, epsilon: float, **options: Any) -> Any:
@@ -187,8 +188,8 @@ def _mark_beginnings(axes: Any, curves: list[Result]) -> None:
         regret = float(np.interp(users, result.episodes, result.regret.mean(axis=0)))
         axes.plot([users], [regret], marker="v", color=colour, markersize=9, zorder=5)
         axes.annotate(
-            f"learning begins: {users:,}", (users, regret), xytext=(8, -14), textcoords="offset points",
-            fontsize=7.5, color=colour,
+            f"learning begins: {users:,}", (users, regret), xytext=(-8, 6), textcoords="offset points",
+            fontsize=7.5, color=colour, ha="right",
         )  # fmt: skip
 
 

@@ -1,0 +1,43 @@
+"""The switching chain: a chain whose speed and whose actions change from step to step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from discreet.mdp.tabular import TabularMDP
+from discreet.numerics import checks
+from discreet.numerics.streams_kernels import ROLE_MODEL, generator_at, run_key
+
+
+def switching_chain(*, states: int = 6, horizon: int = 20, seed: int = 0) -> TabularMDP:
+    """A non-stationary control for learners that share data over steps.
+
+    RiverSwim's chain, but the probability of advancing is drawn uniformly from [.1, .7] for every step
+    and state, and the two actions are swapped at every third step: pooling steps is ruinous.
+    Bernoulli rewards: .005 for staying at the left end, 1 for staying at the right one.
+
+    Parameters
+    ----------
+    states, horizon : S at least 2, H at least 1.
+    seed : of the probabilities.
+
+    Source: specification of privacy mechanisms, section 6 (the non-stationary control).
+    """
+    s, h = checks.integer("states", states, 2), checks.integer("horizon", horizon, 1)
+    draw = generator_at(run_key(checks.integer("seed", seed, 0)), ROLE_MODEL, 1)
+    advance = draw.uniform(0.1, 0.7, (h, s))
+    transitions, rewards = np.zeros((h, s, 2, s)), np.zeros((h, s, 2))
+    for step in range(h):
+        right = 0 if step % 3 == 2 else 1
+        for state in range(s):
+            transitions[step, state, 1 - right, max(0, state - 1)] = 1.0
+            p = advance[step, state]
+            if state == 0:
+                transitions[step, state, right, [0, 1]] = 1 - p, p
+            elif state == s - 1:
+                transitions[step, state, right, [state - 1, state]] = 0.4, 0.6
+            else:
+                transitions[step, state, right, state - 1 : state + 2] = 0.05, 0.95 - p, p
+        rewards[step, 0, 1 - right] = 0.005
+        rewards[step, s - 1, right] = 1.0
+    return TabularMDP(transitions, rewards, 0, reward_law="bernoulli", name=f"switching-chain-{seed}")
