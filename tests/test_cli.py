@@ -373,12 +373,22 @@ def test_interrupted_run_leaves_whole_files_and_goes_on(tmp_path: Path) -> None:
         sys.executable, "-m", "discreet.cli", "run", "--learner", "private-ucb-vi", "--privatizer", "local",
         "--epsilon", "1", "--episodes", "20000", "--seeds", "200", "--workers", "1", "--out", str(out),
     ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ.copy())
+    # A shell starts background jobs with SIGINT ignored, and children inherit that: undo it here.
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ.copy(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + 60
     while not list(out.glob("seeds/run-*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    try:
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130, stderr
     assert b"Traceback" not in stderr
     done = RunResult.load(out).runs.tolist()

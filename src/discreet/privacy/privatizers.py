@@ -308,7 +308,7 @@ class Central(_Noisy):
         if self.calibration == "published" and self.release != "tree":
             raise ValueError(f"release = {self.release!r}: the published scale is that of a tree")
         if self.decay is not None:
-            checks.real("decay", self.decay, 0.0, 1.0, open_high=True)
+            object.__setattr__(self, "decay", checks.real("decay", self.decay, 0.0, 1.0, open_high=True))
             if self.release != "decaying":
                 raise ValueError(f"decay = {self.decay!r}: is an option of release = 'decaying' only")
         base = math.e if self.log_base == "e" else self.log_base
@@ -377,6 +377,7 @@ class Central(_Noisy):
         else:
             choice = self.choices(query, schedule, randomness)[0]
         stream: Stream = "tree" if choice.release == "tree" else "decaying"
+        leaf = leaf if stream == "tree" else "batch"  # only a tree has leaves: laws count the releases
         mechanism = Mechanism(stream, choice.family, choice.scales, grid, leaf, choice.decay)
         words = _words(choice, schedule, leaf)
         return self._start("joint", mechanism, words, query, schedule, randomness, choice.levels)

@@ -229,6 +229,8 @@ class CountSession:
         stateful = 0 if tree else query.cells
         self._filtered = np.zeros(stateful)  # decaying: S; else what the last measurement had seen
         self._measured = np.zeros(stateful)  # decaying: the sum of all measurements so far
+        self._measurements = 0  # decaying: how many those are
+        self._draws = 0  # noises asked for, also by calls that an interrupt ended
         self._reported = 0  # users who sent something before the last release
 
     def __reduce__(self) -> NoReturn:
@@ -426,13 +428,13 @@ class CountSession:
             if self._mechanism.stream == "tree":
                 cells = self._noisy(leaf)
             else:
-                cells, fresh = self._measure(n)
-                estimates = self._estimates(fresh, self.measurement_laws(n, reports - self._reported), n)
+                laws_now = self.measurement_laws(n, reports - self._reported)
+                cells, fresh = self._measure(n, reports)
+                estimates = self._estimates(fresh, laws_now, n)
                 measurement = Measurement(estimates, self._decaying.decay, self._decaying.gain)
-            self._reported = reports
             self._number = 0 if n == 0 else self._number + 1
             self._last = Release(
-                self._estimates(cells, self._laws(n, reports, self._number), n),
+                self._estimates(cells, self._laws(n, reports, self._measurements), n),
                 users=n,
                 number=self._number,
                 guarantee=self._guarantee,
@@ -450,22 +452,29 @@ class CountSession:
             for name, law in laws.items()
         }
 
-    def _measure(self, n: int) -> tuple[Floats, Floats]:
-        """(sums over all users, the newest measurement): the batch since the last release is closed."""
+    def _measure(self, n: int, reports: int) -> tuple[Floats, Floats]:
+        """(sums over all users, the newest measurement): the batch since the last release is closed.
+
+        An interrupt (Ctrl-C) anywhere in a release may cost noise, never privacy: a noise's index is
+        spent before it is drawn (the same noise on other data would show their difference), and the batch
+        leaves the cells in the one statement that puts its measurement where the sums are made from.
+        """
         if self._mechanism.stream != "decaying":
             cells = self._cells.copy()
             fresh = cells - self._filtered
-            self._filtered = cells
+            self._filtered, self._reported = cells, reports
             return cells.copy(), fresh
         if n == 0:
             return self._cells.copy(), self._cells.copy()
         decay, gain = self._decaying.decay, self._decaying.gain
-        noise = self._node_noise(self._number + 1, 1.0)
-        batch, self._cells = self._cells, np.zeros(self._query.cells)
-        self._filtered = batch + decay * self._filtered
-        fresh = gain * self._filtered + noise
+        self._draws += 1
+        noise = self._node_noise(self._draws, 1.0)
+        filtered = self._cells + decay * self._filtered
+        fresh = gain * filtered + noise
         sums = (fresh + (1.0 - decay) * self._measured) / gain
-        self._measured = self._measured + fresh
+        empty, measured, made = np.zeros(self._query.cells), self._measured + fresh, self._measurements + 1
+        # no call in here, so no signal is handled; and the batch goes first, so it is never summed twice
+        self._cells, self._filtered, self._measured, self._measurements = empty, filtered, measured, made
         return sums, fresh
 
     @staticmethod
@@ -527,6 +536,11 @@ class CountSession:
             unit=None if grid is None else 1.0 / grid,
         )
 
+    def _share(self, n: int) -> float:
+        """The part of a failure probability that belongs to the release after n users."""
+        releases = self._schedule.releases
+        return 1.0 / releases if releases is not None else laws.open_share(max(n, 1))
+
     def laws_at(self, n: int) -> dict[str, NoiseLaw]:
         """The noise law of every family after n users: public, known before anybody comes."""
         return self._laws(n, n, self._leaf(n) if self._mechanism.stream == "decaying" else 0)
@@ -534,15 +548,14 @@ class CountSession:
     def _laws(self, n: int, reports: int, number: int) -> dict[str, NoiseLaw]:
         """The laws after n users of whom ``reports`` sent something (absent ones add no local noise).
 
-        ``number`` : of the release; a decaying stream has drawn so many noises (a scheduled release that
-        was skipped made two batches one).
+        ``number`` : of measurements made; a decaying stream's sums hold so many noises (a scheduled release
+        that was skipped made two batches one).
         """
         mechanism = self._mechanism
         names = list(self._query.row_families)
         if mechanism.stream == "exact":
             return {name: laws.NoNoise() for name in names}
-        releases = self._schedule.releases
-        share = 1.0 / releases if releases is not None else laws.open_share(max(n, 1))
+        share = self._share(n)
         factor, gaussian = 1.0, mechanism.family == kernels.GAUSSIAN
         if mechanism.stream == "local":
             last = (self._schedule.users or 2**62) - 1
@@ -576,7 +589,7 @@ class CountSession:
             return {name: laws.NoNoise() for name in names}
         terms = reports if mechanism.stream == "local" else min(n, 1)
         return {
-            name: self._law(f, name, float(terms), terms, float(mechanism.scales[f]), 1.0)
+            name: self._law(f, name, float(terms), terms, float(mechanism.scales[f]), self._share(n))
             for f, name in enumerate(names)
         }
 

@@ -47,7 +47,8 @@ class Decaying:
     decay: float = 0.0
 
     def __post_init__(self) -> None:
-        checks.real("decay", self.decay, 0.0, 1.0, open_high=True)
+        # a plain float: the decay must stay what it was when the noise was set
+        object.__setattr__(self, "decay", checks.real("decay", self.decay, 0.0, 1.0, open_high=True))
 
     @property
     def gain(self) -> float:
