@@ -39,9 +39,11 @@ LEARNERS = {
     "pucb": (dr.PUCB, {}),
     "ldp-obi": (dr.LDPOBI, {}),
 }
+# The papers' three families of counts: 1920 draws an episode at S=6, A=2, H=20, tree release each episode.
+FAMILIES = {"derive_visits": False, "center_rewards": False}
 PRIVATIZERS = {
     "none": lambda: dr.NoPrivacy(),
-    "central": lambda: dr.Central(epsilon=1.0),
+    "central": lambda: dr.Central(epsilon=1.0, release="tree"),
     "local": lambda: dr.Local(epsilon=1.0),
 }
 IGNORES = ("ucb-vi", "ucb-vi-bernstein", "oppo")
@@ -70,6 +72,15 @@ def per_episode(setup: Setup, repeats: int) -> float:
     return statistics.median(times)
 
 
+def evaluation_us(mdp: dr.TabularMDP, repeats: int) -> float:
+    """Microseconds of one exact policy value, the call from Python included."""
+    world, layout = mdp.world, mdp.layout
+    policy = np.zeros((layout.horizon, layout.states), np.int64) + layout.state_ptr[:-1]
+    probabilities = np.zeros((layout.horizon, layout.rows))
+    values = np.zeros((layout.horizon + 1, layout.states))
+    return median_us(lambda: worlds.evaluate(world, False, policy, probabilities, values), 200, repeats)
+
+
 def floor_costs(mdp: dr.TabularMDP, repeats: int) -> dict[str, float]:
     """Microseconds of one Laplace draw, one projection, one episode, one evaluation of a policy."""
     layout = mdp.layout
@@ -79,11 +90,12 @@ def floor_costs(mdp: dr.TabularMDP, repeats: int) -> dict[str, float]:
     out, offsets, scales = np.empty(cells), np.array([0, cells]), np.ones(1)
     draw = median_us(lambda: noise.fill_noise(1, key, 1, 0, 1.0, offsets, scales, out), 50, repeats) / cells
     rng = np.random.default_rng(0)
-    v = rng.normal(50 / s, 20.0, (h * r, s))
-    w = v.sum(axis=1) + rng.normal(0, 20.0, h * r)
+    many = max(h * r, 20_000 // s)  # rows enough to drown the cost of the call
+    v = rng.normal(50 / s, 20.0, (many, s))
+    w = v.sum(axis=1) + rng.normal(0, 20.0, many)
     from discreet.estimation.projection import project_rows
 
-    project = median_us(lambda: project_rows(v, w, 20.0), 20, repeats) / (h * r)
+    project = median_us(lambda: project_rows(v, w, 20.0), 20, repeats) / many
     policy = np.zeros((h, s), np.int64) + layout.state_ptr[:-1]
     probabilities = np.zeros((h, r))
     n = 2000
@@ -97,8 +109,9 @@ def floor_costs(mdp: dr.TabularMDP, repeats: int) -> dict[str, float]:
         )
         / n
     )
-    values = np.zeros((h + 1, s))
-    evaluate = median_us(lambda: worlds.evaluate(world, False, policy, probabilities, values), 50, repeats)
+    evaluate = evaluation_us(mdp, repeats) - evaluation_us(
+        dr.TabularMDP(np.ones((1, 1, 1)), np.ones((1, 1)), horizon=1), repeats
+    )
     return {
         "draws": cells,
         "projections": h * r,
@@ -149,7 +162,7 @@ def table(size: str, mdp: dr.TabularMDP, episodes: int, repeats: int) -> list[di
         for privatizer, make in PRIVATIZERS.items():
             if privatizer != "none" and name in IGNORES:
                 continue
-            setup = Setup(mdp, factory(**options), make(), episodes, "episode")
+            setup = Setup(mdp, factory(**options, **FAMILIES), make(), episodes, "episode")
             total = per_episode(setup, repeats)
             plan = plan_cost(setup, repeats)
             noisy = privatizer != "none"
@@ -176,13 +189,17 @@ def batches(repeats: int) -> list[dict[str, Any]]:
     print("\nscheduled updates by batches, S=6 A=2 H=20, whole runs, ms")
     rows = []
     mdp = dr.make("riverswim", rewards="bernoulli")
-    for label, privatizer in (("plain", dr.NoPrivacy()), ("central", dr.Central(epsilon=1.0))):
-        learner = dr.UCBVI(replan_growth=1.1) if label == "plain" else dr.PrivateUCBVI(replan_growth=1.1)
+    gaussian = dr.Central(epsilon=1.0, delta=1e-6)
+    for label, learner, privatizer in (
+        ("plain", dr.UCBVI(replan_growth=1.1), dr.NoPrivacy()),
+        ("central", dr.PrivateUCBVI(replan_growth=1.1), gaussian),
+        ("noise-aware", dr.NoiseAwareUCBVI(), gaussian),
+    ):
         for users in (10**6, 10**9):
             setup = Setup(mdp, learner, privatizer, users, "batch")
             ms = per_episode(setup, repeats) * users / 1e3
             rows.append({"privatizer": label, "users": users, "ms": ms, "releases": setup.times.size - 1})
-            print(f"{label:10} K={users:<12} {ms:8.2f} ms  ({setup.times.size - 1} releases)")
+            print(f"{label:12} K={users:<12} {ms:8.2f} ms  ({setup.times.size - 1} releases)")
     return rows
 
 

@@ -209,9 +209,9 @@ def run_releases(
             )  # fmt: skip
         else:
             plan_step(
-            lk, state_ptr, horizon, n, release, visits, transitions, reward_sums, side.known_rewards, errors,
-            side.memory, side.values, q, probabilities, scratch.plan,
-        )  # fmt: skip
+                lk, state_ptr, horizon, n, release, visits, transitions, reward_sums, side.known_rewards,
+                errors, side.memory, side.values, q, probabilities, scratch.plan,
+            )  # fmt: skip
         # ------------------------------------------------------------------------- the users
         length = times[release + 1] - n
         user = n

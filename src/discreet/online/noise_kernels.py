@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # knobs
-(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, START, KNOBS) = range(8)
+(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, KNOBS) = range(7)
 # errors: standard deviation of one cell of the measurement's transitions, of its rewards; decay, gain a
 (SIGMA_T, SIGMA_R, DECAY, GAIN) = range(4)
 
@@ -262,7 +262,7 @@ def noise_aware_step(
             g = noise_t[c]
             base = max(n, 1.0)
             if exposure[c] > 0.0:
-                base = max(base, np.sqrt(1.0 * states) * g)
+                base = max(base, np.sqrt(np.float64(states)) * g)
                 own_std = g / base
                 own_reward_std = noise_r[c] / base
                 own_sampling = sampling[c] / base
