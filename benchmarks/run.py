@@ -89,6 +89,8 @@ def floor_costs(mdp: dr.TabularMDP, repeats: int) -> dict[str, float]:
     key = streams.run_key(0)
     out, offsets, scales = np.empty(cells), np.array([0, cells]), np.ones(1)
     draw = median_us(lambda: noise.fill_noise(1, key, 1, 0, 1.0, offsets, scales, out), 50, repeats) / cells
+    state = streams.open_at(key, streams.ROLE_AUDIT, 0, 0)
+    single = median_us(lambda: streams.scalar_draws(state, 1.0, False, cells), 50, repeats) / cells
     rng = np.random.default_rng(0)
     many = max(h * r, 20_000 // s)  # rows enough to drown the cost of the call
     v = rng.normal(50 / s, 20.0, (many, s))
@@ -116,6 +118,7 @@ def floor_costs(mdp: dr.TabularMDP, repeats: int) -> dict[str, float]:
         "draws": cells,
         "projections": h * r,
         "draw_us": draw,
+        "single_draw_us": single,
         "projection_us": project,
         "episode_us": episode,
         "step_ns": episode / h * 1e3,
@@ -151,12 +154,13 @@ def table(size: str, mdp: dr.TabularMDP, episodes: int, repeats: int) -> list[di
     """One row a pair, printed as it is measured."""
     costs = floor_costs(mdp, repeats)
     print(
-        f"\n{size}: one Laplace draw {costs['draw_us'] * 1e3:.1f} ns, one projection "
+        f"\n{size}: one Laplace draw {costs['draw_us'] * 1e3:.1f} ns in blocks (floor), "
+        f"{costs['single_draw_us'] * 1e3:.1f} ns alone (bound), one projection "
         f"{costs['projection_us'] * 1e3:.0f} ns, simulation {costs['step_ns']:.1f} ns a step, "
         f"one exact policy value {costs['evaluate_us']:.2f} us"
     )
     head = f"{'learner':20} {'privatizer':10} {'us/episode':>10} {'plan':>7} {'noise':>7} {'world':>7}"
-    print(head + f" {'floor':>8} {'x floor':>8}")
+    print(head + f" {'floor':>8} {'x floor':>8} {'x bound':>8}")
     rows = []
     for name, (factory, options) in LEARNERS.items():
         for privatizer, make in PRIVATIZERS.items():
@@ -171,15 +175,17 @@ def table(size: str, mdp: dr.TabularMDP, episodes: int, repeats: int) -> list[di
             projected = noisy and getattr(setup.learner, "post", "raw") == "lp"
             projection_us = costs["projections"] * costs["projection_us"] if projected else 0.0
             floor = noise_us + projection_us if noisy else plan + world
+            bound = costs["draws"] * costs["single_draw_us"] + projection_us if noisy else floor
             row = {
                 "size": size, "learner": name, "privatizer": privatizer, "us_per_episode": total,
                 "plan_us": plan, "noise_us": noise_us, "projection_us": projection_us, "world_us": world,
                 "floor_us": floor, "ratio": total / floor,
+                "bound_us": bound, "bound_ratio": total / bound,
             }  # fmt: skip
             rows.append(row)
             print(
                 f"{name:20} {privatizer:10} {total:10.2f} {plan / total:7.0%} {noise_us / total:7.0%} "
-                f"{world / total:7.0%} {floor:8.2f} {row['ratio']:8.2f}"
+                f"{world / total:7.0%} {floor:8.2f} {row['ratio']:8.2f} {row['bound_ratio']:8.2f}"
             )
     return rows
 

@@ -45,6 +45,17 @@ def test_normal_quantile_matches_scipy() -> None:
     np.testing.assert_allclose(ours, stats.norm.ppf(p), rtol=2e-14, atol=1e-15)
 
 
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_whole_arrays_are_the_scalar_draws_bit_for_bit(gaussian: bool) -> None:
+    for n in (1, 255, 256, 257, 100_000):
+        out = np.empty(n)
+        fill = streams.fill_normal if gaussian else streams.fill_laplace
+        state, other = _state(5, n), _state(5, n)
+        fill(state, 1.7, out)
+        assert (out == streams.scalar_draws(other, 1.7, gaussian, n)).all()
+        assert (state == other).all()
+
+
 @pytest.mark.parametrize("law", ["laplace", "normal", "uniform"])
 def test_continuous_laws(law: str) -> None:
     out = np.empty(400_000)

@@ -144,6 +144,17 @@ class Setup:
         return isinstance(session, CountSession)
 
     @cached_property
+    def error_steps(self) -> tuple[Ints, Floats]:
+        """(last users, what the learner makes of the noise laws until then): public, one for all seeds."""
+        session = self.start(Seeded(0, 0))
+        assert isinstance(session, CountSession)
+        measures = self.schedule.reads == "measurements"
+        steps = session.measurement_steps() if measures else session.law_steps()
+        session.close()
+        ends = np.array([end for end, _ in steps], np.int64)
+        return ends, np.array([self.learner.errors(laws, self.spec) for _, laws in steps])
+
+    @cached_property
     def _optimal(self) -> tuple[Floats, Floats]:
         values, q, _ = planning.optimal_values(self.mdp)
         return values, self.mdp.layout.to_rows(values[:-1, :, None] - q)
@@ -283,7 +294,6 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
     session = setup.start(randomness)
     assert isinstance(session, CountSession)
     measures = setup.schedule.reads == "measurements"
-    steps = session.measurement_steps() if measures else session.law_steps()
     arrays = session.kernel()
     family = (
         REWARD_ABSENT if query.known_rewards else REWARD_CENTERED if query.center_rewards else REWARD_SUMS
@@ -296,7 +306,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
         arrays.begins, arrays.slots, arrays.reward_shift, arrays.cells, arrays.ends, arrays.stack,
         arrays.decay, arrays.gain,
     )  # fmt: skip
-    errors = np.array([learner.errors(laws, spec) for _, laws in steps])
+    error_ends, errors = setup.error_steps
     side = drivers.Side(
         kernel=learner.kernel(spec),
         measures=measures,
@@ -305,8 +315,8 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
         state_ptr=layout.state_ptr,
         reward_family=family,
         known_rewards=known,
-        error_ends=np.array([end for end, _ in steps], np.int64),
-        error_table=np.ascontiguousarray(errors),
+        error_ends=error_ends,
+        error_table=errors,
         times=setup.times,
         ties_key=randomness.keys.ties,
         memory=np.array(learner.begin_memory(spec)),

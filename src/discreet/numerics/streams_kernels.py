@@ -175,22 +175,28 @@ def laplace(state: NDArray[np.uint64], scale: float) -> float:
 
 
 @inlined
+def _normal_centre(q: float) -> float:
+    """Normal quantile at q + 1/2 for abs(q) <= 0.425 (AS 241)."""
+    r = 0.180625 - q * q
+    top = (
+        (((((((2509.0809287301226727 * r + 33430.575583588128105) * r + 67265.770927008700853) * r
+        + 45921.953931549871457) * r + 13731.693765509461125) * r + 1971.5909503065514427) * r
+        + 133.14166789178437745) * r + 3.387132872796366608)
+    )  # fmt: skip
+    bottom = (
+        (((((((5226.495278852545925 * r + 28729.085735721942674) * r + 39307.89580009271061) * r
+        + 21213.794301586595867) * r + 5394.1960214247511077) * r + 687.1870074920579083) * r
+        + 42.313330701600911252) * r + 1.0)
+    )  # fmt: skip
+    return q * top / bottom
+
+
+@inlined
 def inverse_normal(p: float) -> float:
     """Quantile of the standard normal at p in (0, 1), relative error below 1.2e-15 (AS 241)."""
     q = p - 0.5
     if abs(q) <= 0.425:
-        r = 0.180625 - q * q
-        top = (
-            (((((((2509.0809287301226727 * r + 33430.575583588128105) * r + 67265.770927008700853) * r
-            + 45921.953931549871457) * r + 13731.693765509461125) * r + 1971.5909503065514427) * r
-            + 133.14166789178437745) * r + 3.387132872796366608)
-        )  # fmt: skip
-        bottom = (
-            (((((((5226.495278852545925 * r + 28729.085735721942674) * r + 39307.89580009271061) * r
-            + 21213.794301586595867) * r + 5394.1960214247511077) * r + 687.1870074920579083) * r
-            + 42.313330701600911252) * r + 1.0)
-        )  # fmt: skip
-        return q * top / bottom
+        return _normal_centre(q)
     r = p if q < 0.0 else 1.0 - p
     r = np.sqrt(-log(r))
     if r <= 5.0:
@@ -354,20 +360,105 @@ def binomial(state: NDArray[np.uint64], n: int, p: float) -> int:
 
 
 # ------------------------------------------------------------------------- whole arrays
+# In two passes over blocks: the words (a chain of dependent steps), then the transforms (independent
+# of each other, without branches or integer-to-float conversions, so that the compiler uses vector
+# registers). Every entry is the same expression as the scalar sampler's, bit for bit.
+
+_BLOCK = 256
+_MANTISSA = 0x000FFFFFFFFFFFFF
+_UNIT_EXPONENT = 0x3FF0000000000000
+_MAGIC = 0x4330000000000000  # bits of 2^52: or-ed with an integer below 2^52 it is the float 2^52 + integer
+_TWO_52 = 4503599627370496.0
+
+
+@inlined
+def _words(state: NDArray[np.uint64], words: NDArray[np.int64], count: int) -> None:
+    """The next ``count`` words of the stream into ``words``; the state stays in registers meanwhile."""
+    s0, s1, s2, s3 = state[0], state[1], state[2], state[3]
+    for i in range(count):
+        total = s0 + s3
+        words[i] = np.int64(((total << _S23) | (total >> _S41)) + s0)
+        t = s1 << _S17
+        s2 ^= s0
+        s3 ^= s1
+        s1 ^= s2
+        s0 ^= s3
+        s2 ^= t
+        s3 = (s3 << _S45) | (s3 >> _S19)
+    state[0], state[1], state[2], state[3] = s0, s1, s2, s3
+
+
+@inlined
+def _open_uniform(word: int) -> float:
+    """:func:`uniform_open` of a word: (its upper 52 bits + 1/2) / 2^52, exactly."""
+    return (_bits_float(((word >> 12) & _MANTISSA) | _UNIT_EXPONENT) - 1.0) + 0.5 * _2P52
+
+
+@inlined
+def _log_flat(x: float) -> float:
+    """:func:`log` without branches, for x in (0, 1): the same operations in the same order."""
+    bits = _float_bits(x)
+    mantissa = _bits_float((bits & _MANTISSA) | _UNIT_EXPONENT)
+    k = _bits_float((bits >> 52) | _MAGIC) - (_TWO_52 + 1023.0)
+    high = mantissa > 1.4142135623730951
+    mantissa = mantissa * 0.5 if high else mantissa
+    k = k + 1.0 if high else k
+    f = mantissa - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    w = z * z
+    t1 = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01))
+    t2 = z * (
+        6.666666666666735130e-01
+        + w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01))
+    )
+    half = 0.5 * f * f
+    return k * 6.93147180369123816490e-01 - (
+        (half - (s * (half + t1 + t2) + k * 1.90821492927058770002e-10)) - f
+    )
+
+
+@inlined
+def laplace_range(
+    state: NDArray[np.uint64], scale: float, out: NDArray[np.float64], first: int, last: int
+) -> None:
+    """out[first:last] = independent Laplace variables, as by :func:`laplace` one after the other."""
+    words = np.empty(_BLOCK, np.int64)
+    for start in range(first, last, _BLOCK):
+        count = min(_BLOCK, last - start)
+        _words(state, words, count)
+        for i in range(count):
+            magnitude = -_log_flat(_open_uniform(words[i])) * scale
+            out[start + i] = magnitude if words[i] & 1 == 0 else -magnitude
+
+
+@inlined
+def normal_range(
+    state: NDArray[np.uint64], scale: float, out: NDArray[np.float64], first: int, last: int
+) -> None:
+    """out[first:last] = independent normals, as by ``scale *`` :func:`normal` one after the other."""
+    words = np.empty(_BLOCK, np.int64)
+    for start in range(first, last, _BLOCK):
+        count = min(_BLOCK, last - start)
+        _words(state, words, count)
+        for i in range(count):  # the centre's rational function, also where a tail will overwrite it
+            out[start + i] = scale * _normal_centre(_open_uniform(words[i]) - 0.5)
+        for i in range(count):
+            p = _open_uniform(words[i])
+            if abs(p - 0.5) > 0.425:
+                out[start + i] = scale * inverse_normal(p)
 
 
 @kernel
 def fill_laplace(state: NDArray[np.uint64], scale: float, out: NDArray[np.float64]) -> None:
     """Fill a flat array with independent Laplace variables of this scale."""
-    for c in range(out.shape[0]):
-        out[c] = _laplace_of(next_word(state), scale)
+    laplace_range(state, scale, out, 0, out.shape[0])
 
 
 @kernel
 def fill_normal(state: NDArray[np.uint64], scale: float, out: NDArray[np.float64]) -> None:
     """Fill a flat array with independent centred normals of this standard deviation."""
-    for c in range(out.shape[0]):
-        out[c] = scale * inverse_normal(uniform_open(state))
+    normal_range(state, scale, out, 0, out.shape[0])
 
 
 # -------------------------------------------------------- doors for Python code and for tests
@@ -414,6 +505,15 @@ def draw_laplace_sums(state: NDArray[np.uint64], n: int, scale: float, draws: in
     out = np.empty(draws, np.float64)
     for c in range(draws):
         out[c] = laplace_sum(state, n, scale)
+    return out
+
+
+@kernel
+def scalar_draws(state: NDArray[np.uint64], scale: float, gaussian: bool, n: int) -> NDArray[np.float64]:
+    """n draws of the scalar samplers, which the whole-array ones must equal bit for bit."""
+    out = np.empty(n, np.float64)
+    for c in range(n):
+        out[c] = scale * normal(state) if gaussian else laplace(state, scale)
     return out
 
 

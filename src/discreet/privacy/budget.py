@@ -35,6 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Real
 from typing import Any
 
@@ -215,6 +216,7 @@ def gdp_delta(mu: float, epsilon: float) -> float:
     return min(1.0, math.exp(_log_gdp_delta(mu, epsilon)))
 
 
+@lru_cache(maxsize=1024)
 def gdp_epsilon(mu: float, delta: float) -> float:
     """The smallest epsilon >= 0 at which mu-GDP implies (epsilon, delta)-DP: equation (1) inverted."""
     mu, delta = checks.positive("mu", mu), check_delta(delta)
@@ -226,6 +228,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     return _root(lambda epsilon: _log_gdp_delta(mu, epsilon) - target, 0.0, high)
 
 
+@lru_cache(maxsize=1024)
 def gdp_mu(epsilon: float, delta: float) -> float:
     """The largest mu with mu-GDP => (epsilon, delta)-DP; sigma = sensitivity / mu is the least noise."""
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
@@ -261,6 +264,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     return min(1.0, math.exp(log_delta))
 
 
+@lru_cache(maxsize=1024)
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """The smallest epsilon >= 0 that the best Renyi order gives for rho-zCDP at this delta: (3)."""
     rho, delta = checks.positive("rho", rho), check_delta(delta)
@@ -271,6 +275,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return max(0.0, (2 * t + 1) * rho - math.log1p(1 / t))
 
 
+@lru_cache(maxsize=1024)
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """The largest rho with rho-zCDP => (epsilon, delta)-DP by the best Renyi order: (3) inverted."""
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from discreet.numerics.compile import inlined, kernel
 from discreet.numerics.streams_kernels import (
     ROLE_NOISE,
-    inverse_normal,
-    laplace,
+    laplace_range,
     laplace_sum,
     normal,
+    normal_range,
     open_stream,
-    uniform_open,
 )
 
 Floats = NDArray[np.float64]
@@ -61,11 +60,9 @@ def draw_noise(
     for f in range(scales.shape[0]):
         scale = factor * scales[f]
         if family == LAPLACE:
-            for c in range(offsets[f], offsets[f + 1]):
-                out[c] = laplace(state, scale)
+            laplace_range(state, scale, out, offsets[f], offsets[f + 1])
         else:
-            for c in range(offsets[f], offsets[f + 1]):
-                out[c] = scale * inverse_normal(uniform_open(state))
+            normal_range(state, scale, out, offsets[f], offsets[f + 1])
 
 
 @kernel
