@@ -1,6 +1,7 @@
 """The command line as a process sees it: statuses, streams, JSON, folders."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -353,6 +354,24 @@ def test_check_of_a_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert "2 passed, 0 not applicable, 2 failed" in text
     found = document("check", "toy_cli_module", code=1)
     assert (found["passed"], found["failed"], found["skipped"]) == (2, 2, 0)
+
+
+def test_forecast_says_what_would_be_chosen_and_what_it_costs() -> None:
+    budget = ("--privatizer", "central", "--epsilon", "1", "--delta", "1e-6")
+    found = document("forecast", "--learner", "noise-aware", *budget, "--episodes", "20000")
+    assert found["choices"][0]["release"].startswith("decaying")
+    assert found["choices"][0]["ratio"] == 1.0
+    errors = [choice["error"] for choice in found["choices"]]
+    assert errors == sorted(errors)
+    assert errors[0] < 60  # the papers' tree: 5 692 (privacy-mechanisms, 2.2)
+    assert found["statement"].startswith("Joint differential privacy")
+    papers = document("forecast", "--learner", "dp-ucbvi", "--preset", "paper", *budget[:4])
+    assert papers["releases"] == 19_999
+    # 3 H log2(K) / epsilon per node, sqrt(2 x 5 nodes) at 19 999 = 100111000011111 in binary (9 nodes)
+    assert papers["std"]["visits"][1] == pytest.approx(60 * math.log2(20_000) * math.sqrt(2 * 9))
+    text = call("forecast", "--learner", "dp-ucbvi", "--privatizer", "local", "--epsilon", "2").stdout
+    assert "Local differential privacy" in text
+    assert "std at the last release" in text
 
 
 def test_reproduce_knows_its_papers() -> None:

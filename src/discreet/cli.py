@@ -302,22 +302,76 @@ def run(
     as_json: JsonFlag = False,
 ) -> None:
     """Run one learner with one privatizer on one environment, over several seeds."""
-    from discreet.experiments.config import RunConfig
-
-    base = {} if config is None else RunConfig.from_toml(config).to_table()
     flags = {
         "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
         "preset": preset, "episodes": episodes, "seeds": seeds, "seed": seed, "by": by,
     }  # fmt: skip
-    table = {**base, **{name: value for name, value in flags.items() if value is not None}}
-    table["options"] = {**base.get("options", {}), **_pairs("option", option)}
-    table["env_options"] = {**base.get("env_options", {}), **_pairs("env-option", env_option)}
-    table["plugins"] = [*base.get("plugins", ()), *(plugin or [])]
-    result = _run(RunConfig.from_table(table), out, workers)
+    result = _run(_configuration(config, flags, option, env_option, plugin), out, workers)
     if as_json:
         print_json({**result.to_json(), "out": None if out is None else str(out)})
         return
     _print_results([result])
+
+
+def _configuration(
+    config: Path | None,
+    flags: dict[str, Any],
+    option: list[str] | None,
+    env_option: list[str] | None,
+    plugin: list[str] | None,
+) -> RunConfig:
+    """A configuration file, if there is one, and the flags that win over it."""
+    from discreet.experiments.config import RunConfig
+
+    base = {} if config is None else RunConfig.from_toml(config).to_table()
+    table = {**base, **{name: value for name, value in flags.items() if value is not None}}
+    table["options"] = {**base.get("options", {}), **_pairs("option", option)}
+    table["env_options"] = {**base.get("env_options", {}), **_pairs("env-option", env_option)}
+    table["plugins"] = [*base.get("plugins", ()), *(plugin or [])]
+    return RunConfig.from_table(table)
+
+
+@command
+def forecast(
+    config: Annotated[Path | None, typer.Argument(help="A configuration; flags given beside it win.")] = None,
+    env: Annotated[str | None, typer.Option(help="Environment.")] = None,
+    env_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the environment.")] = None,
+    learner: Annotated[str | None, typer.Option(help="Learner.")] = None,
+    privatizer: Annotated[str | None, typer.Option(help="Privatizer.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Privacy delta, in (0, 1); 0: pure epsilon.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Named settings: paper, ...")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer.")] = None,
+    episodes: Annotated[int | None, typer.Option(help="Users, one episode each.")] = None,
+    plugin: PluginOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say what a run would guarantee and how large its noise would be, before anybody comes."""
+    from discreet import registry
+    from discreet.experiments.forecast import forecast_of
+
+    flags = {
+        "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
+        "preset": preset, "episodes": episodes,
+    }  # fmt: skip
+    setup = registry.prepare(registry.resolved(_configuration(config, flags, option, env_option, plugin)))
+    found = forecast_of(setup)
+    if as_json:
+        print_json(found.to_json())
+        return
+    console().print(found.statement)
+    console().print(f"{found.releases} releases for {found.users} users; {found.cells} cells with noise each")
+    noise = new_table("counts", "std halfway", "std at the last release")
+    for name, (half, last) in found.std.items():
+        noise.add_row(name, f"{half:.4g}", f"{last:.4g}")
+    console().print(noise)
+    if found.choices:
+        table = new_table("release", "noise", "error per transition count", "times the best")
+        best_of_kind = {(c.release.split()[0], c.noise): c for c in reversed(found.choices)}
+        for choice in sorted(best_of_kind.values(), key=lambda c: c.error):
+            table.add_row(choice.release, choice.noise, f"{choice.error:.4g}", f"{choice.ratio:.3g}")
+        console().print(table)
+        console().print(f"The first one is used. Error: {found.criterion}.")
 
 
 def _pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:

@@ -246,10 +246,18 @@ class Choice:
     scales: Floats
     error: float
 
+    @property
+    def noise(self) -> str:
+        """Its family in words."""
+        return "Laplace" if self.family == kernels.LAPLACE else "Gaussian"
+
+    @property
+    def name(self) -> str:
+        """The release, with its decay."""
+        return f"{self.release} (decay {self.decay:g})" if self.decay else self.release
+
     def __str__(self) -> str:
-        noise = "Laplace" if self.family == kernels.LAPLACE else "Gaussian"
-        decay = f" (decay {self.decay:g})" if self.decay else ""
-        return f"{self.release}{decay}, {noise} noise: error {self.error:.4g} per transition count"
+        return f"{self.name}, {self.noise} noise: error {self.error:.4g} per transition count"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,75 @@
+"""Before spending: what a run would guarantee, and how large its noise would be."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from discreet.experiments.simulate import Setup
+from discreet.privacy.privatizers import Central
+from discreet.privacy.randomness import Seeded
+from discreet.privacy.session import CountSession
+
+
+@dataclass(frozen=True)
+class Option:
+    """One mechanism that meets the budget. error : its criterion's value; ratio : over the best one's."""
+
+    release: str
+    noise: str
+    error: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is known of a run before anybody comes.
+
+    statement : the guarantee in words; users : K; releases : noisy ones; cells : counters that get noise.
+    std : family to standard deviation of one cell's noise in the released sums, halfway through the
+    releases and at the last one. choices : mechanisms that meet the budget, best first; criterion : of their order.
+    """
+
+    statement: str
+    users: int
+    releases: int
+    cells: int
+    std: dict[str, tuple[float, float]]
+    choices: tuple[Option, ...]
+    criterion: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "choices": [asdict(choice) for choice in self.choices]}
+
+
+def forecast_of(setup: Setup) -> Forecast:
+    """The forecast of a prepared run. Reads no data.
+
+    Raises ``ValueError`` if the privatizer's session is not one of counts.
+    """
+    session = setup.start(Seeded(0, 0))
+    if not isinstance(session, CountSession):
+        raise ValueError(f"privatizer = {setup.privatizer!r}: its session is not one of counts")
+    times = setup.times[:-1]
+    laws = [session.laws_at(int(n)) for n in (times[times.size // 2], times[-1])]
+    std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0]}
+    session.close()
+    choices: tuple[Option, ...] = ()
+    if isinstance(setup.privatizer, Central) and setup.privatizer.calibration == "exact":
+        found = setup.privatizer.choices(setup.query, setup.schedule, Seeded(0, 0))
+        best = found[0].error or 1.0
+        choices = tuple(Option(c.name, c.noise, c.error, c.error / best) for c in found)
+    reads = {
+        "sums": "root mean square over the releases of a sum's noise",
+        "measurements": "noise of the equivalent count that all measurements together give at the end",
+    }
+    return Forecast(
+        statement=setup.guarantee.statement,
+        users=setup.episodes,
+        releases=max(0, int(times.size) - 1),
+        cells=setup.query.cells,
+        std=std,
+        choices=choices,
+        criterion=reads[setup.schedule.reads],
+    )
