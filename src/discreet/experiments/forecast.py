@@ -26,8 +26,9 @@ class Forecast:
     """What is known of a run before anybody comes.
 
     statement : the guarantee in words; users : K; releases : noisy ones; cells : counters that get noise.
-    std : family to standard deviation of one cell's noise in the released sums, halfway through the
-    releases and at the last one. choices : mechanisms that meet the budget, best first; criterion : of their order.
+    std : family to the standard deviation of one cell's noise in the released sums, halfway through
+    the releases and at the last one.
+    choices : mechanisms that meet the budget, best first; criterion : of their order.
     """
 
     statement: str
