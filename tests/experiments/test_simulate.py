@@ -65,9 +65,24 @@ def test_masks_and_gaussian_noise_are_equal_too() -> None:
             assert (runs[0].regret == runs[1].regret).all()
 
 
+@pytest.mark.parametrize("by", ["episode", "batch"])
+@pytest.mark.parametrize(
+    "options", [{}, {"stationary": True}, {"known_rewards": True}, {"shrink": False, "derive_visits": False}]
+)
+def test_the_noise_aware_learner_is_equal_too(options: dict[str, bool], by: str) -> None:
+    mdp = world() if "stationary" in options else masked()
+    for privatizer in (NONE, dr.Central(epsilon=3.0, delta=1e-6), dr.Central(epsilon=3.0), LOCAL):
+        runs = [
+            Setup(mdp, dr.NoiseAwareUCBVI(**options), privatizer, 150, by, stepwise).run(2, 1)  # type: ignore[arg-type]
+            for stepwise in (False, True)
+        ]
+        assert (runs[0].regret == runs[1].regret).all()
+        assert (runs[0].gap_regret == runs[1].gap_regret).all()
+
+
 def test_leaf_user_and_leaf_batch_are_both_equal() -> None:
     for leaf in ("user", "batch"):
-        privatizer = dr.Central(epsilon=1.0, leaf=leaf)  # type: ignore[arg-type]
+        privatizer = dr.Central(epsilon=1.0, release="tree", leaf=leaf)  # type: ignore[arg-type]
         runs = [
             Setup(world(), dr.DPUCBVI(replan_every=9), privatizer, 80, "episode", stepwise).run(0, 1)
             for stepwise in (False, True)

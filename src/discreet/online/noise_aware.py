@@ -136,6 +136,10 @@ class NoiseAwareUCBVI(GreedyLearner):
         slots = 1 if self.stationary else spec.horizon
         return noise_kernels.memory_size(slots, spec.layout.rows, spec.states)
 
+    def begin_memory(self, spec: Spec) -> Floats:
+        """Zeros: nothing was assigned or measured."""
+        return np.zeros(self.memory_size(spec))
+
     def work_size(self, spec: Spec) -> int:
         """Floats of scratch."""
         slots = 1 if self.stationary else spec.horizon
