@@ -80,6 +80,45 @@ def test_an_action_that_nobody_was_assigned_keeps_the_largest_value() -> None:
     assert (q[:, :3] < [[2.0], [1.0]]).all()
 
 
+def test_names_of_states_do_not_matter() -> None:
+    """Relabelling states relabels Q: no part of the scratch space is used twice at a time."""
+    slots, states, actions = 4, 3, 2
+    rows, cells = states * actions, slots * states * actions
+    rng = np.random.default_rng(3)
+    knobs = np.zeros(noise_kernels.KNOBS)
+    settings = {"STAT": 0.1, "PRIVACY": 0.5, "SHRINK": 1.0, "CENTERED": 1.0, "EXCESS": 1.0, "FLOW": 1.0}
+    for knob, value in settings.items():
+        knobs[getattr(noise_kernels, knob)] = value
+    first = rng.integers(5, 395, (8, slots, states)).astype(float)  # of 400 users, at every (h, s)
+    assigned = np.stack([first, 400 - first], axis=-1).reshape(8, slots, rows)
+    transitions = assigned[..., None] * rng.dirichlet(np.ones(states), (8, slots, rows)) / states
+    transitions += rng.normal(0, 6, transitions.shape)
+    rewards = rng.normal(0, 20, (8, slots, rows))
+
+    def q_of(order: np.ndarray) -> np.ndarray:
+        by_row = np.array([actions * s + a for s in order for a in range(actions)])
+        memory = np.zeros(noise_kernels.memory_size(slots, rows, states))
+        q, values = np.zeros((slots, rows)), np.zeros((slots + 1, states))
+        work = np.full(noise_kernels.work_size(slots, rows, states), np.nan)
+        errors = np.array([6.0, 20.0, 0.5, np.sqrt(0.75), 0.0])
+        for i in range(9):
+            fresh = transitions[max(i - 1, 0)][:, by_row][:, :, order].copy()
+            noise_kernels.noise_aware_step(
+                knobs, np.arange(0, rows + 1, actions), slots, i, fresh,
+                rewards[max(i - 1, 0)][:, by_row].copy(), np.zeros((0, 0)), errors, memory, values, q, work,
+            )  # fmt: skip
+            if i < 8:
+                memory[:cells] += assigned[i][:, by_row].ravel()
+        out = np.zeros_like(q)
+        out[:, by_row] = q
+        return out
+
+    plain = q_of(np.arange(states))
+    assert np.unique(plain).size > 12  # not all at the cap
+    for order in ([1, 2, 0], [2, 1, 0]):
+        np.testing.assert_allclose(q_of(np.array(order)), plain, rtol=1e-9)
+
+
 def final(mdp: dr.TabularMDP, learner: object, privatizer: object, users: int, seeds: int = 12) -> np.ndarray:
     setup = Setup(mdp, learner, privatizer, users)
     return np.array([setup.run(2027, run).regret[-1] for run in range(seeds)])

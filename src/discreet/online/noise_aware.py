@@ -86,8 +86,8 @@ class NoiseAwareUCBVI(GreedyLearner):
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             **_FIXED, "derive_visits": True, "center_rewards": True, "known_rewards": False,
-            "stationary": False, "replan_every": 1, "replan_growth": 1.25, "tie_break": "random",
-            "stat_scale": 0.1, "priv_scale": 0.125, "shrink": True, "excess": 1.0, "flow": True,
+            "stationary": False, "replan_every": 1, "replan_growth": 1.1, "tie_break": "random",
+            "stat_scale": 0.1, "priv_scale": 0.25, "shrink": True, "excess": 1.0, "flow": True,
             "reward_share": 0.1,
         },
         "plain": {"shrink": False},

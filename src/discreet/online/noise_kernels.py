@@ -136,6 +136,7 @@ def noise_aware_step(
     pooled = work[at : at + states].reshape(1, states)
     at += states
     scratch = work[at : at + states].reshape(1, states)
+    at += states
     gain = errors[GAIN]
     half = 0.5 * knobs[CENTERED]
     for c in range(cells):
