@@ -45,6 +45,12 @@ _2P53 = 1.0 / 9007199254740992.0
 _2P52 = 1.0 / 4503599627370496.0
 
 
+_MANTISSA = 0x000FFFFFFFFFFFFF
+_UNIT_EXPONENT = 0x3FF0000000000000
+_MAGIC = 0x4330000000000000  # bits of 2^52: or-ed with an integer below 2^52 it is the float 2^52 + integer
+_TWO_52 = 4503599627370496.0
+
+
 @intrinsic
 def _mul_high(typingctx: Any, a: Any, b: Any) -> Any:
     """High 64 bits of the 128-bit product of two uint64."""
@@ -133,14 +139,16 @@ def below(state: NDArray[np.uint64], n: int) -> int:
 
 @inlined
 def log(x: float) -> float:
-    """Natural logarithm of a positive normal float64, within 1 ulp, without libm (fdlibm)."""
+    """Natural logarithm of a positive normal float64, within 1 ulp, without libm (fdlibm).
+
+    Without branches or conversions of integers, so that loops of it use vector registers.
+    """
     bits = _float_bits(x)
-    exponent = (bits >> 52) - 1023
-    mantissa = _bits_float((bits & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000)
-    if mantissa > 1.4142135623730951:
-        mantissa *= 0.5
-        exponent += 1
-    k = np.float64(exponent)
+    mantissa = _bits_float((bits & _MANTISSA) | _UNIT_EXPONENT)
+    k = _bits_float((bits >> 52) | _MAGIC) - (_TWO_52 + 1023.0)
+    high = mantissa > 1.4142135623730951
+    mantissa = mantissa * 0.5 if high else mantissa
+    k = k + 1.0 if high else k
     f = mantissa - 1.0
     s = f / (2.0 + f)
     z = s * s
@@ -365,10 +373,6 @@ def binomial(state: NDArray[np.uint64], n: int, p: float) -> int:
 # registers). Every entry is the same expression as the scalar sampler's, bit for bit.
 
 _BLOCK = 256
-_MANTISSA = 0x000FFFFFFFFFFFFF
-_UNIT_EXPONENT = 0x3FF0000000000000
-_MAGIC = 0x4330000000000000  # bits of 2^52: or-ed with an integer below 2^52 it is the float 2^52 + integer
-_TWO_52 = 4503599627370496.0
 
 
 @inlined
@@ -395,30 +399,6 @@ def _open_uniform(word: int) -> float:
 
 
 @inlined
-def _log_flat(x: float) -> float:
-    """:func:`log` without branches, for x in (0, 1): the same operations in the same order."""
-    bits = _float_bits(x)
-    mantissa = _bits_float((bits & _MANTISSA) | _UNIT_EXPONENT)
-    k = _bits_float((bits >> 52) | _MAGIC) - (_TWO_52 + 1023.0)
-    high = mantissa > 1.4142135623730951
-    mantissa = mantissa * 0.5 if high else mantissa
-    k = k + 1.0 if high else k
-    f = mantissa - 1.0
-    s = f / (2.0 + f)
-    z = s * s
-    w = z * z
-    t1 = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01))
-    t2 = z * (
-        6.666666666666735130e-01
-        + w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01))
-    )
-    half = 0.5 * f * f
-    return k * 6.93147180369123816490e-01 - (
-        (half - (s * (half + t1 + t2) + k * 1.90821492927058770002e-10)) - f
-    )
-
-
-@inlined
 def laplace_range(
     state: NDArray[np.uint64], scale: float, out: NDArray[np.float64], first: int, last: int
 ) -> None:
@@ -428,7 +408,7 @@ def laplace_range(
         count = min(_BLOCK, last - start)
         _words(state, words, count)
         for i in range(count):
-            magnitude = -_log_flat(_open_uniform(words[i])) * scale
+            magnitude = -log(_open_uniform(words[i])) * scale
             out[start + i] = magnitude if words[i] & 1 == 0 else -magnitude
 
 
