@@ -82,14 +82,14 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
             (
                 "ucb-vi",
                 f"{_ONLINE}.optimistic:UCBVI",
-                "optimistic value iteration, Hoeffding bonus (Azar et al. 2017, bonus 1); not private",
+                "optimistic value iteration, Hoeffding bonus (Azar et al. 2017); not private",
                 _IGNORES,
                 {"bonus": "hoeffding"},
             ),
             (
                 "private-ucb-vi",
                 f"{_ONLINE}.optimistic:PrivateUCBVI",
-                "optimistic value iteration on noisy counts, Hoeffding bonus (Chowdhury and Zhou 2022)",
+                "optimistic value iteration on noisy counts, Hoeffding bonus (Chowdhury and Zhou 2021)",
                 _ANY,
                 {},
                 "ucb-vi",
@@ -97,7 +97,7 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
             (
                 "ucb-vi-bernstein",
                 f"{_ONLINE}.optimistic:UCBVI",
-                "optimistic value iteration, Bernstein bonus (Azar et al. 2017, bonus 2); not private",
+                "optimistic value iteration, Bernstein bonus (Azar et al. 2017); not private",
                 _IGNORES,
                 {"bonus": "bernstein"},
             ),
@@ -118,7 +118,7 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
             (
                 "private-ucb-po",
                 f"{_ONLINE}.policy_optimization:PrivateUCBPO",
-                "optimistic policy optimisation on noisy counts (Chowdhury and Zhou 2022)",
+                "optimistic policy optimisation on noisy counts (Chowdhury and Zhou 2021)",
                 _ANY,
                 {},
                 "oppo",
@@ -133,7 +133,7 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 "noise-aware",
                 f"{_ONLINE}.noise_aware:NoiseAwareUCBVI",
                 "optimism from the noise law, rows shared over steps by empirical Bayes; no theorem",
-                _ANY,
+                "any privatizer, but not trees",
             ),
             (
                 "ldp-obi",

@@ -245,3 +245,49 @@ def test_what_does_not_fit_is_refused() -> None:
         Central(epsilon=1.0, release="batches").start(QUERY, Schedule(None), Seeded(0))
     with pytest.raises(ValueError, match="gives no measurements"):
         Central(epsilon=1.0, release="tree").start(QUERY, SCHEDULE, Seeded(0)).measurement_steps()
+
+
+def test_a_measurement_says_what_it_estimates() -> None:
+    """decay 0: the batch; else a weighted sum with effective size (sum w)^2 / sum w^2."""
+    sizes = np.diff(TIMES)
+    for privatizer, decay in (
+        (Central(epsilon=1.0, release="batches"), 0.0),
+        (Central(mu=1.0, release="decaying", decay=0.6), 0.6),
+    ):
+        session = privatizer.start(QUERY, SCHEDULE, Seeded(0))
+        session.release()
+        for i, size in enumerate(sizes):
+            session.begin(Plan(POLICY, users=int(size)))
+            session.absent(int(size))
+            release = session.release()
+            assert all(e.estimand == "sum" and e.covers == release.users for e in release.estimates.values())
+            estimate = release.measurement.estimates["transition_counts"]  # type: ignore[union-attr]
+            weight = np.repeat(decay ** np.arange(i, -1, -1.0), sizes[: i + 1])
+            assert estimate.effective == pytest.approx(weight.sum() ** 2 / (weight**2).sum())
+            assert estimate.estimand == ("weighted" if decay else "sum")
+            assert estimate.covers == (release.users if decay else size)
+
+
+@pytest.mark.parametrize("users", [2, 3, 7, 1000, 200_000])
+def test_the_trees_expected_error_is_the_mean_over_its_releases(users: int) -> None:
+    found = [
+        c for c in Central(epsilon=1.0).choices(QUERY, Schedule(users), Seeded(0)) if c.release == "tree"
+    ]
+    one = found[0].scales[0] * np.sqrt(2)
+    mean = np.mean([n.bit_count() for n in range(1, users)])
+    assert found[0].error == pytest.approx(one * np.sqrt(mean))
+
+
+def test_open_ended_trees_are_compared_at_the_scales_of_their_epochs() -> None:
+    """Laplace scales grow with an epoch's levels, Gaussian ones with their root: Gaussian wins late."""
+    privatizer = Central(epsilon=1.0, delta=1e-6)
+    found = {c.noise: c for c in privatizer.choices(QUERY, Schedule(None), Seeded(0))}
+    session = {
+        noise: Central(epsilon=1.0, delta=1e-6, noise=noise.lower()).start(QUERY, Schedule(None), Seeded(0))  # type: ignore[arg-type]
+        for noise in found
+    }
+    for noise, choice in found.items():
+        assert choice.error == pytest.approx(session[noise].laws_at(2**20)["transition_counts"].std())
+    assert found["Laplace"].scales[0] * np.sqrt(2) < found["Gaussian"].scales[0]
+    assert found["Gaussian"].error < found["Laplace"].error
+    assert privatizer.start(QUERY, Schedule(None), Seeded(0)).guarantee.mu is not None

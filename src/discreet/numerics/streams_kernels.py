@@ -165,12 +165,6 @@ def log(x: float) -> float:
 
 
 @inlined
-def exponential(state: NDArray[np.uint64]) -> float:
-    """A standard exponential, from one word."""
-    return -log(uniform_open(state))
-
-
-@inlined
 def _laplace_of(word: Any, scale: float) -> float:
     magnitude = -log((np.float64(np.int64(word >> _S12)) + 0.5) * _2P52) * scale
     return magnitude if (word & _ONE) == U64(0) else -magnitude

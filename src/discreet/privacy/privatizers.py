@@ -339,9 +339,9 @@ class Central(_Noisy):
         found: list[Choice] = []
         if self.release in ("auto", "tree") and (schedule.reads == "sums" or self.release == "tree"):
             tree = Tree(leaves_of(schedule, self.leaf or "batch"))
-            terms = _tree_terms(tree)
             for family, scales, std in self._options(query, tree.levels, discrete):
-                found.append(Choice("tree", 0.0, tree.levels, family, scales, std * math.sqrt(terms)))
+                error = std * _rms_tree(tree, family == kernels.GAUSSIAN)
+                found.append(Choice("tree", 0.0, tree.levels, family, scales, error))
         if schedule.users is None:
             if self.release in ("batches", "decaying"):
                 raise ValueError(f"users = None: release = {self.release!r} needs a known number of users")
@@ -418,15 +418,22 @@ def _words(choice: Choice, schedule: Schedule, leaf: str) -> str:
     )
 
 
-def _tree_terms(tree: Tree) -> float:
-    """Mean number of noises over the releases of a tree; of epochs, a bound up to 2^20 users."""
+_OPEN_ENDED = 2**20  # users at which trees of unknown length are compared
+
+
+def _rms_tree(tree: Tree, gaussian: bool) -> float:
+    """Root mean square over the prefixes of a tree of its noise's std, in units of one node's (of epoch 0).
+
+    With the number of leaves unknown: the std after 2^20 of them, whose epochs have growing scales.
+    """
     if tree.leaves is None:
-        return 20.0
-    last = min(tree.leaves - 1, 2**16)
-    return (
-        sum(n.bit_count() for n in range(1, last + 1)) / max(1, last)
-        + (tree.leaves - 1 - last).bit_length() / 2
-    )
+        return math.sqrt(sum(tree.factor(epoch, gaussian) ** 2 for _, epoch in tree.nodes(_OPEN_ENDED)))
+    ends = tree.leaves  # prefixes 0 .. N - 1 hold as many nodes as they have bits
+    bits = 0
+    for level in range(tree.levels):
+        period = 2 ** (level + 1)
+        bits += ends // period * 2**level + max(0, ends % period - 2**level)
+    return math.sqrt(bits / max(1, ends - 1))
 
 
 def _rms_sum(stream: Decaying, releases: int) -> float:

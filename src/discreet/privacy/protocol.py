@@ -246,7 +246,8 @@ class Measurement:
     """What a release says of the newest batch, with noise that no other measurement shares.
 
     Its values estimate gain * S_i with S_i = x_i + decay * S_{i-1} over the batches x_j: the weights are
-    public, so rates can be fitted to all measurements by generalised least squares.
+    public, so rates can be fitted to all measurements by generalised least squares. With decay 0 it is
+    the sum of the batch (``covers`` its users); else a weighted sum over everybody so far.
     """
 
     estimates: Mapping[str, Estimate]

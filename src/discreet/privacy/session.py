@@ -231,6 +231,8 @@ class CountSession:
         self._measured = np.zeros(stateful)  # decaying: the sum of all measurements so far
         self._measurements = 0  # decaying: how many those are
         self._draws = 0  # noises asked for, also by calls that an interrupt ended
+        self._closed_users = 0  # users of the measurements so far; sums of their weights and squares
+        self._weights = (0.0, 0.0)
         self._reported = 0  # users who sent something before the last release
 
     def __reduce__(self) -> NoReturn:
@@ -430,11 +432,10 @@ class CountSession:
             else:
                 laws_now = self.measurement_laws(n, reports - self._reported)
                 cells, fresh = self._measure(n, reports)
-                estimates = self._estimates(fresh, laws_now, n)
-                measurement = Measurement(estimates, self._decaying.decay, self._decaying.gain)
+                measurement = self._described(fresh, laws_now, n)
             self._number = 0 if n == 0 else self._number + 1
             self._last = Release(
-                self._estimates(cells, self._laws(n, reports, self._measurements), n),
+                self._estimates(cells, self._laws(n, reports, self._measurements), "sum", n, float(n)),
                 users=n,
                 number=self._number,
                 guarantee=self._guarantee,
@@ -443,14 +444,28 @@ class CountSession:
             self._fresh = True
             return self._last
 
-    def _estimates(self, cells: Floats, laws: Mapping[str, NoiseLaw], users: int) -> dict[str, Estimate]:
+    def _estimates(
+        self,
+        cells: Floats,
+        laws: Mapping[str, NoiseLaw],
+        estimand: Literal["sum", "weighted"],
+        covers: int,
+        effective: float,
+    ) -> dict[str, Estimate]:
         tables = self._query.from_cells(cells)
         for table in tables.values():
             table.flags.writeable = False
-        return {
-            name: Estimate(value=tables[name], law=law, covers=users, effective=float(users))
-            for name, law in laws.items()
-        }
+        return {name: Estimate(tables[name], law, estimand, covers, effective) for name, law in laws.items()}
+
+    def _described(self, fresh: Floats, laws: Mapping[str, NoiseLaw], n: int) -> Measurement:
+        """The newest measurement, with how many users stand behind it and with which effective number."""
+        decay, batch = self._decaying.decay, n - self._closed_users
+        weights = batch + decay * self._weights[0], batch + decay * decay * self._weights[1]
+        self._closed_users, self._weights = n, weights
+        effective = weights[0] ** 2 / weights[1] if weights[1] else 0.0
+        covers, estimand = (n, "weighted") if decay else (batch, "sum")
+        estimates = self._estimates(fresh, laws, estimand, covers, effective)  # type: ignore[arg-type]
+        return Measurement(estimates, decay, self._decaying.gain)
 
     def _measure(self, n: int, reports: int) -> tuple[Floats, Floats]:
         """(sums over all users, the newest measurement): the batch since the last release is closed.
