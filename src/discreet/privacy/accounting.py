@@ -14,18 +14,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from discreet.numerics import checks
 from discreet.privacy.budget import check_delta
-from discreet.privacy.guarantee import Guarantee, MechanismRecord
+
+if TYPE_CHECKING:
+    from discreet.privacy.guarantee import Guarantee, MechanismRecord
 
 __all__ = [
-    "discrete_gaussian_epsilon", "gaussian_epsilon", "laplace_delta", "laplace_epsilon", "verify",
-    "zcdp_epsilon_numerically",
+    "Coordinate", "composed_epsilon", "discrete_gaussian_epsilon", "gaussian_epsilon", "laplace_delta",
+    "laplace_epsilon", "verify", "worst_epsilon", "zcdp_epsilon_numerically",
 ]  # fmt: skip
 
 Shifts = Sequence[tuple[float, int]]
+Coordinate = tuple[str, float, float, int]
+"""(noise family, scale, absolute shift, how many such coordinates), discrete ones in units of their grid."""
 
 _PURE_SLACK = 1e-12  # numerical mass that a PLD leaves beyond a pure epsilon
 _GRID_SLACK = 1e-3  # relative: losses are rounded up to a grid, Renyi orders are finitely many
@@ -94,6 +99,68 @@ def discrete_gaussian_epsilon(sigma: float, unit_shifts: int, delta: float) -> f
     return float(many.get_epsilon_for_delta(check_delta(delta)))
 
 
+# ------------------------------------------------------- any independent noise, numerically
+# Losses are rounded up to a grid, so what is composed here is an upper bound, by at most one grid step a
+# coordinate. The noise of each coordinate is independent and drawn after the user's record is in
+# (privacy-mechanisms, 1.1 c): trees with fresh nodes, batches, messages of one user.
+
+_TINY = 1e-10  # a delta below it is not told from the Fourier transform's rounding in double precision
+
+
+@lru_cache(maxsize=256)
+def _coordinate_pld(noise: str, scale: float, shift: float, interval: float) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    if noise == "laplace":
+        return pld.from_laplace_mechanism(scale / shift, 1.0, value_discretization_interval=interval)
+    if noise == "gaussian":
+        return pld.from_gaussian_mechanism(scale / shift, 1.0, value_discretization_interval=interval)
+    if shift != int(shift):
+        raise ValueError(f"shift = {shift!r}: must be a whole number of grid units for {noise} noise")
+    whole = int(shift)
+    if noise == "discrete_laplace":
+        return pld.from_discrete_laplace_mechanism(1.0 / scale, whole, value_discretization_interval=interval)
+    checks.choice("noise", noise, ("laplace", "gaussian", "discrete_laplace", "discrete_gaussian"))
+    return pld.from_discrete_gaussian_mechanism(scale, whole, value_discretization_interval=interval)
+
+
+@lru_cache(maxsize=64)
+def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: int | None = None) -> float:
+    """An epsilon at this delta for independent noises of several kinds, each shifted by a known amount.
+
+    Parameters
+    ----------
+    coordinates : what one exchanged user moves, at most.
+    delta : in [1e-10, 1): below, double precision knows nothing.
+    most : coordinates of the largest composition that this one is compared with (default: its own), so that
+        they share one grid; all rounding of losses together adds at most 0.001 to epsilon.
+    """
+    delta = check_delta(delta)
+    if delta < _TINY:
+        raise ValueError(f"delta = {delta:g}: must be at least {_TINY:g} for numerical accounting")
+    kept = [(n, s, abs(x), c) for n, s, x, c in coordinates if c > 0 and x != 0]
+    if not kept:
+        raise ValueError("coordinates is empty: must hold at least one that moves")
+    number = sum(count for *_, count in kept)
+    interval = 1e-3 / max(number, most or 0)
+    total: Any = None
+    for noise, scale, shift, count in kept:
+        one = _coordinate_pld(noise, checks.positive("scale", scale), shift, interval)
+        many = one.self_compose(checks.integer("count", count, 1)) if count > 1 else one
+        total = many if total is None else total.compose(many)
+    return float(total.get_epsilon_for_delta(delta))
+
+
+def worst_epsilon(
+    exchanges: Sequence[tuple[Coordinate, ...]], delta: float, most: int | None = None
+) -> float:
+    """The largest :func:`composed_epsilon` over the ways to exchange a user; all share one grid of losses."""
+    if not exchanges:
+        raise ValueError("exchanges is empty: must hold at least one way to exchange a user")
+    number = max(sum(count for *_, count in coordinates) for coordinates in exchanges)
+    return max(composed_epsilon(tuple(c), delta, max(number, most or 0)) for c in exchanges)
+
+
 def zcdp_epsilon_numerically(rho: float, delta: float) -> float:
     """epsilon at delta of rho-zCDP by dp-accounting's Renyi accountant on a grid of orders."""
     from dp_accounting import dp_event, rdp
@@ -123,7 +190,10 @@ def verify(guarantee: Guarantee, records: Sequence[MechanismRecord]) -> float:
     if guarantee.epsilon is None or not records:
         raise ValueError("guarantee: states no epsilon, or has no records to recompute it from")
     kinds = {record.noise.removeprefix("discrete_") for record in records}
-    if kinds == {"laplace"}:
+    if any(record.exchanges for record in records):
+        found = worst_epsilon(records[0].exchanges, guarantee.delta)
+        wrong = len(records) > 1 or found > guarantee.epsilon * (1 + 1e-9)
+    elif kinds == {"laplace"}:
         shifts = [(record.joint, record.levels) for record in records]
         beyond = laplace_delta(shifts, guarantee.epsilon * (1 + _GRID_SLACK))
         found = laplace_epsilon(shifts, _PURE_SLACK)

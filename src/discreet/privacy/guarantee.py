@@ -9,7 +9,10 @@ user can appear. :func:`guarantee_of` composes records on the same users:
 - Gaussian: mu^2 = sum of levels * (joint l2)^2, exactly, also adaptively (privacy-mechanisms,
   1.1 b); rho = mu^2 / 2; epsilon at the asked delta by the exact curve;
 - discrete Gaussian: rho = sum of levels * (joint l2)^2 / 2 (Canonne, Kamath and Steinke 2020), epsilon
-  by the best Renyi order; mu-GDP is not proved for it and not claimed.
+  by the best Renyi order; mu-GDP is not proved for it and not claimed;
+- a record that lists its ``exchanges`` (every way in which one user can move independent noises):
+  epsilon at delta by numerical privacy-loss distributions (:mod:`discreet.privacy.calibration`), which
+  is less than the closed form for discrete Gaussian noise and for Laplace noise at delta > 0.
 
 ``joint`` is ``query.sensitivity(norm, {family: 1 / scale})``: the supremum over replaced trajectories
 of all families together, which for centred rewards is less than the sum of the families' own.
@@ -26,7 +29,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal, Protocol, get_args
 
 from discreet.numerics import checks
-from discreet.privacy import budget
+from discreet.privacy import accounting, budget
 
 NoiseFamily = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gaussian"]
 Trust = Literal["none", "joint", "local", "shuffle"]
@@ -69,6 +72,10 @@ class MechanismRecord:
         Joint sensitivity of all families in units of their noise, same norm.
     levels : int
         In how many noisy sums (tree nodes, messages, batches) the records of one user can be.
+    exchanges : tuple
+        Where epsilon is to be had from privacy-loss distributions: the coordinates that each way to
+        exchange a user moves, ``levels`` included (:func:`discreet.privacy.calibration.exchanges`). Only
+        valid for noise that is drawn after the user's record is in. Empty: closed forms.
 
     Raises
     ------
@@ -83,6 +90,7 @@ class MechanismRecord:
     sensitivities: Mapping[str, float]
     joint: float
     levels: int = 1
+    exchanges: tuple[tuple[accounting.Coordinate, ...], ...] = ()
 
     def __post_init__(self) -> None:
         checks.choice("noise", self.noise, get_args(NoiseFamily))
@@ -112,12 +120,13 @@ class MechanismRecord:
         noise: NoiseFamily,
         scales: Mapping[str, float],
         levels: int = 1,
+        exchanges: tuple[tuple[accounting.Coordinate, ...], ...] = (),
     ) -> MechanismRecord:
         """The record of a mechanism on ``query``: sensitivities, own and joint, are the query's."""
         norm: Literal["l1", "l2"] = "l1" if noise.endswith("laplace") else "l2"
         own = {name: query.sensitivity(norm, {name: 1.0}) for name in scales}
         joint = query.sensitivity(norm, {name: 1.0 / scale for name, scale in scales.items()})
-        return cls(mechanism, noise, scales, own, joint, levels)
+        return cls(mechanism, noise, scales, own, joint, levels, exchanges)
 
     @property
     def norm(self) -> Literal["l1", "l2"]:
@@ -209,7 +218,12 @@ class Guarantee:
         losses = [_last_number(line) for line in lines]
         if self.mu is not None and (self.rho is None or not _close(self.rho, 0.5 * self.mu**2)):
             raise ValueError(f"rho = {self.rho!r}: must be mu^2 / 2 = {0.5 * self.mu**2!r}")
-        if self.rho is None:
+        if total.endswith(_NUMERICAL):
+            # recomputed from the mechanism by accounting.verify; here: never above the closed form
+            told = math.fsum(losses) if self.rho is None else math.hypot(*losses)
+            above = told if self.rho is None else budget.zcdp_epsilon(self.rho, self.delta)
+            epsilon = self.epsilon if 0 < self.epsilon <= above * (1 + 1e-6) else math.nan
+        elif self.rho is None:
             told, epsilon = math.fsum(losses), self.epsilon
         else:
             told = math.hypot(*losses)
@@ -219,11 +233,14 @@ class Guarantee:
                 else budget.gdp_epsilon(self.mu, self.delta)
             )
         loss = self.epsilon if self.rho is None else math.sqrt(2 * self.rho)
-        if self.rho is None and self.delta:
+        if total.endswith(_NUMERICAL) and self.rho is None:
+            loss = told
+        elif self.rho is None and self.delta:
             raise ValueError(f"delta = {self.delta!r}: must be 0 for a pure epsilon")
         if not _close(epsilon, self.epsilon) or not _close(told, loss, 1e-4):
             raise ValueError(f"epsilon = {self.epsilon!r}: is not what rho, mu and composition give")
-        if total != _sum_line(len(lines), self.epsilon, self.delta, self.rho, self.mu):
+        numerical = total.endswith(_NUMERICAL)
+        if total != _sum_line(len(lines), self.epsilon, self.delta, self.rho, self.mu, numerical):
             raise ValueError("composition: its last line does not state epsilon, delta, rho and mu")
         subject = f"{_subject(self.trust)} {_bound(self.epsilon, self.delta, self.rho, self.mu)}"
         if not (self.statement.startswith(subject) and self.statement.endswith(_SOURCES[self.randomness])):
@@ -323,7 +340,14 @@ def guarantee_of(
     if epsilon_nominal is not None:
         epsilon_nominal = budget.check_epsilon(epsilon_nominal, "epsilon_nominal")
     rho = mu = None
-    if norms == {"l1"}:
+    numerical = any(record.exchanges for record in records)
+    if numerical and len(records) > 1:
+        raise ValueError("records: one that lists exchanges must be the only one")
+    if numerical:
+        delta = budget.check_delta(delta)
+        epsilon = accounting.worst_epsilon(records[0].exchanges, delta)
+        rho = None if norms == {"l1"} else 0.5 * records[0].loss ** 2
+    elif norms == {"l1"}:
         if delta:
             raise ValueError(
                 f"delta = {delta!r}: must be 0 or None for Laplace noise, whose guarantee is pure"
@@ -338,7 +362,7 @@ def guarantee_of(
             epsilon = budget.gdp_epsilon(mu, delta)
         else:
             epsilon = budget.zcdp_epsilon(rho, delta)
-    lines = (*map(str, records), _sum_line(len(records), epsilon, delta, rho, mu))
+    lines = (*map(str, records), _sum_line(len(records), epsilon, delta, rho, mu, numerical))
     return Guarantee(
         trust=trust,
         epsilon=epsilon,
@@ -379,8 +403,15 @@ def _last_number(line: str) -> float:
         raise ValueError(f"composition: {line!r} does not end with the loss of a mechanism") from None
 
 
-def _sum_line(mechanisms: int, epsilon: float, delta: float, rho: float | None, mu: float | None) -> str:
+_NUMERICAL = "by its privacy-loss distribution"
+
+
+def _sum_line(
+    mechanisms: int, epsilon: float, delta: float, rho: float | None, mu: float | None, numerical: bool
+) -> str:
     sources = f"{mechanisms} mechanism{'s' if mechanisms > 1 else ''} on the same users"
+    if numerical:
+        return f"{sources}: epsilon {epsilon:.6g} at delta {delta:g} {_NUMERICAL}"
     if rho is None:
         return f"{sources}: epsilon adds to {epsilon:.6g}, delta 0"
     stated = f"epsilon {epsilon:.6g} at delta {delta:g}"
@@ -451,7 +482,10 @@ def _statement(
         for record in records
     )
     sentences.append(f"Noise: {noise} in every cell ({sums}).")
-    again = "m times this ε" if rho is None else ("m times this μ" if mu is not None else "m² times this ρ")
+    if rho is None:
+        again = "m times this ε" + (" and (e^{mε} − 1) / (e^ε − 1) times this δ" if delta else "")
+    else:
+        again = "m times this μ" if mu is not None else "m² times this ρ"
     sentences.append(f"A user is one episode; who takes part m times has {again}.")
     if users_public:
         sentences.append("The number of users is public.")
