@@ -24,14 +24,14 @@ def histories(layout, rewards):
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_no_exchange_of_a_user_costs_more_than_the_patterns(options, noise):
     query = CountQuery(Layout(2, 2, 2, None), **options)
-    scales = [(name, 2.0 + i, 1) for i, name in enumerate(query.row_families)]
+    scales = [(name, 6.0 + i, 1) for i, name in enumerate(query.row_families)]
     patterns = calibration.shift_patterns(query, 1)
     worst = accounting.worst_epsilon(calibration.exchanges(patterns, noise, scales), 1e-3, 20)
     by_name = {name: scale for name, scale, _ in scales}
     sums = [query.contribution(t) for t in histories(query.layout, (0.0, 0.5, 1.0))]
     rng = np.random.default_rng(5)
     seen = set()
-    for i, j in rng.integers(len(sums), size=(400, 2)).tolist():
+    for i, j in rng.integers(len(sums), size=(4000, 2)).tolist():
         moved = []
         for name in query.families:
             change = np.abs(sums[i][name] - sums[j][name])
@@ -39,7 +39,8 @@ def test_no_exchange_of_a_user_costs_more_than_the_patterns(options, noise):
                 moved.append((noise, by_name[name], float(shift), int(count)))
         seen.add(tuple(moved))
     assert len(seen) > 10
-    found = max(accounting.composed_epsilon(m, 1e-3, 20) for m in seen if m)
+    largest = sorted((m for m in seen if m), key=lambda m: -sum(c * x * x / b / b for _, b, x, c in m))[:4]
+    found = max(accounting.composed_epsilon(m, 1e-3, 20) for m in largest)
     assert found <= worst * (1 + 1e-9)
     assert found >= worst * 0.95  # and the worst pattern is not far beyond what trajectories can do
 

@@ -91,7 +91,7 @@ def least_factor(
     high: float,
     guess: float,
 ) -> float:
-    """The least factor on all scales, at most ``high``, that meets (epsilon, delta); ``high`` if none is found.
+    """The least factor on all scales, at most ``high``, that meets (epsilon, delta), else ``high``.
 
     ``high`` is a factor that is known to meet the budget by a closed form, ``guess`` where the search begins.
     What is returned has been checked on every pattern, and leaves at most about 0.3 % of epsilon unused.
