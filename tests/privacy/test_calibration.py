@@ -47,7 +47,7 @@ def test_no_exchange_of_a_user_costs_more_than_the_patterns(options, noise):
     largest = sorted((moved for moved in seen if moved), key=size, reverse=True)[:6]
     found = max(accounting.composed_epsilon(m, 1e-3, 20) for m in largest)
     assert found <= worst * (1 + 1e-9)
-    assert found >= worst * 0.95  # and the worst pattern is not far beyond what trajectories can do
+    assert found >= worst * 0.9  # and the worst pattern is not far beyond what trajectories can do
 
 
 @pytest.mark.parametrize(("horizon", "std"), [(1, 2.83), (5, 14.13), (10, 24.6), (20, 36.2), (50, 58.7)])
