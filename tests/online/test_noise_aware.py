@@ -28,7 +28,7 @@ def feed(
         fresh = measurements[i - 1] if i else np.zeros((SLOTS, ROWS, STATES))
         noise_kernels.noise_aware_step(
             knobs, pointers, SLOTS, i, fresh.copy(), np.zeros((SLOTS, ROWS)), np.zeros((0, 0)), errors,
-            memory, values, q, work,
+            np.zeros(0), memory, values, q, work,
         )  # fmt: skip
         if i < len(measurements):
             memory[:cells] += assigned[i].ravel()
@@ -105,7 +105,8 @@ def test_names_of_states_do_not_matter() -> None:
             fresh = transitions[max(i - 1, 0)][:, by_row][:, :, order].copy()
             noise_kernels.noise_aware_step(
                 knobs, np.arange(0, rows + 1, actions), slots, i, fresh,
-                rewards[max(i - 1, 0)][:, by_row].copy(), np.zeros((0, 0)), errors, memory, values, q, work,
+                rewards[max(i - 1, 0)][:, by_row].copy(), np.zeros((0, 0)), errors,
+                np.zeros(0), memory, values, q, work,
             )  # fmt: skip
             if i < 8:
                 memory[:cells] += assigned[i][:, by_row].ravel()

@@ -24,7 +24,7 @@ from discreet.numerics.streams_kernels import (
 )
 from discreet.online.kernels import LearnerKernel, choose, plan_step
 from discreet.online.noise_kernels import DECAY, GAIN, noise_aware_step, note_assignments
-from discreet.privacy.kernels import add_records, draw_noise, draw_noise_sum, tree_advance
+from discreet.privacy.kernels import add_records, draw_noise, draw_noise_sum, tick_rows, tree_advance
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -58,6 +58,11 @@ class Stream(NamedTuple):
     stack: Floats  # of a tree: running noises; else (filtered or last sums, sum of the measurements)
     decay: float
     gain: float
+    clock_growth: float  # of rows' own clocks; below 0: the common clock
+    row_of: Ints  # (cells,) row of each cell, with clocks
+    pending: Floats  # (T R,) assigned since the row's last measurement
+    counted: Floats  # (T R,) assigned before
+    due: Floats  # (T R,) 1 where a row is measured now; empty on the common clock
 
 
 class Side(NamedTuple):
@@ -153,6 +158,8 @@ def run_releases(
     tie_state = np.empty(4, np.uint64)
     noise_state = np.empty(4, np.uint64)
     in_place = begins[0] >= 0 and side.reward_family == REWARD_SUMS  # tables stand in the cells as they are
+    row_of, pending, counted, due = stream.row_of, stream.pending, stream.counted, stream.due
+    clocked = stream.clock_growth >= 0.0
     table = 0
     known = False  # does policy_values hold the value of `before`?
     for release in range(first, last):
@@ -171,7 +178,12 @@ def run_releases(
             draw_noise(family, noise_key, release, 0, 1.0, offsets, scales, noise_state, noise)
             released = scratch.released
             decay, gain = stream.decay, stream.gain
+            if clocked:
+                tick_rows(stream.clock_growth, pending, counted, due)
             for c in range(cells):
+                if clocked and due[row_of[c]] == 0.0:
+                    released[c] = 0.0
+                    continue
                 filtered = sums[c] + decay * stack[0, c]
                 stack[0, c] = filtered
                 sums[c] = 0.0
@@ -205,7 +217,7 @@ def run_releases(
             errors[DECAY], errors[GAIN] = stream.decay, stream.gain
             noise_aware_step(
                 lk.knobs, state_ptr, horizon, release, transitions, reward_sums, side.known_rewards, errors,
-                side.memory, side.values, q, scratch.plan,
+                due, side.memory, side.values, q, scratch.plan,
             )  # fmt: skip
         else:
             plan_step(
@@ -224,6 +236,8 @@ def run_releases(
                 choose(lk, state_ptr, horizon, q, tie_state, policy_rows)
                 if side.measures:
                     note_assignments(side.memory, slots, all_rows, policy_rows, size)
+                    if clocked:
+                        note_assignments(pending, slots, all_rows, policy_rows, size)
             if stochastic or not known or not _same(policy_rows, before):
                 evaluate(world, stochastic, policy_rows, probabilities, policy_values)
                 before[:, :] = policy_rows

@@ -304,7 +304,8 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
     stream = drivers.Stream(
         arrays.stream, arrays.family, arrays.key, arrays.offsets, arrays.scales, arrays.by_user,
         arrays.begins, arrays.slots, arrays.reward_shift, arrays.cells, arrays.ends, arrays.stack,
-        arrays.decay, arrays.gain,
+        arrays.decay, arrays.gain, arrays.clock_growth, arrays.row_of, arrays.pending, arrays.counted,
+        np.zeros(arrays.pending.size),
     )  # fmt: skip
     error_ends, errors = setup.error_steps
     side = drivers.Side(

@@ -174,10 +174,13 @@ class NoiseAwareUCBVI(GreedyLearner):
             known = layout.to_rows(spec.known_rewards)
         errors = self.errors({name: e.law for name, e in newest.estimates.items()}, spec)
         errors[noise_kernels.DECAY], errors[noise_kernels.GAIN] = newest.decay, newest.gain
+        due = np.zeros(0)
+        if newest.fresh is not None:
+            due = layout.to_rows(newest.fresh.astype(np.float64)).ravel()
         memory, values, q = state.memory.copy(), np.empty_like(state.values), np.empty_like(state.q)
         noise_kernels.noise_aware_step(
             state.kernel.knobs, layout.state_ptr, layout.horizon, int(release.number), _own(transitions),
-            _own(rewards), known, errors, memory, values, q, np.empty(self.work_size(spec)),
+            _own(rewards), known, errors, due, memory, values, q, np.empty(self.work_size(spec)),
         )  # fmt: skip
         return replace(state, memory=memory, values=values, q=q, number=release.number, part=0)
 

@@ -65,6 +65,7 @@ def noise_aware_step(
     reward_sums: Floats,
     known_rewards: Floats,
     errors: Floats,
+    due: Floats,
     memory: Floats,
     values: Floats,
     q: Floats,
@@ -73,7 +74,8 @@ def noise_aware_step(
     """One measurement into the model, then optimistic backward induction.
 
     transitions (T, R, S), reward_sums (T, R) : the newest measurement (rewards centred where
-    knobs[CENTERED]); errors : see the names above; memory : carried, set up at number 0;
+    knobs[CENTERED]); errors : see the names above; due (T R,) : 0 where a row was not measured, empty if all
+    were; memory : carried, set up at number 0;
     values (H + 1, S), q (H, R) : overwritten.
     """
     slots, rows, states = transitions.shape
@@ -97,6 +99,8 @@ def noise_aware_step(
         decay, square = errors[DECAY], errors[SIGMA_T] * errors[SIGMA_T]
         reward_square = errors[SIGMA_R] * errors[SIGMA_R]
         for c in range(cells):
+            if due.shape[0] > 0 and due[c] == 0.0:
+                continue
             m = decay * filtered[c] + pending[c]
             filtered[c] = m
             total[c] += pending[c]

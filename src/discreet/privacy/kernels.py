@@ -31,8 +31,13 @@ def add_records(
     states: Ints, rows: Ints, rewards: Floats, slots: int, all_rows: int, all_states: int,
     begins: Ints, reward_shift: float, cells: Floats,
 ) -> None:  # fmt: skip
-    """Add one user's records to a flat vector. ``begins`` (3,): first cell of each family, -1 if absent."""
+    """Add one user's records to a flat vector. ``begins`` (3,): first cell of each family, -1 if absent.
+
+    Steps whose row is -1 add nothing.
+    """
     for h in range(rows.shape[0]):
+        if rows[h] < 0:
+            continue
         row = rows[h] if slots == 1 else h * all_rows + rows[h]
         if begins[0] >= 0:
             cells[begins[0] + row] += 1.0
@@ -94,6 +99,26 @@ def fill_noise_sum(
 ) -> None:
     """Door to :func:`draw_noise_sum`."""
     draw_noise_sum(family, key, i, users, offsets, scales, np.empty(4, np.uint64), out)
+
+
+# ------------------------------------------------------------------------ clocks of rows
+
+
+@inlined
+def tick_rows(growth: float, pending: Floats, counted: Floats, fresh: Floats) -> None:
+    """Which rows are measured now (``fresh`` 1 or 0), by assigned users alone; their clocks move on."""
+    for c in range(pending.shape[0]):
+        fresh[c] = 0.0
+        if pending[c] > 0.0 and pending[c] >= growth * counted[c]:
+            fresh[c] = 1.0
+            counted[c] += pending[c]
+            pending[c] = 0.0
+
+
+@kernel
+def tick(growth: float, pending: Floats, counted: Floats, fresh: Floats) -> None:
+    """Door to :func:`tick_rows`."""
+    tick_rows(growth, pending, counted, fresh)
 
 
 # ------------------------------------------------------------------------ the binary tree

@@ -35,6 +35,7 @@ from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.privacy import budget as budgets
 from discreet.privacy import kernels
+from discreet.privacy.continual.clocks import Clocks
 from discreet.privacy.continual.decaying import DECAYS, Decaying
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import TRANSITIONS, CountQuery
@@ -285,6 +286,12 @@ class Central(_Noisy):
     calibration : "exact" or "published"
         ``exact``: the stated budget is the true one. ``published``: the papers' 3 H log(K) / epsilon
         per node of the tree; the guarantee states the epsilon that it really buys.
+    clocks : "common" or "rows"
+        ``rows``: each (h, s, a) is measured by a clock of its own, which counts the users whose public
+        policy plays it (:mod:`discreet.privacy.continual.clocks`); what no policy plays carries no noise.
+        For learners that read measurements.
+    clock_growth : float
+        With clocks of rows: by which share a row's assigned users must have grown; 0: at every release.
     log_base : 2 or e
         Of the published scale, whose papers leave it open.
     weights : tuple, optional
@@ -296,11 +303,14 @@ class Central(_Noisy):
     release: Release | None = None
     leaf: Literal["batch", "user"] | None = None
     decay: float | None = None
+    clocks: Literal["common", "rows"] | None = None
+    clock_growth: float | None = None
     log_base: float | str | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             "noise": "auto", "calibration": "exact", "release": "auto", "leaf": "batch", "log_base": 2.0,
+            "clocks": "common", "clock_growth": 0.0,
         },
         "paper": {"noise": "laplace", "calibration": "published", "release": "tree", "leaf": "user"},
     }  # fmt: skip
@@ -319,6 +329,12 @@ class Central(_Noisy):
             object.__setattr__(self, "decay", checks.real("decay", self.decay, 0.0, 1.0, open_high=True))
             if self.release != "decaying":
                 raise ValueError(f"decay = {self.decay!r}: is an option of release = 'decaying' only")
+        checks.choice("clocks", self.clocks, ("common", "rows"))
+        object.__setattr__(self, "clock_growth", Clocks(self.clock_growth or 0.0).growth)
+        if self.clocks == "rows" and (self.release == "tree" or self.calibration == "published"):
+            raise ValueError(
+                "clocks = 'rows': are for release 'batches', 'decaying' or 'auto', not for a tree"
+            )
         base = math.e if self.log_base == "e" else self.log_base
         object.__setattr__(self, "log_base", checks.choice("log_base", base, (2.0, math.e)))
 
@@ -337,6 +353,8 @@ class Central(_Noisy):
         _check_source(randomness)
         discrete = isinstance(randomness, Secure)
         found: list[Choice] = []
+        if self.clocks == "rows" and schedule.reads == "sums":
+            raise ValueError("clocks = 'rows': are for learners that read measurements, this one reads sums")
         if self.release in ("auto", "tree") and (schedule.reads == "sums" or self.release == "tree"):
             tree = Tree(leaves_of(schedule, self.leaf or "batch"))
             for family, scales, std in self._options(query, tree.levels, discrete):
@@ -386,8 +404,14 @@ class Central(_Noisy):
             choice = self.choices(query, schedule, randomness)[0]
         stream: Stream = "tree" if choice.release == "tree" else "decaying"
         leaf = leaf if stream == "tree" else "batch"  # only a tree has leaves: laws count the releases
-        mechanism = Mechanism(stream, choice.family, choice.scales, grid, leaf, choice.decay)
+        clocks = Clocks(self.clock_growth or 0.0) if self.clocks == "rows" else None
+        mechanism = Mechanism(stream, choice.family, choice.scales, grid, leaf, choice.decay, clocks)
         words = _words(choice, schedule, leaf)
+        if clocks is not None:
+            words += (
+                "; each (step, state, action) measured by its own clock, when the public number of users "
+                f"whose policy plays it has grown by {clocks.growth:g}"
+            )
         return self._start("joint", mechanism, words, query, schedule, randomness, choice.levels)
 
     def _published(self, query: CountQuery, schedule: Schedule) -> float:

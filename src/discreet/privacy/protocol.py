@@ -248,11 +248,15 @@ class Measurement:
     Its values estimate gain * S_i with S_i = x_i + decay * S_{i-1} over the batches x_j: the weights are
     public, so rates can be fitted to all measurements by generalised least squares. With decay 0 it is
     the sum of the batch (``covers`` its users); else a weighted sum over everybody so far.
+
+    ``fresh`` is None where all pairs are measured. Under clocks of their own it says which (T, S, A) are: a
+    pair's batches are then those between its own measurements, and pairs not measured read 0.
     """
 
     estimates: Mapping[str, Estimate]
     decay: float
     gain: float
+    fresh: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,10 +22,12 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.mdp.trajectories import Trajectory, checked
 from discreet.numerics import checks
 from discreet.privacy import kernels
+from discreet.privacy.continual.clocks import Clocks, played_rows
 from discreet.privacy.continual.decaying import Decaying
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
@@ -66,6 +68,7 @@ class Mechanism:
         all noise is discrete.
     leaf : of a tree: the users between two scheduled releases, or one user.
     decay : of a decaying stream; 0 is the batch alone.
+    clocks : of a decaying stream whose rows are measured by clocks of their own; None: the common clock.
     """
 
     stream: Stream
@@ -74,6 +77,7 @@ class Mechanism:
     reward_grid: int | None = None
     leaf: Literal["batch", "user"] = "batch"
     decay: float = 0.0
+    clocks: Clocks | None = None
 
     def __post_init__(self) -> None:
         scales = np.array(self.scales, np.float64)
@@ -165,10 +169,18 @@ def noise_vector(query: CountQuery, mechanism: Mechanism, factor: float, coins: 
     return np.concatenate(parts)
 
 
-def add_record(query: CountQuery, begins: Ints, record: Trajectory, cells: Floats) -> None:
-    """Add one checked user's records to a flat vector of cells."""
+def add_record(
+    query: CountQuery,
+    begins: Ints,
+    record: Trajectory,
+    cells: Floats,
+    played: NDArray[np.bool_] | None = None,
+) -> None:
+    """Add one checked user's records to a flat vector of cells, but for those outside ``played`` (H, R)."""
     layout = query.layout
     rows = layout.row_index[record.states[:-1], record.actions]
+    if played is not None:
+        rows = np.where(played[np.arange(layout.horizon), rows], rows, -1)
     kernels.add_trajectory(
         record.states, rows, record.rewards, query.slots, layout.rows, layout.states, begins,
         query.reward_shift, cells,
@@ -230,6 +242,10 @@ class CountSession:
         self._filtered = np.zeros(stateful)  # decaying: S; else what the last measurement had seen
         self._measured = np.zeros(stateful)  # decaying: the sum of all measurements so far
         self._measurements = 0  # decaying: how many those are
+        rows = query.slots * query.layout.rows if mechanism.clocks else 0
+        self._pending = np.zeros(rows)  # per row: users assigned since it was measured, and before
+        self._counted = np.zeros(rows)
+        self._played: NDArray[np.bool_] | None = None  # of the open plan: rows that its users may be in
         self._draws = 0  # noises asked for, also by calls that an interrupt ended
         self._closed_users = 0  # users of the measurements so far; sums of their weights and squares
         self._weights = (0.0, 0.0)
@@ -335,6 +351,8 @@ class CountSession:
                 )
             if plan.query is not None:
                 raise ValueError("plan.query: must be None, this session answers its standing query only")
+            if self._mechanism.clocks is not None:
+                self._assign(plan, users)
             self._plans += 1
             self._plan = numbered(plan, self._plans)
             self._fresh = False
@@ -354,6 +372,12 @@ class CountSession:
         """Users come: before anything of theirs is added, so that no record is ever added twice."""
         self._users += users
         self._awaited -= users
+
+    def _assign(self, plan: Plan, users: int) -> None:
+        """Clocks count a plan's users for every row that its policy may play: public, before they act."""
+        played = played_rows(self._query.layout, plan.policy)
+        counts = users * (played if self._query.slots > 1 else played.sum(axis=0)).ravel()
+        self._played, self._pending = played, self._pending + counts
 
     def submit(self, report: Report) -> None:
         """Add one user's report. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
@@ -375,7 +399,7 @@ class CountSession:
             record = checked(report.trajectory, self._query.layout)
             record = rounded(record, SecureCoins(), self._mechanism.reward_grid)
             self._count(1)
-            add_record(self._query, self._begins, record, self._cells)
+            add_record(self._query, self._begins, record, self._cells, self._played)
 
     def absent(self, users: int = 1) -> None:
         """Count people who sent nothing: the null contribution, still among the public users."""
@@ -395,6 +419,8 @@ class CountSession:
                 raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
             users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
             cells = self._query.to_cells(sums)
+            if self._played is not None:
+                self._check_played(cells)
             if self._mechanism.stream != "local":
                 self._count(users)
                 self._cells += cells
@@ -406,6 +432,22 @@ class CountSession:
             )  # fmt: skip
             self._count(users)
             np.add(self._cells + cells, noise, out=self._cells)  # sums never stand there without their noise
+
+    def _check_played(self, cells: Floats) -> None:
+        assert self._played is not None
+        played = self._played if self._query.slots > 1 else self._played.any(axis=0, keepdims=True)
+        if (cells[~played.ravel()[self._row_of()]] != 0).any():
+            raise ValueError("sums: must be 0 at pairs that the plan's policy does not play")
+
+    def _row_of(self) -> Ints:
+        """(cells,) which row (step, pair) each cell belongs to."""
+        rows, states = self._query.slots * self._query.layout.rows, self._query.layout.states
+        return np.concatenate(
+            [
+                np.repeat(np.arange(rows), states if name == TRANSITIONS else 1)
+                for name in self._query.row_families
+            ]
+        )
 
     # ----------------------------------------------------------------------------- releases
     def release(self) -> Release:
@@ -431,11 +473,13 @@ class CountSession:
                 cells = self._noisy(leaf)
             else:
                 laws_now = self.measurement_laws(n, reports - self._reported)
-                cells, fresh = self._measure(n, reports)
-                measurement = self._described(fresh, laws_now, n)
+                due = self._tick(n)
+                cells, fresh = self._measure(n, reports, due)
+                measurement = self._described(fresh, laws_now, n, due)
             self._number = 0 if n == 0 else self._number + 1
+            laws_now = self._laws(n, reports, self._measurements) if self._mechanism.clocks is None else {}
             self._last = Release(
-                self._estimates(cells, self._laws(n, reports, self._measurements), "sum", n, float(n)),
+                self._estimates(cells, laws_now, "sum", n, float(n)),
                 users=n,
                 number=self._number,
                 guarantee=self._guarantee,
@@ -452,12 +496,27 @@ class CountSession:
         covers: int,
         effective: float,
     ) -> dict[str, Estimate]:
+        if not laws:
+            return {}
         tables = self._query.from_cells(cells)
         for table in tables.values():
             table.flags.writeable = False
         return {name: Estimate(tables[name], law, estimand, covers, effective) for name, law in laws.items()}
 
-    def _described(self, fresh: Floats, laws: Mapping[str, NoiseLaw], n: int) -> Measurement:
+    def _tick(self, n: int) -> Floats | None:
+        """(T R,) 1 where a row is measured now, else 0; None on the common clock."""
+        if self._mechanism.clocks is None:
+            return None
+        due = np.zeros(self._pending.size)
+        if n > 0:
+            pending, counted = self._pending.copy(), self._counted.copy()
+            kernels.tick(self._mechanism.clocks.growth, pending, counted, due)
+            self._pending, self._counted = pending, counted
+        return due
+
+    def _described(
+        self, fresh: Floats, laws: Mapping[str, NoiseLaw], n: int, due: Floats | None
+    ) -> Measurement:
         """The newest measurement, with how many users stand behind it and with which effective number."""
         decay, batch = self._decaying.decay, n - self._closed_users
         weights = batch + decay * self._weights[0], batch + decay * decay * self._weights[1]
@@ -465,9 +524,13 @@ class CountSession:
         effective = weights[0] ** 2 / weights[1] if weights[1] else 0.0
         covers, estimand = (n, "weighted") if decay else (batch, "sum")
         estimates = self._estimates(fresh, laws, estimand, covers, effective)  # type: ignore[arg-type]
-        return Measurement(estimates, decay, self._decaying.gain)
+        pairs = None
+        if due is not None:
+            pairs = self._query.layout.from_rows(due.reshape(self._query.slots, -1)) > 0
+            pairs.flags.writeable = False
+        return Measurement(estimates, decay, self._decaying.gain, pairs)
 
-    def _measure(self, n: int, reports: int) -> tuple[Floats, Floats]:
+    def _measure(self, n: int, reports: int, due: Floats | None) -> tuple[Floats, Floats]:
         """(sums over all users, the newest measurement): the batch since the last release is closed.
 
         An interrupt (Ctrl-C) anywhere in a release may cost noise, never privacy: a noise's index is
@@ -488,6 +551,10 @@ class CountSession:
         fresh = gain * filtered + noise
         sums = (fresh + (1.0 - decay) * self._measured) / gain
         empty, measured, made = np.zeros(self._query.cells), self._measured + fresh, self._measurements + 1
+        if due is not None:  # rows that are not due keep what they hold, and nothing is said of them
+            cells_due = due[self._row_of()] > 0
+            fresh, empty = np.where(cells_due, fresh, 0.0), np.where(cells_due, 0.0, self._cells)
+            filtered = np.where(cells_due, filtered, self._filtered)
         # no call in here, so no signal is handled; and the batch goes first, so it is never summed twice
         self._cells, self._filtered, self._measured, self._measurements = empty, filtered, measured, made
         return sums, fresh
@@ -666,6 +733,10 @@ class CountSession:
                 stack=np.zeros((self._tree.slots if tree else 2, self._query.cells)),
                 decay=self._decaying.decay,
                 gain=self._decaying.gain,
+                clock_growth=-1.0 if self._mechanism.clocks is None else self._mechanism.clocks.growth,
+                row_of=self._row_of() if self._mechanism.clocks else np.zeros(0, np.int64),
+                pending=self._pending,
+                counted=self._counted,
             )
             self._drop()
             return out
@@ -689,3 +760,7 @@ class SessionKernel:
     stack: Floats
     decay: float
     gain: float
+    clock_growth: float  # of rows' own clocks; below 0: the common clock
+    row_of: Ints  # (cells,) the row of each cell, empty on the common clock
+    pending: Floats
+    counted: Floats
