@@ -91,7 +91,7 @@ def project_flow(
             gamma[h] += a * a * inverse
             plain[h] += c * inverse
             weighted[h] += a * c * inverse
-    # Backwards: U_h = p_h + q_h W_{h-1}; W_h = (E_h + gamma_h p_{h+1} + beta_h W_{h-1}) / (1 - gamma_h q_{h+1})
+    # Back: U_h = p_h + q_h W_{h-1}; W_h = (E_h + gamma_h p_{h+1} + beta_h W_{h-1}) / (1 - gamma_h q_{h+1})
     p = 0.0
     q = 0.0
     for h in range(horizon - 2, -1, -1):
