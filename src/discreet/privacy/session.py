@@ -3,7 +3,8 @@
 A session is started by a privatizer, which has bound everything that enters the noise scale. It
 keeps the order of calls (release, begin, submit x plan.users, release, ...), counts users, checks
 each record before it is added, and draws noise for every cell of the public support. It cannot be
-copied, pickled, or continued in another process: a second copy would draw the same noise again.
+copied, pickled, or continued in another process: a second copy would draw the same noise again. It can
+be saved, which ends it, and restored once (:mod:`discreet.privacy.saved_state`).
 
 Two orders inside a call carry the guarantee. One call runs at a time: two releases at once would
 draw two noises for one node. A user is counted before her record is added: an interrupt (Ctrl-C)
@@ -23,9 +24,10 @@ from typing import Literal, NoReturn
 
 import numpy as np
 
+from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory, checked
 from discreet.numerics import checks
-from discreet.privacy import kernels
+from discreet.privacy import kernels, saved_state
 from discreet.privacy.continual.decaying import Decaying
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
@@ -47,7 +49,7 @@ from discreet.privacy.protocol import (
     Trust,
     numbered,
 )
-from discreet.privacy.randomness import Key, Randomness, SecureCoins, Seeded
+from discreet.privacy.randomness import Key, Randomness, Secure, SecureCoins, Seeded
 
 Stream = Literal["exact", "tree", "local", "decaying"]
 
@@ -210,6 +212,8 @@ class CountSession:
         self._lock = threading.Lock()
         self._caller = 0  # the thread that holds it
         self._closed = False
+        self._saving = False  # a save was interrupted before its file was visible or withdrawn
+        self._identity = saved_state.new_identity()  # of the file that this session is saved to
         self._users = 0
         self._absent = 0
         self._awaited = 0  # users of the open plan who have not come yet
@@ -288,7 +292,7 @@ class CountSession:
         return self._caller == threading.get_ident() and self._lock.locked()
 
     @contextmanager
-    def _call(self) -> Iterator[None]:
+    def _call(self, saving: bool = False) -> Iterator[None]:
         """One call at a time, in the process that started the session, while it is open."""
         if os.getpid() != self._process:
             raise RuntimeError(
@@ -299,6 +303,8 @@ class CountSession:
         with self._lock:
             if self._closed:
                 raise RuntimeError("this session is closed: start another one")
+            if self._saving and not saving:
+                raise RuntimeError("a save of this session was interrupted: save it again, or close it")
             self._caller = threading.get_ident()
             try:
                 yield
@@ -339,9 +345,18 @@ class CountSession:
             self._plan = numbered(plan, self._plans)
             self._fresh = False
             self._awaited = users
-            if self._mechanism.stream == "local":
-                return NoisyVectorEncoder(self._query, self._mechanism, self._begins.copy(), self._plans)
-            return RawEncoder(self._plans)
+            return self._encoder()
+
+    def _encoder(self) -> Encoder:
+        if self._mechanism.stream == "local":
+            return NoisyVectorEncoder(self._query, self._mechanism, self._begins.copy(), self._plans)
+        return RawEncoder(self._plans)
+
+    @property
+    def open_encoder(self) -> Encoder:
+        """The encoder of the open plan, again: for users of a restored session. As :attr:`open_plan`."""
+        _ = self.open_plan
+        return self._encoder()
 
     @property
     def open_plan(self) -> Plan:
@@ -639,6 +654,33 @@ class CountSession:
                 ends.append(point)
         return [(end, self.laws_at(end)) for end in ends]
 
+    # ------------------------------------------------------------------------- saved state
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """End the session and write all it knows to a new file, from which :func:`restore` continues it.
+
+        The file holds exact sums of people's data and the noise that hides them: mode 0600, to be kept
+        where the raw data may be. A plan may be open: its users go on after the restore, with the
+        encoders that they have (or ``open_encoder``). A learner's own state is not in it.
+
+        If an error or interrupt comes before the file is visible, nothing is left of it and the session
+        goes on. Raises ``ValueError`` if ``path`` exists or its folder does not.
+        """
+        with self._call(saving=True):
+            draft = saved_state.Draft(path)
+            values = {name: getattr(self, name) for name in (*_BOUND, *_STATE)}
+            try:
+                self._saving = True  # no call but this one and close until the file's fate is known
+                draft.write(self._identity, values, _SAVED_CLASSES)
+                draft.publish()
+            except BaseException:
+                if draft.published:
+                    self._drop()
+                else:
+                    draft.withdraw()
+                    self._saving = False
+                raise
+            self._drop()
+
     # ------------------------------------------------------------------------ fused driver
     def kernel(self) -> SessionKernel:
         """Flat arrays for the fused driver, and the end of stepwise use: two users of one noise are refused.
@@ -669,6 +711,85 @@ class CountSession:
             )
             self._drop()
             return out
+
+
+# Every attribute of a session is in one of three tables (a test compares them with ``vars``).
+# The arguments of the constructor:
+_BOUND = ("_trust", "_mechanism", "_query", "_schedule", "_randomness", "_guarantee")
+# What a run has made of them, saved as it is:
+_STATE = (
+    "_scales", "_begins", "_key", "_users", "_absent", "_awaited", "_plan", "_plans", "_fresh", "_last",
+    "_number", "_cells", "_ends", "_stack", "_filtered", "_measured", "_measurements", "_draws",
+    "_closed_users", "_weights", "_reported",
+)  # fmt: skip
+# What the constructor derives from its arguments, or what belongs to one process:
+_DERIVED = ("_process", "_lock", "_caller", "_closed", "_saving", "_identity", "_times", "_tree", "_decaying")
+
+_SAVED_CLASSES = saved_state.classes_by_name(
+    [
+        CountQuery, Estimate, Guarantee, Layout, Measurement, Mechanism, Plan, Release, Schedule, Secure,
+        Seeded, laws.GaussianSumLaw, laws.LaplaceSumLaw, laws.NoNoise,
+    ]
+)  # fmt: skip
+
+
+def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> CountSession:
+    """Continue a saved session: takes the file, for good, and returns the session that it held.
+
+    Parameters
+    ----------
+    path : path of the file that ``session.save`` wrote
+    folder : path, optional
+        Where the table of restored states is kept; default ``$DISCREET_STATE_DIR``, else
+        ``$XDG_STATE_HOME/discreet``, else ``~/.local/state/discreet``.
+
+    Raises
+    ------
+    RuntimeError
+        If this state, from this file or a copy of it, was restored before on this machine; the file stays.
+    ValueError
+        If the file is no saved state, damaged, or of another version; the file stays.
+    FileNotFoundError
+        If there is no such file.
+
+    Notes
+    -----
+    A second session from one state would release more than the guarantee covers. What cannot be
+    seen here: a copy restored on another machine, by another user or with another table; a disk or
+    virtual machine set back to an earlier snapshot; a deleted table. Copies are for the machine's
+    keeper to prevent.
+
+    A seeded run continued here equals the uninterrupted one bit for bit; a secure one has the same law.
+    """
+    saved = saved_state.read(path, _SAVED_CLASSES)
+    claim = saved_state.Claim(saved, folder)
+    session = _revived(saved)
+    try:
+        claim.take()
+        session._closed = False
+        return session
+    except BaseException:
+        # nobody has seen the session: it ends before anybody else can have its state
+        session._drop()
+        claim.undo(saved.values, _SAVED_CLASSES)
+        raise
+
+
+def _revived(saved: saved_state.SavedState) -> CountSession:
+    """The session in a file, closed until the file is taken."""
+    values, table = saved.values, (*_BOUND, *_STATE)
+    if set(values) != set(table):
+        name = min(set(values).symmetric_difference(table))
+        raise ValueError(
+            f"path = {str(saved.path)!r}: was written by another version ({name} is missing or new)"
+        )
+    session = CountSession(*(values[name] for name in _BOUND))
+    for name in _STATE:
+        saved_state.check_same_kind(name, values[name], getattr(session, name))
+    for name in _STATE:
+        setattr(session, name, values[name])
+    session._closed = True
+    return session
 
 
 @dataclass(frozen=True, eq=False)
