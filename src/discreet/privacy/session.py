@@ -25,7 +25,7 @@ from typing import Literal, NoReturn
 import numpy as np
 
 from discreet.mdp.layout import Layout
-from discreet.mdp.trajectories import Trajectory, checked
+from discreet.mdp.trajectories import Trajectories, Trajectory, checked, copied_many
 from discreet.numerics import checks
 from discreet.privacy import kernels, saved_state
 from discreet.privacy.continual.decaying import Decaying
@@ -391,6 +391,55 @@ class CountSession:
             record = rounded(record, SecureCoins(), self._mechanism.reward_grid)
             self._count(1)
             add_record(self._query, self._begins, record, self._cells)
+
+    def submit_many(self, trajectories: Trajectories, plan: int) -> None:
+        """Add the trajectories of many users of the open plan at once: the same sums as one by one.
+
+        Parameters
+        ----------
+        trajectories : Trajectories
+            Raw records of n users, ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)``.
+        plan : int
+            The number of the plan that these users were given (``open_plan.number`` when it was theirs).
+
+        Raises
+        ------
+        ValueError
+            And adds nothing, if any record is broken, the plan is another one, or more users come than it
+            has; also in a local session, whose users' devices randomize one by one.
+        """
+        with self._call():
+            number = self.open_plan.number
+            if plan != number:
+                raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
+            if self._mechanism.stream == "local":
+                raise ValueError("submit_many: a local session takes randomized messages only")
+            if not isinstance(trajectories, Trajectories):
+                raise ValueError(f"trajectories = {checks.said(trajectories)}: must be Trajectories")
+            users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
+            self._add_many(copied_many(trajectories, users, self._query.layout))
+
+    def _add_many(self, records: Trajectories) -> None:
+        """Check every record of private copies, then count the users, then add them all."""
+        from discreet.privacy import records_kernels
+
+        query, layout = self._query, self._query.layout
+        index = layout.row_index
+        broken = int(records_kernels.first_broken(records.states, records.actions, records.rewards, index))
+        if broken >= 0:
+            try:
+                checked(records[broken], layout)
+            except ValueError as error:
+                message = str(error).removeprefix("trajectory")
+                raise ValueError(f"trajectories[{broken}]{message}") from None
+        rewards, grid = records.rewards, self._mechanism.reward_grid
+        if grid is not None:
+            rewards = SecureCoins().rounded(rewards, grid)
+        self._count(len(records))
+        records_kernels.add_trajectories(
+            records.states, records.actions, rewards, index, query.slots, layout.rows, self._begins,
+            query.reward_shift, self._cells,
+        )  # fmt: skip
 
     def absent(self, users: int = 1) -> None:
         """Count people who sent nothing: the null contribution, still among the public users."""

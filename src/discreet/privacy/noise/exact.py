@@ -61,7 +61,7 @@ from discreet.numerics import checks
 
 ByteSource = Callable[[int], bytes]
 
-__all__ = ["ByteSource", "discrete_gaussian", "discrete_laplace", "stochastic_round"]
+__all__ = ["ByteSource", "discrete_gaussian", "discrete_laplace", "round_to_grid", "stochastic_round"]
 
 _LOW, _HIGH = Fraction(1, 2**20), Fraction(2**40)
 _BLOCK = 1 << 20  # bytes asked of the source at a time, at most
@@ -164,6 +164,14 @@ def _coins(scale: Fraction) -> tuple[tuple[Fraction, ...], NDArray[np.uint64]]:
     return exponents, table
 
 
+@lru_cache(maxsize=256)
+def _acceptance(scale: Fraction, sigma: Fraction) -> tuple[Fraction, Fraction, float, float]:
+    """centre sigma^2/t and variance, and the centre and 1/(2 sigma^2) in floating point for the filter."""
+    variance = sigma * sigma
+    centre = variance / scale
+    return centre, variance, float(centre), float(1 / (2 * variance))
+
+
 def _draw(
     scale: Fraction, sigma: Fraction | None, size: int | tuple[int, ...], source: ByteSource
 ) -> NDArray[np.int64]:
@@ -172,10 +180,7 @@ def _draw(
     out = np.empty(size, np.int64)
     flat = out.reshape(-1)
     exponents, thresholds = _coins(scale)
-    centre = variance = Fraction(1)
-    if sigma is not None:
-        variance = sigma * sigma
-        centre = variance / scale
+    centre, variance, float_centre, half_precision = _acceptance(scale, scale if sigma is None else sigma)
     state = np.zeros(kernels.STATE_WORDS, np.int64)
     state[kernels.PHASE], state[kernels.FORCED] = kernels.SIGN, -1
     stream = _Bytes(source)
@@ -183,7 +188,7 @@ def _draw(
     while True:
         state[kernels.POSITION] = stream.position
         status = kernels.exact_draws(
-            stream.data, thresholds, sigma is not None, float(centre), float(1 / (2 * variance)), state, flat
+            stream.data, thresholds, sigma is not None, float_centre, half_precision, state, flat
         )
         stream.position = int(state[kernels.POSITION])
         if status == kernels.DONE:
@@ -292,11 +297,13 @@ def stochastic_round(x: ArrayLike, grid: int = 1024, source: ByteSource = os.ura
 
     Notes
     -----
-    x times grid is a dyadic rational, so that k random bits decide exactly. One summand gains a
+    x times grid is a dyadic rational, so that finitely many random bits decide exactly. One summand gains a
     variance of at most 1/(4 grid^2) in units of x; its sensitivity stays that of [0, 1].
     """
     grid = checks.integer("grid", grid, 1, 2**40)
-    values = np.asarray(x, np.float64)
+    values = np.array(x, np.float64)
+    if values.ndim and grid & (grid - 1) == 0:
+        return (round_to_grid(values, grid, source) * grid).astype(np.int64)
     inside = (values >= 0) & (values <= 1)
     if not inside.all():
         raise ValueError(f"x holds {values[~inside].flat[0]!r}: must be in [0, 1]")
@@ -305,6 +312,32 @@ def stochastic_round(x: ArrayLike, grid: int = 1024, source: ByteSource = os.ura
     if values.ndim == 0:
         return rounded[0]
     return np.array(rounded, np.int64).reshape(values.shape)
+
+
+def round_to_grid(x: ArrayLike, grid: int, source: ByteSource = os.urandom) -> NDArray[np.float64]:
+    """:func:`stochastic_round` divided by ``grid``, a power of two: a float64 array of multiples of 1 / grid.
+
+    Compiled, with about one byte for each value that is off the grid.
+    """
+    from discreet.privacy.noise import exact_kernels as kernels
+
+    grid = checks.integer("grid", grid, 1, 2**40)
+    if grid & (grid - 1):
+        raise ValueError(f"grid = {grid}: must be a power of two")
+    out = np.array(x, np.float64, order="C")
+    flat = out.reshape(-1)
+    stream = _Bytes(source)
+    state = np.zeros(kernels.STATE_WORDS, np.int64)
+    while True:
+        state[kernels.POSITION] = stream.position
+        status = kernels.round_draws(stream.data, float(grid), state, flat)
+        stream.position = int(state[kernels.POSITION])
+        if status == kernels.DONE:
+            return out
+        left = flat.size - int(state[kernels.INDEX])
+        if status == kernels.OUTSIDE:
+            raise ValueError(f"x holds {float(flat[-left])!r}: must be in [0, 1]")
+        stream.refill(min(_BLOCK, int(1.01 * left) + 160))  # the digits of a float end within 136 bytes
 
 
 def _round_one(value: float, grid: int, stream: _Bytes) -> int:

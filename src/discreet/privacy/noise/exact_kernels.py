@@ -19,7 +19,7 @@ from discreet.numerics.compile import inlined, kernel
 POSITION, INDEX, PHASE, VALUE, NEGATIVE, FORCED = 0, 1, 2, 3, 4, 5
 STATE_WORDS = 6
 # why the loop returned
-DONE, NEED_BYTES, TIE, NEAR, OVERFLOW = 0, 1, 2, 3, 4
+DONE, NEED_BYTES, TIE, NEAR, OVERFLOW, OUTSIDE = 0, 1, 2, 3, 4, 5
 # phases: the sign; the event G >= 2^B; digit i at phase i + 1; then the acceptance test
 SIGN, EVENT = -1, 0
 
@@ -143,6 +143,45 @@ def exact_draws(
             phase = SIGN
     state[POSITION], state[INDEX], state[PHASE] = position, index, phase
     state[VALUE], state[NEGATIVE], state[FORCED] = value, negative, forced
+    return status
+
+
+@kernel
+def round_draws(
+    data: NDArray[np.uint8], grid: float, state: NDArray[np.int64], values: NDArray[np.float64]
+) -> int:
+    """Continue rounding ``values`` in [0, 1], in place, at random to multiples of 1 / grid, a power of two.
+
+    All arithmetic is exact: scaling by powers of two, and taking away the integer part. The next base-256
+    digit of the fraction meets the next byte until they differ, or the fraction ends (U is not below it).
+    """
+    position, index = state[POSITION], state[INDEX]
+    status = DONE
+    while index < values.shape[0]:
+        if not 0.0 <= values[index] <= 1.0:
+            status = OUTSIDE
+            break
+        at = position
+        rest = values[index] * grid
+        whole = np.floor(rest)
+        rest -= whole
+        decided = rest == 0.0
+        while not decided and at < data.shape[0]:
+            rest *= 256.0
+            digit = np.floor(rest)
+            rest -= digit
+            drawn = np.float64(data[at])
+            at += 1
+            if drawn < digit:
+                whole += 1.0
+            decided = drawn != digit or rest == 0.0
+        if not decided:
+            status = NEED_BYTES  # this value starts again with the same bytes
+            break
+        values[index] = whole / grid
+        position = at
+        index += 1
+    state[POSITION], state[INDEX] = position, index
     return status
 
 
