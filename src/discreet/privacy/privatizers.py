@@ -38,7 +38,7 @@ from discreet.privacy import kernels
 from discreet.privacy.continual.decaying import DECAYS, Decaying
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import TRANSITIONS, CountQuery
-from discreet.privacy.guarantee import MechanismRecord, guarantee_of, no_guarantee
+from discreet.privacy.guarantee import MechanismRecord, guarantee_of, joint_loss, no_guarantee
 from discreet.privacy.protocol import Floats, Norm, Schedule, Trust
 from discreet.privacy.randomness import Randomness, Secure, Seeded
 from discreet.privacy.session import CountSession, Mechanism, Stream, leaves_of
@@ -73,7 +73,7 @@ def _check_exact(mechanism: Mechanism, names: Iterable[str], epochs: bool) -> No
     """Scales at which exact noise and its sums stay exact: refused before anybody comes, not after."""
     low, high = 2.0**-20, 2.0 ** (32 if epochs else 38)  # an epoch's scale grows to at most 52 times this
     for name, scale in zip(names, mechanism.scales.tolist(), strict=True):
-        units = scale * (mechanism.grid(name) or 1)
+        units = scale * mechanism.noise_factor * (mechanism.grid(name) or 1)
         if not low <= units <= high:
             raise ValueError(
                 f"{name}: exact noise of scale {scale:.6g} is {units:.6g} grid units, must be in "
@@ -219,7 +219,11 @@ class _Noisy(Knobs):
         laplace = mechanism.family == kernels.LAPLACE
         name = ("discrete_" if discrete else "") + ("laplace" if laplace else "gaussian")
         named = dict(zip(query.row_families, mechanism.scales.tolist(), strict=True))
-        record = MechanismRecord.of(query, words, name, named, levels)  # type: ignore[arg-type]
+        rounding = 0.0
+        if mechanism.fixed_point:
+            stream = Decaying(mechanism.decay)
+            rounding = stream.rounding(schedule.release_times.size - 1, query.layout.horizon)
+        record = MechanismRecord.of(query, words, name, named, levels, rounding)  # type: ignore[arg-type]
         guarantee = guarantee_of(
             trust,
             [record],
@@ -347,12 +351,17 @@ class Central(_Noisy):
                 raise ValueError(f"users = None: release = {self.release!r} needs a known number of users")
         elif self.release != "tree":
             sizes = np.diff(schedule.release_times)
-            for decay in self._decays(discrete):
+            for decay in self._decays():
                 stream = Decaying(decay)
                 name = "batches" if decay == 0.0 else "decaying"
                 rates = schedule.reads == "measurements"
                 factor = stream.rate_std(sizes) if rates else _rms_sum(stream, sizes.size)
                 for family, scales, std in self._options(query, 1, discrete, laplace=decay == 0.0):
+                    if discrete and decay:
+                        wider = _widening(stream, query, sizes.size, scales)
+                        scales, std = scales * wider, std * wider
+                        if not all(stream.fits(schedule.users, query.layout.horizon, b) for b in scales):
+                            continue
                     found.append(Choice(name, decay, 1, family, scales, std * factor))
         if not found:
             raise ValueError(
@@ -361,14 +370,9 @@ class Central(_Noisy):
             )
         return sorted(found, key=lambda choice: choice.error)
 
-    def _decays(self, discrete: bool) -> tuple[float, ...]:
-        if self.release == "batches" or (discrete and self.release == "auto"):
+    def _decays(self) -> tuple[float, ...]:
+        if self.release == "batches":
             return (0.0,)
-        if discrete:
-            raise ValueError(
-                "release = 'decaying': its sums are not integers, so exact noise is not available; use "
-                "'batches', 'tree' or 'auto' with secure randomness"
-            )
         if self.decay is not None:
             return (self.decay,)
         return DECAYS if self.release == "auto" else DECAYS[1:]
@@ -416,6 +420,13 @@ def _words(choice: Choice, schedule: Schedule, leaf: str) -> str:
         "binary trees over epochs of 1, 2, 4, ... users, a leaf is a user; in epoch e = 0, 1, ... "
         f"with e + 1 levels and {growth} times the scales of epoch 0, which are given here"
     )
+
+
+def _widening(stream: Decaying, query: CountQuery, releases: int, scales: Floats) -> float:
+    """By how much the scales of a decaying stream in fixed point exceed those of exact arithmetic."""
+    named = dict(zip(query.row_families, scales.tolist(), strict=True))
+    rounding = stream.rounding(releases, query.layout.horizon)
+    return joint_loss(query, "l2", named, rounding) / joint_loss(query, "l2", named)
 
 
 _OPEN_ENDED = 2**20  # users at which trees of unknown length are compared

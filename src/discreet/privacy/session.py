@@ -28,7 +28,7 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked, copied_many
 from discreet.numerics import checks
 from discreet.privacy import kernels, saved_state
-from discreet.privacy.continual.decaying import Decaying
+from discreet.privacy.continual.decaying import FINE, Decaying
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee
@@ -82,8 +82,20 @@ class Mechanism:
         scales.flags.writeable = False
         object.__setattr__(self, "scales", scales)
 
+    @property
+    def fixed_point(self) -> bool:
+        """A decaying sum under exact noise: kept and noised in multiples of 2^-20."""
+        return self.reward_grid is not None and self.decay > 0.0
+
+    @property
+    def noise_factor(self) -> float:
+        """One draw's scale in units of ``scales``: in fixed point it is the noise that the gain enters."""
+        return 1.0 / Decaying(self.decay).gain if self.fixed_point else 1.0
+
     def grid(self, name: str) -> int | None:
         """Values of this family are multiples of 1 / grid; None: continuous (seeded noise)."""
+        if self.fixed_point:
+            return FINE
         return self.reward_grid if self.reward_grid is None or name not in (VISITS, TRANSITIONS) else 1
 
 
@@ -333,7 +345,8 @@ class CountSession:
                     f"plan.users = {users}: {self._users} of {limit} declared users have come, "
                     f"at most {limit - self._users} are left"
                 )
-            units = self._query.layout.horizon * (self._mechanism.reward_grid or 1)
+            units = FINE if self._mechanism.fixed_point else self._mechanism.reward_grid or 1
+            units *= self._query.layout.horizon
             if (self._users + users) * units > _MOST_UNITS:
                 raise ValueError(
                     f"plan.users = {users}: sums of more than {_MOST_UNITS // units} users in all are not "
@@ -547,9 +560,11 @@ class CountSession:
             return self._cells.copy(), self._cells.copy()
         decay, gain = self._decaying.decay, self._decaying.gain
         self._draws += 1
-        noise = self._node_noise(self._draws, 1.0)
-        filtered = self._cells + decay * self._filtered
-        fresh = gain * filtered + noise
+        exact = self._mechanism.fixed_point
+        noise = self._node_noise(self._draws, self._mechanism.noise_factor)
+        filtered = self._cells + self._decaying.decayed(self._filtered, exact)
+        # in fixed point the sum with its noise is exact, and all that follows reads nothing else
+        fresh = gain * (filtered + noise) if exact else gain * filtered + noise
         sums = (fresh + (1.0 - decay) * self._measured) / gain
         empty, measured, made = np.zeros(self._query.cells), self._measured + fresh, self._measurements + 1
         # no call in here, so no signal is handled; and the batch goes first, so it is never summed twice
@@ -599,11 +614,18 @@ class CountSession:
         return noise_vector(query, mechanism, factor, SecureCoins())
 
     # --------------------------------------------------------------------------- noise laws
-    def _law(self, f: int, name: str, terms: float, terms_bound: int, scale: float, share: float) -> NoiseLaw:
+    def _law(
+        self, f: int, name: str, terms: float, terms_bound: int, scale: float, share: float, sums: bool = True
+    ) -> NoiseLaw:
         cells = int(self._query.offsets[f + 1] - self._query.offsets[f])
         rows = self._query.slots * self._query.layout.rows
         grid = self._mechanism.grid(name)
-        law = laws.LaplaceSumLaw if self._mechanism.family == kernels.LAPLACE else laws.GaussianSumLaw
+        mixed = self._mechanism.fixed_point and sums  # noises of several weights lie on no common grid
+        law = (
+            laws.SubGaussianSumLaw if mixed
+            else laws.LaplaceSumLaw if self._mechanism.family == kernels.LAPLACE
+            else laws.GaussianSumLaw
+        )  # fmt: skip
         return law(
             scale=scale,
             terms=terms,
@@ -612,7 +634,7 @@ class CountSession:
             rows=rows,
             row_size=cells // rows,
             share=share,
-            unit=None if grid is None else 1.0 / grid,
+            unit=None if grid is None or mixed else 1.0 / (grid * self._mechanism.noise_factor),
         )
 
     def _share(self, n: int) -> float:
@@ -668,7 +690,9 @@ class CountSession:
             return {name: laws.NoNoise() for name in names}
         terms = reports if mechanism.stream == "local" else min(n, 1)
         return {
-            name: self._law(f, name, float(terms), terms, float(mechanism.scales[f]), self._share(n))
+            name: self._law(
+                f, name, float(terms), terms, float(mechanism.scales[f]), self._share(n), sums=False
+            )
             for f, name in enumerate(names)
         }
 
@@ -777,7 +801,7 @@ _DERIVED = ("_process", "_lock", "_caller", "_closed", "_saving", "_identity", "
 _SAVED_CLASSES = saved_state.classes_by_name(
     [
         CountQuery, Estimate, Guarantee, Layout, Measurement, Mechanism, Plan, Release, Schedule, Secure,
-        Seeded, laws.GaussianSumLaw, laws.LaplaceSumLaw, laws.NoNoise,
+        Seeded, laws.GaussianSumLaw, laws.LaplaceSumLaw, laws.NoNoise, laws.SubGaussianSumLaw,
     ]
 )  # fmt: skip
 
