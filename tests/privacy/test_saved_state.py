@@ -21,6 +21,7 @@ from discreet.mdp.trajectories import Trajectory
 from discreet.privacy import saved_state
 from discreet.privacy import session as sessions
 from discreet.privacy.counts import CountQuery
+from discreet.privacy.noise import laws
 from discreet.privacy.privatizers import Central, Local, NoPrivacy
 from discreet.privacy.protocol import Plan, Release, Schedule
 from discreet.privacy.randomness import Secure, SecureCoins, Seeded, SeededCoins
@@ -166,6 +167,18 @@ def test_every_attribute_is_saved_or_derived() -> None:
         named = [*sessions._BOUND, *sessions._STATE, *sessions._DERIVED]
         assert len(named) == len(set(named))
         assert set(vars(start(stream))) == set(named), "name new attributes in one of session.py's tables"
+
+
+def test_every_noise_law_can_be_saved() -> None:
+    named = {name for name in laws.__all__ if isinstance(getattr(laws, name), type)}
+    assert named <= set(sessions._SAVED_CLASSES), "list new laws in session.py's _SAVED_CLASSES"
+
+
+def test_a_link_leads_to_the_file_that_is_taken(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    (tmp_path / "link").symlink_to(path)
+    restore(tmp_path / "link")
+    assert not path.exists()
 
 
 def test_the_restored_state_is_the_saved_one(tmp_path: Path) -> None:
@@ -543,11 +556,20 @@ def test_a_crash_in_restore_never_makes_two(
     assert len(restorable(tmp_path)) == (where != "unlink")
 
 
-def test_a_process_killed_within_the_transaction_leaves_no_id(tmp_path: Path, folder: Path) -> None:
-    path = saved(tmp_path)
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_process_killed_within_the_transaction_leaves_no_id(
+    renamed: bool, tmp_path: Path, folder: Path
+) -> None:
+    path, rename = saved(tmp_path), os.rename
     child = os.fork()
     if child == 0:
-        saved_state.os.rename = lambda *_: os._exit(9)  # type: ignore[assignment]
+
+        def die(before: Path, after: Path) -> None:
+            if renamed:
+                rename(before, after)
+            os._exit(9)
+
+        saved_state.os.rename = die  # type: ignore[assignment]
         restore(path)
         os._exit(0)
     _, status = os.waitpid(child, 0)
@@ -556,7 +578,8 @@ def test_a_process_killed_within_the_transaction_leaves_no_id(tmp_path: Path, fo
         tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
         assert not tables or not connection.execute("SELECT * FROM restored").fetchall()
     connection.close()
-    restore(path)
+    assert path.exists() != renamed
+    assert len(restorable(tmp_path)) == 1
 
 
 def test_a_full_disk_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,7 @@ def read(path: PathLike, classes: Classes) -> SavedState:
     Raises ``FileNotFoundError`` where there is none, and ``ValueError`` if it is no saved state, damaged or
     cut short, or written by a version with another layout or other classes.
     """
-    where = _path(path)
+    where = Path(os.path.realpath(_path(path)))  # the file itself is taken, not a link to it
     with open(where, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(_PRELUDE.size)

@@ -428,7 +428,7 @@ class CountSession:
             if self._mechanism.stream == "local":
                 raise ValueError("submit_many: a local session takes randomized messages only")
             if not isinstance(trajectories, Trajectories):
-                raise ValueError(f"trajectories = {checks.said(trajectories)}: must be Trajectories")
+                raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
             users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
             self._add_many(copied_many(trajectories, users, self._query.layout))
 
