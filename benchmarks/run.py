@@ -209,6 +209,46 @@ def batches(repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
+def secure(repeats: int) -> dict[str, Any]:
+    """Scheduled updates with exact secure noise: every user simulated, checked and added, K = 2e5.
+
+    Microseconds of CPU per episode, by what they are spent on: the world's (a service has real people), the
+    checks and sums of whole trajectories, the release with its noise, the plan.
+    """
+    print("\nexact secure noise, scheduled updates, K=200000, S=6 A=2 H=20, every user's record checked")
+    users, mdp = 200_000, dr.make("riverswim", rewards="bernoulli")
+    spec = dr.Spec(mdp.layout, users, mdp.stationary)
+    learner, privatizer = dr.NoiseAwareUCBVI(replan_growth=1.1), dr.Central(epsilon=1.0, delta=1e-6)
+    parts = ("world", "checks and sums", "noise", "plan")
+    times: list[list[float]] = []
+    for r in range(repeats + 1):
+        session = privatizer.start(learner.query(spec), learner.schedule(spec), dr.Secure())
+        state = learner.begin(spec, np.array([1, r], np.uint64))
+        spent = dict.fromkeys(parts, 0.0)
+        while session.users < users:
+            begin = time.thread_time()
+            release = session.release()
+            released = time.thread_time()
+            plan, state = learner.plan(state, release, session.answer)
+            planned = time.thread_time()
+            trajectories = dr.rollouts(mdp, plan.policy, plan.users, 0, r, session.users)
+            played = time.thread_time()
+            session.begin(plan)
+            session.submit_many(trajectories, session.open_plan.number)
+            spent["checks and sums"] += time.thread_time() - played
+            spent["world"] += played - planned
+            spent["noise"] += released - begin
+            spent["plan"] += planned - released
+        session.close()
+        times.append([spent[part] / users * 1e6 for part in parts])
+    median = np.median(times[1:], axis=0)  # the first run compiles
+    row = {part: float(value) for part, value in zip(parts, median, strict=True)}
+    row["us_per_episode"] = float(np.median(np.sum(times[1:], axis=1)))
+    words = ", ".join(f"{part} {row[part]:.3f}" for part in parts)
+    print(f"{row['us_per_episode']:.2f} us/episode: {words}")
+    return row
+
+
 def process(code: str) -> float:
     """Wall seconds of a fresh Python process."""
     begin = time.perf_counter()
@@ -228,6 +268,7 @@ def main() -> None:
         large = dr.make("random", states=50, actions=5, horizon=20, stationary=False)
         figures["large"] = table("S=50 A=5 H=20", large, 60, 3)
     figures["batches"] = batches(repeats)
+    figures["secure"] = secure(repeats)
     print("\nwhole processes, seconds (wall)")
     run = (
         "import discreet as dr\n"

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from discreet.privacy.protocol import Spec as Spec
     from discreet.privacy.randomness import Secure as Secure
     from discreet.privacy.randomness import Seeded as Seeded
+    from discreet.privacy.session import restore as restore
     from discreet.registry import make as make
     from discreet.registry import register as register
 
@@ -71,6 +72,7 @@ _HOMES = {
     "Guarantee": "privacy.guarantee",
     "Seeded": "privacy.randomness",
     "Secure": "privacy.randomness",
+    "restore": "privacy.session",
     "CountQuery": "privacy.counts",
     "Plan": "privacy.protocol",
     "Release": "privacy.protocol",

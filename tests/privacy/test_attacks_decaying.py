@@ -87,7 +87,7 @@ def test_an_interrupted_release_spends_its_noise(privatizer: Central) -> None:
 
     It showed the noise itself, and the sums, which held the lost measurement, the batch.
     """
-    for at in range(200):
+    for at in range(400):
         session = ready(privatizer)
         draw, drawn = session._node_noise, []
 
@@ -103,7 +103,7 @@ def test_an_interrupted_release_spends_its_noise(privatizer: Central) -> None:
         assert len(set(drawn)) == len(drawn)
         if not more:
             break
-    assert 10 < at < 199
+    assert 10 < at < 399
 
 
 def test_the_batch_cannot_be_read_after_an_interrupt() -> None:
@@ -128,7 +128,7 @@ def test_a_user_weighs_no_more_after_an_interrupt(privatizer: Central) -> None:
 
     After any stop; lost measurements count, since the sums after them are made from them.
     """
-    for at in range(200):
+    for at in range(400):
         session = privatizer.start(QUERY, SCHEDULE, Seeded(0))
         session._node_noise = lambda end, factor: np.zeros(QUERY.cells)  # type: ignore[method-assign]
         session.release()
@@ -152,13 +152,13 @@ def test_a_user_weighs_no_more_after_an_interrupt(privatizer: Central) -> None:
         assert 0 <= np.linalg.norm(np.diff(weights)) <= 1 + 1e-12
         if not more:
             break
-    assert 10 < at < 199
+    assert 10 < at < 399
 
 
 @pytest.mark.parametrize("privatizer", [NoPrivacy(), Local(epsilon=1.0)], ids=["exact", "local"])
 def test_measurement_and_law_agree_after_an_interrupt(privatizer: Any) -> None:
     """The batch was closed by a release that nobody got: the next measurement was 0, its law said noise."""
-    for at in range(200):
+    for at in range(400):
         session = privatizer.start(QUERY, SCHEDULE, Seeded(0))
         session.release()
         session.begin(Plan(POLICY, users=2))
@@ -172,7 +172,7 @@ def test_measurement_and_law_agree_after_an_interrupt(privatizer: Any) -> None:
             assert (law.std() > 0) == bool(np.abs(fresh).max() > 0)
         if not more:
             break
-    assert 5 < at < 199
+    assert 5 < at < 399
 
 
 def test_sums_are_made_of_published_measurements_to_the_last_bit() -> None:

@@ -65,6 +65,57 @@ def test_discrete_gaussian_has_its_law(sigma):
     assert chi_square(draws, lambda x: np.exp(-0.5 * (x / float(sigma)) ** 2)) > ALARM
 
 
+@pytest.mark.parametrize("bits", [1, 3, 6, 9])
+@pytest.mark.parametrize("sampler", [discrete_laplace, discrete_gaussian])
+def test_low_bits_leave_the_law_as_it_is(sampler, bits, monkeypatch):
+    """More low bits than are ever used at this scale: rejections are frequent, the law is the same."""
+    monkeypatch.setattr(exact, "_low_bits", lambda scale: bits)
+    draws = sampler(28.0, DRAWS, generator_bytes(20 + bits))
+    power = 1 if sampler is discrete_laplace else 2
+    assert chi_square(draws, lambda x: np.exp(-((x / 28.0) ** power) / power)) > ALARM
+
+
+@pytest.mark.parametrize("scale", [2.0**11 - 1, 2.0**11, 2.0**20, 2.0**40])
+def test_low_bits_stay_far_below_the_scale(scale):
+    bits = exact._low_bits(Fraction(scale))
+    assert bits == 0 or (bits >= 8 and 2**bits <= scale / 8 < 2 ** (bits + 1))
+    assert bits <= 37
+
+
+@pytest.mark.parametrize("sampler", [discrete_laplace, discrete_gaussian])
+@pytest.mark.parametrize("scale", [50_000.0, 2.0**26 + 0.3])
+def test_large_scales_have_the_continuous_law(sampler, scale):
+    """At these scales the integers are a continuum: Kolmogorov-Smirnov; and low bits are fair."""
+    from scipy import stats
+
+    draws = sampler(scale, DRAWS, generator_bytes(30))
+    law = stats.laplace if sampler is discrete_laplace else stats.norm
+    assert stats.kstest(draws / scale, law().cdf).pvalue > ALARM
+    for bit in range(8):
+        ones = ((np.abs(draws) >> bit) & 1).mean()
+        assert abs(ones - 0.5) < 5.5 * 0.5 / np.sqrt(draws.size)
+
+
+@pytest.mark.parametrize("side", [-1, 0, 1])
+@pytest.mark.parametrize("further", [-1, 1])
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_forced_ties_of_the_acceptance_of_low_bits(side, further, gaussian, monkeypatch):
+    """64 bits next to the acceptance probability of |x| = 2^3 + 5, r = 5; on it, 64 more decide."""
+    monkeypatch.setattr(exact, "_low_bits", lambda scale: 3)
+    t = Fraction(20)
+    sigma = Fraction(79, 4)  # t = 20
+    exponent = Fraction(5, 20) + ((13 - sigma**2 / t) ** 2 / (2 * sigma**2) if gaussian else 0)
+    p = exponential(exponent)
+    digits = b"\x00\xff\xff\xff"  # 2^B >= 4 * 20/8: B = 4; h = 1
+    candidate = b"\x00" + b"\xff" + digits + b"\x05"
+    after = wide(digits_of(p, 128) % 2**64 + further)
+    again = b"\x00" + b"\xff" + digits + b"\x00" + b"\x00" * 8  # |x| = 8, accepted
+    accept = side < 0 or (side == 0 and further < 0)
+    script = candidate + wide(digits_of(p, 64) + side) + (after if side == 0 else b"") + again
+    sampler, scale = (discrete_gaussian, sigma) if gaussian else (discrete_laplace, t)
+    assert int(sampler(scale, 1, scripted(script))[0]) == (13 if accept else 8)
+
+
 def test_tail_beyond_the_digits_is_reached_and_right():
     """b = 1 has two digits: values of 4 and 8 and more need the coin of 2^B, once and twice."""
     draws = np.abs(discrete_laplace(1.0, 1_000_000, generator_bytes(3)))
@@ -207,9 +258,11 @@ def test_negative_zero_is_rejected():
 # ------------------------------------------------------------------------------- the source
 
 
+@pytest.mark.parametrize("low", [None, 16, 39])
 @pytest.mark.parametrize("sampler", [discrete_laplace, discrete_gaussian])
-def test_draws_depend_on_the_bytes_only_not_on_how_they_are_cut(sampler, monkeypatch):
-    whole = sampler(9.0, 3000, generator_bytes(12))
+def test_draws_depend_on_the_bytes_only_not_on_how_they_are_cut(sampler, low, monkeypatch):
+    scale = 9.0 if low is None else 2.0**low
+    whole = sampler(scale, 3000, generator_bytes(12))
     stream = np.random.default_rng(12).bytes(1_000_000)
     at = 0
 
@@ -218,12 +271,12 @@ def test_draws_depend_on_the_bytes_only_not_on_how_they_are_cut(sampler, monkeyp
         at += n
         return stream[at - n : at]
 
-    assert np.array_equal(sampler(9.0, 3000, source), sampler(9.0, 3000, scripted(stream)))
+    assert np.array_equal(sampler(scale, 3000, source), sampler(scale, 3000, scripted(stream)))
     at = 0
-    once = sampler(9.0, 3000, source)
+    once = sampler(scale, 3000, source)
     monkeypatch.setattr(exact, "_BLOCK", 9)
     at = 0
-    assert np.array_equal(sampler(9.0, 3000, source), once)
+    assert np.array_equal(sampler(scale, 3000, source), once)
     assert whole.shape == once.shape
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,26 +46,47 @@ class Trajectories:
         return (self[i] for i in range(len(self)))
 
 
+def _copied(
+    name: str, given: Trajectory | Trajectories, users: tuple[int, ...], horizon: int
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Copies of the right shapes and kinds of numbers.
+
+    Copies first, checks on the copies: what is added is what was checked, whatever happens outside.
+    """
+    parts = np.array(given.states), np.array(given.actions), np.array(given.rewards)
+    for part, value, steps, kinds in zip(
+        ("states", "actions", "rewards"), parts, (horizon + 1, horizon, horizon), ("iu", "iu", "iufb"),
+        strict=True,
+    ):  # fmt: skip
+        shape = (*users, steps)
+        if value.shape != shape:
+            raise ValueError(f"{name}.{part} has shape {value.shape}: must be {shape}")
+        if value.dtype.kind not in kinds:
+            allowed = "integer" if kinds == "iu" else "real numbers"
+            raise ValueError(f"{name}.{part} has dtype {value.dtype}: must be {allowed}")
+    return parts
+
+
+def copied_many(trajectories: Trajectories, users: int, layout: Layout) -> Trajectories:
+    """Copies with exact dtypes of the trajectories of ``users`` people, or ``ValueError``; ranges are not
+    checked yet: who adds them checks every record by the rules of :func:`checked` first.
+    """
+    states, actions, rewards = _copied("trajectories", trajectories, (users,), layout.horizon)
+    # an unsigned integer above 2^63 becomes a negative one, which is as much out of range
+    return Trajectories(
+        np.ascontiguousarray(states, np.int64),
+        np.ascontiguousarray(actions, np.int64),
+        np.ascontiguousarray(rewards, np.float64),
+    )
+
+
 def checked(trajectory: Trajectory, layout: Layout) -> Trajectory:
     """Return the trajectory with exact dtypes, or raise ``ValueError`` with the first broken record.
 
     Checks shapes against the horizon, indices against S and A, admissibility against the mask, and
     rewards: finite, in [0, 1]. Nothing is clipped.
     """
-    # Copies first, checks on the copies: what is added is what was checked, whatever happens outside.
-    states, actions = np.array(trajectory.states), np.array(trajectory.actions)
-    rewards = np.array(trajectory.rewards)
-    h = layout.horizon
-    for name, value, shape, kinds in (
-        ("states", states, (h + 1,), "iu"),
-        ("actions", actions, (h,), "iu"),
-        ("rewards", rewards, (h,), "iufb"),
-    ):
-        if value.shape != shape:
-            raise ValueError(f"trajectory.{name} has shape {value.shape}: must be {shape}")
-        if value.dtype.kind not in kinds:
-            allowed = "integer" if kinds == "iu" else "real numbers"
-            raise ValueError(f"trajectory.{name} has dtype {value.dtype}: must be {allowed}")
+    states, actions, rewards = _copied("trajectory", trajectory, (), layout.horizon)
     for name, array, size in (("states", states, layout.states), ("actions", actions, layout.actions)):
         bad = np.flatnonzero((array < 0) | (array >= size))
         if bad.size:

@@ -121,11 +121,15 @@ class MechanismRecord:
         scales: Mapping[str, float],
         levels: int = 1,
         exchanges: tuple[tuple[accounting.Coordinate, ...], ...] = (),
+        rounding: float = 0.0,
     ) -> MechanismRecord:
-        """The record of a mechanism on ``query``: sensitivities, own and joint, are the query's."""
+        """The record of a mechanism on ``query``: sensitivities, own and joint, are the query's.
+
+        ``rounding`` : what arithmetic in fixed point adds to every family's own.
+        """
         norm: Literal["l1", "l2"] = "l1" if noise.endswith("laplace") else "l2"
-        own = {name: query.sensitivity(norm, {name: 1.0}) for name in scales}
-        joint = query.sensitivity(norm, {name: 1.0 / scale for name, scale in scales.items()})
+        own = {name: query.sensitivity(norm, {name: 1.0}) + rounding for name in scales}
+        joint = joint_loss(query, norm, scales, rounding)
         return cls(mechanism, noise, scales, own, joint, levels, exchanges)
 
     @property
@@ -153,6 +157,22 @@ class MechanismRecord:
             f"{self.joint:.6g}, a user in at most {self.levels} noisy sum{'s' if self.levels > 1 else ''}: "
             f"{symbol} = {times} x {self.joint:.6g} = {self.loss:.6g}"
         )
+
+
+def joint_loss(
+    query: _Query, norm: Literal["l1", "l2"], scales: Mapping[str, float], rounding: float = 0.0
+) -> float:
+    """Joint sensitivity of all families in units of their noise; ``rounding`` adds to each family's change.
+
+    With rounding the smaller of two bounds by the triangle inequality: over (change, rounding), and over
+    families. Halved when all scales are doubled, with rounding too.
+    """
+    joint = query.sensitivity(norm, {name: 1.0 / scale for name, scale in scales.items()})
+    if not rounding:
+        return joint
+    add = math.fsum if norm == "l1" else lambda parts: math.hypot(*parts)
+    apart = add([(query.sensitivity(norm, {name: 1.0}) + rounding) / scale for name, scale in scales.items()])
+    return min(joint + add([rounding / scale for scale in scales.values()]), apart)
 
 
 # ------------------------------------------------------------------------------ what it means

@@ -47,7 +47,7 @@ from discreet.privacy.continual.square_root import MOST_LEAVES, SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.guarantee import MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
+from discreet.privacy.guarantee import MechanismRecord, NoiseFamily, guarantee_of, joint_loss, no_guarantee
 from discreet.privacy.protocol import Floats, Norm, Schedule, Trust
 from discreet.privacy.randomness import Randomness, Secure, Seeded
 from discreet.privacy.session import CountSession, Mechanism, leaves_of
@@ -105,7 +105,7 @@ def _check_exact(mechanism: Mechanism, names: Iterable[str], epochs: bool) -> No
     """Scales at which exact noise and its sums stay exact: refused before anybody comes, not after."""
     low, high = 2.0**-20, 2.0 ** (32 if epochs else 38)  # an epoch's scale grows to at most 52 times this
     for name, scale in zip(names, mechanism.scales.tolist(), strict=True):
-        units = scale * (mechanism.grid(name) or 1)
+        units = scale * mechanism.noise_factor * (mechanism.grid(name) or 1)
         if not low <= units <= high:
             raise ValueError(
                 f"{name}: exact noise of scale {scale:.6g} is {units:.6g} grid units, must be in "
@@ -238,7 +238,7 @@ class _Noisy(Knobs):
         at = list(query.row_families).index(TRANSITIONS)
         if laplace and self.noise in ("laplace", "auto") and self.epsilon is not None:
             scales = self._laplace(query, levels)
-            if self._numerical(query, kernels.LAPLACE, discrete, fresh):
+            if not discrete and self._numerical(query, kernels.LAPLACE, discrete, fresh):
                 scales = scales * self._least(query, levels, kernels.LAPLACE, scales, None, 1.0)
             options.append((kernels.LAPLACE, scales, math.sqrt(2) * float(scales[at])))
         if gaussian and self.noise in ("gaussian", "auto") and mu is not None:
@@ -276,10 +276,12 @@ class _Noisy(Knobs):
     ) -> CountSession:
         discrete, grid = isinstance(randomness, Secure), mechanism.reward_grid
         numerical = self._numerical(query, mechanism.family, discrete, fresh)
-        if numerical and mechanism.family == kernels.GAUSSIAN:
+        if numerical and discrete:
             assert self.epsilon is not None and self.delta is not None
-            guess = math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta)) * 1.001
-            guess /= budgets.gdp_mu(self.epsilon, self.delta)
+            guess = 1.0
+            if mechanism.family == kernels.GAUSSIAN:  # as much as continuous noise
+                guess = math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta)) * 1.001
+                guess /= budgets.gdp_mu(self.epsilon, self.delta)
             factor = self._least(query, levels, mechanism.family, mechanism.scales, grid, guess)
             mechanism = dataclasses.replace(mechanism, scales=mechanism.scales * factor)
         if discrete:
@@ -291,7 +293,11 @@ class _Noisy(Knobs):
         if numerical:
             patterns = calibration.shift_patterns(query, levels) or ()
             exchanges = calibration.exchanges(patterns, name, _named(query, mechanism.scales, grid))
-        record = MechanismRecord.of(query, words, name, named, levels, exchanges)
+        rounding = 0.0
+        if mechanism.fixed_point:
+            stream = Decaying(mechanism.decay)
+            rounding = stream.rounding(schedule.release_times.size - 1, query.layout.horizon)
+        record = MechanismRecord.of(query, words, name, named, levels, exchanges, rounding)
         guarantee = guarantee_of(
             trust,
             [record],
@@ -482,12 +488,17 @@ class Central(_Noisy):
                 raise ValueError(f"users = None: release = {self.release!r} needs a known number of users")
         elif self.release not in _WALKS:
             sizes = np.diff(schedule.release_times)
-            for decay in self._decays(discrete):
+            for decay in self._decays():
                 stream = Decaying(decay)
                 name = "batches" if decay == 0.0 else "decaying"
                 rates = schedule.reads == "measurements"
                 factor = stream.rate_std(sizes) if rates else _rms_sum(stream, sizes.size)
                 for family, scales, std in self._options(query, 1, discrete, laplace=decay == 0.0):
+                    if discrete and decay:
+                        wider = _widening(stream, query, sizes.size, scales)
+                        scales, std = scales * wider, std * wider
+                        if not all(stream.fits(schedule.users, query.layout.horizon, b) for b in scales):
+                            continue
                     found.append(Choice(name, decay, 1, family, scales, std * factor))
         if not found:
             raise ValueError(
@@ -523,14 +534,9 @@ class Central(_Noisy):
         if self.release == "square-root" or (auto and not discrete and leaves <= MOST_LEAVES):
             yield "square-root", False, SquareRoot(leaves)
 
-    def _decays(self, discrete: bool) -> tuple[float, ...]:
-        if self.release == "batches" or (discrete and self.release == "auto"):
+    def _decays(self) -> tuple[float, ...]:
+        if self.release == "batches":
             return (0.0,)
-        if discrete:
-            raise ValueError(
-                "release = 'decaying': its sums are not integers, so exact noise is not available; use "
-                "'batches', 'tree' or 'auto' with secure randomness"
-            )
         if self.decay is not None:
             return (self.decay,)
         return DECAYS if self.release == "auto" else DECAYS[1:]
@@ -600,6 +606,13 @@ def _words(choice: Choice, schedule: Schedule, leaf: str) -> str:
         "binary trees over epochs of 1, 2, 4, ... users, a leaf is a user; in epoch e = 0, 1, ... "
         f"with e + 1 levels and {growth} times the scales of epoch 0, which are given here"
     )
+
+
+def _widening(stream: Decaying, query: CountQuery, releases: int, scales: Floats) -> float:
+    """By how much the scales of a decaying stream in fixed point exceed those of exact arithmetic."""
+    named = dict(zip(query.row_families, scales.tolist(), strict=True))
+    rounding = stream.rounding(releases, query.layout.horizon)
+    return joint_loss(query, "l2", named, rounding) / joint_loss(query, "l2", named)
 
 
 def _rms_sum(stream: Decaying, releases: int) -> float:

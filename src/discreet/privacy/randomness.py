@@ -166,8 +166,7 @@ class SecureCoins:
         return _units(exact.discrete_gaussian(Fraction(scale) * units, size), units)
 
     def rounded(self, rewards: Floats, grid: int | None) -> Floats:
-        """Rewards in [0, 1] rounded at random, without bias, to multiples of 1 / grid."""
+        """Rewards in [0, 1], of any shape, rounded at random, without bias, to multiples of 1 / grid."""
         from discreet.privacy.noise import exact
 
-        units = _grid(grid)
-        return np.array([exact.stochastic_round(float(r), units) for r in rewards], np.float64) / units
+        return exact.round_to_grid(rewards, _grid(grid))

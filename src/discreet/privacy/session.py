@@ -3,7 +3,8 @@
 A session is started by a privatizer, which has bound everything that enters the noise scale. It
 keeps the order of calls (release, begin, submit x plan.users, release, ...), counts users, checks
 each record before it is added, and draws noise for every cell of the public support. It cannot be
-copied, pickled, or continued in another process: a second copy would draw the same noise again.
+copied, pickled, or continued in another process: a second copy would draw the same noise again. It can
+be saved, which ends it, and restored once (:mod:`discreet.privacy.saved_state`).
 
 Two orders inside a call carry the guarantee. One call runs at a time: two releases at once would
 draw two noises for one node. A user is counted before her record is added: an interrupt (Ctrl-C)
@@ -24,12 +25,17 @@ from typing import Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mdp.trajectories import Trajectory, checked
+from discreet.mdp.layout import Layout
+from discreet.mdp.trajectories import Trajectories, Trajectory, checked, copied_many
 from discreet.numerics import checks
-from discreet.privacy import kernels
+from discreet.privacy import kernels, saved_state
 from discreet.privacy.continual import walks_kernels as walks
 from discreet.privacy.continual.clocks import Clocks, played_rows
-from discreet.privacy.continual.decaying import Decaying
+from discreet.privacy.continual.decaying import FINE, Decaying
+from discreet.privacy.continual.optimal_tree import OptimalTree
+from discreet.privacy.continual.signed_digits import SignedDigits
+from discreet.privacy.continual.square_root import SquareRoot
+from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee
@@ -50,7 +56,7 @@ from discreet.privacy.protocol import (
     Trust,
     numbered,
 )
-from discreet.privacy.randomness import Key, Randomness, SecureCoins, Seeded
+from discreet.privacy.randomness import Key, Randomness, Secure, SecureCoins, Seeded
 
 Stream = Literal["exact", "walk", "local", "decaying"]
 
@@ -87,8 +93,20 @@ class Mechanism:
         scales.flags.writeable = False
         object.__setattr__(self, "scales", scales)
 
+    @property
+    def fixed_point(self) -> bool:
+        """A decaying sum under exact noise: kept and noised in multiples of 2^-20."""
+        return self.reward_grid is not None and self.decay > 0.0
+
+    @property
+    def noise_factor(self) -> float:
+        """One draw's scale in units of ``scales``: in fixed point it is the noise that the gain enters."""
+        return 1.0 / Decaying(self.decay).gain if self.fixed_point else 1.0
+
     def grid(self, name: str) -> int | None:
         """Values of this family are multiples of 1 / grid; None: continuous (seeded noise)."""
+        if self.fixed_point:
+            return FINE
         return self.reward_grid if self.reward_grid is None or name not in (VISITS, TRANSITIONS) else 1
 
 
@@ -225,6 +243,8 @@ class CountSession:
         self._lock = threading.Lock()
         self._caller = 0  # the thread that holds it
         self._closed = False
+        self._saving = False  # a save was interrupted before its file was visible or withdrawn
+        self._identity = saved_state.new_identity()  # of the file that this session is saved to
         self._users = 0
         self._absent = 0
         self._awaited = 0  # users of the open plan who have not come yet
@@ -312,7 +332,7 @@ class CountSession:
         return self._caller == threading.get_ident() and self._lock.locked()
 
     @contextmanager
-    def _call(self) -> Iterator[None]:
+    def _call(self, saving: bool = False) -> Iterator[None]:
         """One call at a time, in the process that started the session, while it is open."""
         if os.getpid() != self._process:
             raise RuntimeError(
@@ -323,6 +343,8 @@ class CountSession:
         with self._lock:
             if self._closed:
                 raise RuntimeError("this session is closed: start another one")
+            if self._saving and not saving:
+                raise RuntimeError("a save of this session was interrupted: save it again, or close it")
             self._caller = threading.get_ident()
             try:
                 yield
@@ -351,7 +373,8 @@ class CountSession:
                     f"plan.users = {users}: {self._users} of {limit} declared users have come, "
                     f"at most {limit - self._users} are left"
                 )
-            units = self._query.layout.horizon * (self._mechanism.reward_grid or 1)
+            units = FINE if self._mechanism.fixed_point else self._mechanism.reward_grid or 1
+            units *= self._query.layout.horizon
             if (self._users + users) * units > _MOST_UNITS:
                 raise ValueError(
                     f"plan.users = {users}: sums of more than {_MOST_UNITS // units} users in all are not "
@@ -365,9 +388,18 @@ class CountSession:
             self._plan = numbered(plan, self._plans)
             self._fresh = False
             self._awaited = users
-            if self._mechanism.stream == "local":
-                return NoisyVectorEncoder(self._query, self._mechanism, self._begins.copy(), self._plans)
-            return RawEncoder(self._plans)
+            return self._encoder()
+
+    def _encoder(self) -> Encoder:
+        if self._mechanism.stream == "local":
+            return NoisyVectorEncoder(self._query, self._mechanism, self._begins.copy(), self._plans)
+        return RawEncoder(self._plans)
+
+    @property
+    def open_encoder(self) -> Encoder:
+        """The encoder of the open plan, again: for users of a restored session. As :attr:`open_plan`."""
+        _ = self.open_plan
+        return self._encoder()
 
     @property
     def open_plan(self) -> Plan:
@@ -408,6 +440,55 @@ class CountSession:
             record = rounded(record, SecureCoins(), self._mechanism.reward_grid)
             self._count(1)
             add_record(self._query, self._begins, record, self._cells, self._played)
+
+    def submit_many(self, trajectories: Trajectories, plan: int) -> None:
+        """Add the trajectories of many users of the open plan at once: the same sums as one by one.
+
+        Parameters
+        ----------
+        trajectories : Trajectories
+            Raw records of n users, ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)``.
+        plan : int
+            The number of the plan that these users were given (``open_plan.number`` when it was theirs).
+
+        Raises
+        ------
+        ValueError
+            And adds nothing, if any record is broken, the plan is another one, or more users come than it
+            has; also in a local session, whose users' devices randomize one by one.
+        """
+        with self._call():
+            number = self.open_plan.number
+            if plan != number:
+                raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
+            if self._mechanism.stream == "local":
+                raise ValueError("submit_many: a local session takes randomized messages only")
+            if not isinstance(trajectories, Trajectories):
+                raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
+            users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
+            self._add_many(copied_many(trajectories, users, self._query.layout))
+
+    def _add_many(self, records: Trajectories) -> None:
+        """Check every record of private copies, then count the users, then add them all."""
+        from discreet.privacy import records_kernels
+
+        query, layout = self._query, self._query.layout
+        index = layout.row_index
+        broken = int(records_kernels.first_broken(records.states, records.actions, records.rewards, index))
+        if broken >= 0:
+            try:
+                checked(records[broken], layout)
+            except ValueError as error:
+                message = str(error).removeprefix("trajectory")
+                raise ValueError(f"trajectories[{broken}]{message}") from None
+        rewards, grid = records.rewards, self._mechanism.reward_grid
+        if grid is not None:
+            rewards = SecureCoins().rounded(rewards, grid)
+        self._count(len(records))
+        records_kernels.add_trajectories(
+            records.states, records.actions, rewards, index, query.slots, layout.rows, self._begins,
+            query.reward_shift, self._cells,
+        )  # fmt: skip
 
     def absent(self, users: int = 1) -> None:
         """Count people who sent nothing: the null contribution, still among the public users."""
@@ -554,9 +635,11 @@ class CountSession:
             return self._cells.copy(), self._cells.copy()
         decay, gain = self._decaying.decay, self._decaying.gain
         self._draws += 1
-        noise = self._node_noise(self._draws, 1.0)
-        filtered = self._cells + decay * self._filtered
-        fresh = gain * filtered + noise
+        exact = self._mechanism.fixed_point
+        noise = self._node_noise(self._draws, self._mechanism.noise_factor)
+        filtered = self._cells + self._decaying.decayed(self._filtered, exact)
+        # in fixed point the sum with its noise is exact, and all that follows reads nothing else
+        fresh = gain * (filtered + noise) if exact else gain * filtered + noise
         sums = (fresh + (1.0 - decay) * self._measured) / gain
         empty, measured, made = np.zeros(self._query.cells), self._measured + fresh, self._measurements + 1
         if due is not None:  # rows that are not due keep what they hold, and nothing is said of them
@@ -637,14 +720,18 @@ class CountSession:
         return noise_vector(query, mechanism, factor, SecureCoins())
 
     # --------------------------------------------------------------------------- noise laws
-    def _law(self, f: int, name: str, terms: float, terms_bound: int, scale: float, share: float) -> NoiseLaw:
+    def _law(
+        self, f: int, name: str, terms: float, terms_bound: int, scale: float, share: float, sums: bool = True
+    ) -> NoiseLaw:
         cells = int(self._query.offsets[f + 1] - self._query.offsets[f])
         rows = self._query.slots * self._query.layout.rows
         grid = self._mechanism.grid(name)
-        law: type[laws.LaplaceSumLaw | laws.GaussianSumLaw] = laws.GaussianSumLaw
-        if self._mechanism.family == kernels.LAPLACE:
-            weighted = self._walk is not None and self._walk.weighted
-            law = laws.WeightedLaplaceLaw if weighted else laws.LaplaceSumLaw
+        mixed = self._mechanism.fixed_point and sums  # noises of several weights lie on no common grid
+        law = (
+            laws.SubGaussianSumLaw if mixed
+            else laws.LaplaceSumLaw if self._mechanism.family == kernels.LAPLACE
+            else laws.GaussianSumLaw
+        )  # fmt: skip
         return law(
             scale=scale,
             terms=terms,
@@ -653,7 +740,7 @@ class CountSession:
             rows=rows,
             row_size=cells // rows,
             share=share,
-            unit=None if grid is None else 1.0 / grid,
+            unit=None if grid is None or mixed else 1.0 / (grid * self._mechanism.noise_factor),
         )
 
     def _share(self, n: int) -> float:
@@ -715,7 +802,9 @@ class CountSession:
             return {name: laws.NoNoise() for name in names}
         terms = reports if mechanism.stream == "local" else min(n, 1)
         return {
-            name: self._law(f, name, float(terms), terms, float(mechanism.scales[f]), self._share(n))
+            name: self._law(
+                f, name, float(terms), terms, float(mechanism.scales[f]), self._share(n), sums=False
+            )
             for f, name in enumerate(names)
         }
 
@@ -749,6 +838,33 @@ class CountSession:
                 point = report_grid(ends[-1] + 1, last)
                 ends.append(point)
         return [(end, self.laws_at(end)) for end in ends]
+
+    # ------------------------------------------------------------------------- saved state
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """End the session and write all it knows to a new file, from which :func:`restore` continues it.
+
+        The file holds exact sums of people's data and the noise that hides them: mode 0600, to be kept
+        where the raw data may be. A plan may be open: its users go on after the restore, with the
+        encoders that they have (or ``open_encoder``). A learner's own state is not in it.
+
+        If an error or interrupt comes before the file is visible, nothing is left of it and the session
+        goes on. Raises ``ValueError`` if ``path`` exists or its folder does not.
+        """
+        with self._call(saving=True):
+            draft = saved_state.Draft(path)
+            values = {name: getattr(self, name) for name in (*_BOUND, *_STATE)}
+            try:
+                self._saving = True  # no call but this one and close until the file's fate is known
+                draft.write(self._identity, values, _SAVED_CLASSES)
+                draft.publish()
+            except BaseException:
+                if draft.published:
+                    self._drop()
+                else:
+                    draft.withdraw()
+                    self._saving = False
+                raise
+            self._drop()
 
     # ------------------------------------------------------------------------ fused driver
     def kernel(self) -> SessionKernel:
@@ -785,6 +901,98 @@ class CountSession:
             )
             self._drop()
             return out
+
+
+# Every attribute of a session is in one of three tables (a test compares them with ``vars``).
+# The arguments of the constructor:
+_BOUND = ("_trust", "_mechanism", "_query", "_schedule", "_randomness", "_guarantee")
+# What a run has made of them, saved as it is:
+_STATE = (
+    "_scales", "_begins", "_key", "_users", "_absent", "_awaited", "_plan", "_plans", "_fresh", "_last",
+    "_number", "_cells", "_held", "_registers", "_pending", "_counted", "_played", "_filtered", "_measured",
+    "_measurements", "_draws",
+    "_closed_users", "_weights", "_reported",
+)  # fmt: skip
+# What the constructor derives from its arguments, or what belongs to one process:
+_DERIVED = (
+    "_process",
+    "_lock",
+    "_caller",
+    "_closed",
+    "_saving",
+    "_identity",
+    "_times",
+    "_walk",
+    "_program",
+    "_decaying",
+)
+
+_SAVED_CLASSES = saved_state.classes_by_name(
+    [
+        Clocks, CountQuery, Estimate, Guarantee, Layout, Measurement, Mechanism, OptimalTree, Plan, Release,
+        Schedule, Secure, Seeded, SignedDigits, SquareRoot, Tree, laws.GaussianSumLaw, laws.LaplaceSumLaw,
+        laws.NoNoise, laws.SubGaussianSumLaw, laws.WeightedLaplaceLaw,
+    ]
+)  # fmt: skip
+
+
+def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> CountSession:
+    """Continue a saved session: takes the file, for good, and returns the session that it held.
+
+    Parameters
+    ----------
+    path : path of the file that ``session.save`` wrote
+    folder : path, optional
+        Where the table of restored states is kept; default ``$DISCREET_STATE_DIR``, else
+        ``$XDG_STATE_HOME/discreet``, else ``~/.local/state/discreet``.
+
+    Raises
+    ------
+    RuntimeError
+        If this state, from this file or a copy of it, was restored before on this machine; the file stays.
+    ValueError
+        If the file is no saved state, damaged, or of another version; the file stays.
+    FileNotFoundError
+        If there is no such file.
+
+    Notes
+    -----
+    A second session from one state would release more than the guarantee covers. What cannot be
+    seen here: a copy restored on another machine, by another user or with another table; a disk or
+    virtual machine set back to an earlier snapshot; a deleted table. Copies are for the machine's
+    keeper to prevent.
+
+    A seeded run continued here equals the uninterrupted one bit for bit; a secure one has the same law.
+    """
+    saved = saved_state.read(path, _SAVED_CLASSES)
+    claim = saved_state.Claim(saved, folder)
+    session = _revived(saved)
+    try:
+        claim.take()
+        session._closed = False
+        return session
+    except BaseException:
+        # nobody has seen the session: it ends before anybody else can have its state
+        session._drop()
+        claim.undo(saved.values, _SAVED_CLASSES)
+        raise
+
+
+def _revived(saved: saved_state.SavedState) -> CountSession:
+    """The session in a file, closed until the file is taken."""
+    values, table = saved.values, (*_BOUND, *_STATE)
+    if set(values) != set(table):
+        name = min(set(values).symmetric_difference(table))
+        raise ValueError(
+            f"path = {str(saved.path)!r}: was written by another version ({name} is missing or new)"
+        )
+    session = CountSession(*(values[name] for name in _BOUND))
+    for name in _STATE:
+        saved_state.check_same_kind(name, values[name], getattr(session, name))
+    for name in _STATE:
+        setattr(session, name, values[name])
+    session._closed = True
+    return session
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,28 @@ L_i, m_i = L_i + lambda m_{i-1} users stand behind y_i / a and weights m_i give 
 noise sigma n / (a sqrt(sum m_i^2)): below 2 sigma for schedules that grow by a constant factor, whatever
 their length (the logarithm of the tree disappears).
 
+Exact noise (secure randomness). S_i is kept in fixed point, in units u = 2^-20 of which every
+contribution is a multiple, and the irrational gain multiplies no data:
+
+    S_i = x_i + round(lambda S_{i-1}),     released: S_i + z_i,  z_i discrete Gaussian of sigma / a on u Z,
+
+and y_i = a (S_i + z_i) is computed from what was released. Two worlds that differ in one user of batch
+j have |S - S'| = D_i in a cell, D_j = d and D_i = lambda D_{i-1} + e_i for i > j. In double precision
+round(lambda S) is off by at most 1/2 + 1/8 units while |S| < 2^51 units, so |e_i| <= 5/4 units, and e_i = 0
+where the two worlds still agree: only cells that the user's change touches count, at most 2 H of each
+family. Hence D_i = lambda^{i-j} d + E_i with |E_i| <= 5/4 u / (1 - lambda), and by the triangle
+inequality over cells and B releases, in units of sigma / a,
+
+    sqrt(2 rho) <= ||d / sigma|| + r sqrt(sum_f 1 / sigma_f^2),
+    r = (5/4) u sqrt(2 H (B - 1) (1 + lambda) / (1 - lambda)),
+
+as a / (1 - lambda) = sqrt((1 + lambda) / (1 - lambda)). The e_i may depend on earlier releases (through
+the data of later users); the bound on the sum of squares holds whatever they are, and then zCDP
+composes: exp of (alpha - 1) times (the loss so far - alpha times the sum of squares / 2) is a
+supermartingale for every order alpha, step by step. B is the length of the schedule, which is finite. The
+second term is about 1e-4 of the first; the scales are widened by it. (privacy-mechanisms, section 8, has
+the idea, with 1 in place of 5/4.)
+
 Source: privacy-mechanisms, section 2.1.
 """
 
@@ -36,6 +58,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.numerics import checks
+
+FINE = 2**20  # units of fixed point in 1
+_MOST_UNITS = 2.0**51  # of a cell in fixed point
+_MOST_SCALE = 2.0**38  # units of one exact noise
 
 DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)
 
@@ -58,6 +84,21 @@ class Decaying:
     def column_norm(self, releases: int) -> float:
         """l2 norm of one user's column over so many releases from her own batch on; below 1."""
         return math.sqrt(1.0 - self.decay ** (2 * releases))
+
+    def rounding(self, releases: int, horizon: int) -> float:
+        """What fixed point adds to the l2 norm of a family's change, in units of its values."""
+        ratio = (1.0 + self.decay) / (1.0 - self.decay)
+        return 1.25 / FINE * math.sqrt(max(0, releases - 1) * ratio * 2 * horizon)
+
+    def fits(self, users: int, horizon: int, scale: float) -> bool:
+        """Do sums and noise of this scale stay exact in fixed point?"""
+        return users * horizon * FINE <= _MOST_UNITS and 1.0 <= scale / self.gain * FINE <= _MOST_SCALE
+
+    def decayed(self, sums: NDArray[np.float64], fixed_point: bool) -> NDArray[np.float64]:
+        """lambda S, rounded to fixed point if S is in it."""
+        if not fixed_point:
+            return self.decay * sums
+        return np.asarray(np.rint(self.decay * (sums * FINE)) / FINE)
 
     def sum_terms(self, release: int) -> float:
         """Variance of the prefix sum's noise at release i, in units of one noise's."""

@@ -31,15 +31,21 @@ integers with an error interval that is refined until both ends agree (Ziv), whi
 e^r is irrational for every rational r other than 0 (Lambert). If all eight bytes agree
 (probability 2^-64 a coin) the comparison goes on in Python, 64 more digits at a time.
 
+*Low bits.* Far below the scale the digits are nearly fair coins. With m of them, 2^m <= b/8, write
+G = 2^m h + r: draw h from the geometric law of scale b/2^m, as above, and r uniform among 2^m integers, and
+accept with probability e^{-r/b} >= e^{-1/8}. What is accepted has P(x) proportional to
+e^{-2^m h/b} e^{-r/b} = e^{-x/b}. A Gaussian's acceptance test (below) takes this factor in as well.
+
 *Gaussian.* Canonne, Kamath and Steinke 2020, algorithm 3: with t = floor(sigma) + 1, draw x from
 the discrete Laplace law of scale t and accept it with probability
 exp(-(|x| - sigma^2/t)^2 / (2 sigma^2)); then P(x accepted) is proportional to
-exp(-|x|/t - x^2/(2 sigma^2) + |x|/t - const) = exp(-x^2/(2 sigma^2)) const'. The coin is U < p
-again. A float evaluation of p, off by less than 2^-49, decides when U, to 16 or 64 bits, is at
-least 2^-45 away from it; otherwise (probability 2^-44 a draw) integers decide, on the same U.
+exp(-|x|/t - x^2/(2 sigma^2) + |x|/t - const) = exp(-x^2/(2 sigma^2)) const'. With low bits r the
+proposal has e^{-(|x| - r)/t} in place of e^{-|x|/t}, and e^{-r/t} is a further factor of the acceptance.
+The coin is U < p again. A float evaluation of p, off by less than 2^-49, decides when U, to 8 or 64
+bits, is at least 2^-45 away from it; otherwise (probability 2^-44 a draw) integers decide, on the same U.
 Error of the float: with d = |x| - sigma^2/t and a = d^2/(2 sigma^2), rounding changes a by at most
-(5a + sqrt(2a)) 2^-53, as sigma^2/t <= sigma, hence p = e^-a by at most 3 * 2^-53; the exponential
-itself, +, -, *, / only, is within 2^-50.
+(5a + sqrt(2a)) 2^-53, as sigma^2/t <= sigma; r/t <= 1/8 and the sum add (a + 1/2) 2^-53; hence
+p = e^-a changes by at most 4 * 2^-53; the exponential itself, +, -, *, / only, is within 2^-50.
 
 Source of the digit idea: spec/privacy-mechanisms.md, section 8.
 """
@@ -61,7 +67,7 @@ from discreet.numerics import checks
 
 ByteSource = Callable[[int], bytes]
 
-__all__ = ["ByteSource", "discrete_gaussian", "discrete_laplace", "stochastic_round"]
+__all__ = ["ByteSource", "discrete_gaussian", "discrete_laplace", "round_to_grid", "stochastic_round"]
 
 _LOW, _HIGH = Fraction(1, 2**20), Fraction(2**40)
 _BLOCK = 1 << 20  # bytes asked of the source at a time, at most
@@ -164,6 +170,21 @@ def _coins(scale: Fraction) -> tuple[tuple[Fraction, ...], NDArray[np.uint64]]:
     return exponents, table
 
 
+@lru_cache(maxsize=256)
+def _acceptance(scale: Fraction, sigma: Fraction | None) -> tuple[Fraction, Fraction, float, float]:
+    """centre sigma^2/t and 1/(2 sigma^2), exact and in floating point for the filter; 0 and 0 for Laplace."""
+    if sigma is None:
+        return Fraction(0), Fraction(0), 0.0, 0.0
+    centre, half_precision = sigma * sigma / scale, 1 / (2 * sigma * sigma)
+    return centre, half_precision, float(centre), float(half_precision)
+
+
+def _low_bits(scale: Fraction) -> int:
+    """m: at least 8 (else digits are as fast), with 2^m <= scale / 8; 0 for none."""
+    bits = math.floor(scale).bit_length() - 4
+    return bits if bits >= 8 else 0
+
+
 def _draw(
     scale: Fraction, sigma: Fraction | None, size: int | tuple[int, ...], source: ByteSource
 ) -> NDArray[np.int64]:
@@ -171,20 +192,21 @@ def _draw(
 
     out = np.empty(size, np.int64)
     flat = out.reshape(-1)
-    exponents, thresholds = _coins(scale)
-    centre = variance = Fraction(1)
-    if sigma is not None:
-        variance = sigma * sigma
-        centre = variance / scale
+    low_bits = _low_bits(scale)
+    exponents, thresholds = _coins(scale / 2**low_bits)
+    centre, half_precision, float_centre, float_precision = _acceptance(scale, sigma)
+    low_rate = float(1 / scale)
     state = np.zeros(kernels.STATE_WORDS, np.int64)
     state[kernels.PHASE], state[kernels.FORCED] = kernels.SIGN, -1
     stream = _Bytes(source)
-    expected = 1.01 * (2 + thresholds.size) if sigma is None else 1.5 * (4 + thresholds.size)  # bytes a draw
+    coins = 2 + thresholds.size + -(-low_bits // 8)  # bytes a draw, about
+    expected = 1.01 * coins if sigma is None and not low_bits else 1.5 * (1 + coins)
     while True:
         state[kernels.POSITION] = stream.position
         status = kernels.exact_draws(
-            stream.data, thresholds, sigma is not None, float(centre), float(1 / (2 * variance)), state, flat
-        )
+            stream.data, thresholds, low_bits, sigma is not None, float_centre, float_precision, low_rate,
+            state, flat,
+        )  # fmt: skip
         stream.position = int(state[kernels.POSITION])
         if status == kernels.DONE:
             return out
@@ -207,7 +229,9 @@ def _draw(
         else:
             offset = int(state[kernels.VALUE]) - centre
             drawn = stream.take(8)
-            exponent = offset * offset / (2 * variance)
+            exponent = offset * offset * half_precision
+            if low_bits:
+                exponent += int(state[kernels.LOW]) / scale
             state[kernels.FORCED] = int(_decide(exponent, False, drawn, _WORD, lambda: stream.take(8)))
 
 
@@ -292,11 +316,13 @@ def stochastic_round(x: ArrayLike, grid: int = 1024, source: ByteSource = os.ura
 
     Notes
     -----
-    x times grid is a dyadic rational, so that k random bits decide exactly. One summand gains a
+    x times grid is a dyadic rational, so that finitely many random bits decide exactly. One summand gains a
     variance of at most 1/(4 grid^2) in units of x; its sensitivity stays that of [0, 1].
     """
     grid = checks.integer("grid", grid, 1, 2**40)
-    values = np.asarray(x, np.float64)
+    values = np.array(x, np.float64)
+    if values.ndim and grid & (grid - 1) == 0:
+        return (round_to_grid(values, grid, source) * grid).astype(np.int64)
     inside = (values >= 0) & (values <= 1)
     if not inside.all():
         raise ValueError(f"x holds {values[~inside].flat[0]!r}: must be in [0, 1]")
@@ -305,6 +331,32 @@ def stochastic_round(x: ArrayLike, grid: int = 1024, source: ByteSource = os.ura
     if values.ndim == 0:
         return rounded[0]
     return np.array(rounded, np.int64).reshape(values.shape)
+
+
+def round_to_grid(x: ArrayLike, grid: int, source: ByteSource = os.urandom) -> NDArray[np.float64]:
+    """:func:`stochastic_round` divided by ``grid``, a power of two: a float64 array of multiples of 1 / grid.
+
+    Compiled, with about one byte for each value that is off the grid.
+    """
+    from discreet.privacy.noise import exact_kernels as kernels
+
+    grid = checks.integer("grid", grid, 1, 2**40)
+    if grid & (grid - 1):
+        raise ValueError(f"grid = {grid}: must be a power of two")
+    out = np.array(x, np.float64, order="C")
+    flat = out.reshape(-1)
+    stream = _Bytes(source)
+    state = np.zeros(kernels.STATE_WORDS, np.int64)
+    while True:
+        state[kernels.POSITION] = stream.position
+        status = kernels.round_draws(stream.data, float(grid), state, flat)
+        stream.position = int(state[kernels.POSITION])
+        if status == kernels.DONE:
+            return out
+        left = flat.size - int(state[kernels.INDEX])
+        if status == kernels.OUTSIDE:
+            raise ValueError(f"x holds {float(flat[-left])!r}: must be in [0, 1]")
+        stream.refill(min(_BLOCK, int(1.01 * left) + 160))  # the digits of a float end within 136 bytes
 
 
 def _round_one(value: float, grid: int, stream: _Bytes) -> int:

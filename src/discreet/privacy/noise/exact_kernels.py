@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from discreet.numerics.compile import inlined, kernel
 
 # words of the state
-POSITION, INDEX, PHASE, VALUE, NEGATIVE, FORCED = 0, 1, 2, 3, 4, 5
-STATE_WORDS = 6
+POSITION, INDEX, PHASE, VALUE, NEGATIVE, FORCED, LOW = 0, 1, 2, 3, 4, 5, 6
+STATE_WORDS = 7
 # why the loop returned
-DONE, NEED_BYTES, TIE, NEAR, OVERFLOW = 0, 1, 2, 3, 4
-# phases: the sign; the event G >= 2^B; digit i at phase i + 1; then the acceptance test
+DONE, NEED_BYTES, TIE, NEAR, OVERFLOW, OUTSIDE = 0, 1, 2, 3, 4, 5
+# phases: the sign; the event G >= 2^B; digit i at phase i + 1; the low bits, if any; the acceptance test
 SIGN, EVENT = -1, 0
 
 LARGEST = 1 << 61
@@ -53,9 +53,11 @@ def exp_minus(a: float) -> float:
 def exact_draws(
     data: NDArray[np.uint8],
     thresholds: NDArray[np.uint64],
+    low_bits: int,
     gaussian: bool,
     centre: float,
     half_precision: float,
+    low_rate: float,
     state: NDArray[np.int64],
     out: NDArray[np.int64],
 ) -> int:
@@ -63,13 +65,16 @@ def exact_draws(
 
     data : random bytes, from state[POSITION] on unused.
     thresholds : (1 + B,) floor(2^64 p) of the event G >= 2^B and of the digits 0..B-1.
-    gaussian : reject down to the discrete Gaussian, accepting x with probability
-        exp(-half_precision (|x| - centre)^2).
+    low_bits : uniform bits r below the digits; 0 to 64.
+    gaussian : reject down to the discrete Gaussian. Then x is accepted with probability
+        exp(-half_precision (|x| - centre)^2 - low_rate r), else exp(-low_rate r).
     """
     available = data.shape[0]
     finish = thresholds.shape[0]
     position, index, phase = state[POSITION], state[INDEX], state[PHASE]
-    value, negative, forced = state[VALUE], state[NEGATIVE], state[FORCED]
+    value, negative, forced, low = state[VALUE], state[NEGATIVE], state[FORCED], state[LOW]
+    accepting = finish + 1 if low_bits > 0 else finish
+    largest = LARGEST >> low_bits
     status = DONE
     while index < out.shape[0]:
         if position + 8 > available:
@@ -102,28 +107,36 @@ def exact_draws(
             if phase == EVENT:
                 value += success << (finish - 1)
                 phase += 1 - success
-                if value > LARGEST:
+                if value > largest:
                     status = OVERFLOW
                     break
             else:
                 value += success << (phase - 1)
                 phase += 1
+        elif phase < accepting:
+            low = 0
+            for _ in range((low_bits + 7) // 8):
+                low = (low << 8) | np.int64(data[position])
+                position += 1
+            low &= (1 << low_bits) - 1
+            value = (value << low_bits) | low
+            phase = accepting
         else:
             accepted = True
             if negative == 1 and value == 0:
                 accepted = False  # zero is reached under one sign only
-            elif gaussian:
+            elif gaussian or low_bits > 0:
                 if forced >= 0:
                     accepted = forced == 1
                     forced = -1
                 else:
                     offset = np.float64(value) - centre
-                    chance = exp_minus(offset * offset * half_precision)
-                    u = 256.0 * data[position] + data[position + 1]
-                    if chance - MARGIN >= (u + 1.0) / 65536.0:
-                        position += 2
-                    elif chance + MARGIN <= u / 65536.0:
-                        position += 2
+                    chance = exp_minus(offset * offset * half_precision + low * low_rate)
+                    u = np.float64(data[position])
+                    if chance - MARGIN >= (u + 1.0) / 256.0:
+                        position += 1
+                    elif chance + MARGIN <= u / 256.0:
+                        position += 1
                         accepted = False
                     else:
                         u = 0.0
@@ -142,7 +155,47 @@ def exact_draws(
                 index += 1
             phase = SIGN
     state[POSITION], state[INDEX], state[PHASE] = position, index, phase
-    state[VALUE], state[NEGATIVE], state[FORCED] = value, negative, forced
+    state[VALUE], state[NEGATIVE], state[FORCED], state[LOW] = value, negative, forced, low
+    return status
+
+
+@kernel
+def round_draws(
+    data: NDArray[np.uint8], grid: float, state: NDArray[np.int64], values: NDArray[np.float64]
+) -> int:
+    """Continue rounding ``values`` in [0, 1], in place, at random to multiples of 1 / grid, a power of two.
+
+    All arithmetic is exact: scaling by powers of two, and taking away the integer part. The next base-256
+    digit of the fraction meets the next byte until they differ, or the fraction ends (U is not below it).
+    """
+    position, index = state[POSITION], state[INDEX]
+    unit = 1.0 / grid
+    status = DONE
+    while index < values.shape[0]:
+        if not 0.0 <= values[index] <= 1.0:
+            status = OUTSIDE
+            break
+        at = position
+        rest = values[index] * grid
+        whole = np.floor(rest)
+        rest -= whole
+        decided = rest == 0.0
+        while not decided and at < data.shape[0]:
+            rest *= 256.0
+            digit = np.floor(rest)
+            rest -= digit
+            drawn = np.float64(data[at])
+            at += 1
+            if drawn < digit:
+                whole += 1.0
+            decided = drawn != digit or rest == 0.0
+        if not decided:
+            status = NEED_BYTES  # this value starts again with the same bytes
+            break
+        values[index] = whole * unit
+        position = at
+        index += 1
+    state[POSITION], state[INDEX] = position, index
     return status
 
 
