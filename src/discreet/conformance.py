@@ -127,7 +127,7 @@ def small_world(stationary: bool = False) -> TabularMDP:
 
 _GAUSSIAN = " gaussian"  # a variant of privatizers that offer it
 _WALKS: dict[str, dict[str, Any]] = {  # variants of privatizers that offer the release
-    " signed-digits": {"release": "signed-digits", "arity": 3},
+    " signed-digits": {"release": "signed-digits"},
     " square-root": {"release": "square-root", "noise": "gaussian", "delta": 1e-4},
     " optimal tree": {"release": "tree", "tree_estimate": "optimal"},
 }

@@ -464,6 +464,7 @@ class Central(_Noisy):
         """
         query, schedule = _query(query), _schedule(schedule)
         _check_source(randomness)
+        self._check_reader(schedule)
         discrete = isinstance(randomness, Secure)
         found: list[Choice] = []
         if self.clocks == "rows" and schedule.reads == "sums":
@@ -507,6 +508,13 @@ class Central(_Noisy):
             )
         return sorted(found, key=lambda choice: choice.error)
 
+    def _check_reader(self, schedule: Schedule) -> None:
+        if schedule.reads == "measurements" and self.release in _WALKS:
+            raise ValueError(
+                f"release = {self.release!r}: gives no measurements with noise of their own, which this "
+                "learner reads; use 'batches', 'decaying' or 'auto'"
+            )
+
     def _walks(self, leaves: int | None, discrete: bool) -> Iterator[tuple[str, bool | None, Walk]]:
         """(release, Laplace noise only or not at all or either, walk) of each walk that is asked for."""
         auto, optimal = self.release == "auto", self.tree_estimate == "optimal"
@@ -545,6 +553,7 @@ class Central(_Noisy):
         """A session. Raises ``ValueError`` if query and schedule do not fit the budget."""
         query, schedule = _query(query), _schedule(schedule)
         _check_source(randomness)
+        self._check_reader(schedule)
         grid = randomness.reward_grid if isinstance(randomness, Secure) else None
         leaf = self.leaf or "batch"
         if self.calibration == "published":
