@@ -113,9 +113,11 @@ class Schedule:
     max_releases: int | None = None
     answers: int = 0
     reads: Literal["sums", "measurements"] = "sums"  # what the learner will use: chooses the mechanism
+    plans: Literal["any", "deterministic", "stochastic"] = "any"  # its policies: what devices report about
 
     def __post_init__(self) -> None:
         checks.choice("reads", self.reads, ("sums", "measurements"))
+        checks.choice("plans", self.plans, ("any", "deterministic", "stochastic"))
         if self.users is not None:
             object.__setattr__(self, "users", checks.integer("users", self.users, 1))
         if self.growth is not None:
@@ -285,6 +287,14 @@ class Coins(Protocol):
         """Rewards on the grid, without bias."""
         ...
 
+    def below(self, n: int) -> int:
+        """A uniform integer in [0, n)."""
+        ...
+
+    def flip(self, numerator: int) -> bool:
+        """True with probability numerator / 2^53, exactly."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Report:
@@ -292,7 +302,7 @@ class Report:
 
     plan: int
     trajectory: Trajectory | None = None
-    message: Floats | None = None
+    message: Floats | Ints | None = None
 
 
 @runtime_checkable

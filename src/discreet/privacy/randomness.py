@@ -9,6 +9,7 @@ operating system's cryptographic source; no seed exists.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -141,6 +142,17 @@ class SeededCoins:
         _no_grid(grid)
         return rewards
 
+    def _word(self) -> int:
+        return int(self._streams.draw_words(self._state, 1)[0])
+
+    def below(self, n: int) -> int:
+        """A uniform integer in [0, n), but for a bias of n 2^-64."""
+        return (self._word() * n) >> 64
+
+    def flip(self, numerator: int) -> bool:
+        """True with probability numerator / 2^53."""
+        return (self._word() >> 11) < numerator
+
 
 class SecureCoins:
     """Exact discrete noise and unbiased rounding from the operating system's cryptographic source.
@@ -171,3 +183,11 @@ class SecureCoins:
 
         units = _grid(grid)
         return np.array([exact.stochastic_round(float(r), units) for r in rewards], np.float64) / units
+
+    def below(self, n: int) -> int:
+        """A uniform integer in [0, n), exactly."""
+        return secrets.randbelow(n)
+
+    def flip(self, numerator: int) -> bool:
+        """True with probability numerator / 2^53, exactly: 53 bits decide."""
+        return secrets.randbits(53) < numerator

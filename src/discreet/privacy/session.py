@@ -25,11 +25,12 @@ import numpy as np
 
 from discreet.mdp.trajectories import Trajectory, checked
 from discreet.numerics import checks
-from discreet.privacy import kernels
+from discreet.privacy import kernels, local_kernels, local_reports
 from discreet.privacy.continual.decaying import Decaying
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.local_reports import ReportEncoder, StepReports, policy_table
 from discreet.privacy.noise import laws
 from discreet.privacy.protocol import (
     Coins,
@@ -49,7 +50,8 @@ from discreet.privacy.protocol import (
 )
 from discreet.privacy.randomness import Key, Randomness, SecureCoins, Seeded
 
-Stream = Literal["exact", "tree", "local", "decaying"]
+Stream = Literal["exact", "tree", "local", "decaying", "reports"]
+_STREAMS: tuple[Stream, ...] = ("exact", "tree", "local", "decaying", "reports")
 
 _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
 
@@ -58,8 +60,9 @@ _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they 
 class Mechanism:
     """What a privatizer has fixed before data: where noise enters, of which family, at which scale.
 
-    stream : "exact" (no noise), "tree" (noise per node on the server), "local" (noise per user), or
-        "decaying" (noise per scheduled batch, on a decaying sum of batches).
+    stream : "exact" (no noise), "tree" (noise per node on the server), "local" (noise per user),
+        "decaying" (noise per scheduled batch, on a decaying sum of batches), or "reports" (each user reports
+        a few steps, randomized; ``reports`` are their parameters).
     family : code of the noise (``kernels.NO_NOISE``, ``LAPLACE``, ``GAUSSIAN``).
     scales : (families,) Laplace scale or standard deviation of one draw, in the order of the query.
     reward_grid : None with seeded (continuous) noise; else rewards are multiples of 1 / reward_grid and
@@ -74,6 +77,7 @@ class Mechanism:
     reward_grid: int | None = None
     leaf: Literal["batch", "user"] = "batch"
     decay: float = 0.0
+    reports: StepReports | None = None
 
     def __post_init__(self) -> None:
         scales = np.array(self.scales, np.float64)
@@ -234,6 +238,7 @@ class CountSession:
         self._closed_users = 0  # users of the measurements so far; sums of their weights and squares
         self._weights = (0.0, 0.0)
         self._reported = 0  # users who sent something before the last release
+        self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a session cannot be pickled or copied: the copy would draw the same noise again")
@@ -335,13 +340,30 @@ class CountSession:
                 )
             if plan.query is not None:
                 raise ValueError("plan.query: must be None, this session answers its standing query only")
+            reports = self._mechanism.reports
+            if reports is not None:
+                self._policy = self._public_policy(plan)
             self._plans += 1
             self._plan = numbered(plan, self._plans)
             self._fresh = False
             self._awaited = users
             if self._mechanism.stream == "local":
                 return NoisyVectorEncoder(self._query, self._mechanism, self._begins.copy(), self._plans)
+            if reports is not None:
+                stochastic, rows = self._policy
+                return ReportEncoder(layout, reports, stochastic, rows.copy(), self._plans)
             return RawEncoder(self._plans)
+
+    def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
+        """Stochastic or not, and the rows that a deterministic policy plays: what reports are about."""
+        stochastic, rows = policy_table(plan, self._query.layout)
+        declared = self._schedule.plans
+        if declared != "any" and stochastic != (declared == "stochastic"):
+            raise ValueError(
+                f"plan.policy is {'stochastic' if stochastic else 'deterministic'}: must be {declared}, as the "
+                "schedule declares (schedule.plans), since the noise laws were computed for that"
+            )
+        return stochastic, rows
 
     @property
     def open_plan(self) -> Plan:
@@ -370,12 +392,34 @@ class CountSession:
                 self._count(1)
                 self._cells += message
                 return
+            if self._mechanism.reports is not None:
+                self._submit_reports(self._mechanism.reports, report)
+                return
             if report.trajectory is None:
                 raise ValueError("report.trajectory = None: this session takes trajectories")
             record = checked(report.trajectory, self._query.layout)
             record = rounded(record, SecureCoins(), self._mechanism.reward_grid)
             self._count(1)
             add_record(self._query, self._begins, record, self._cells)
+
+    def _submit_reports(self, reports: StepReports, report: Report) -> None:
+        """One user's reports, debiased, into the cells."""
+        if report.message is None:
+            raise ValueError("report.message = None: a local session takes randomized messages only")
+        if report.trajectory is not None:
+            raise ValueError("report.trajectory: must be None, raw data must not leave the device")
+        stochastic, policy_rows = self._policy
+        found = local_reports.decode(reports, stochastic, report.message)
+        codes, values = reports.arrays()
+        layout = self._query.layout
+        cells = self._cells.copy()
+        for step, about, marks in found:
+            local_kernels.add_report(
+                codes, values, about, step, stochastic, policy_rows, marks, layout.states, layout.rows,
+                self._query.slots, self._begins, self._query.reward_shift, cells,
+            )  # fmt: skip
+        self._count(1)
+        self._cells = cells
 
     def absent(self, users: int = 1) -> None:
         """Count people who sent nothing: the null contribution, still among the public users."""
@@ -388,12 +432,17 @@ class CountSession:
         """Add the exact sums of simulated users at once; noise of a local model from its exact law.
 
         For simulation only: raises ``ValueError`` under secure randomness, where every person's
-        own record must pass the checks.
+        own record must pass the checks. Where users report a few steps, ``sums`` are the counts of the
+        reported records, ``reported_moves`` (H, S, A, S) and ``reported_bits`` (H, S, A, 2), since sums over
+        everybody do not determine their joint law: :func:`discreet.mdp.simulation.reported_counts`.
         """
         with self._call():
             if self._key is None:
                 raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
             users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
+            if self._mechanism.reports is not None:
+                self._submit_reported(self._mechanism.reports, sums, users, self._key)
+                return
             cells = self._query.to_cells(sums)
             if self._mechanism.stream != "local":
                 self._count(users)
@@ -406,6 +455,42 @@ class CountSession:
             )  # fmt: skip
             self._count(users)
             np.add(self._cells + cells, noise, out=self._cells)  # sums never stand there without their noise
+
+    def _submit_reported(
+        self, reports: StepReports, sums: Mapping[str, Floats], users: int, key: Key
+    ) -> None:
+        query, layout = self._query, self._query.layout
+        pair = (layout.horizon, layout.states, layout.actions)
+        tables = []
+        for name, last in (("reported_moves", layout.states), ("reported_bits", 2)):
+            if name not in sums:
+                raise ValueError(
+                    f"sums lacks {name!r}: users report {reports.steps} of their steps, and the sums over all steps "
+                    "do not say which; see discreet.mdp.simulation.reported_counts"
+                )
+            table = checks.floats(f"sums[{name!r}]", sums[name], (*pair, last))
+            if (table < 0).any() or (table != np.round(table)).any():
+                raise ValueError(f"sums[{name!r}]: must hold counts")
+            tables.append(layout.to_rows(table).astype(np.int64))
+        made = int(tables[0].sum() + tables[1].sum())
+        if made != users * reports.steps or (not reports.share and tables[1].any()):
+            raise ValueError(f"sums hold {made} reports: must be {reports.steps} of each of {users} users")
+        stochastic, policy_rows = self._policy
+        if not stochastic:
+            for table in tables:
+                left = table.copy()
+                left[np.arange(layout.horizon)[:, None], policy_rows] = 0
+                if left.any():
+                    raise ValueError("sums hold records that the plan's policy does not lead to")
+        arrays = report_arrays(reports, layout.rows, layout.states, stochastic)
+        arrays.moves[:], arrays.bits[:] = tables
+        cells = self._cells.copy()
+        local_kernels.add_reported(
+            arrays, stochastic, policy_rows, key, self._users, layout.states, layout.rows, query.slots,
+            self._begins, query.reward_shift, cells,
+        )  # fmt: skip
+        self._count(users)
+        self._cells = cells
 
     # ----------------------------------------------------------------------------- releases
     def release(self) -> Release:
@@ -571,6 +656,9 @@ class CountSession:
         if mechanism.stream == "exact":
             return {name: laws.NoNoise() for name in names}
         share = self._share(n)
+        if mechanism.reports is not None:
+            last = (self._schedule.users or 2**62) - 1
+            return self._report_laws(reports, report_grid(n, max(1, last)), share)
         factor, gaussian = 1.0, mechanism.family == kernels.GAUSSIAN
         if mechanism.stream == "local":
             last = (self._schedule.users or 2**62) - 1
@@ -591,6 +679,14 @@ class CountSession:
             for f, name in enumerate(names)
         }
 
+    def _report_laws(self, users: int, most: int, share: float) -> dict[str, NoiseLaw]:
+        reports, plans = self._mechanism.reports, self._schedule.plans
+        assert reports is not None
+        return {
+            name: local_reports.law(reports, self._query, name, plans, users, most, share)
+            for name in self._query.row_families
+        }
+
     def measurement_laws(self, n: int, reports: int) -> dict[str, NoiseLaw]:
         """The laws of the measurement after n users, of whom ``reports`` came since the last one.
 
@@ -602,6 +698,8 @@ class CountSession:
             raise ValueError("release = 'tree': gives no measurements with noise of their own")
         if mechanism.stream == "exact":
             return {name: laws.NoNoise() for name in names}
+        if mechanism.reports is not None:
+            return self._report_laws(reports, reports, self._share(n))
         terms = reports if mechanism.stream == "local" else min(n, 1)
         return {
             name: self._law(f, name, float(terms), terms, float(mechanism.scales[f]), self._share(n))
@@ -639,6 +737,12 @@ class CountSession:
                 ends.append(point)
         return [(end, self.laws_at(end)) for end in ends]
 
+    def _report_arrays(self) -> local_kernels.ReportArrays:
+        reports, layout = self._mechanism.reports, self._query.layout
+        if reports is None:
+            return _NO_REPORTS
+        return report_arrays(reports, layout.rows, layout.states, self._schedule.plans != "deterministic")
+
     # ------------------------------------------------------------------------ fused driver
     def kernel(self) -> SessionKernel:
         """Flat arrays for the fused driver, and the end of stepwise use: two users of one noise are refused.
@@ -652,7 +756,7 @@ class CountSession:
                 )
             tree = self._mechanism.stream == "tree"
             out = SessionKernel(
-                stream=("exact", "tree", "local", "decaying").index(self._mechanism.stream),
+                stream=_STREAMS.index(self._mechanism.stream),
                 family=self._mechanism.family,
                 key=self._key,
                 offsets=self._query.offsets,
@@ -666,9 +770,30 @@ class CountSession:
                 stack=np.zeros((self._tree.slots if tree else 2, self._query.cells)),
                 decay=self._decaying.decay,
                 gain=self._decaying.gain,
+                reports=self._report_arrays(),
             )
             self._drop()
             return out
+
+
+def report_arrays(
+    reports: StepReports, rows: int, states: int, stochastic: bool
+) -> local_kernels.ReportArrays:
+    """Parameters and scratch of compiled reports, with room for a stochastic policy's alphabet or without."""
+    codes, values = reports.arrays()
+    most = max(reports.randomizer(about, stochastic).elements for about in (0, 1))
+    scratch = [np.zeros(size, np.int64) for size in (reports.horizon, most + 1, most, most)]
+    moves = np.zeros((reports.horizon, rows, states), np.int64)
+    bits = np.zeros((reports.horizon, rows, 2), np.int64)
+    flow = np.zeros((2 * (reports.steps + 1) + 1) * states + rows, np.int64)
+    return local_kernels.ReportArrays(codes, values, *scratch, moves, bits, flow)
+
+
+_NOTHING = np.zeros(1, np.int64)
+_NO_REPORTS = local_kernels.ReportArrays(
+    np.zeros(local_kernels.FIRST + 16, np.int64), np.zeros(8), _NOTHING, _NOTHING, _NOTHING, _NOTHING,
+    np.zeros((1, 1, 1), np.int64), np.zeros((1, 1, 1), np.int64), _NOTHING,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -689,3 +814,4 @@ class SessionKernel:
     stack: Floats
     decay: float
     gain: float
+    reports: local_kernels.ReportArrays
