@@ -67,6 +67,7 @@ from discreet.mdp.trajectories import Trajectory, checked
 from discreet.numerics import checks
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.noise.exact import exp_minus
+from discreet.privacy.noise.report_law import ReportLaw
 from discreet.privacy.protocol import Coins, Floats, Ints, Plan, Report
 
 Kind = Literal["subset", "oue", "krr"]
@@ -370,73 +371,13 @@ def decode(reports: StepReports, stochastic: bool, message: Any) -> list[tuple[i
 
 
 @dataclass(frozen=True)
-class ReportLaw:
-    """Law of a sum of debiased reports minus the sum of the records that they are about.
-
-    Parameters
-    ----------
-    variance, cross : float
-        Per user: of one cell, mean over the cells of a step that her policy assigns (pooled steps: all H of
-        them at the even rate); covariance of two cells of one row, at the even rate.
-    worst, reach : float
-        Per user, of one cell, whatever the data: the largest variance and the largest absolute value.
-    row_worst, row_reach : float
-        The same of the sum over a row.
-    terms, terms_bound : int
-        Users who reported; at least the largest number at this and any earlier release.
-    cells, rows : int
-        Cells and rows of the family, for the union bound.
-    share : float
-        This release's part of a failure probability.
-    """
-
-    variance: float
-    cross: float
-    worst: float
-    reach: float
-    row_worst: float
-    row_reach: float
-    terms: int
-    terms_bound: int
-    cells: int
-    rows: int
-    share: float = 1.0
-    family: str = "report"
-    exact: bool = False
-
-    def std(self) -> float:
-        """Root mean square over the cells of a step, if every user's policy assigned them."""
-        return math.sqrt(self.terms * self.variance)
-
-    def std_bound(self) -> float:
-        """A bound on one cell's standard deviation, whatever the data, at this and every earlier release."""
-        return math.sqrt(self.terms_bound * self.worst)
-
-    def functional_std(self, direction: Floats) -> Floats:
-        """Of sum_s' direction[s'] noise[s'] in one row, records spread evenly over a step's cells."""
-        direction = np.asarray(direction, np.float64)
-        squares, total = (direction**2).sum(axis=-1), direction.sum(axis=-1) ** 2
-        variance = self.variance * squares + self.cross * (total - squares)
-        return np.asarray(np.sqrt(np.maximum(0.0, self.terms * variance)))
-
-    def bound(self, failure: float, rows: bool = False) -> float:
-        """E with P(any |noise| > E, over cells (or row sums) and releases) <= failure: Bernstein."""
-        failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
-        n = self.terms_bound
-        worst, reach, many = self.worst, self.reach, self.cells
-        if rows:
-            worst, reach, many = self.row_worst, self.row_reach, self.rows
-        log_term = math.log(2.0 * many / (failure * self.share))
-        slope = reach * log_term / 3.0
-        return min(n * reach, slope + math.sqrt(slope * slope + 2.0 * n * worst * log_term))
-
-
-@dataclass(frozen=True)
 class _Unit:
     """Per-user constants of a :class:`ReportLaw`."""
 
     variance: float
     cross: float
+    idle: float
+    visit: float
     worst: float
     reach: float
     row_worst: float
@@ -447,6 +388,8 @@ class _Unit:
         return _Unit(
             first.variance,
             first.cross,
+            first.idle,
+            first.visit,
             max(self.worst, other.worst),
             max(self.reach, other.reach),
             max(self.row_worst, other.row_worst),
@@ -493,7 +436,8 @@ def _move_unit(reports: StepReports, stochastic: bool, size: int, pooled: bool) 
         (most - size * q) / gap,
         -size * q / gap,
     )
-    return _Unit(times * variance, times * cross, worst, reach, row_worst, row_reach)
+    idle, visit = factor * other / square, factor * (own - other) / square + factor - 1.0
+    return _Unit(times * variance, times * cross, times * idle, visit, worst, reach, row_worst, row_reach)
 
 
 def _reward_unit(reports: StepReports, stochastic: bool, pooled: bool) -> _Unit:
@@ -515,7 +459,8 @@ def _reward_unit(reports: StepReports, stochastic: bool, pooled: bool) -> _Unit:
         variance *= h
         worst = h * worst + h * h / (4 * m) * (h - m) / max(1, h - 1)  # drawn steps, from a range of 1
         reach = m * factor * size + h
-    return _Unit(variance, 0.0, worst, reach, worst, reach)
+    times = reports.horizon if pooled else 1
+    return _Unit(variance, 0.0, times * factor * out, factor * (inside - out), worst, reach, worst, reach)
 
 
 @lru_cache(maxsize=64)
@@ -539,8 +484,9 @@ def law(
         one, cells = moves, rows * size
     elif name == VISITS:  # the sum over a row of the moves
         variance = moves.variance * size + moves.cross * size * (size - 1)
-        one = _Unit(variance, 0.0, moves.row_worst, moves.row_reach, moves.row_worst, moves.row_reach)
+        worst, reach = moves.row_worst, moves.row_reach
+        one = _Unit(variance, 0.0, variance, 0.0, worst, reach, worst, reach)
     return ReportLaw(
-        one.variance, one.cross, one.worst, one.reach, one.row_worst, one.row_reach, terms, terms_bound, cells,
-        rows, share,
+        one.variance, one.cross, one.idle, one.visit, one.worst, one.reach, one.row_worst, one.row_reach, terms,
+        terms_bound, cells, rows, share,
     )  # fmt: skip
