@@ -271,7 +271,7 @@ def _record(
 def _batch(
     setup: Setup, plan: Plan, policy: PolicyRows, randomness: Seeded, first_user: int, session: Session
 ) -> tuple[dict[str, Floats], Floats, Floats]:
-    """Exact sums of one sub-batch by family (or of what is reported), users per start state, visits (H, R)."""
+    """Exact sums of one sub-batch (or of what is reported of it), users per start state, visits (H, R)."""
     query = setup.query
     reports = session.mechanism.reports if isinstance(session, CountSession) else None
     if reports is not None:

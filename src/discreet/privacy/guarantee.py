@@ -158,7 +158,7 @@ class ReportRecord:
     reports : int
         m, how many records of one user are reported, each by independent coins.
     alphabets : mapping
-        Name to (kind, elements d, size w, own, other): ``"subset"`` reports w of the d elements, the user's own
+        Name to (kind, elements d, size w, own, other): ``"subset"`` reports w of the d elements, the own
         one with probability own / 2^53, uniform otherwise; ``"unary"`` reports a bit for each element,
         1 with probability own / 2^53 for the user's own one and other / 2^53 for every other. A report
         is about one of the alphabets, chosen by coins that see no data.
@@ -224,7 +224,7 @@ class ReportRecord:
             parts.append(f"{name} (d = {elements}{q}, p = {own / 2**53:.6g})")
         return (
             f"{self.mechanism}: {', '.join(parts)}; largest ln of a likelihood ratio "
-            f"{self.loss / self.reports:.6g}, {self.reports} independent report{'s' if self.reports > 1 else ''} "
+            f"{self.loss / self.reports:.6g}, {self.reports} independent report{'s'[: self.reports - 1]} "
             f"a user: epsilon = {self.reports} x {self.loss / self.reports:.6g} = {self.loss:.6g}"
         )
 

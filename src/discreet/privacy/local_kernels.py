@@ -230,7 +230,8 @@ def add_batch(
             a = 2 * about + (1 if stochastic else 0)
             at = FIRST + 4 * a
             randomize_sum(
-                state, codes[KIND], codes[at], codes[at + 1], codes[at + 2], codes[at + 3], counts, marks, hits
+                state, codes[KIND], codes[at], codes[at + 1], codes[at + 2], codes[at + 3], counts, marks,
+                hits,
             )  # fmt: skip
             add_hits(
                 about, h, stochastic, policy_rows, present, values[2 * a], values[2 * a + 1], hits, states,

@@ -21,10 +21,10 @@ a type by looking at the data, to keep quiet where the triple is outside the alp
 anything beside the elements that depends on the record.
 
 *Subset selection* (Ye and Barg 2018; Wang et al. 2016). The report is a set Z of w of the d elements: with
-probability p one that holds the own element x, else one that does not; uniform among these. P(Z | x) is
-p / C(d-1, w-1) or (1 - p) / C(d-1, w), ratio p (d - w) / ((1 - p) w), which is e^epsilon for
-p = w e^epsilon / (w e^epsilon + d - w). *k-ary randomized response* is w = 1. *Optimised unary encoding* (Wang et al.
-2017): the own bit is reported 1 with probability 1/2, every other one with q' = 1 / (e^epsilon + 1), all
+probability p one that holds the own element x, else one that does not; uniform among these. P(Z | x) is p /
+C(d-1, w-1) or (1 - p) / C(d-1, w), ratio p (d - w) / ((1 - p) w), which is e^epsilon for p = w e^epsilon /
+(w e^epsilon + d - w). *k-ary randomized response* is w = 1. *Optimised unary encoding* (Wang et al. 2017):
+the own bit is reported 1 with probability 1/2, every other one with q' = 1 / (e^epsilon + 1), all
 independent; two elements differ in two bits and the ratio is (1 - q') / q' = e^epsilon at most.
 
 *Exactness.* e^epsilon is irrational. Every coin here has a probability on the grid of 2^-53, decided by 53
@@ -37,7 +37,7 @@ Estimates and their noise
 -------------------------
 With b_e whether e is reported, P(b_e | x = e) = p, P(b_e | x != e) = q and F = H / (m (1 - q_rewards)), the
 estimate of one user's count of e at step h is X_e = F 1{h reported, as a move} (b_e - q) / (p - q): unbiased.
-Its variance is F v_0 where she is not in the cell and F (v_1 + 1) - 1 where she is, v_0 = q (1 - q) / (p - q)^2
+Its variance is F v_0 where she is not in the cell, F (v_1 + 1) - 1 where she is; v_0 = q (1 - q) / (p - q)^2
 and v_1 = p (1 - p) / (p - q)^2. It depends on the data through the cell she is in; but she is in exactly one
 cell of a step, so the *mean over the d cells of a step*, F ((1 - 1/d) v_0 + v_1 / d) + (F - 1) / d, does not.
 Its root is ``std``. Visits are the sums of the moves over s' of the same reports. For rewards, X_1 - X_0
@@ -64,7 +64,6 @@ from numpy.typing import NDArray
 
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory, checked
-from discreet.numerics import checks
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.noise.exact import exp_minus
 from discreet.privacy.noise.report_law import ReportLaw
@@ -134,7 +133,7 @@ class Randomizer:
         if not self.unary and d > 2:
             pair = p * (w - 1) * (w - 2) + (1 - p) * w * (w - 1)
             others = pair / ((d - 1) * (d - 2)) - q * q
-        return tuple(map(float, (p - q, p * (1 - p), q * (1 - q), both, others)))  # type: ignore[return-value]
+        return float(p - q), float(p * (1 - p)), float(q * (1 - q)), float(both), float(others)
 
     @property
     def spread(self) -> float:
@@ -159,7 +158,7 @@ class Randomizer:
 
 
 def _own_probability(epsilon: Fraction, elements: int, size: int) -> int:
-    """floor(2^53 w / (w + (d - w) e^-epsilon)), e^-epsilon bounded from above: the ratio is at most e^epsilon."""
+    """floor(2^53 w / (w + (d - w) e^-epsilon)), e^-epsilon from above: ratio at most e^epsilon."""
     _, high = exp_minus(epsilon, _WORK_BITS)
     top = size << _WORK_BITS
     return int((top << 53) // (top + (elements - size) * high))
@@ -185,8 +184,8 @@ def randomizer(kind: Kind, epsilon: Fraction, elements: int) -> Randomizer:
         found = [Randomizer(False, elements, w, _own_probability(epsilon, elements, w), 0) for w in sizes]
     if any(one.p <= one.q or one.p == 1 for one in found):
         raise ValueError(
-            f"epsilon = {float(epsilon):g} for each report: must be larger, so that probabilities on the grid "
-            "of 2^-53 differ"
+            f"epsilon = {float(epsilon):g} for each report: must be larger, so that probabilities differ on "
+            "the grid of 2^-53"
         )
     return min(found, key=lambda one: one.spread)
 
@@ -219,10 +218,11 @@ class StepReports:
         layout = query.layout
         each = Fraction(epsilon) / steps
         pairs = (layout.states, layout.rows)
-        moves = tuple(randomizer(kind, each, n * layout.states) for n in pairs)
-        rewards = tuple(randomizer(kind, each, 2 * n) for n in pairs)
+        public, sampled = (randomizer(kind, each, n * layout.states) for n in pairs)
+        bits, sampled_bits = (randomizer(kind, each, 2 * n) for n in pairs)
         share = 0 if query.known_rewards else max(1, min(GRID - 1, round(reward_share * GRID)))
-        return cls(kind, steps, share, layout.horizon, query.reward_shift, moves, rewards)  # type: ignore[arg-type]
+        moves, rewards = (public, sampled), (bits, sampled_bits)
+        return cls(kind, steps, share, layout.horizon, query.reward_shift, moves, rewards)
 
     def randomizer(self, about: int, stochastic: bool) -> Randomizer:
         """Of moves (0) or rewards (1), under a deterministic or a stochastic policy."""
@@ -402,9 +402,9 @@ def _indicator(
 ) -> tuple[float, float]:
     """(worst, reach) of an estimated indicator with debiased variance ``out`` (record elsewhere) or ``own``.
 
-    ``high``, ``low`` : most and least that a debiased bit sum can be. One step: F out, or F (own + 1) - 1. Pooled
-    steps with c records in the cell: the m steps drawn are a sample without replacement, so the variance is
-    F ((H - c) out + c own) + (F - H/m) c + (H/m) c (1 - c/H) (H - m) / (H - 1).
+    ``high``, ``low`` : most and least that a debiased bit sum can be. One step: F out, or F (own + 1) -
+    1. Pooled steps with c records in the cell: the m steps drawn are a sample without replacement, so
+    the variance is F ((H - c) out + c own) + (F - H/m) c + (H/m) c (1 - c/H) (H - m) / (H - 1).
     """
     factor, horizon, m = reports.factor(MOVES), reports.horizon, reports.steps
     if not pooled:
@@ -487,6 +487,6 @@ def law(
         worst, reach = moves.row_worst, moves.row_reach
         one = _Unit(variance, 0.0, variance, 0.0, worst, reach, worst, reach)
     return ReportLaw(
-        one.variance, one.cross, one.idle, one.visit, one.worst, one.reach, one.row_worst, one.row_reach, terms,
-        terms_bound, cells, rows, share,
+        one.variance, one.cross, one.idle, one.visit, one.worst, one.reach, one.row_worst, one.row_reach,
+        terms, terms_bound, cells, rows, share,
     )  # fmt: skip

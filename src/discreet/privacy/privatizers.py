@@ -479,7 +479,7 @@ class LocalChoice:
         return {**names, "oue": "unary encoding", "krr": "randomized response"}[self.mechanism]
 
     def __str__(self) -> str:
-        return f"{self.name}, {self.noise}: error {self.error:.4g} per transition count and square root of a user"
+        return f"{self.name}, {self.noise}: error {self.error:.4g} per transition count and sqrt(user)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -533,7 +533,7 @@ class Local(_Noisy):
             raise ValueError(f"noise = {self.noise!r}: must be {self.mechanism!r}, the mechanism")
         if self.calibration == "published" and self.mechanism != "laplace":
             raise ValueError(
-                f"mechanism = {self.mechanism!r}: must be 'laplace' under calibration 'published', the papers'"
+                f"mechanism = {self.mechanism!r}: must be 'laplace' under calibration 'published'"
             )
         if self.mechanism in KINDS:
             self._check_reports()

@@ -360,8 +360,8 @@ class CountSession:
         declared = self._schedule.plans
         if declared != "any" and stochastic != (declared == "stochastic"):
             raise ValueError(
-                f"plan.policy is {'stochastic' if stochastic else 'deterministic'}: must be {declared}, as the "
-                "schedule declares (schedule.plans), since the noise laws were computed for that"
+                f"plan.policy is {'stochastic' if stochastic else 'deterministic'}: must be {declared}, as "
+                "schedule.plans declares, since the noise laws were computed for that"
             )
         return stochastic, rows
 
@@ -411,8 +411,7 @@ class CountSession:
         stochastic, policy_rows = self._policy
         found = local_reports.decode(reports, stochastic, report.message)
         codes, values = reports.arrays()
-        layout = self._query.layout
-        cells = self._cells.copy()
+        layout, cells = self._query.layout, self._cells.copy()
         for step, about, marks in found:
             local_kernels.add_report(
                 codes, values, about, step, stochastic, policy_rows, marks, layout.states, layout.rows,
@@ -461,12 +460,12 @@ class CountSession:
     ) -> None:
         query, layout = self._query, self._query.layout
         pair = (layout.horizon, layout.states, layout.actions)
-        tables = []
+        tables: list[Ints] = []
         for name, last in (("reported_moves", layout.states), ("reported_bits", 2)):
             if name not in sums:
                 raise ValueError(
-                    f"sums lacks {name!r}: users report {reports.steps} of their steps, and the sums over all steps "
-                    "do not say which; see discreet.mdp.simulation.reported_counts"
+                    f"sums lacks {name!r}: users report {reports.steps} of their steps, and sums over all "
+                    "steps do not say which; see discreet.mdp.simulation.reported_counts"
                 )
             table = checks.floats(f"sums[{name!r}]", sums[name], (*pair, last))
             if (table < 0).any() or (table != np.round(table)).any():
@@ -477,8 +476,8 @@ class CountSession:
             raise ValueError(f"sums hold {made} reports: must be {reports.steps} of each of {users} users")
         stochastic, policy_rows = self._policy
         if not stochastic:
-            for table in tables:
-                left = table.copy()
+            for counts in tables:
+                left = counts.copy()
                 left[np.arange(layout.horizon)[:, None], policy_rows] = 0
                 if left.any():
                     raise ValueError("sums hold records that the plan's policy does not lead to")
@@ -782,11 +781,11 @@ def report_arrays(
     """Parameters and scratch of compiled reports, with room for a stochastic policy's alphabet or without."""
     codes, values = reports.arrays()
     most = max(reports.randomizer(about, stochastic).elements for about in (0, 1))
-    scratch = [np.zeros(size, np.int64) for size in (reports.horizon, most + 1, most, most)]
+    chosen, marks, hits, counts = (np.zeros(n, np.int64) for n in (reports.horizon, most + 1, most, most))
     moves = np.zeros((reports.horizon, rows, states), np.int64)
     bits = np.zeros((reports.horizon, rows, 2), np.int64)
     flow = np.zeros((2 * (reports.steps + 1) + 1) * states + rows, np.int64)
-    return local_kernels.ReportArrays(codes, values, *scratch, moves, bits, flow)
+    return local_kernels.ReportArrays(codes, values, chosen, marks, hits, counts, moves, bits, flow)
 
 
 _NOTHING = np.zeros(1, np.int64)
