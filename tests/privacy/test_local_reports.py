@@ -32,6 +32,7 @@ class AllCoins:
 
     def __init__(self, script):
         self.script, self.at, self.probability, self.next = script, 0, Fraction(1), None
+        self.exact = True
 
     def _branch(self, options):
         options = [(value, p) for value, p in options if p > 0]
@@ -307,7 +308,8 @@ def test_functional_std_knows_that_a_report_shares_noise(kind):
 @pytest.mark.parametrize(
     ("epsilon", "kind", "expected", "share"),
     [
-        (0.1, "subset", 86.9, 0.0), (1.0, "subset", 8.32, 0.0), (1.0, "oue", 8.61, 0.0), (0.1, "oue", 89.4, 0.0),
+        (0.1, "subset", 86.9, 0.0), (1.0, "subset", 8.32, 0.0), (1.0, "oue", 8.61, 0.0),
+        (0.1, "oue", 89.4, 0.0),
         (1.0, "krr", 15.95, 0.0), (0.1, "krr", 252, 0.0),
         (0.1, "subset", 94.3, 0.15), (1.0, "subset", 9.02, 0.15), (3.0, "subset", 2.10, 0.15),
         (10.0, "subset", 0.535, 0.15),
@@ -447,6 +449,8 @@ def test_secure_sessions_work_and_take_no_sums(kind):
         session.submit(encoder(life, Plan(POLICY), SecureCoins()))
     with pytest.raises(ValueError, match="secure randomness"):
         session.submit_sum({}, 1)
+    with pytest.raises(ValueError, match="must be exact"):
+        encoder(life, Plan(POLICY), SeededCoins(Seeded(0).keys.noise, 0))
     session.absent()
     assert session.release().users == 3
 

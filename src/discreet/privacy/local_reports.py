@@ -295,11 +295,14 @@ class ReportEncoder:
     stochastic: bool
     policy_rows: Ints
     number: int
+    secure: bool = False  # the guarantee promises exact coins
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
         """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
         if plan.number not in (0, self.number):
             raise ValueError(f"plan.number = {plan.number}: must be {self.number}, the plan of this encoder")
+        if self.secure and not coins.exact:
+            raise ValueError("coins: must be exact (SecureCoins); seeded coins have none of the promised law")
         record = checked(trajectory, self.layout)
         message: list[int] = []
         for h in self._steps(coins):

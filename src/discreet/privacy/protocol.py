@@ -272,8 +272,12 @@ class Release:
 class Coins(Protocol):
     """Random draws of one person's device: :mod:`discreet.privacy.randomness` or the device's own.
 
-    With a ``grid``, noise and rewards are multiples of 1 / grid (secure coins only).
+    With a ``grid``, noise and rewards are multiples of 1 / grid (secure coins only). ``exact`` : every
+    draw has exactly its law, from a cryptographic source.
     """
+
+    @property
+    def exact(self) -> bool: ...
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
         """``size`` independent centred Laplace variables."""

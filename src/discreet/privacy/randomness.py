@@ -117,6 +117,8 @@ class SeededCoins:
     Raises ``ValueError`` if a grid is asked for: a session with one promises exact noise.
     """
 
+    exact = False
+
     def __init__(self, key: Key, user: int) -> None:
         from discreet.numerics import streams_kernels as streams
 
@@ -162,6 +164,8 @@ class SecureCoins:
     of scale b (Laplace: pure epsilon; Gaussian: zero-concentrated) at shifts on the grid. Raises
     ``ValueError`` without a grid: integer noise beside rewards that are on none would hide nothing.
     """
+
+    exact = True
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
         """``size`` independent discrete Laplace variables of this scale, on multiples of 1 / grid."""

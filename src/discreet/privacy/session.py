@@ -351,7 +351,9 @@ class CountSession:
                 return NoisyVectorEncoder(self._query, self._mechanism, self._begins.copy(), self._plans)
             if reports is not None:
                 stochastic, rows = self._policy
-                return ReportEncoder(layout, reports, stochastic, rows.copy(), self._plans)
+                return ReportEncoder(
+                    layout, reports, stochastic, rows.copy(), self._plans, secure=self._key is None
+                )
             return RawEncoder(self._plans)
 
     def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
