@@ -357,14 +357,16 @@ class CountSession:
             return RawEncoder(self._plans)
 
     def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
-        """Stochastic or not, and the rows that a deterministic policy plays: what reports are about."""
+        """Over which alphabet devices report: of all rows (True), or of those that the policy plays."""
         stochastic, rows = policy_table(plan, self._query.layout)
         declared = self._schedule.plans
-        if declared != "any" and stochastic != (declared == "stochastic"):
+        if stochastic and declared == "deterministic":
             raise ValueError(
-                f"plan.policy is {'stochastic' if stochastic else 'deterministic'}: must be {declared}, as "
-                "schedule.plans declares, since the noise laws were computed for that"
+                "plan.policy is stochastic: must be deterministic, as schedule.plans declares, since the noise "
+                "laws were computed for that"
             )
+        if declared == "stochastic":  # one alphabet for all plans
+            return True, np.zeros_like(rows)
         return stochastic, rows
 
     @property
