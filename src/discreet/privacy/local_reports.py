@@ -243,8 +243,8 @@ class StepReports:
         one, factor = self.randomizer(MOVES, stochastic), self.factor(MOVES)
         return math.sqrt(factor * one.spread + (factor - 1.0) / one.elements)
 
-    def arrays(self) -> tuple[Ints, Floats]:
-        """(codes, values) for :mod:`discreet.privacy.local_kernels`."""
+    @cached_property
+    def _arrays(self) -> tuple[Ints, Floats]:
         codes, values = [int(self.kind == "oue"), self.steps, self.share], []
         for about in (MOVES, REWARDS_BIT):
             for stochastic in (False, True):
@@ -256,6 +256,11 @@ class StepReports:
                 gain = self.factor(about) / one.moments[0]
                 values += [gain, -gain * float(one.q)]
         return np.array(codes, np.int64), np.array(values)
+
+    def arrays(self) -> tuple[Ints, Floats]:
+        """(codes, values) for :mod:`discreet.privacy.local_kernels`: copies."""
+        codes, values = self._arrays
+        return codes.copy(), values.copy()
 
     def words(self) -> str:
         """What the devices do, for the guarantee."""

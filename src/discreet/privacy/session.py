@@ -362,8 +362,8 @@ class CountSession:
         declared = self._schedule.plans
         if stochastic and declared == "deterministic":
             raise ValueError(
-                "plan.policy is stochastic: must be deterministic, as schedule.plans declares, since the noise "
-                "laws were computed for that"
+                "plan.policy is stochastic: must be deterministic, as schedule.plans declares, since the "
+                "noise laws were computed for that"
             )
         if declared == "stochastic":  # one alphabet for all plans
             return True, np.zeros_like(rows)
