@@ -131,6 +131,7 @@ _WALKS: dict[str, dict[str, Any]] = {  # variants of privatizers that offer the 
     " square-root": {"release": "square-root", "noise": "gaussian", "delta": 1e-4},
     " optimal tree": {"release": "tree", "tree_estimate": "optimal"},
 }
+_MECHANISMS = ("laplace", "oue", "krr")  # variants beside the default, of privatizers that offer them
 _QUERIES: tuple[dict[str, Any], ...] = (  # what else a learner may ask, where it has the options
     {},
     {"derive_visits": False, "center_rewards": False},
@@ -149,11 +150,14 @@ def _variants(entry: Entry) -> Iterator[str]:
         yield from (entry.name + variant for variant in _WALKS)
     if {"noise", "delta"} <= set(registry.options_of(entry.factory())):
         yield entry.name + _GAUSSIAN
+    if "mechanism" in registry.options_of(entry.factory()):
+        yield from (f"{entry.name} {mechanism}" for mechanism in _MECHANISMS)
 
 
 def _privatizer(name: str) -> Any:
     """A privatizer (or a variant of it) at a common budget, if it takes one."""
-    variants = {_GAUSSIAN: {"noise": "gaussian", "delta": 1e-4}, **_WALKS}
+    mechanisms = {f" {mechanism}": {"mechanism": mechanism} for mechanism in _MECHANISMS}
+    variants = {_GAUSSIAN: {"noise": "gaussian", "delta": 1e-4}, **_WALKS, **mechanisms}
     variant = next((v for v in variants if name.endswith(v)), "")
     bare = name.removesuffix(variant)
     options = _budget(registry.entry("privatizer", bare)) | variants.get(variant, {})
@@ -444,6 +448,8 @@ def worst_loss(setup: Setup) -> Loss:
         raise NotApplicable("nothing is released after the first users came")
     users = int(releases[1])
     draws, exposures = float(users), 1.0
+    if session.mechanism.reports is not None:
+        raise NotApplicable("randomized reports: their own tests enumerate the outputs")
     noise = session.laws_at(users)
     if session.mechanism.stream == "decaying":
         # One fresh noise a release; a user's column of a decaying sum has l2 norm 1 over the infinite future.
@@ -626,9 +632,14 @@ def _raises(kind: type[Exception] | tuple[type[Exception], ...], what: str, call
 
 def _support_is_public(privatizer: str) -> None:
     """Which released cells are zero does not depend on the data."""
+    from discreet.privacy.randomness import Seeded
+
     for setup in _with_partners(privatizer):
         if setup.guarantee.trust == "none":
             raise NotApplicable("exact sums show where nobody was; they promise nothing")
+        reports = getattr(getattr(setup.start(Seeded(0)), "mechanism", None), "reports", None)
+        if reports is not None:
+            raise NotApplicable("every cell is a function of randomized messages, zeros too")
         ours, theirs = _interact(setup).releases[-1], _interact(setup, replaced=0).releases[-1]
         for name, estimate in ours.estimates.items():
             mine, other = np.asarray(estimate.value) != 0, np.asarray(theirs.estimates[name].value) != 0

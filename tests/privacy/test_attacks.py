@@ -282,7 +282,7 @@ def test_tie_keys_do_not_reveal_the_noise_key() -> None:
 
 def test_exact_coins_without_a_grid_are_refused() -> None:
     """Integer noise on the device beside a reward of 0.3718: its digits would be plain to see."""
-    session = Local(epsilon=1.0).start(QUERY, Schedule(8), Seeded(0))
+    session = Local(mechanism="laplace", epsilon=1.0).start(QUERY, Schedule(8), Seeded(0))
     encoder = session.begin(Plan(POLICY))
     with pytest.raises(ValueError, match="needs one"):
         encoder(LIFE, session.open_plan, SecureCoins())
@@ -304,7 +304,7 @@ def test_seeded_coins_in_a_secure_session_are_refused() -> None:
     "options", [{"epsilon": 1e9}, {"epsilon": 1e-12}, {"epsilon": 1.0, "weights": (1e-14, 0.5, 0.5 - 1e-14)}]
 )
 def test_scales_that_no_exact_draw_can_have_are_refused_at_the_start(options: dict[str, Any]) -> None:
-    for privatizer in (Central(**options), Local(**options)):
+    for privatizer in (Central(**options), Local(**options, noise="laplace")):
         with pytest.raises(ValueError, match="grid units, must be in"):
             privatizer.start(QUERY, Schedule(8), Secure())
         privatizer.start(QUERY, Schedule(8), Seeded(0))

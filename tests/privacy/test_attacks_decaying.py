@@ -155,7 +155,9 @@ def test_a_user_weighs_no_more_after_an_interrupt(privatizer: Central) -> None:
     assert 10 < at < 399
 
 
-@pytest.mark.parametrize("privatizer", [NoPrivacy(), Local(epsilon=1.0)], ids=["exact", "local"])
+@pytest.mark.parametrize(
+    "privatizer", [NoPrivacy(), Local(mechanism="laplace", epsilon=1.0)], ids=["exact", "local"]
+)
 def test_measurement_and_law_agree_after_an_interrupt(privatizer: Any) -> None:
     """The batch was closed by a release that nobody got: the next measurement was 0, its law said noise."""
     for at in range(400):

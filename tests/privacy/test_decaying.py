@@ -208,7 +208,9 @@ def test_a_skipped_release_makes_two_batches_one() -> None:
         session.release()
 
 
-@pytest.mark.parametrize("privatizer", [NoPrivacy(), Local(epsilon=1.0)], ids=["none", "local"])
+@pytest.mark.parametrize(
+    "privatizer", [NoPrivacy(), Local(mechanism="laplace", epsilon=1.0)], ids=["none", "local"]
+)
 def test_measurements_of_the_other_trust_models_are_differences(privatizer: object) -> None:
     session = privatizer.start(QUERY, SCHEDULE, Seeded(1))  # type: ignore[attr-defined]
     session.release()

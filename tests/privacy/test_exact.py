@@ -188,7 +188,7 @@ def test_interval_of_the_exponential_holds():
         Fraction(355, 113),
         Fraction(10**6, 7),
     ):
-        low, high = exact._exp_minus(x, 200)
+        low, high = exact.exp_minus(x, 200)
         true = exponential(x) * Decimal(2) ** 200
         assert low <= true <= high
         assert high - low <= 4

@@ -22,7 +22,7 @@ QUERY = CountQuery(Layout(2, 2, 2))
 @pytest.mark.statistics
 @pytest.mark.parametrize(
     "privatizer",
-    [Central(epsilon=1.0, release="tree"), Central(epsilon=1.0), Local(epsilon=1.0)],
+    [Central(epsilon=1.0, release="tree"), Central(epsilon=1.0), Local(epsilon=1.0, noise="laplace")],
     ids=["tree", "central", "local"],
 )
 def test_error_events_are_as_rare_as_stated(privatizer):

@@ -254,7 +254,7 @@ class HalfCoins(SeededCoins):
 
 def local_losses(epsilon, k, runs, factor, coins):
     """Exact loss of all messages of an adaptive session: policies depend on the noisy sums so far."""
-    privatizer, losses = Local(epsilon=epsilon), np.empty(runs)
+    privatizer, losses = Local(epsilon=epsilon, noise="laplace"), np.empty(runs)
     for run in range(runs):
         source = Seeded(61, run)
         session, loss = privatizer.start(QUERY, Schedule(USERS), source), 0.0
@@ -329,7 +329,7 @@ def local_statistic(world, runs, coins):
     policy = np.zeros((1, 2), np.int64)
     worlds = [cells_of(answer(1, 1, w, policy)) for w in (0, 1)]
     source, life, out = Seeded(81, world), answer(1, 1, world, policy), np.empty(runs)
-    session = Local(epsilon=1.0).start(QUERY, Schedule(runs), source)
+    session = Local(epsilon=1.0, noise="laplace").start(QUERY, Schedule(runs), source)
     encoder = session.begin(Plan(policy, users=runs))
     scales = np.repeat(session.mechanism.scales, SIZES)
     for run in range(runs):

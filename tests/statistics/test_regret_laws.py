@@ -21,7 +21,12 @@ USERS, SEEDS = 20_000, 400
         (dr.UCBVI(replan_growth=1.2), dr.NoPrivacy(), 0.0, 0.06),
         (dr.PrivateUCBVI(replan_growth=1.2), dr.Central(epsilon=100.0, release="tree"), 0.06, 0.5),
         (dr.PrivateUCBVI(replan_growth=1.2), dr.Central(epsilon=50.0, release="batches"), 0.06, 0.5),
-        (dr.PrivateUCBVI(replan_growth=1.2, stationary=True), dr.Local(epsilon=30.0), 0.05, 0.5),
+        (
+            dr.PrivateUCBVI(replan_growth=1.2, stationary=True),
+            dr.Local(epsilon=30.0, noise="laplace"),
+            0.05,
+            0.5,
+        ),
     ],
     ids=["none", "tree", "batches", "local"],
 )

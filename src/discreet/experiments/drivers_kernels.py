@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.estimation.kernels import REWARD_SUMS, assemble
+from discreet.mdp.report_flow_kernels import report_flow
 from discreet.mdp.world_kernels import World, evaluate, flow, simulate_episode
 from discreet.numerics.compile import inlined, kernel
 from discreet.numerics.streams_kernels import (
     ROLE_BATCH,
     ROLE_ENVIRONMENT,
+    ROLE_NOISE,
     ROLE_POLICY,
     ROLE_TIES,
     open_stream,
@@ -26,12 +28,13 @@ from discreet.online.kernels import LearnerKernel, choose, plan_step
 from discreet.online.noise_kernels import DECAY, GAIN, noise_aware_step, note_assignments
 from discreet.privacy.continual.walks_kernels import Program, walk_advance
 from discreet.privacy.kernels import add_records, draw_noise, draw_noise_sum, tick_rows
+from discreet.privacy.local_kernels import SHARE, STEPS, ReportArrays, add_batch, report_episode
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-EXACT, WALK, LOCAL, DECAYING = 0, 1, 2, 3
+EXACT, WALK, LOCAL, DECAYING, REPORTS = range(5)
 
 
 class Truth(NamedTuple):
@@ -65,6 +68,7 @@ class Stream(NamedTuple):
     counted: Floats  # (T R,) assigned before
     due: Floats  # (T R,) 1 where a row is measured now; empty on the common clock
     program: Program  # of a walk
+    reports: ReportArrays
 
 
 class Side(NamedTuple):
@@ -254,6 +258,11 @@ def run_releases(
                     draw_noise_sum(family, noise_key, user, size, offsets, scales, noise_state, noise)
                     for c in range(cells):
                         sums[c] += noise[c]
+                elif code == REPORTS:
+                    add_batch(
+                        stream.reports, stochastic, policy_rows, noise_key, user, noise_state, all_states,
+                        all_rows, slots, begins, reward_shift, sums,
+                    )  # fmt: skip
                 user += size
                 if position < recorded.shape[0] and recorded[position] == user:
                     regret[position], gap_regret[position] = total, gap_total
@@ -281,6 +290,12 @@ def run_releases(
                     )
                     for c in range(cells):
                         sums[c] += noise[c]
+                elif code == REPORTS:
+                    open_stream(noise_key, ROLE_NOISE, k, 0, noise_state)
+                    report_episode(
+                        stream.reports, states, rows, rewards, stochastic, policy_rows, noise_state,
+                        all_states, all_rows, slots, begins, reward_shift, sums,
+                    )  # fmt: skip
                 else:
                     add_records(
                         states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, sums
@@ -311,10 +326,19 @@ def _batch(
             scratch.batch_visits[t, r] = 0.0
             scratch.batch_rewards[t, r] = 0.0
     transitions = stream.cells[begins[1] : begins[1] + slots * rows * size].reshape((slots, rows, size))
-    flow(
-        world, users, side.stochastic, side.policy_rows, side.probabilities, state, scratch.batch_visits,
-        transitions, scratch.batch_rewards, scratch.starts, scratch.step_visits, scratch.flow,
-    )  # fmt: skip
+    if stream.code == REPORTS:  # what is reported of the users; it reaches the cells randomized
+        reports = stream.reports
+        report_flow(
+            world, users, side.stochastic, side.policy_rows, side.probabilities, reports.codes[STEPS],
+            reports.codes[SHARE] / 9007199254740992.0, state, reports.moves, reports.bits, scratch.starts,
+            scratch.step_visits, reports.flow,
+        )  # fmt: skip
+        slots = 0
+    else:
+        flow(
+            world, users, side.stochastic, side.policy_rows, side.probabilities, state, scratch.batch_visits,
+            transitions, scratch.batch_rewards, scratch.starts, scratch.step_visits, scratch.flow,
+        )  # fmt: skip
     for t in range(slots):
         for r in range(rows):
             at = t * rows + r

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from discreet.experiments.simulate import Setup
-from discreet.privacy.privatizers import Central
+from discreet.privacy.privatizers import Central, Local
 from discreet.privacy.randomness import Seeded
 from discreet.privacy.session import CountSession
 
@@ -57,7 +57,7 @@ def forecast_of(setup: Setup) -> Forecast:
     std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0]}
     session.close()
     choices: tuple[Option, ...] = ()
-    if isinstance(setup.privatizer, Central) and setup.privatizer.calibration == "exact":
+    if isinstance(setup.privatizer, Central | Local) and setup.privatizer.calibration == "exact":
         found = setup.privatizer.choices(setup.query, setup.schedule, Seeded(0, 0))
         best = found[0].error or 1.0
         choices = tuple(Option(c.name, c.noise, c.error, c.error / best) for c in found)
@@ -65,6 +65,9 @@ def forecast_of(setup: Setup) -> Forecast:
         "sums": "root mean square over the releases of a sum's noise",
         "measurements": "noise of the equivalent count that all measurements together give at the end",
     }
+    criterion = reads[setup.schedule.reads]
+    if isinstance(setup.privatizer, Local):
+        criterion = "noise of a transition count per square root of a user"
     return Forecast(
         statement=setup.guarantee.statement,
         users=setup.episodes,
@@ -72,5 +75,5 @@ def forecast_of(setup: Setup) -> Forecast:
         cells=setup.query.cells,
         std=std,
         choices=choices,
-        criterion=reads[setup.schedule.reads],
+        criterion=criterion,
     )

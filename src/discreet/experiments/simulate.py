@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from discreet.experiments.results import SeedRun
 from discreet.mdp import planning
 from discreet.mdp.planning import PolicyRows
-from discreet.mdp.simulation import batch_counts, rollout
+from discreet.mdp.simulation import batch_counts, reported_counts, rollout
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics import checks
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, VISITS, CountQuery
@@ -230,7 +230,7 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
             policy = planning.policy_rows(setup.mdp.layout, plan.policy)
             values = planning.evaluate(setup.mdp, policy)[0]
             if setup.batched:
-                sums, starts, visits = _batch(setup, plan, policy, randomness, users)
+                sums, starts, visits = _batch(setup, plan, policy, randomness, users, session)
                 session.submit_sum(sums, plan.users)
                 users += plan.users
                 batch_regret = 0.0
@@ -269,10 +269,17 @@ def _record(
 
 
 def _batch(
-    setup: Setup, plan: Plan, policy: PolicyRows, randomness: Seeded, first_user: int
+    setup: Setup, plan: Plan, policy: PolicyRows, randomness: Seeded, first_user: int, session: Session
 ) -> tuple[dict[str, Floats], Floats, Floats]:
-    """Exact sums of one sub-batch by family, users per start state, visits (H, R)."""
+    """Exact sums of one sub-batch (or of what is reported of it), users per start state, visits (H, R)."""
     query = setup.query
+    reports = session.mechanism.reports if isinstance(session, CountSession) else None
+    if reports is not None:
+        sums = reported_counts(
+            setup.mdp, policy, plan.users, reports.steps, reports.reward_share, randomness.keys.environment,
+            first_user,
+        )  # fmt: skip
+        return sums, sums["starts"], setup.mdp.layout.to_rows(sums["step_visits"])
     counts = batch_counts(
         setup.mdp, policy, plan.users, randomness.keys.environment, first_user, pooled=query.stationary
     )
@@ -305,7 +312,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
         arrays.stream, arrays.family, arrays.key, arrays.offsets, arrays.scales, arrays.by_user,
         arrays.begins, arrays.slots, arrays.reward_shift, arrays.cells, arrays.ends, arrays.stack,
         arrays.decay, arrays.gain, arrays.clock_growth, arrays.row_of, arrays.pending, arrays.counted,
-        np.zeros(arrays.pending.size), arrays.program,
+        np.zeros(arrays.pending.size), arrays.program, arrays.reports,
     )  # fmt: skip
     error_ends, errors = setup.error_steps
     side = drivers.Side(

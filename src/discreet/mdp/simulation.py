@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.mdp import world_kernels
+from discreet.mdp import report_flow_kernels, world_kernels
 from discreet.mdp.planning import PolicyRows, policy_rows
 from discreet.mdp.tabular import TabularMDP
 from discreet.mdp.trajectories import Trajectories, Trajectory
@@ -82,6 +82,41 @@ def batch_counts(
         "transition_counts": layout.from_rows(transitions),
         "reward_sums": layout.from_rows(rewards),
         "step_visits": layout.from_rows(steps),
+        "starts": starts,
+    }
+
+
+def reported_counts(
+    mdp: TabularMDP,
+    policy: ArrayLike | PolicyRows,
+    n: int,
+    steps: int,
+    share: float,
+    key: NDArray[np.uint64],
+    batch: int = 0,
+) -> dict[str, NDArray[np.float64]]:
+    """What n users who each report ``steps`` random steps would report, from its exact joint law.
+
+    ``share`` : probability that a report is about the reward, rounded at random to a bit, not the move.
+    Returns ``reported_moves (H, S, A, S)``, ``reported_bits (H, S, A, 2)``, and of all users
+    ``step_visits (H, S, A)`` and ``starts (S,)``.
+    """
+    n = checks.integer("n", n, 0, MOST_USERS)
+    steps = checks.integer("steps", steps, 1, mdp.horizon)
+    share = checks.real("share", share, 0.0, 1.0)
+    layout = mdp.layout
+    moves = np.zeros((mdp.horizon, layout.rows, layout.states), np.int64)
+    bits = np.zeros((mdp.horizon, layout.rows, 2), np.int64)
+    starts, visits = np.zeros(layout.states), np.empty((mdp.horizon, layout.rows))
+    report_flow_kernels.draw_reported(
+        mdp.world, n, *policy_rows(layout, policy), steps, share, _key(key),
+        checks.integer("batch", batch, 0), moves, bits, starts, visits,
+        np.zeros(report_flow_kernels.work_size(mdp.world, steps), np.int64),
+    )  # fmt: skip
+    return {
+        "reported_moves": layout.from_rows(moves.astype(np.float64)),
+        "reported_bits": layout.from_rows(bits.astype(np.float64)),
+        "step_visits": layout.from_rows(visits),
         "starts": starts,
     }
 

@@ -153,11 +153,13 @@ class TabularLearner(Knobs):
     def schedule(self, spec: Spec) -> Schedule:
         """Times of release: after every user, every ``replan_every`` users, or geometric."""
         self._check(spec)
+        plans: Literal["deterministic", "stochastic"] = "stochastic" if self.stochastic else "deterministic"
         if self.replan_every == 1:
-            return Schedule(spec.users, growth=self.replan_growth or 1.0)
+            return Schedule(spec.users, growth=self.replan_growth or 1.0, plans=plans)
         if spec.users is None:
-            return Schedule(None)
-        return Schedule(spec.users, times=np.arange(0, spec.users, self.replan_every, dtype=np.int64))
+            return Schedule(None, plans=plans)
+        times = np.arange(0, spec.users, self.replan_every, dtype=np.int64)
+        return Schedule(spec.users, times=times, plans=plans)
 
     def query(self, spec: Spec) -> CountQuery:
         """The sums that this learner reads."""

@@ -38,6 +38,7 @@ from discreet.online import kernels, noise_kernels
 from discreet.online.base import GreedyLearner, LearnerState
 from discreet.online.kernels import LearnerKernel
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, CountQuery
+from discreet.privacy.noise.report_law import ReportLaw
 from discreet.privacy.protocol import Ask, Measurement, NoiseLaw, Plan, Release, Schedule, Spec
 
 Floats = NDArray[np.float64]
@@ -146,12 +147,19 @@ class NoiseAwareUCBVI(GreedyLearner):
         return noise_kernels.work_size(slots, spec.layout.rows, spec.states)
 
     def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
-        """(5,) noise std of a measurement's transitions and rewards; places for decay and gain."""
-        errors = np.zeros(kernels.ERRORS)
-        errors[noise_kernels.SIGMA_T] = laws[TRANSITIONS].std()
-        for name in (CENTERED_REWARDS, REWARDS):
-            if name in laws:
-                errors[noise_kernels.SIGMA_R] = laws[name].std()
+        """(6,) noise of a measurement's transitions and rewards; places for decay and gain."""
+        errors = np.zeros(noise_kernels.ERRORS)
+        moves = laws[TRANSITIONS]
+        rewards = next((laws[name] for name in (CENTERED_REWARDS, REWARDS) if name in laws), None)
+        errors[noise_kernels.SIGMA_T] = moves.std()
+        if rewards is not None:
+            errors[noise_kernels.SIGMA_R] = rewards.std()
+        if isinstance(moves, ReportLaw):
+            errors[noise_kernels.SIGMA_T] = np.sqrt(moves.idle)
+            errors[noise_kernels.INFLATION] = 1.0 + moves.visit
+            if isinstance(rewards, ReportLaw):
+                errors[noise_kernels.SIGMA_R] = np.sqrt(rewards.idle)
+                errors[noise_kernels.REWARD_VISIT] = max(0.0, rewards.visit)
         errors[noise_kernels.GAIN] = 1.0
         return errors
 

@@ -12,6 +12,10 @@ noise from releases in which the action was not played has weight 0. Without noi
 Everything is a stream of sums per cell: no history is kept. All of it is post-processing, and the
 intervals are heuristic: weights and rows come from the same noisy data.
 
+Randomized reports of random steps (local privacy) have a noise of two parts: n idle + x visit for a count of
+x among n users who were assigned the cell. The second is that of a sample of x / (1 + visit) records, and
+so all counts are kept in this unit; the first is the noise, per assigned user.
+
 Source: privacy-mechanisms, sections 2.1 (generalised least squares), 2.4 (bonus from the noise law),
 2.5 (empirical-Bayes sharing over steps); the weights of the pooling by predicted visits are ours.
 """
@@ -30,7 +34,9 @@ Ints = NDArray[np.int64]
 # knobs
 (STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, KNOBS) = range(7)
 # errors: standard deviation of one cell of the measurement's transitions, of its rewards; decay, gain a
-(SIGMA_T, SIGMA_R, DECAY, GAIN) = range(4)
+# of randomized reports (INFLATION > 0): SIGMAs per square root of a user who was assigned the cell, 1 +
+# what a record adds to the variance of its count, and what it adds to that of a reward sum
+(SIGMA_T, SIGMA_R, DECAY, GAIN, INFLATION, REWARD_VISIT, ERRORS) = range(7)
 
 
 _SAMPLING = 0.2  # v: variance of a count per user behind it, of the order of a visit's
@@ -98,12 +104,18 @@ def noise_aware_step(
     else:
         decay, square = errors[DECAY], errors[SIGMA_T] * errors[SIGMA_T]
         reward_square = errors[SIGMA_R] * errors[SIGMA_R]
+        reports = errors[INFLATION] > 0.0
+        unit = 1.0 / errors[INFLATION] if reports else 1.0  # counts are kept in units of this
+        per_user, per_user_reward = square, reward_square
         for c in range(cells):
             if due.shape[0] > 0 and due[c] == 0.0:
                 continue
-            m = decay * filtered[c] + pending[c]
+            if reports:  # only users who were assigned the cell add noise to it
+                square = per_user * pending[c] * unit * unit
+                reward_square = per_user_reward * pending[c] * unit * unit
+            m = decay * filtered[c] + pending[c] * unit
             filtered[c] = m
-            total[c] += pending[c]
+            total[c] += pending[c] * unit
             pending[c] = 0.0
             if m <= 0.0:
                 continue
@@ -113,9 +125,9 @@ def noise_aware_step(
             reward_noise_sum[c] += w * w * reward_square
             sampling_sum[c] += w * w * m
             if not known:
-                reward_acc[c] += w * rewards_in[c]
+                reward_acc[c] += w * (rewards_in[c] * unit)
             for s in range(states):
-                acc[c, s] += w * moves[c, s]
+                acc[c, s] += w * (moves[c, s] * unit)
 
     # ---------------------------------------------------------------- weighted counts, per cell
     at = 0
@@ -161,6 +173,9 @@ def noise_aware_step(
             raw[c, s] = weight * acc[c, s]
             n += raw[c, s]
         counts[c] = n
+        if errors[INFLATION] > 0.0:
+            inflated = errors[REWARD_VISIT] / errors[INFLATION] * max(n, 0.0)
+            noise_r[c] = np.sqrt(noise_r[c] * noise_r[c] + inflated)
         rewards[c] = weight * reward_acc[c] + half * n
         # 1 / n under the weights, times n: 1 where all users weigh the same
         sampling[c] = sampling_sum[c] * total[c] / (exposure[c] * exposure[c])

@@ -21,7 +21,7 @@ from discreet.numerics import checks
 from discreet.privacy.budget import check_delta
 
 if TYPE_CHECKING:
-    from discreet.privacy.guarantee import Guarantee, MechanismRecord
+    from discreet.privacy.guarantee import Guarantee, MechanismRecord, ReportRecord
 
 __all__ = [
     "Coordinate", "composed_epsilon", "discrete_gaussian_epsilon", "gaussian_epsilon", "laplace_delta",
@@ -173,9 +173,46 @@ def zcdp_epsilon_numerically(rho: float, delta: float) -> float:
     return float(accountant.get_epsilon(delta))
 
 
-def verify(guarantee: Guarantee, records: Sequence[MechanismRecord]) -> float:
+def report_outcomes(record: ReportRecord, name: str) -> tuple[list[float], list[float]]:
+    """Probabilities of what one report says of two elements (neither, first, second, both), given either.
+
+    Everything else in the report has the same law given these two bits, so no test of two users can do
+    better than to look at them.
+    """
+    kind, elements, size, own, other = record.alphabets[name]
+    p, q = own / 2**53, other / 2**53
+    if elements == 1:
+        return [0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0]
+    if kind == "unary":
+        first = [(1 - p) * (1 - q), p * (1 - q), (1 - p) * q, p * q]
+    else:
+        taken, free = (size - 1) / (elements - 1), size / (elements - 1)
+        first = [(1 - p) * (1 - free), p * (1 - taken), (1 - p) * free, p * taken]
+    return first, [first[0], first[2], first[1], first[3]]
+
+
+def _reports_pld(records: Sequence[ReportRecord]) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    total: Any = None
+    for record in records:
+        worst = max(record.alphabets, key=record.ratio)
+        pmfs = [
+            {i: math.log(x) for i, x in enumerate(pmf) if x > 0.0} for pmf in report_outcomes(record, worst)
+        ]
+        one = pld.from_two_probability_mass_functions(
+            *pmfs,
+            value_discretization_interval=_interval(max(record.loss / record.reports, 1e-6), record.reports),
+        )
+        many = one.self_compose(record.reports)
+        total = many if total is None else total.compose(many)
+    return total
+
+
+def verify(guarantee: Guarantee, records: Sequence[MechanismRecord | ReportRecord]) -> float:
     """Recompute a guarantee from its records through dp-accounting; return the epsilon found.
 
+    Randomized reports: composed PLDs of what a report says of two elements, at most the stated epsilon.
     Laplace noise: the privacy-loss distribution must have no mass beyond the stated epsilon (but for
     1e-12 of mass and 0.1 % of epsilon); returned is the epsilon below which all mass but 1e-12 lies.
     With very many equal small losses that is far less than the pure epsilon, which the worst case
@@ -189,20 +226,25 @@ def verify(guarantee: Guarantee, records: Sequence[MechanismRecord]) -> float:
     """
     if guarantee.epsilon is None or not records:
         raise ValueError("guarantee: states no epsilon, or has no records to recompute it from")
+    reports = [record for record in records if isinstance(record, ReportRecord)]
+    noisy = [record for record in records if isinstance(record, MechanismRecord)]
     kinds = {record.noise.removeprefix("discrete_") for record in records}
-    if any(record.exchanges for record in records):
-        found = worst_epsilon(records[0].exchanges, guarantee.delta)
+    if any(record.exchanges for record in noisy):
+        found = worst_epsilon(noisy[0].exchanges, guarantee.delta)
         wrong = len(records) > 1 or found > guarantee.epsilon * (1 + 1e-9)
+    elif reports and not noisy:
+        found = float(_reports_pld(reports).get_epsilon_for_delta(_PURE_SLACK))
+        wrong = found > guarantee.epsilon * (1 + _GRID_SLACK) + 1e-9
     elif kinds == {"laplace"}:
-        shifts = [(record.joint, record.levels) for record in records]
+        shifts = [(record.joint, record.levels) for record in noisy]
         beyond = laplace_delta(shifts, guarantee.epsilon * (1 + _GRID_SLACK))
         found = laplace_epsilon(shifts, _PURE_SLACK)
         wrong = beyond > _PURE_SLACK
-    elif all(record.noise == "gaussian" for record in records):
-        found = gaussian_epsilon([(record.joint, record.levels) for record in records], guarantee.delta)
+    elif all(record.noise == "gaussian" for record in noisy):
+        found = gaussian_epsilon([(record.joint, record.levels) for record in noisy], guarantee.delta)
         wrong = found > guarantee.epsilon * (1 + _GRID_SLACK) + 1e-9
     elif kinds == {"gaussian"}:
-        rho = 0.5 * math.fsum(record.levels * record.joint**2 for record in records)
+        rho = 0.5 * math.fsum(record.levels * record.joint**2 for record in noisy)
         found = zcdp_epsilon_numerically(rho, guarantee.delta)
         wrong = found > guarantee.epsilon * (1 + _GRID_SLACK) + 1e-9
     else:

@@ -26,6 +26,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from decimal import ROUND_CEILING, Decimal
+from fractions import Fraction
 from typing import Any, Literal, Protocol, get_args
 
 from discreet.numerics import checks
@@ -35,7 +36,7 @@ NoiseFamily = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gauss
 Trust = Literal["none", "joint", "local", "shuffle"]
 Source = Literal["secure", "seeded"]
 
-__all__ = ["Guarantee", "MechanismRecord", "guarantee_of", "no_guarantee"]
+__all__ = ["Guarantee", "MechanismRecord", "ReportRecord", "guarantee_of", "no_guarantee"]
 
 UNIT = "one user: one episode, the whole trajectory of states, actions and rewards"
 NEIGHBOURS = "one user's whole trajectory is replaced by any other one; the number of users stays the same"
@@ -173,6 +174,95 @@ def joint_loss(
     add = math.fsum if norm == "l1" else lambda parts: math.hypot(*parts)
     apart = add([(query.sensitivity(norm, {name: 1.0}) + rounding) / scale for name, scale in scales.items()])
     return min(joint + add([rounding / scale for scale in scales.values()]), apart)
+
+
+@dataclass(frozen=True)
+class ReportRecord:
+    """What randomized reports of a user's own records did, in public numbers.
+
+    Parameters
+    ----------
+    mechanism : str
+        Its name in words.
+    reports : int
+        m, how many records of one user are reported, each by independent coins.
+    alphabets : mapping
+        Name to (kind, elements d, size w, own, other): ``"subset"`` reports w of the d elements, the own
+        one with probability own / 2^53, uniform otherwise; ``"unary"`` reports a bit for each element,
+        1 with probability own / 2^53 for the user's own one and other / 2^53 for every other. A report
+        is about one of the alphabets, chosen by coins that see no data.
+
+    Raises
+    ------
+    ValueError
+        On numbers out of range.
+    """
+
+    mechanism: str
+    reports: int
+    alphabets: Mapping[str, tuple[str, int, int, int, int]]
+
+    def __post_init__(self) -> None:
+        checks.integer("reports", self.reports, 1)
+        if not self.alphabets:
+            raise ValueError("alphabets is empty: must hold at least one")
+        for name, (kind, elements, size, own, other) in self.alphabets.items():
+            checks.choice(f"alphabets[{name!r}]", kind, ("subset", "unary"))
+            checks.integer("elements", elements, 1)
+            checks.integer("own", own, 1, 2**53 - (elements > 1))
+            if kind == "unary":
+                checks.integer("other", other, 1, 2**53 - 1)
+            else:
+                checks.integer("size", size, 1, max(1, elements - 1))
+
+    @property
+    def norm(self) -> Literal["l1"]:
+        """Losses of independent reports add, as those of Laplace noise."""
+        return "l1"
+
+    @property
+    def noise(self) -> str:
+        """What hides the records."""
+        return "reports"
+
+    @property
+    def levels(self) -> int:
+        """One message."""
+        return 1
+
+    def ratio(self, name: str) -> Fraction:
+        """The largest likelihood ratio of one report about this alphabet, exactly."""
+        kind, elements, size, own, other = self.alphabets[name]
+        if elements == 1:
+            return Fraction(1)
+        if kind == "unary":
+            odds = Fraction(own * (2**53 - other), other * (2**53 - own))
+        else:
+            odds = Fraction(own * (elements - size), (2**53 - own) * size)
+        return max(odds, 1 / odds)
+
+    @property
+    def loss(self) -> float:
+        """Epsilon: reports times ln of the largest ratio."""
+        return self.reports * max(map(_log, map(self.ratio, self.alphabets)))
+
+    def __str__(self) -> str:
+        parts = []
+        for name, (kind, elements, size, own, other) in self.alphabets.items():
+            q = f", q = {other / 2**53:.6g}" if kind == "unary" else f", {size} of {elements} reported"
+            parts.append(f"{name} (d = {elements}{q}, p = {own / 2**53:.6g})")
+        return (
+            f"{self.mechanism}: {', '.join(parts)}; largest ln of a likelihood ratio "
+            f"{self.loss / self.reports:.6g}, {self.reports} independent report{'s'[: self.reports - 1]} "
+            f"a user: epsilon = {self.reports} x {self.loss / self.reports:.6g} = {self.loss:.6g}"
+        )
+
+
+def _log(ratio: Fraction) -> float:
+    """ln of a rational of any size, accurate also near 1."""
+    if ratio < 2:
+        return math.log1p(float(ratio - 1))
+    return math.log(ratio.numerator) - math.log(ratio.denominator)
 
 
 # ------------------------------------------------------------------------------ what it means
@@ -320,7 +410,7 @@ def no_guarantee(
 
 def guarantee_of(
     trust: Trust,
-    records: Sequence[MechanismRecord],
+    records: Sequence[MechanismRecord | ReportRecord],
     *,
     randomness: Source,
     delta: float | None = None,
@@ -354,18 +444,19 @@ def guarantee_of(
             f"records hold {len(records)} mechanisms of {len(norms)} kinds: must be at least one, "
             "and all Laplace or all Gaussian"
         )
-    continuous = [record.noise for record in records if not record.noise.startswith("discrete_")]
+    continuous = [r.noise for r in records if r.noise != "reports" and not r.noise.startswith("discrete_")]
     if randomness == "secure" and continuous:
         raise ValueError(f"noise = {continuous[0]!r}: secure randomness must draw discrete noise")
     if epsilon_nominal is not None:
         epsilon_nominal = budget.check_epsilon(epsilon_nominal, "epsilon_nominal")
     rho = mu = None
-    numerical = any(record.exchanges for record in records)
+    numbered = [record for record in records if isinstance(record, MechanismRecord) and record.exchanges]
+    numerical = bool(numbered)
     if numerical and len(records) > 1:
         raise ValueError("records: one that lists exchanges must be the only one")
     if numerical:
         delta = budget.check_delta(delta)
-        epsilon = accounting.worst_epsilon(records[0].exchanges, delta)
+        epsilon = accounting.worst_epsilon(numbered[0].exchanges, delta)
         rho = None if norms == {"l1"} else 0.5 * records[0].loss ** 2
     elif norms == {"l1"}:
         if delta:
@@ -480,7 +571,7 @@ def _bound(epsilon: float, delta: float, rho: float | None, mu: float | None) ->
 
 def _statement(
     trust: Trust,
-    records: Sequence[MechanismRecord],
+    records: Sequence[MechanismRecord | ReportRecord],
     epsilon: float,
     delta: float,
     rho: float | None,
@@ -496,12 +587,20 @@ def _statement(
             f"Nominal ε = {nominal:.6g}, but the noise of this calibration really gives ε = {epsilon:.6g}: "
             f"{less} privacy loss than the name says."
         )
-    noise = " and ".join(dict.fromkeys(_WORDS[record.noise] for record in records))
+    noisy = [record for record in records if isinstance(record, MechanismRecord)]
+    noise = " and ".join(dict.fromkeys(_WORDS[record.noise] for record in noisy))
     sums = "; ".join(
         record.mechanism + (f", each user in at most {record.levels} noisy sums" if record.levels > 1 else "")
-        for record in records
+        for record in noisy
     )
-    sentences.append(f"Noise: {noise} in every cell ({sums}).")
+    if noisy:
+        sentences.append(f"Noise: {noise} in every cell ({sums}).")
+    sentences += [
+        f"A device sends {record.mechanism}; a step, and what a report is about, are drawn without "
+        "looking at the data."
+        for record in records
+        if isinstance(record, ReportRecord)
+    ]
     if rho is None:
         again = "m times this ε" + (" and (e^{mε} − 1) / (e^ε − 1) times this δ" if delta else "")
     else:

@@ -113,9 +113,11 @@ class Schedule:
     max_releases: int | None = None
     answers: int = 0
     reads: Literal["sums", "measurements"] = "sums"  # what the learner will use: chooses the mechanism
+    plans: Literal["any", "deterministic", "stochastic"] = "any"  # its policies: what devices report about
 
     def __post_init__(self) -> None:
         checks.choice("reads", self.reads, ("sums", "measurements"))
+        checks.choice("plans", self.plans, ("any", "deterministic", "stochastic"))
         if self.users is not None:
             object.__setattr__(self, "users", checks.integer("users", self.users, 1))
         if self.growth is not None:
@@ -274,8 +276,12 @@ class Release:
 class Coins(Protocol):
     """Random draws of one person's device: :mod:`discreet.privacy.randomness` or the device's own.
 
-    With a ``grid``, noise and rewards are multiples of 1 / grid (secure coins only).
+    With a ``grid``, noise and rewards are multiples of 1 / grid (secure coins only). ``exact`` : every
+    draw has exactly its law, from a cryptographic source.
     """
+
+    @property
+    def exact(self) -> bool: ...
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
         """``size`` independent centred Laplace variables."""
@@ -289,6 +295,14 @@ class Coins(Protocol):
         """Rewards on the grid, without bias."""
         ...
 
+    def below(self, n: int) -> int:
+        """A uniform integer in [0, n)."""
+        ...
+
+    def flip(self, numerator: int) -> bool:
+        """True with probability numerator / 2^53, exactly."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Report:
@@ -296,7 +310,7 @@ class Report:
 
     plan: int
     trajectory: Trajectory | None = None
-    message: Floats | None = None
+    message: Floats | Ints | None = None
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ operating system's cryptographic source; no seed exists.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -116,6 +117,8 @@ class SeededCoins:
     Raises ``ValueError`` if a grid is asked for: a session with one promises exact noise.
     """
 
+    exact = False
+
     def __init__(self, key: Key, user: int) -> None:
         from discreet.numerics import streams_kernels as streams
 
@@ -141,6 +144,17 @@ class SeededCoins:
         _no_grid(grid)
         return rewards
 
+    def _word(self) -> int:
+        return int(self._streams.draw_words(self._state, 1)[0])
+
+    def below(self, n: int) -> int:
+        """A uniform integer in [0, n), but for a bias of n 2^-64."""
+        return (self._word() * n) >> 64
+
+    def flip(self, numerator: int) -> bool:
+        """True with probability numerator / 2^53."""
+        return (self._word() >> 11) < numerator
+
 
 class SecureCoins:
     """Exact discrete noise and unbiased rounding from the operating system's cryptographic source.
@@ -150,6 +164,8 @@ class SecureCoins:
     of scale b (Laplace: pure epsilon; Gaussian: zero-concentrated) at shifts on the grid. Raises
     ``ValueError`` without a grid: integer noise beside rewards that are on none would hide nothing.
     """
+
+    exact = True
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
         """``size`` independent discrete Laplace variables of this scale, on multiples of 1 / grid."""
@@ -170,3 +186,11 @@ class SecureCoins:
         from discreet.privacy.noise import exact
 
         return exact.round_to_grid(rewards, _grid(grid))
+
+    def below(self, n: int) -> int:
+        """A uniform integer in [0, n), exactly."""
+        return secrets.randbelow(n)
+
+    def flip(self, numerator: int) -> bool:
+        """True with probability numerator / 2^53, exactly: 53 bits decide."""
+        return secrets.randbits(53) < numerator

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked, copied_many
 from discreet.numerics import checks
-from discreet.privacy import kernels, saved_state
+from discreet.privacy import kernels, local_kernels, local_reports, saved_state
 from discreet.privacy.continual import walks_kernels as walks
 from discreet.privacy.continual.clocks import Clocks, played_rows
 from discreet.privacy.continual.decaying import FINE, Decaying
@@ -39,7 +39,9 @@ from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.local_reports import Randomizer, ReportEncoder, StepReports, policy_table
 from discreet.privacy.noise import laws
+from discreet.privacy.noise.report_law import ReportLaw
 from discreet.privacy.protocol import (
     Coins,
     Encoder,
@@ -58,7 +60,8 @@ from discreet.privacy.protocol import (
 )
 from discreet.privacy.randomness import Key, Randomness, Secure, SecureCoins, Seeded
 
-Stream = Literal["exact", "walk", "local", "decaying"]
+Stream = Literal["exact", "walk", "local", "decaying", "reports"]
+_STREAMS: tuple[Stream, ...] = ("exact", "walk", "local", "decaying", "reports")
 
 _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
 
@@ -67,8 +70,9 @@ _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they 
 class Mechanism:
     """What a privatizer has fixed before data: where noise enters, of which family, at which scale.
 
-    stream : "exact" (no noise), "walk" (correlated noise on prefix sums), "local" (noise per user), or
-        "decaying" (noise per scheduled batch, on a decaying sum of batches).
+    stream : "exact" (no noise), "walk" (correlated noise on prefix sums), "local" (noise per user),
+        "decaying" (noise per scheduled batch, on a decaying sum of batches), or "reports" (each user reports
+        a few steps, randomized; ``reports`` are their parameters).
     family : code of the noise (``kernels.NO_NOISE``, ``LAPLACE``, ``GAUSSIAN``).
     scales : (families,) Laplace scale or standard deviation of one draw, in the order of the query.
     reward_grid : None with seeded (continuous) noise; else rewards are multiples of 1 / reward_grid and
@@ -87,6 +91,7 @@ class Mechanism:
     decay: float = 0.0
     clocks: Clocks | None = None
     walk: Walk | None = None
+    reports: StepReports | None = None
 
     def __post_init__(self) -> None:
         scales = np.array(self.scales, np.float64)
@@ -278,6 +283,7 @@ class CountSession:
         self._closed_users = 0  # users of the measurements so far; sums of their weights and squares
         self._weights = (0.0, 0.0)
         self._reported = 0  # users who sent something before the last release
+        self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a session cannot be pickled or copied: the copy would draw the same noise again")
@@ -384,6 +390,9 @@ class CountSession:
                 raise ValueError("plan.query: must be None, this session answers its standing query only")
             if self._mechanism.clocks is not None:
                 self._assign(plan, users)
+            reports = self._mechanism.reports
+            if reports is not None:
+                self._policy = self._public_policy(plan)
             self._plans += 1
             self._plan = numbered(plan, self._plans)
             self._fresh = False
@@ -393,6 +402,13 @@ class CountSession:
     def _encoder(self) -> Encoder:
         if self._mechanism.stream == "local":
             return NoisyVectorEncoder(self._query, self._mechanism, self._begins.copy(), self._plans)
+        reports = self._mechanism.reports
+        if reports is not None:
+            stochastic, rows = self._policy
+            secure = self._key is None
+            return ReportEncoder(
+                self._query.layout, reports, stochastic, rows.copy(), self._plans, secure=secure
+            )
         return RawEncoder(self._plans)
 
     @property
@@ -400,6 +416,19 @@ class CountSession:
         """The encoder of the open plan, again: for users of a restored session. As :attr:`open_plan`."""
         _ = self.open_plan
         return self._encoder()
+
+    def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
+        """Over which alphabet devices report: of all rows (True), or of those that the policy plays."""
+        stochastic, rows = policy_table(plan, self._query.layout)
+        declared = self._schedule.plans
+        if stochastic and declared == "deterministic":
+            raise ValueError(
+                "plan.policy is stochastic: must be deterministic, as schedule.plans declares, since the "
+                "noise laws were computed for that"
+            )
+        if declared == "stochastic":  # one alphabet for all plans
+            return True, np.zeros_like(rows)
+        return stochastic, rows
 
     @property
     def open_plan(self) -> Plan:
@@ -434,6 +463,9 @@ class CountSession:
                 self._count(1)
                 self._cells += message
                 return
+            if self._mechanism.reports is not None:
+                self._submit_reports(self._mechanism.reports, report)
+                return
             if report.trajectory is None:
                 raise ValueError("report.trajectory = None: this session takes trajectories")
             record = checked(report.trajectory, self._query.layout)
@@ -461,7 +493,7 @@ class CountSession:
             number = self.open_plan.number
             if plan != number:
                 raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
-            if self._mechanism.stream == "local":
+            if self._mechanism.stream in ("local", "reports"):
                 raise ValueError("submit_many: a local session takes randomized messages only")
             if not isinstance(trajectories, Trajectories):
                 raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
@@ -490,6 +522,24 @@ class CountSession:
             query.reward_shift, self._cells,
         )  # fmt: skip
 
+    def _submit_reports(self, reports: StepReports, report: Report) -> None:
+        """One user's reports, debiased, into the cells."""
+        if report.message is None:
+            raise ValueError("report.message = None: a local session takes randomized messages only")
+        if report.trajectory is not None:
+            raise ValueError("report.trajectory: must be None, raw data must not leave the device")
+        stochastic, policy_rows = self._policy
+        found = local_reports.decode(reports, stochastic, report.message)
+        codes, values = reports.arrays()
+        layout, cells = self._query.layout, self._cells.copy()
+        for step, about, marks in found:
+            local_kernels.add_report(
+                codes, values, about, step, stochastic, policy_rows, marks, layout.states, layout.rows,
+                self._query.slots, self._begins, self._query.reward_shift, cells,
+            )  # fmt: skip
+        self._count(1)
+        self._cells = cells
+
     def absent(self, users: int = 1) -> None:
         """Count people who sent nothing: the null contribution, still among the public users."""
         with self._call():
@@ -501,12 +551,17 @@ class CountSession:
         """Add the exact sums of simulated users at once; noise of a local model from its exact law.
 
         For simulation only: raises ``ValueError`` under secure randomness, where every person's
-        own record must pass the checks.
+        own record must pass the checks. Where users report a few steps, ``sums`` are the counts of the
+        reported records, ``reported_moves`` (H, S, A, S) and ``reported_bits`` (H, S, A, 2), since sums over
+        everybody do not determine their joint law: :func:`discreet.mdp.simulation.reported_counts`.
         """
         with self._call():
             if self._key is None:
                 raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
             users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
+            if self._mechanism.reports is not None:
+                self._submit_reported(self._mechanism.reports, sums, users, self._key)
+                return
             cells = self._query.to_cells(sums)
             if self._played is not None:
                 self._check_played(cells)
@@ -537,6 +592,42 @@ class CountSession:
                 for name in self._query.row_families
             ]
         )
+
+    def _submit_reported(
+        self, reports: StepReports, sums: Mapping[str, Floats], users: int, key: Key
+    ) -> None:
+        query, layout = self._query, self._query.layout
+        pair = (layout.horizon, layout.states, layout.actions)
+        tables: list[Ints] = []
+        for name, last in (("reported_moves", layout.states), ("reported_bits", 2)):
+            if name not in sums:
+                raise ValueError(
+                    f"sums lacks {name!r}: users report {reports.steps} of their steps, and sums over all "
+                    "steps do not say which; see discreet.mdp.simulation.reported_counts"
+                )
+            table = checks.floats(f"sums[{name!r}]", sums[name], (*pair, last))
+            if (table < 0).any() or (table != np.round(table)).any():
+                raise ValueError(f"sums[{name!r}]: must hold counts")
+            tables.append(layout.to_rows(table).astype(np.int64))
+        made = int(tables[0].sum() + tables[1].sum())
+        if made != users * reports.steps or (not reports.share and tables[1].any()):
+            raise ValueError(f"sums hold {made} reports: must be {reports.steps} of each of {users} users")
+        stochastic, policy_rows = self._policy
+        if not stochastic:
+            for counts in tables:
+                left = counts.copy()
+                left[np.arange(layout.horizon)[:, None], policy_rows] = 0
+                if left.any():
+                    raise ValueError("sums hold records that the plan's policy does not lead to")
+        arrays = report_arrays(reports, layout.rows, layout.states, stochastic)
+        arrays.moves[:], arrays.bits[:] = tables
+        cells = self._cells.copy()
+        local_kernels.add_reported(
+            arrays, stochastic, policy_rows, key, self._users, layout.states, layout.rows, query.slots,
+            self._begins, query.reward_shift, cells,
+        )  # fmt: skip
+        self._count(users)
+        self._cells = cells
 
     # ----------------------------------------------------------------------------- releases
     def release(self) -> Release:
@@ -763,6 +854,9 @@ class CountSession:
         if mechanism.stream == "exact":
             return {name: laws.NoNoise() for name in names}
         share = self._share(n)
+        if mechanism.reports is not None:
+            last = (self._schedule.users or 2**62) - 1
+            return self._report_laws(reports, report_grid(n, max(1, last)), share)
         factor = 1.0
         if mechanism.stream == "local":
             last = (self._schedule.users or 2**62) - 1
@@ -786,6 +880,14 @@ class CountSession:
         """Parts of a draw's variance in which a walk's laws count: Gaussian noise can be cut into any."""
         return self._walk.parts if self._walk and self._mechanism.family == kernels.GAUSSIAN else 1
 
+    def _report_laws(self, users: int, most: int, share: float) -> dict[str, NoiseLaw]:
+        reports, plans = self._mechanism.reports, self._schedule.plans
+        assert reports is not None
+        return {
+            name: local_reports.law(reports, self._query, name, plans, users, most, share)
+            for name in self._query.row_families
+        }
+
     def measurement_laws(self, n: int, reports: int) -> dict[str, NoiseLaw]:
         """The laws of the measurement after n users, of whom ``reports`` came since the last one.
 
@@ -800,6 +902,8 @@ class CountSession:
             )
         if mechanism.stream == "exact":
             return {name: laws.NoNoise() for name in names}
+        if mechanism.reports is not None:
+            return self._report_laws(reports, reports, self._share(n))
         terms = reports if mechanism.stream == "local" else min(n, 1)
         return {
             name: self._law(
@@ -838,6 +942,12 @@ class CountSession:
                 point = report_grid(ends[-1] + 1, last)
                 ends.append(point)
         return [(end, self.laws_at(end)) for end in ends]
+
+    def _report_arrays(self) -> local_kernels.ReportArrays:
+        reports, layout = self._mechanism.reports, self._query.layout
+        if reports is None:
+            return _NO_REPORTS
+        return report_arrays(reports, layout.rows, layout.states, self._schedule.plans != "deterministic")
 
     # ------------------------------------------------------------------------- saved state
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -879,7 +989,7 @@ class CountSession:
                 )
             walk = self._walk
             out = SessionKernel(
-                stream=("exact", "walk", "local", "decaying").index(self._mechanism.stream),
+                stream=_STREAMS.index(self._mechanism.stream),
                 family=self._mechanism.family,
                 key=self._key,
                 offsets=self._query.offsets,
@@ -898,9 +1008,30 @@ class CountSession:
                 pending=self._pending,
                 counted=self._counted,
                 program=self._program,
+                reports=self._report_arrays(),
             )
             self._drop()
             return out
+
+
+def report_arrays(
+    reports: StepReports, rows: int, states: int, stochastic: bool
+) -> local_kernels.ReportArrays:
+    """Parameters and scratch of compiled reports, with room for a stochastic policy's alphabet or without."""
+    codes, values = reports.arrays()
+    most = max(reports.randomizer(about, stochastic).elements for about in (0, 1))
+    chosen, marks, hits, counts = (np.zeros(n, np.int64) for n in (reports.horizon, most + 1, most, most))
+    moves = np.zeros((reports.horizon, rows, states), np.int64)
+    bits = np.zeros((reports.horizon, rows, 2), np.int64)
+    flow = np.zeros((2 * (reports.steps + 1) + 1) * states + rows, np.int64)
+    return local_kernels.ReportArrays(codes, values, chosen, marks, hits, counts, moves, bits, flow)
+
+
+_NOTHING = np.zeros(1, np.int64)
+_NO_REPORTS = local_kernels.ReportArrays(
+    np.zeros(local_kernels.FIRST + 16, np.int64), np.zeros(8), _NOTHING, _NOTHING, _NOTHING, _NOTHING,
+    np.zeros((1, 1, 1), np.int64), np.zeros((1, 1, 1), np.int64), _NOTHING,
+)  # fmt: skip
 
 
 # Every attribute of a session is in one of three tables (a test compares them with ``vars``).
@@ -911,24 +1042,17 @@ _STATE = (
     "_scales", "_begins", "_key", "_users", "_absent", "_awaited", "_plan", "_plans", "_fresh", "_last",
     "_number", "_cells", "_held", "_registers", "_pending", "_counted", "_played", "_filtered", "_measured",
     "_measurements", "_draws",
-    "_closed_users", "_weights", "_reported",
+    "_closed_users", "_weights", "_reported", "_policy",
 )  # fmt: skip
 # What the constructor derives from its arguments, or what belongs to one process:
 _DERIVED = (
-    "_process",
-    "_lock",
-    "_caller",
-    "_closed",
-    "_saving",
-    "_identity",
-    "_times",
-    "_walk",
-    "_program",
+    "_process", "_lock", "_caller", "_closed", "_saving", "_identity", "_times", "_walk", "_program",
     "_decaying",
-)
+)  # fmt: skip
 
 _SAVED_CLASSES = saved_state.classes_by_name(
     [
+        Randomizer, ReportLaw, StepReports,
         Clocks, CountQuery, Estimate, Guarantee, Layout, Measurement, Mechanism, OptimalTree, Plan, Release,
         Schedule, Secure, Seeded, SignedDigits, SquareRoot, Tree, laws.GaussianSumLaw, laws.LaplaceSumLaw,
         laws.NoNoise, laws.SubGaussianSumLaw, laws.WeightedLaplaceLaw,
@@ -1018,3 +1142,4 @@ class SessionKernel:
     pending: Floats
     counted: Floats
     program: walks.Program
+    reports: local_kernels.ReportArrays

@@ -77,7 +77,7 @@ _WORD = 64
 # ---------------------------------------------------------------------- exact thresholds
 
 
-def _exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
+def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
     """Integers with low <= 2^bits e^-x <= high, for x >= 0; high - low is a few units."""
     halvings = max(0, x.numerator.bit_length() - x.denominator.bit_length() + 2)  # x / 2^halvings < 1/2
     work = bits + halvings + 16
@@ -107,7 +107,7 @@ def _prefix(x: Fraction, logistic: bool, bits: int) -> int:
     guard = 16
     while True:
         work = bits + guard
-        low, high = _exp_minus(x, work)
+        low, high = exp_minus(x, work)
         if logistic:  # e^-x / (1 + e^-x) rises in e^-x
             low, high = (low << bits) // ((1 << work) + low), (high << bits) // ((1 << work) + high)
         else:
