@@ -641,3 +641,46 @@ def _published_code(config: RunConfig) -> Setup:
         config.learner, config.privatizer, mdp, config.episodes, config.epsilon
     )
     return setup
+
+
+def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
+    """(label, privatizer) of every mechanism that the registered privatizers offer at this budget.
+
+    Tried is every value of the options that choose one (``release``, ``mechanism``, ``noise``), in pure epsilon and
+    at delta, and the papers' presets; combinations that a class refuses are left out.
+    """
+    found: dict[str, Any] = {}
+    for one in entries("privatizer"):
+        takes = options_of(one.factory())
+        if "epsilon" not in takes:
+            continue
+        tables: list[dict[str, Any]] = [{}]
+        for name in ("release", "mechanism", "noise"):
+            values = _choices(takes[name].annotation) if name in takes else ()
+            tables = [{**t, name: v} for t in tables for v in values if v != "auto"] if values else tables
+        tables += [{"preset": "paper"}] if "paper" in presets_of(one.factory(), one.fixed) else []
+        for options in tables:
+            for budget in ({"epsilon": epsilon}, {"epsilon": epsilon, "delta": delta}):
+                if "delta" in budget and ("delta" not in takes or options.get("noise") == "laplace"):
+                    continue
+                words = " ".join(str(v) for v in options.values())
+                preset = options.get("preset")
+                if preset and "delta" in budget:
+                    continue
+                rest = {name: value for name, value in options.items() if name != "preset"}
+                try:
+                    made = build("privatizer", one.name, preset, {**rest, **budget})
+                except ValueError:
+                    continue
+                found.setdefault(
+                    f"{one.name} {words}{' at delta' if not rest.get('noise') and 'delta' in budget else ''}".strip(),
+                    made,
+                )
+    return [*found.items()]
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """The values of a Literal, also inside a union."""
+    if typing.get_origin(annotation) is Literal:
+        return tuple(str(value) for value in typing.get_args(annotation))
+    return tuple(value for part in typing.get_args(annotation) for value in _choices(part))
