@@ -657,8 +657,8 @@ def audit(
         raise ValueError(f"out = {out}: must be given with --all only")
     if "epsilon" not in registry.options_of(registry.entry("privatizer", privatizer).factory()):
         raise ValueError(
-            f"privatizer = {privatizer!r}: claims no guarantee, so there is nothing to audit; must be one that "
-            "takes a budget"
+            f"privatizer = {privatizer!r}: claims no guarantee, so there is nothing to audit; must be one "
+            "that takes a budget"
         )
     learns, protects = _audited(privatizer, learner, epsilon, delta, preset, _pairs("option", option))
     from discreet.experiments import audit as audits
@@ -716,7 +716,7 @@ def _print_audit(found: Any) -> None:
         word = {True: "passed", False: "FAILED", None: "-"}[one.passed]
         checks.add_row(one.name, word, one.found)
     to = console()
-    to.print(f"{found.privatizer} claims {words}.")
+    to.print(f"{found.privatizer} claims, at H = 1, {words}.")
     to.print(bounds)
     to.print(checks)
     to.print(found.verdict)
@@ -735,9 +735,8 @@ def _audit_all(
             say(f"discreet: {name} is left out: {error}")
             continue
         fitting.append((name, privatizer))
-        say(
-            f"discreet: {name}: {'FAILED' if done[-1].failures else 'nothing found'}, {done[-1].seconds:.0f} s"
-        )
+        said = "FAILED" if done[-1].failures else "nothing found"
+        say(f"discreet: {name}: {said}, {done[-1].seconds:.0f} s")
     power = audits.power_table(fitting, alarm)
     text = f"{audits.table(done)}\n\n{power}\n"
     if out is not None:

@@ -182,9 +182,8 @@ def table(audits: Iterable[Audit]) -> str:
             bound = f"μ ≥ {one.mu:.2f}, ε ≥ {one.epsilon:.2f}"
         known = [i for i in one.identities if i.passed is not None]
         failed = ", ".join(i.name for i in known if not i.passed)
-        passed = f"{sum(bool(i.passed) for i in known)} of {len(known)}" + (
-            f"; failed: {failed}" if failed else ""
-        )
+        passed = f"{sum(bool(i.passed) for i in known)} of {len(known)}"
+        passed += f"; failed: {failed}" if failed else ""
         power = "not known" if one.power is None else f"{one.power:.2f}"
         rows.append(f"| {one.privatizer} | {words} | {bound} | {passed} | {power} |")
     return "\n".join(rows)
