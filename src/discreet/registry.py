@@ -18,6 +18,7 @@ import types
 import typing
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal, Union
@@ -646,8 +647,8 @@ def _published_code(config: RunConfig) -> Setup:
 def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
     """(label, privatizer) of every mechanism that the registered privatizers offer at this budget.
 
-    Tried is every value of the options that choose one (``release``, ``mechanism``, ``noise``), in pure epsilon and
-    at delta, and the papers' presets; combinations that a class refuses are left out.
+    Tried is every value of the options that choose one (``release``, ``mechanism``, ``noise``), in pure
+    epsilon and at delta, and the papers' presets; combinations that a class refuses are left out.
     """
     found: dict[str, Any] = {}
     for one in entries("privatizer"):
@@ -656,26 +657,19 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
             continue
         tables: list[dict[str, Any]] = [{}]
         for name in ("release", "mechanism", "noise"):
-            values = _choices(takes[name].annotation) if name in takes else ()
-            tables = [{**t, name: v} for t in tables for v in values if v != "auto"] if values else tables
-        tables += [{"preset": "paper"}] if "paper" in presets_of(one.factory(), one.fixed) else []
-        for options in tables:
-            for budget in ({"epsilon": epsilon}, {"epsilon": epsilon, "delta": delta}):
-                if "delta" in budget and ("delta" not in takes or options.get("noise") == "laplace"):
-                    continue
-                words = " ".join(str(v) for v in options.values())
-                preset = options.get("preset")
-                if preset and "delta" in budget:
-                    continue
-                rest = {name: value for name, value in options.items() if name != "preset"}
-                try:
-                    made = build("privatizer", one.name, preset, {**rest, **budget})
-                except ValueError:
-                    continue
-                found.setdefault(
-                    f"{one.name} {words}{' at delta' if not rest.get('noise') and 'delta' in budget else ''}".strip(),
-                    made,
-                )
+            values = [v for v in _choices(takes[name].annotation) if v != "auto"] if name in takes else []
+            tables = [{**table, name: value} for table in tables for value in values] or tables
+        if "paper" in presets_of(one.factory(), one.fixed):
+            tables.append({"preset": "paper"})
+        for table in tables:
+            words = " ".join([one.name, *map(str, table.values())])
+            preset, options = table.get("preset"), {k: v for k, v in table.items() if k != "preset"}
+            approximate = "delta" in takes and preset is None and options.get("noise") != "laplace"
+            for budget in ({}, {"delta": delta}) if approximate else ({},):
+                label = words + (" at delta" if budget and "noise" not in options else "")
+                given = {**options, "epsilon": epsilon, **budget}
+                with suppress(ValueError):
+                    found[label] = build("privatizer", one.name, preset, given)
     return [*found.items()]
 
 

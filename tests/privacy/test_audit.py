@@ -325,7 +325,7 @@ def test_both_worlds_are_one_until_the_target_submits() -> None:
 
 
 def test_exact_sums_are_seen_through_at_once() -> None:
-    """ln(low / high) with all and none of 300 judged runs, the alarm shared by three statistics: 2.5 and more."""
+    """ln(low / high) with all and none of 300 judged runs, the alarm shared: 2.5 and more."""
     found = black_box(NoPrivacy().start, runs=400, people=People(3))
     assert found.epsilon > 2.5
     assert not found.exceeded  # nothing is claimed

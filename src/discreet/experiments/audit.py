@@ -1,4 +1,4 @@
-"""``discreet audit``: a privatizer's black box and white box in one report, and the table of the documentation.
+"""``discreet audit``: a privatizer's black box and white box in one report, and the tables of the page.
 
 The machinery, and what it can see, is :mod:`discreet.privacy.audit` (privacy-mechanisms, section 7). Two
 black-box games share the alarm probability: a short one with one release, where the likelihood ratio has most
@@ -22,15 +22,19 @@ from discreet.privacy.guarantee import Guarantee
 SHORT, LONG = 2, 6  # users of the two games
 
 NO_CERTIFICATE = (
-    "A pass is no certificate: it says that no error was found by tests that see some errors and not others. What "
-    "is proved stands in the mechanism's own documentation. Noise from a seed was audited, as in simulations; "
-    "exact noise is drawn by other code."
+    "A pass is no certificate: it says that no error was found by tests that see some errors and not others. "
+    "What is proved stands in the mechanism's own documentation. Noise from a seed was audited, as in "
+    "simulations; exact noise is drawn by other code."
 )
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found. ``evidence``: the short and the long game; ``power``: of the short one against half noise."""
+    """What was found.
+
+    guarantee : at the black box's size. evidence : of the short and the long game. power : of the short one
+    against half the noise, None where not known. alarm : of a false alarm by anything here.
+    """
 
     privatizer: str
     learner: str
@@ -63,8 +67,8 @@ class Audit:
         """What the black box can see at all."""
         if self.power is None:
             return (
-                "The noise law of this mechanism is not known to the audit, so the power of its black box against "
-                "noise of half the scale was not computed"
+                "The noise law of this mechanism is not known to the audit, so the power of its black box "
+                "against noise of half the scale was not computed"
             )
         return (
             f"Noise of half the claimed scale would have been exposed by the black box with probability "

@@ -998,12 +998,14 @@ def _noise_and_loss(
     said = wrong[0] if wrong else f"{users} users exchanged, one by one, under one seed"
     out.append(Identity("a user moves her own cells only, by public multiples", not wrong, said))
     known, slack = noise_matrix(session, times), _SLACK
+    mixing: Any
+    root: Any
     if known is not None:
         mixing, root = known, np.linalg.cholesky(known @ known.T)
         square = known.shape[0] == known.shape[1]
     elif family == kernels.GAUSSIAN:  # unknown mixing: its covariance is measured, cells being alike
         many = np.moveaxis(residuals, 1, 0).reshape(len(times), -1)
-        mixing = root = np.asarray(np.linalg.cholesky(many @ many.T / many.shape[1]), np.float64)
+        mixing = root = np.linalg.cholesky(many @ many.T / many.shape[1])
         square, slack = True, 4 * math.sqrt((len(times) + 8) / many.shape[1])
     else:
         return [*out, Identity("noise and realised loss", None, "how noise is mixed is not known")]
