@@ -137,7 +137,7 @@ def audit(
     privatizer : anything with ``start``.
     learner : asks and plans; None: counts with derived visits and centred rewards, a plan for each user.
     runs : per world, of the short game; a quarter as many of the long one. From 800 on.
-    seed : of all sessions. alarm : probability of a false alarm, half of it the black box's.
+    seed : of all sessions. alarm : in (0, 0.5], of a false alarm; half of it is the black box's.
     layout : size of the white box; S = 6, A = 2, H = 20 by default.
     restart : saves and restores a session (:func:`discreet.privacy.audit.play`).
     names : of privatizer and learner, as shown.
@@ -145,6 +145,7 @@ def audit(
     Raises ``ValueError`` on a value out of range, and where privatizer and learner do not fit.
     """
     runs, begin = checks.integer("runs", runs, 800), time.perf_counter()
+    alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
     start, short = privatizer.start, People(SHORT)
     evidence = [
         core.black_box(start, learner, runs, seed, alarm / 4, short),

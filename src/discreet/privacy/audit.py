@@ -36,7 +36,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
@@ -65,8 +65,8 @@ Restart = Callable[[Any], Session]
 # ------------------------------------------------------------------------------- statistics
 def rate_limits(hits: int, runs: int, alarm: float) -> tuple[float, float]:
     """Clopper-Pearson limits of a probability, each wrong with probability ``alarm`` at most."""
-    low = float(stats.beta.ppf(alarm, hits, runs - hits + 1)) if hits else 0.0
-    high = float(stats.beta.isf(alarm, hits + 1, runs - hits)) if hits < runs else 1.0
+    low = float(special.betaincinv(hits, runs - hits + 1, alarm)) if hits else 0.0
+    high = float(special.betainccinv(hits + 1, runs - hits, alarm)) if hits < runs else 1.0
     return low, high
 
 
@@ -77,7 +77,7 @@ def epsilon_bound(low: float, high: float, delta: float = 0.0) -> float:
 
 def mu_bound(low: float, high: float) -> float:
     """Phi^-1(low) - Phi^-1(high): what mu of Gaussian DP must be at least."""
-    return float(stats.norm.ppf(low) - stats.norm.ppf(high)) if low > 0 and high < 1 else -math.inf
+    return float(special.ndtri(low) - special.ndtri(high)) if low > 0 and high < 1 else -math.inf
 
 
 @dataclass(frozen=True)
