@@ -6,7 +6,7 @@ what was released. The transcript is everything released, or the reports.
 
 White box: the exact log-likelihood ratio of the transcript under the two worlds, from the known
 law of the noise; that the noise has this law is checked by E_1[exp(-loss)] = 1. Black box: the
-frequencies of one event in the two worlds, by the limits of discreet.privacy.audit. Each
+frequencies of one event in the two worlds, with Clopper-Pearson limits. Each has to find noise of
 half the scale. False alarms are stated beside each test; all are below 1e-6.
 """
 
