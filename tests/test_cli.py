@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -372,6 +373,75 @@ def test_forecast_says_what_would_be_chosen_and_what_it_costs() -> None:
     text = call("forecast", "--learner", "dp-ucbvi", "--privatizer", "local", "--epsilon", "2").stdout
     assert "Local differential privacy" in text
     assert "std at the last release" in text
+
+
+def test_audit_prints_bounds_identities_and_what_a_pass_means() -> None:
+    known = ["audit", "--privatizer", "local", "--epsilon", "2", "--runs", "800"]
+    out = document(*known)
+    assert out["passed"]
+    assert 0 <= out["lower_bound"]["epsilon"] <= out["claimed"]["epsilon"] == pytest.approx(2.0)
+    assert out["lower_bound"]["mu"] is None
+    assert 0 <= out["power_half_scale"] <= 1
+    assert len(out["games"]) == 2
+    assert all(one["passed"] for one in out["identities"])
+    assert "no certificate" in out["verdict"]
+    text = call(*known, "--option", "noise=gaussian", "--delta", "1e-6", "--seed", "2").stdout
+    assert "no certificate" in text
+    assert "mu at least" in text
+
+
+def test_audit_runs_under_a_learner() -> None:
+    out = document(
+        "audit", "--privatizer", "central", "--learner", "noise-aware", "--epsilon", "1", "--delta", "1e-6",
+        "--runs", "800",
+    )  # fmt: skip
+    assert out["passed"]
+    assert out["learner"] == "noise-aware"
+
+
+def test_audit_of_a_false_claim_is_status_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from discreet.privacy.session import NoisyVectorEncoder
+
+    encode = NoisyVectorEncoder.__call__
+    monkeypatch.setattr(
+        NoisyVectorEncoder, "__call__",
+        lambda self, life, plan, coins: replace(
+            report := encode(self, life, plan, coins),
+            message=(report.message + 3 * self.query.to_cells(self.query.contribution(life))) / 4,
+        ),
+    )  # fmt: skip
+    out = document("audit", "--privatizer", "local", "--runs", "1600", "--epsilon", "2", code=1)
+    assert not out["passed"]
+    assert {"a lower bound exceeds the claim", "noise has the claimed law and scale"} <= set(out["failures"])
+    shown = call("audit", "--privatizer", "local", "--runs", "1600", "--epsilon", "2", code=1).stdout
+    assert "FAILED" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--privatizer", "none"], "privatizer = 'none': claims no guarantee"),
+        ([], "privatizer is missing"),
+        (["--privatizer", "centrale"], "did you mean 'central'"),
+        (["--privatizer", "central", "--epsilon", "0"], "epsilon"),
+        (["--privatizer", "central", "--runs", "10"], "runs"),
+        (["--privatizer", "central", "--alarm", "2"], "alarm"),
+        (["--privatizer", "central", "--all"], "--all"),
+        (["--privatizer", "central", "--option", "colour=red"], "colour"),
+    ],
+)
+def test_audit_refuses_bad_input(arguments: list[str], message: str) -> None:
+    result = call("audit", *arguments, code=2)
+    assert message in result.stderr
+    assert result.stdout == ""
+
+
+def test_mechanisms_are_every_combination_that_fits() -> None:
+    names = dict(registry.mechanisms(1.0, 1e-6))
+    assert {"central tree laplace", "central decaying gaussian", "central paper", "local laplace"} <= set(
+        names
+    )
+    assert not any(name.startswith("none") for name in names)
 
 
 def test_reproduce_knows_its_papers() -> None:

@@ -621,6 +621,134 @@ def check(
         raise typer.Exit(1)
 
 
+# ------------------------------------------------------------------------------------- audit
+@command
+def audit(
+    privatizer: Annotated[str | None, typer.Option(help="Privatizer.")] = None,
+    learner: Annotated[str | None, typer.Option(help="Learner that asks and plans.")] = None,
+    epsilon: Annotated[float, typer.Option(help="Privacy budget, above 0.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Privacy delta, in (0, 1); 0: pure epsilon.")] = 0.0,
+    preset: Annotated[str | None, typer.Option(help="Named settings: paper, ...")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer.")] = None,
+    runs: Annotated[int, typer.Option(help="Runs in each of the two worlds, from 800 on.")] = 8000,
+    seed: Annotated[int, typer.Option(help="Seed of everything.")] = 1,
+    alarm: Annotated[float, typer.Option(help="Probability of a false alarm.")] = 1e-6,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every mechanism at epsilon (and at delta, by default 1e-6).")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="With --all: write the tables as Markdown.")] = None,
+    plugin: PluginOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Try to refute a privacy claim: lower bounds on epsilon and mu, and identities of the noise."""
+    from discreet import registry
+
+    for module in plugin or []:
+        registry.load_plugin(module)
+    _announce_compilation()
+    if everything:
+        if privatizer is not None or learner is not None or preset is not None or option:
+            raise ValueError("--all: must be given without privatizer, learner, preset and option")
+        _audit_all(registry.mechanisms(epsilon, delta or 1e-6), runs, seed, alarm, out, as_json)
+        return
+    if privatizer is None:
+        raise ValueError("privatizer is missing: give --privatizer NAME, or --all")
+    if out is not None:
+        raise ValueError(f"out = {out}: must be given with --all only")
+    if "epsilon" not in registry.options_of(registry.entry("privatizer", privatizer).factory()):
+        raise ValueError(
+            f"privatizer = {privatizer!r}: claims no guarantee, so there is nothing to audit; must be one "
+            "that takes a budget"
+        )
+    learns, protects = _audited(privatizer, learner, epsilon, delta, preset, _pairs("option", option))
+    from discreet.experiments import audit as audits
+
+    found = audits.audit(
+        protects, learns, runs=runs, seed=seed, alarm=alarm, names=(privatizer, learner or "")
+    )
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _print_audit(found)
+    if found.failures:
+        raise typer.Exit(1)
+
+
+def _audited(
+    privatizer: str,
+    learner: str | None,
+    epsilon: float,
+    delta: float,
+    preset: str | None,
+    pairs: dict[str, str],
+) -> tuple[Any, Any]:
+    """(learner or None, privatizer) from names and options."""
+    from discreet import registry
+    from discreet.experiments.config import RunConfig
+
+    if learner is not None:
+        table = {"learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta}
+        extra = {} if preset is None else {"preset": preset}
+        config = RunConfig.from_table({**table, **extra, "options": pairs})
+        _, learns, protects = registry.objects(registry.resolved(config))
+        return learns, protects
+    given = {name.removeprefix("privatizer."): value for name, value in pairs.items()}
+    takes = registry.options_of(registry.entry("privatizer", privatizer).factory())
+    budget = {"epsilon": epsilon, "delta": delta} if "delta" in takes else {"epsilon": epsilon}
+    return None, registry.build("privatizer", privatizer, preset, {**given, **budget})
+
+
+def _print_audit(found: Any) -> None:
+    claim = found.guarantee
+    words = (
+        "nothing" if claim.epsilon is None else f"epsilon = {claim.epsilon:.6g} at delta = {claim.delta:g}"
+    )
+    if claim.mu is not None:
+        words += f", mu = {claim.mu:.6g}"
+    bounds = new_table("black box, H = 1", "epsilon at least", "mu at least", "seen in the two worlds")
+    for game, one in zip(("one release", "five releases"), found.evidence, strict=True):
+        for b in one.bounds:
+            epsilon, mu = (f"{max(0.0, value):.3f}" for value in (b.epsilon, b.mu))
+            seen = f"{b.hits[0]} and {b.hits[1]} of {b.runs}"
+            bounds.add_row(f"{game}: {b.statistic}", epsilon, mu if claim.mu is not None else "", seen)
+    checks = new_table("white box, full size", "", "")
+    for one in found.identities:
+        word = {True: "passed", False: "FAILED", None: "-"}[one.passed]
+        checks.add_row(one.name, word, one.found)
+    to = console()
+    to.print(f"{found.privatizer} claims, at H = 1, {words}.")
+    to.print(bounds)
+    to.print(checks)
+    to.print(found.verdict)
+
+
+def _audit_all(
+    mechanisms: Sequence[tuple[str, Any]], runs: int, seed: int, alarm: float, out: Path | None, as_json: bool
+) -> None:
+    from discreet.experiments import audit as audits
+
+    done, fitting = [], []
+    for name, privatizer in mechanisms:
+        try:
+            done.append(audits.audit(privatizer, runs=runs, seed=seed, alarm=alarm, names=(name, "")))
+        except ValueError as error:
+            say(f"discreet: {name} is left out: {error}")
+            continue
+        fitting.append((name, privatizer))
+        said = "FAILED" if done[-1].failures else "nothing found"
+        say(f"discreet: {name}: {said}, {done[-1].seconds:.0f} s")
+    power = audits.power_table(fitting, alarm)
+    text = f"{audits.table(done)}\n\n{power}\n"
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+    if as_json:
+        print_json({"audits": [one.to_json() for one in done], "out": None if out is None else str(out)})
+    else:
+        print(text, end="")
+    if any(one.failures for one in done):
+        raise typer.Exit(1)
+
+
 # -------------------------------------------------------------------------- reproduce, warmup
 @command
 def reproduce(

@@ -18,6 +18,7 @@ import types
 import typing
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal, Union
@@ -641,3 +642,39 @@ def _published_code(config: RunConfig) -> Setup:
         config.learner, config.privatizer, mdp, config.episodes, config.epsilon
     )
     return setup
+
+
+def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
+    """(label, privatizer) of every mechanism that the registered privatizers offer at this budget.
+
+    Tried is every value of the options that choose one (``release``, ``mechanism``, ``noise``), in pure
+    epsilon and at delta, and the papers' presets; combinations that a class refuses are left out.
+    """
+    found: dict[str, Any] = {}
+    for one in entries("privatizer"):
+        takes = options_of(one.factory())
+        if "epsilon" not in takes:
+            continue
+        tables: list[dict[str, Any]] = [{}]
+        for name in ("release", "mechanism", "noise"):
+            values = [v for v in _choices(takes[name].annotation) if v != "auto"] if name in takes else []
+            tables = [{**table, name: value} for table in tables for value in values] or tables
+        if "paper" in presets_of(one.factory(), one.fixed):
+            tables.append({"preset": "paper"})
+        for table in tables:
+            words = " ".join([one.name, *map(str, table.values())])
+            preset, options = table.get("preset"), {k: v for k, v in table.items() if k != "preset"}
+            approximate = "delta" in takes and preset is None and options.get("noise") != "laplace"
+            for budget in ({}, {"delta": delta}) if approximate else ({},):
+                label = words + (" at delta" if budget and "noise" not in options else "")
+                given = {**options, "epsilon": epsilon, **budget}
+                with suppress(ValueError):
+                    found[label] = build("privatizer", one.name, preset, given)
+    return [*found.items()]
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """The values of a Literal, also inside a union."""
+    if typing.get_origin(annotation) is Literal:
+        return tuple(str(value) for value in typing.get_args(annotation))
+    return tuple(value for part in typing.get_args(annotation) for value in _choices(part))

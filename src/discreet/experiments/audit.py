@@ -1,0 +1,211 @@
+"""``discreet audit``: a privatizer's black box and white box in one report, and the tables of the page.
+
+The machinery, and what it can see, is :mod:`discreet.privacy.audit` (privacy-mechanisms, section 7). Two
+black-box games share the alarm probability: a short one with one release, where the likelihood ratio has most
+power, and a longer one with several, where errors between releases show.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from discreet.mdp.layout import Layout
+from discreet.numerics import checks
+from discreet.privacy import audit as core
+from discreet.privacy.audit import Evidence, Identity, People, Restart
+from discreet.privacy.guarantee import Guarantee
+
+SHORT, LONG = 2, 6  # users of the two games
+
+NO_CERTIFICATE = (
+    "A pass is no certificate: it says that no error was found by tests that see some errors and not others. "
+    "What is proved stands in the mechanism's own documentation. Noise from a seed was audited, as in "
+    "simulations; exact noise is drawn by other code."
+)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found.
+
+    guarantee : at the black box's size. evidence : of the short and the long game. power : of the short one
+    against half the noise, None where not known. alarm : of a false alarm by anything here.
+    """
+
+    privatizer: str
+    learner: str
+    guarantee: Guarantee
+    evidence: tuple[Evidence, ...]
+    identities: tuple[Identity, ...]
+    power: float | None
+    runs: int
+    alarm: float
+    seconds: float
+
+    @property
+    def epsilon(self) -> float:
+        """The greatest lower bound on epsilon, at least 0."""
+        return max(one.epsilon for one in self.evidence)
+
+    @property
+    def mu(self) -> float:
+        """The greatest lower bound on mu, at least 0; 0 where none is claimed."""
+        return max(one.mu for one in self.evidence)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What contradicts the claim; empty: nothing was found."""
+        found = ["a lower bound exceeds the claim"] if any(one.exceeded for one in self.evidence) else []
+        return (*found, *(one.name for one in self.identities if one.passed is False))
+
+    @property
+    def power_words(self) -> str:
+        """What the black box can see at all."""
+        if self.power is None:
+            return (
+                "The noise law of this mechanism is not known to the audit, so the power of its black box "
+                "against noise of half the scale was not computed"
+            )
+        return (
+            f"Noise of half the claimed scale would have been exposed by the black box with probability "
+            f"{self.power:.2f} (simulated, {self.runs} runs a world); subtler errors, with less"
+        )
+
+    @property
+    def verdict(self) -> str:
+        """One paragraph."""
+        if self.failures:
+            return f"FAILED: {'; '.join(self.failures)}. {self.power_words}."
+        return f"Nothing was found. {self.power_words}. {NO_CERTIFICATE}"
+
+    def to_json(self) -> dict[str, Any]:
+        """One document; bounds that say nothing are null."""
+        return {
+            "privatizer": self.privatizer,
+            "learner": self.learner,
+            "passed": not self.failures,
+            "failures": list(self.failures),
+            "claimed": {name: getattr(self.guarantee, name) for name in ("epsilon", "delta", "mu")},
+            "lower_bound": {"epsilon": self.epsilon, "mu": None if self.guarantee.mu is None else self.mu},
+            "false_alarm": self.alarm,
+            "runs_per_world": self.runs,
+            "power_half_scale": self.power,
+            "games": [
+                {
+                    "runs_per_world": one.runs,
+                    "statistics": [
+                        {
+                            "name": b.statistic,
+                            "epsilon": b.epsilon if math.isfinite(b.epsilon) else None,
+                            "mu": b.mu if math.isfinite(b.mu) else None,
+                            "hits": list(b.hits),
+                            "judged": b.runs,
+                        }
+                        for b in one.bounds
+                    ],
+                }
+                for one in self.evidence
+            ],
+            "identities": [
+                {"name": one.name, "passed": one.passed, "found": one.found} for one in self.identities
+            ],
+            "guarantee": self.guarantee.to_dict(),
+            "verdict": self.verdict,
+            "seconds": self.seconds,
+        }
+
+
+def audit(
+    privatizer: Any,
+    learner: Any = None,
+    *,
+    runs: int = 8000,
+    seed: int = 1,
+    alarm: float = core.ALARM,
+    layout: Layout | None = None,
+    restart: Restart | None = None,
+    names: tuple[str, str] = ("", ""),
+) -> Audit:
+    """Audit a privatizer, alone or under a learner.
+
+    Parameters
+    ----------
+    privatizer : anything with ``start``.
+    learner : asks and plans; None: counts with derived visits and centred rewards, a plan for each user.
+    runs : per world, of the short game; a quarter as many of the long one. From 800 on.
+    seed : of all sessions. alarm : in (0, 0.5], of a false alarm; half of it is the black box's.
+    layout : size of the white box; S = 6, A = 2, H = 20 by default.
+    restart : saves and restores a session (:func:`discreet.privacy.audit.play`).
+    names : of privatizer and learner, as shown.
+
+    Raises ``ValueError`` on a value out of range, and where privatizer and learner do not fit.
+    """
+    runs, begin = checks.integer("runs", runs, 800), time.perf_counter()
+    alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
+    start, short = privatizer.start, People(SHORT)
+    evidence = [
+        core.black_box(start, learner, runs, seed, alarm / 4, short),
+        core.black_box(start, learner, runs // 4, seed + 1, alarm / 4, People(LONG), restart),
+    ]
+    power = core.half_scale_power(start, learner or core.Reactive(), short, runs, alarm / 4)
+    identities = core.white_box(start, learner, layout, seed=seed, alarm=alarm / 2, restart=restart)
+    return Audit(
+        names[0] or repr(privatizer),
+        names[1] or ("reactive counts" if learner is None else repr(learner)),
+        evidence[0].guarantee,
+        tuple(evidence),
+        tuple(identities),
+        power,
+        runs,
+        alarm,
+        time.perf_counter() - begin,
+    )
+
+
+# ------------------------------------------------------------------------------- the page's tables
+_POWER_RUNS = (500, 1000, 2000, 4000, 8000, 16000)
+
+
+def table(audits: Iterable[Audit]) -> str:
+    """Markdown: what each mechanism claims and what was found."""
+    rows = [
+        "| mechanism | claimed | lower bound | identities | power at half the scale |",
+        "|---|---|---|---|---|",
+    ]
+    for one in audits:
+        claim = one.guarantee
+        if claim.epsilon is None:
+            words, bound = "nothing", f"ε ≥ {one.epsilon:.2f}"
+        elif claim.mu is None:
+            words, bound = f"ε = {claim.epsilon:.4g}", f"ε ≥ {one.epsilon:.2f}"
+        else:
+            words = f"μ = {claim.mu:.4g}, ε = {claim.epsilon:.4g} at δ = {claim.delta:.0e}"
+            bound = f"μ ≥ {one.mu:.2f}, ε ≥ {one.epsilon:.2f}"
+        known = [i for i in one.identities if i.passed is not None]
+        failed = ", ".join(i.name for i in known if not i.passed)
+        passed = f"{sum(bool(i.passed) for i in known)} of {len(known)}"
+        passed += f"; failed: {failed}" if failed else ""
+        power = "not known" if one.power is None else f"{one.power:.2f}"
+        rows.append(f"| {one.privatizer} | {words} | {bound} | {passed} | {power} |")
+    return "\n".join(rows)
+
+
+def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALARM, trials: int = 100) -> str:
+    """Markdown: how often the short game exposes half the noise scale, by runs per world."""
+    rows = [
+        f"| mechanism | {' | '.join(str(n) for n in _POWER_RUNS)} |",
+        f"|---|{'---|' * len(_POWER_RUNS)}",
+    ]
+    for name, privatizer in privatizers:
+        powers = [
+            core.half_scale_power(privatizer.start, core.Reactive(), People(SHORT), n, alarm / 4, trials)
+            for n in _POWER_RUNS
+        ]
+        known = [f"{power:.2f}" for power in powers if power is not None]
+        if known:
+            rows.append(f"| {name} | {' | '.join(known)} |")
+    return "\n".join(rows)

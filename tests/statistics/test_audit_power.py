@@ -1,0 +1,133 @@
+"""The audit's black box, end to end at H = 1: below every true claim, above every false one.
+
+Confidence 1 - 1e-6 a bound. Bugs are those of tests/privacy/test_audit.py that a noise law or a fitted score
+can see from outside.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discreet.privacy.audit import People, Reactive, black_box, half_scale_power
+from discreet.privacy.counts import CountQuery
+from discreet.privacy.privatizers import Central, Local
+from discreet.privacy.session import CountSession
+
+pytestmark = pytest.mark.statistics
+
+
+class Plain(Reactive):
+    """Transitions alone: two changed cells, where a black box sees most."""
+
+    def query(self, spec: Any) -> CountQuery:
+        return CountQuery(spec.layout, visits=False, known_rewards=True)
+
+
+def broken(privatizer: Any, change: Any) -> Any:
+    def start(query: Any, schedule: Any, randomness: Any) -> Any:
+        made = privatizer.start(query, schedule, randomness)
+        change(made)
+        return made
+
+    return start
+
+
+def halve(session: Any) -> None:
+    session._scales = session._scales / 2
+    if session._mechanism.stream == "local":  # the device adds half of what the server's record says
+        session._mechanism = dataclasses.replace(session._mechanism, scales=session._scales)
+
+
+def claimed(privatizer: Any) -> Any:
+    """The law that the likelihood ratio is computed from stays the claimed one."""
+    return privatizer.start
+
+
+PURE, GAUSS = Central(epsilon=1.0, release="batches"), Central(mu=1.0, release="decaying")
+
+
+@pytest.mark.parametrize("privatizer", [PURE, GAUSS, Local(epsilon=1.0), Local(mu=1.0)], ids=str)
+def test_bounds_stay_below_the_claim(privatizer: Any) -> None:
+    found = black_box(claimed(privatizer), Plain(), 5000, people=People(2))
+    assert not found.exceeded
+    assert found.bounds[0].statistic == "likelihood ratio"
+    least = found.mu if found.guarantee.mu is not None else found.epsilon
+    assert least > 0.4  # it does see the target: a bound of nothing would pass for ever
+
+
+@pytest.mark.parametrize("privatizer", [PURE, GAUSS, Central(epsilon=1.0, release="tree")], ids=str)
+def test_half_the_noise_is_exposed(privatizer: Any) -> None:
+    assert black_box(broken(privatizer, halve), Plain(), 5000, people=People(2)).exceeded
+
+
+def test_power_is_what_sessions_show() -> None:
+    """Simulated power of (nearly) 1 at 5000 runs, and of nothing at 200."""
+    for privatizer in (PURE, GAUSS):
+        assert half_scale_power(privatizer.start, Plain(), People(2), 5000, 1e-6, 50) > 0.95  # type: ignore[operator]
+    assert half_scale_power(PURE.start, Plain(), People(2), 200, 1e-6, 50) == 0.0
+
+
+def shared(session: Any) -> None:
+    draw = session._node_noise
+
+    def one(end: int, factor: float) -> Any:
+        noise = draw(end, factor)
+        noise[:] = noise[0]
+        return noise
+
+    session._node_noise = one
+
+
+def visited_only(session: Any) -> None:
+    noisy = session._noisy
+    session._noisy = lambda n: np.where(session._cells == 0, 0.0, noisy(n))
+
+
+def test_scores_without_a_noise_law_see_shared_draws_and_sparse_releases() -> None:
+    """Differences of cells, and exact zeros, are plain to see: epsilon above 2 at a claim of 1."""
+    tree = Central(epsilon=1.0, release="tree")
+    for change, statistic in ((shared, "linear score"), (visited_only, "event counts")):
+        found = black_box(broken(tree, change), None, 800, people=People(2))
+        best = max(found.bounds, key=lambda bound: bound.epsilon)
+        assert found.epsilon > 2
+        assert statistic in {b.statistic for b in found.bounds if b.epsilon > 1}, best
+
+
+def fresh_prefix(session: CountSession) -> None:
+    """Batches whose every release is the exact prefix with one fresh noise."""
+    measure, raw = session._measure, np.zeros(session.query.cells)
+
+    def cumulative(n: int, reports: int) -> Any:
+        raw[:] += session._cells
+        batch = session._cells.copy()
+        _, fresh = measure(n, reports)
+        return raw + (fresh - batch), fresh
+
+    session._measure = cumulative  # type: ignore[method-assign]
+
+
+def test_fresh_noise_on_a_cumulative_count_is_exposed() -> None:
+    """The target stands in eleven releases, each with noise for one: mu = sqrt(11) and more, claimed 1."""
+    found = black_box(
+        broken(Central(mu=1.0, release="batches"), fresh_prefix), Plain(), 1200, people=People(12)
+    )
+    assert found.exceeded
+    assert found.mu > 1.2
+
+
+def raw_weights(session: Any) -> None:
+    described = session._described
+
+    def leaking(fresh: Any, laws: Any, n: int) -> Any:
+        made = described(fresh, laws, n)
+        seen = 1.0 + abs(float(session._filtered[:4].sum()))
+        estimates = {k: dataclasses.replace(e, effective=seen) for k, e in made.estimates.items()}
+        return dataclasses.replace(made, estimates=estimates)
+
+    session._described = leaking
+
+
+def test_weights_and_plans_that_follow_raw_data_are_exposed() -> None:
+    assert black_box(broken(PURE, raw_weights), None, 800, people=People(3)).epsilon > 2
