@@ -48,7 +48,8 @@ class World:
 def _world(kind: str, env: str, **options: Any) -> World:
     size = f" S={options['states']}" if "states" in options else ""
     seed = f" #{options['seed']}" if "seed" in options else ""
-    name = "RiverSwim" if env == "riverswim" else "switching chain" if kind == "control" else kind
+    words = {"riverswim": "RiverSwim", "switching-chain": "switching chain"}
+    name = words.get(env, "non-stationary" if kind == "control" else kind)
     return World(f"{name}{size}{seed}", kind, env, options)
 
 
