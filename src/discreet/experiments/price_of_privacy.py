@@ -6,20 +6,20 @@ library's side is its defaults (:class:`~discreet.privacy.privatizers.Central`, 
 noise-aware learner, one setting for all worlds and budgets), so that a better mechanism enters by itself.
 
 *Their* mechanism is the papers' at the true epsilon: Laplace noise on the three families of counts, joint
-DP by a binary tree whose leaves are users (6 H L / epsilon a node), local DP on every counter of a user's own
-(6 H / epsilon). Being pure it serves for both budgets, pure and approximate. All learners replan when
+DP by a binary tree whose leaves are users (6 H L / epsilon a node), local DP on every counter of a user's
+own (6 H / epsilon). Being pure it serves for both budgets, pure and approximate. All learners replan when
 the users have grown by a tenth, so that the schedule is nobody's advantage.
 
-*Users until within 10 %*. Between recorded numbers of users e_{j-1} < e_j (ends of batches, at most 1000) the
-deployed policies lose on average l_j = (regret(e_j) - regret(e_{j-1})) / (e_j - e_{j-1}) a user, exactly. The
+*Users until within 10 %*. Between recorded numbers of users e_{j-1} < e_j (ends of batches, at most 1000)
+the deployed policies lose on average l_j = (regret(e_j) - regret(e_{j-1})) / (e_j - e_{j-1}) a user. The
 answer of a seed is the smallest recorded e_j with l_i <= V* / 10 for every i > j (0 if that holds from the
 start); it is censored, "> K", if the last interval still loses more. "Stays" is only seen up to K.
 
-Lower bounds, orders without their constants or as printed logarithms, worst case over all MDPs of the size, so that
-a learner may well be below on one of them: sqrt(S A H^2 T), T = K H (Jin et al. 2018; specification of
-tabular learners, section 12); plus S A H ln(K H) / epsilon under joint DP (Vietri et al. 2020); and
-H sqrt(S A K) / min(e^epsilon - 1, 1) under local DP (Garcelon et al. 2021). The last two are quoted from those
-papers, where transitions do not depend on the step.
+Lower bounds: orders, constants set to 1, worst case over all MDPs of the size, so that a learner may well
+be below on one of them: sqrt(S A H^2 T), T = K H (Jin et al. 2018; specification of tabular learners,
+section 12); plus S A H ln(K H) / epsilon under joint DP (Vietri et al. 2020); at least
+H sqrt(S A K) / min(e^epsilon - 1, 1) under local DP (Garcelon et al. 2021). The last two are quoted from
+those papers, where transitions do not depend on the step.
 """
 
 from __future__ import annotations
@@ -154,9 +154,11 @@ def _tuned(learner: str, mechanism: Mechanism) -> tuple[tuple[str, Any], ...]:
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run. seeds, long_seeds, square_seeds : of the main table, the long runs, the two-by-two
-    table; ``chain_seeds`` and ``long_chain_seeds`` those of RiverSwim. grid : knobs tried on RiverSwim itself, on
-    ``grid_seeds`` other seeds; empty: none.
+    """How much is run.
+
+    seeds, long_seeds, square_seeds : of the main table, the long runs, the two-by-two table; chain_seeds,
+    long_chain_seeds : those of RiverSwim; grid : knobs tried on RiverSwim itself, on ``grid_seeds`` other
+    seeds; None: no table of figures to reach.
     """
 
     worlds: tuple[World, ...] = SUITE
@@ -270,7 +272,7 @@ def users_until_within(
 
 @dataclass(frozen=True)
 class Until:
-    """Users until within 10 %, over seeds: None stands for "> K". reached : share of the seeds not censored."""
+    """Users until within 10 %, over seeds; None: more than K. reached : share of the seeds not censored."""
 
     median: int | None
     low: int | None
@@ -343,7 +345,7 @@ class Row:
 
 
 def lower_bound(mdp: TabularMDP, users: float, budget: Budget) -> float:
-    """The order of the least worst-case regret after so many users; constants are set to 1 (see the module)."""
+    """Order of the least worst-case regret after so many users; constants are set to 1 (see the module)."""
     s, a, h = mdp.states, mdp.actions, mdp.horizon
     sampling = math.sqrt(s * a * h**3 * users)
     if budget.trust == "none" or budget.epsilon is None:
@@ -504,7 +506,7 @@ def reproduce(
     progress: Progress | None = None,
     say: Callable[[str], None] = print,
 ) -> Study:
-    """Run the study; write ``price-of-privacy.json``, ``reproductions/`` (a page) and ``figures/`` into ``out``."""
+    """Run the study; write its numbers (``price-of-privacy.json``), page and figures into ``out``."""
     import json
 
     from discreet.experiments import price_pages

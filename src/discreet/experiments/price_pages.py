@@ -1,6 +1,7 @@
-"""The price of privacy for people: the tables and figures of a study, and the page of the documentation.
+"""The price of privacy for people: tables and figures of a study, and the page of the documentation.
 
-The page says what the columns are and shows the numbers; it draws no conclusions that other numbers would not bear.
+The page says what the columns are and shows the numbers; it draws no conclusion that a later run with
+better mechanisms would have to take back.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from discreet.experiments.price_of_privacy import (
     TARGETS,
     TUNED,
     Budget,
+    Cell,
     Mechanism,
     Row,
     Study,
+    budgets,
     gain,
     lower_bound,
 )
-from discreet.experiments.results import Result, write_aside
+from discreet.experiments.results import write_aside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,16 +62,22 @@ def regret_table(rows: Sequence[Row]) -> Table:
 
 def until_table(rows: Sequence[Row]) -> Table:
     """Users until the deployed policies stay within 10 % of optimal."""
-    lines = [("world", "budget", "median", "95 % interval", "10 to 90 %", "seeds that got there")]
+    lines: list[tuple[str, ...]] = [
+        ("world", "budget", "median", "95 % interval", "10 to 90 %", "seeds that got there")
+    ]
     for row in rows:
         until, k = row.until, row.users
-        interval = (
-            f"{_users(until.low, k)} to {_users(until.high, k)}" if row.seeds >= 6 else "—"
-        )  # fewer seeds: no interval at 95 %
+        ends = f"{_users(until.low, k)} to {_users(until.high, k)}"
+        interval = ends if row.seeds >= 6 else "—"  # order statistics need six seeds at 95 %
         spread = f"{_users(until.p10, k)} to {_users(until.p90, k)}"
         reached = f"{round(until.reached * row.seeds)} of {row.seeds}"
         lines.append((row.world, row.budget, _users(until.median, k), interval, spread, reached))
     return lines
+
+
+def _between(interval: statistics.Interval) -> str:
+    low, high = interval.low, interval.high
+    return "—" if low is None or high is None else f"{_percent(low)} to {_percent(high)}"
 
 
 def suite_table(study: Study) -> Table:
@@ -78,26 +87,18 @@ def suite_table(study: Study) -> Table:
     lines = [("world", *(budget for budget, _, _ in numbers))]
     lines += [(world, *(_percent(shares[world]) for _, _, shares in numbers)) for world in worlds]
     lines.append(("geometric mean", *(_percent(interval.estimate) for _, interval, _ in numbers)))
-    between = [
-        "—" if i.low is None or i.high is None else f"{_percent(i.low)} to {_percent(i.high)}"
-        for _, i, _ in numbers
-    ]
+    between = [_between(interval) for _, interval, _ in numbers]
     lines.append(("95 % interval", *between))
     return lines
 
 
 def suite_lines(study: Study) -> Table:
     """The suite number, a line a budget: for a narrow page."""
-    lines = [("budget", "geometric mean", "95 % interval", "least", "greatest")]
+    lines: list[tuple[str, ...]] = [("budget", "geometric mean", "95 % interval", "least", "greatest")]
     for budget, interval, shares in study.suite_numbers():
         low, high = min(shares, key=lambda w: shares[w]), max(shares, key=lambda w: shares[w])
-        brackets = (
-            "—"
-            if interval.low is None or interval.high is None
-            else f"{_percent(interval.low)} to {_percent(interval.high)}"
-        )
         ends = (f"{_percent(shares[low])} ({low})", f"{_percent(shares[high])} ({high})")
-        lines.append((budget, _percent(interval.estimate), brackets, *ends))
+        lines.append((budget, _percent(interval.estimate), _between(interval), *ends))
     return lines
 
 
@@ -107,14 +108,15 @@ _SIDES: tuple[tuple[str, Mechanism], ...] = (
 )  # fmt: skip
 
 
-def square_table(study: Study) -> Table:
+def square_table(study: Study, learners: Sequence[str]) -> Table:
     """Shares of learner times mechanism, and what each gains (quotients of regret, DP-UCBVI's)."""
-    head = [f"{learner} on {mechanism}" for learner, mechanism in _SIDES]
+    sides = [side for side in _SIDES if side[0] in learners]
+    head = [f"{learner} on {mechanism}" for learner, mechanism in sides]
     lines = [("budget", "on", *head, "mechanism gains", "learner gains", "both")]
     for budget, where, square in study.squares():
         found = gain(square, "dp-ucbvi")
         gains = [f"{found[name]:.3g} ×" for name in ("mechanism", "learner", "both")]
-        lines.append((budget, where, *(_percent(square[side]) for side in _SIDES), *gains))
+        lines.append((budget, where, *(_percent(square[side]) for side in sides), *gains))
     return lines
 
 
@@ -132,20 +134,19 @@ def users_table(study: Study) -> Table:
 
 def targets_table(study: Study) -> Table:
     """RiverSwim against the figures to reach: knobs tuned on this task, and the defaults."""
-    lines = [
-        ("budget", "to reach", "tuned on this task", "mean - 2 s.e.", "knobs", "defaults", "mean - 2 s.e.")
-    ]
-    for (budget, goal), tuned, default in zip(
-        TARGETS, study.rows["tuned"], study.rows["targets"], strict=True
-    ):
-        cells = [str(budget), f"≤ {_number(goal)}"]
-        for row, limit in ((tuned, goal), (default, 1.5 * goal)):
-            low = row.mean - 2 * row.standard_error
-            cells += [_number(row.mean), f"{_number(low)}{' ✓' if low <= limit else ''}"]
-            if row is tuned:
-                cells.append(", ".join(f"{k.removeprefix('learner.')} {v:g}" for k, v in row.options.items()))
-        lines.append((*cells,))
+    head = ("budget", "to reach", "tuned on this task", "mean - 2 s.e.", "defaults", "mean - 2 s.e.", "knobs")
+    lines: list[tuple[str, ...]] = [head]
+    rows = zip(TARGETS, study.rows["tuned"], study.rows["targets"], strict=True)
+    for (budget, goal), tuned, default in rows:
+        knobs = ", ".join(f"{k.removeprefix('learner.')} {v:g}" for k, v in tuned.options.items())
+        cells = (*_against(tuned, goal), *_against(default, 1.5 * goal))
+        lines.append((str(budget), f"≤ {_number(goal)}", *cells, knobs))
     return lines
+
+
+def _against(row: Row, limit: float) -> tuple[str, str]:
+    low = row.mean - 2 * row.standard_error
+    return _number(row.mean), f"{_number(low)}{' ✓' if low <= limit else ''}"
 
 
 def baseline_table(study: Study) -> Table:
@@ -180,12 +181,17 @@ def summary(study: Study) -> list[tuple[str, Table]]:
     """What the command prints."""
     chain = [row for row in study.rows["main"] if row.kind == "chain"]
     long_chain = [row for row in study.rows["long"] if row.kind == "chain"]
+    short = [line[1:] for line in until_table(long_chain)]  # one world: no need to name it
+    square = [
+        [cell.replace(" on ", "\non ") for cell in line]
+        for line in square_table(study, ("dp-ucbvi", "noise-aware"))
+    ]
     users = f"{study.size.users:,}"
-    tables = [
+    tables: list[tuple[str, Table]] = [
         (f"Final regret on RiverSwim, K = {users}, noise-aware at its defaults", regret_table(chain)),
-        (f"Users until within 10 %, runs of {study.size.long_users:,} users", until_table(long_chain)),
+        (f"Users until within 10 %, RiverSwim, runs of {study.size.long_users:,} users", short),
         ("Share of the uniform policy's regret over the suite", suite_lines(study)),
-        ("Learner and mechanism, shares of the uniform policy's regret", square_table(study)),
+        ("Learner and mechanism, shares of the uniform policy's regret", square),
     ]
     if study.rows["targets"]:
         tables.append(("RiverSwim, figures to reach", targets_table(study)))
@@ -206,70 +212,97 @@ def _knobs() -> Table:
     return lines
 
 
+_INTRO = """\
+# The price of privacy
+
+```
+discreet reproduce price-of-privacy --out results/price-of-privacy
+```
+
+runs everything on this page, writes its numbers into `price-of-privacy.json`, and writes the page itself
+(`reproductions/` and `figures/` of the folder). Runs are kept under `runs/`, a folder a setting; finished
+seeds are not run again.
+
+The learner is `noise-aware`, the privatizers are `Central(epsilon, delta)` and `Local(epsilon, delta)`, all
+at their defaults: one setting for every world and budget. ε is the true one. Budgets: *joint* and *local* DP,
+(ε, δ) and *pure* ε kept apart. Worlds: the declared suite of `discreet.experiments.suite`, on which nothing
+was tuned. Seeds at K = {users:,}: {counts}. Regret is exact, from the values of the deployed policies. *Of
+uniform* is the mean over the regret of the uniform policy, which never learns."""
+_SUITE = """\
+## The suite: one number that cannot be tuned to one chain
+
+Share of the uniform policy's regret after {users:,} users. The worlds are fixed, the interval of the
+geometric mean is over seeds."""
+_TARGETS = """\
+### Figures to reach
+
+Mean regret at K = {users:,}. *Tuned on this task*: the best of a grid on RiverSwim itself, chosen on
+{grid_seeds} seeds that the row does not use. *Defaults*: chosen on other worlds. ✓: the mean minus two
+standard errors is at most the figure; for the defaults, at most 1.5 times the figure."""
+_UNTIL = """\
+## Users until the policy stays within 10 % of optimal
+
+From runs of {long_users:,} users. Between two recorded numbers of users the deployed policies lose on
+average the increment of the exact regret over the increment of users; counted are the users up to the end of
+the last interval that loses more than a tenth of V*. A seed whose very last interval still does is
+censored and counts as more than K. Quantiles are order statistics."""
+_SQUARE = """\
+## Learner or mechanism?
+
+Shares of the uniform policy's regret; *suite* is the geometric mean over the worlds. *Theirs*: Laplace noise
+on three families of counts, in a binary tree with a user a leaf (joint) or on the device (local),
+calibrated to the true ε; being pure it serves for both budgets. *Ours*: the defaults. All replan when the
+users have grown by a tenth. *Mechanism gains*: DP-UCBVI's regret on theirs over that on ours; *learner
+gains*: DP-UCBVI's over noise-aware's, both on ours. On the papers' tree the noise-aware learner reads the
+newest sums alone (`noise-aware-sums`). Near 100 % nobody learns, and a quotient says nothing."""
+_TUNING = """\
+Each side was tuned alike, on the same declared worlds, RiverSwim not among them, by grids of 9 to 12 points
+(`python -m discreet.experiments.tuning_papers`); the noise-aware learner on our mechanism has the library's
+defaults."""
+_WITHOUT = """\
+## Without privacy
+
+Final regret ± standard error: a private curve is to be compared with one that was tuned as well."""
+_BOUNDS = """\
+## Lower bounds
+
+Orders with constants set to 1, worst case over all MDPs of RiverSwim's size, so that one MDP may cost
+less: √(SAH²T) with T = KH (Jin et al. 2018), plus SAH·ln(KH)/ε under joint DP (Vietri et al. 2020), at least
+H√(SAK)/min(e^ε − 1, 1) under local DP (Garcelon et al. 2021). The last two are quoted from those papers,
+whose transitions do not depend on the step."""
+
+
 def page(study: Study) -> str:
     """The page of the documentation."""
-    size = study.size
-    seeds = sorted({(row.kind == "chain", row.seeds) for row in study.rows["main"]}, reverse=True)
-    counts = ", ".join(f"{n} {'on RiverSwim' if chain else 'elsewhere'}" for chain, n in seeds)
-    main = study.rows["main"]
+    size, main = study.size, study.rows["main"]
+    chain = [row for row in main if row.kind == "chain"]
+    seeds = sorted({(row.kind == "chain", row.seeds) for row in main}, reverse=True)
+    counts = ", ".join(f"{n} {'on RiverSwim' if first else 'elsewhere'}" for first, n in seeds)
     parts = [
-        "# The price of privacy",
-        "```\ndiscreet reproduce price-of-privacy --out results/price-of-privacy\n```",
-        "runs everything on this page, writes its numbers into `price-of-privacy.json`, and writes the page. Runs are "
-        "kept under `runs/`, a folder a setting, and finished seeds are not run again. The learner is `noise-aware`, "
-        "the privatizers are `Central(epsilon, delta)` and `Local(epsilon, delta)`, all at their defaults: one setting "
-        "for every world and budget. ε is the true one. Budgets: *joint* and *local* DP, (ε, δ) and *pure* ε kept "
-        f"apart. Worlds: the declared suite of `discreet.experiments.suite`, on which nothing was tuned. Seeds: "
-        f"{counts} (K = {size.users:,}). Regret is exact, from the values of the deployed policies; *of uniform* is the mean "
-        "over the regret of the uniform policy, which never learns.",
-        "## The suite: one number that cannot be tuned to one chain",
-        "Share of the uniform policy's regret after "
-        f"{size.users:,} users; the interval of the geometric mean is over seeds, the worlds being fixed.",
+        _INTRO.format(users=size.users, counts=counts),
+        _SUITE.format(users=size.users),
         _markdown(suite_lines(study)),
         f"![Shares of the uniform policy's regret](../figures/{NAME}-suite.png)",
         _markdown(suite_table(study)),
         "## RiverSwim",
-        _markdown(regret_table([row for row in main if row.kind == "chain"])),
+        _markdown(regret_table(chain)),
         f"![Regret on RiverSwim against users](../figures/{NAME}-riverswim.png)",
-        "More users (mean regret, share of uniform):",
+        "More users (mean regret, share of the uniform policy's):",
         _markdown(users_table(study)),
     ]
     if study.rows["targets"]:
-        parts += [
-            "### Figures to reach",
-            "Mean regret at K = "
-            f"{size.users:,}. *Tuned on this task*: the best of a grid on RiverSwim itself ({size.grid_seeds} seeds that the "
-            "row does not use); *defaults*: chosen on other worlds. ✓: mean minus two standard errors is at most the "
-            "figure, for the defaults at most 1.5 times the figure.",
-            _markdown(targets_table(study)),
-        ]
+        said = _TARGETS.format(users=size.users, grid_seeds=size.grid_seeds)
+        parts += [said, _markdown(targets_table(study))]
     parts += [
-        "## Users until the policy stays within 10 % of optimal",
-        f"From runs of {size.long_users:,} users. Between two recorded numbers of users the deployed policies lose on average the "
-        "increment of the exact regret over the increment of users; counted are the users up to the last interval that "
-        "loses more than a tenth of V*. A seed whose last interval still does is censored and counts as more than K; "
-        "quantiles are order statistics.",
+        _UNTIL.format(long_users=size.long_users),
         _markdown(until_table(study.rows["long"])),
-        "## Learner or mechanism?",
-        "Shares of the uniform policy's regret; *suite* is the geometric mean over the worlds. *Theirs*: Laplace noise on "
-        "three families of counts, in a binary tree with a user a leaf (joint) or on the device (local), calibrated to the "
-        "true ε; being pure it serves for both budgets. *Ours*: the defaults. All replan when the users have grown by a "
-        "tenth. *Mechanism gains*: DP-UCBVI's regret on theirs over that on ours; *learner gains*: DP-UCBVI's over ours "
-        "on our mechanism. On the papers' tree the noise-aware learner reads the newest sums alone "
-        "(`noise-aware-sums`). Near 100 % nobody learns, and a quotient says nothing about who is better.",
-        _markdown(square_table(study)),
-        "Each side was tuned alike, on the same declared worlds, RiverSwim not among them, with grids of 9 to 12 "
-        "points (`python -m discreet.experiments.tuning_papers`); the noise-aware learner on our mechanism has the "
-        "library's defaults.",
+        _SQUARE,
+        _markdown(square_table(study, ("dp-ucbvi", "private-ucb-vi", "noise-aware"))),
+        _TUNING,
         _markdown(_knobs()),
-        "## Without privacy",
-        "Final regret ± standard error. A private curve is compared with a non-private one that was tuned as well.",
+        _WITHOUT,
         _markdown(baseline_table(study)),
-        "## Lower bounds",
-        "Orders with constants set to 1, worst case over all MDPs of RiverSwim's size, so that one MDP may cost less: "
-        "√(SAH²T) with T = KH (Jin et al. 2018), plus SAH·ln(KH)/ε under joint DP (Vietri et al. 2020), at least "
-        "H√(SAK)/min(e^ε − 1, 1) under local DP (Garcelon et al. 2021). The last two are quoted from those papers, whose "
-        "transitions do not depend on the step.",
+        _BOUNDS,
         _markdown(bounds_table(study)),
         "## Every world",
     ]
@@ -279,35 +312,46 @@ def page(study: Study) -> str:
 
 
 # --------------------------------------------------------------------------------------- figures
+_FAMILY = {
+    ("joint", False): 0,
+    ("joint", True): 1,
+    ("local", False): 2,
+    ("local", True): 3,
+    ("none", True): 6,
+}
+
+
 def _draw_users(axes: Axes, study: Study, trust: str) -> None:
-    cells = [
-        c for c in study.results
-        if c.world.kind == "chain" and c.users == study.size.long_users and not c.options
-        and c.mechanism == "ours" and c.budget.trust in ("none", trust)
-    ]  # fmt: skip
-    shown: list[Result] = []
-    for cell in cells:
-        result = study.results[cell]
-        shown.append(replace(result, about=replace(result.about, label="noise-aware"), config={}))
+    size = study.size
+    found = {c.budget: r for c, r in study.results.items() if _is_long(c, size.long_users)}
+    shown = [
+        replace(result, about=replace(result.about, label="noise-aware"), config={})
+        for budget, result in found.items()
+        if budget.trust in ("none", trust)
+    ]
     plots.draw_regret(axes, shown, "log")
-    mdp = cells[0].world.build()
-    users = np.geomspace(1.0, study.size.long_users, 60)
-    budget = Budget("joint" if trust == "joint" else "local", 1.0)
-    for bound, line in ((Budget("none"), ":"), (budget, "-.")):
-        named = "no privacy" if bound.trust == "none" else f"{_TITLES[trust]}, ε = 1"
+    mdp = next(w for w in size.worlds if w.kind == "chain").build()
+    users = np.geomspace(1.0, size.long_users, 200)
+    for budget, line in ((Budget("none"), ":"), (Budget(shown[-1].guarantee.trust, 1.0), "-.")):  # type: ignore[arg-type]
+        named = "no privacy" if budget.trust == "none" else f"{_TITLES[trust]}, ε = 1"
+        order = np.array([lower_bound(mdp, k, budget) for k in users])
+        seen = order <= users * shown[0].optimal_value  # before, nobody can lose so much
+        label = f"order of the minimax lower bound, {named}"
         axes.plot(
-            users, [lower_bound(mdp, k, bound) for k in users], color="0.6", linestyle=line, linewidth=1.0,
-            label=f"order of the minimax lower bound, {named}", zorder=1,
-        )  # fmt: skip
-    axes.set_title(f"RiverSwim, {_TITLES[trust]}: mean and 95 % band", fontsize=9, loc="left")
-    axes.legend(fontsize=6.5, frameon=False, loc="upper left")
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high * 300)  # room for the legend
+            users[seen], order[seen], color="0.55", linestyle=line, linewidth=1.1, label=label, zorder=1
+        )
+    axes.set_title(f"RiverSwim, {_TITLES[trust]}: mean and pointwise 95 % band", fontsize=9, loc="left")
+    axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
+
+
+def _is_long(cell: Cell, users: int) -> bool:
+    plain = cell.mechanism == "ours" and cell.learner == "noise-aware" and not cell.options
+    return plain and cell.world.kind == "chain" and cell.users == users
 
 
 def users_figure(study: Study) -> Any:
     """Regret on RiverSwim against users, joint and local DP side by side."""
-    figure = plots.new_figure(13.0, 6.0)
+    figure = plots.new_figure(13.0, 6.4)
     left, right = figure.subplots(1, 2, sharey=True)
     _draw_users(left, study, "joint")
     _draw_users(right, study, "local")
@@ -315,44 +359,42 @@ def users_figure(study: Study) -> Any:
 
 
 def suite_figure(study: Study) -> Any:
-    """Shares over the suite: each world by budget, and the geometric means against epsilon on both mechanisms."""
-    figure = plots.new_figure(13.0, 5.4)
+    """Shares over the suite: each world by budget, and the geometric means by learner and mechanism."""
+    figure = plots.new_figure(13.0, 6.4)
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1), sharey=True)
-    for i, (budget, interval, shares) in enumerate(study.suite_numbers()):
-        colour, _ = plots.look(i)
-        marker = "o^sDvPX*<>phd"[i % 13]
+    marks = dict(zip((None, *study.size.epsilons), "*os^vDPX", strict=False))
+    named = {str(budget): budget for budget in budgets(study.size)}
+    worlds: list[str] = []
+    for name, interval, shares in study.suite_numbers():
+        budget, worlds = named[name], list(shares)
+        family = _FAMILY[budget.trust, budget.delta is None]
+        place = np.arange(len(worlds)) + (0.0 if budget.trust == "none" else 0.12 * (family - 1.5))
         left.plot(
-            range(len(shares)), list(shares.values()), marker, color=colour, markersize=5,
-            label=f"{budget}: {_percent(interval.estimate)}",
+            place, list(shares.values()), linestyle="none", marker=marks[budget.epsilon], markersize=4.5,
+            color=plots.PALETTE[family], label=f"{name}: {_percent(interval.estimate)}",
         )  # fmt: skip
-        worlds = list(shares)
     left.set_xticks(range(len(worlds)), worlds, rotation=40, ha="right", fontsize=8)
     left.set_yscale("log")
     left.set_ylabel("regret over the uniform policy's")
-    left.set_title("Every world of the suite (legend: geometric mean)", fontsize=9, loc="left")
-    left.legend(fontsize=6.5, frameon=False, ncols=2)
-    squares = [(b, s) for b, where, s in study.squares() if where == "suite"]
-
-    for kind, (learner, mechanism) in enumerate(
-        (("noise-aware", "ours"), ("dp-ucbvi", "ours"), ("dp-ucbvi", "theirs"))
-    ):
-        for name in ("joint (", "joint pure", "local pure"):
-            if mechanism == "theirs" and name == "joint (":
-                continue  # the same runs as pure
-            values = [square[learner, mechanism] for budget, square in squares if budget.startswith(name)]
-            colour, _ = plots.look(("joint (", "joint pure", "local pure").index(name))
-            said = name.replace("joint (", "joint (ε, δ)")
+    left.set_title("noise-aware on every world (geometric mean below)", fontsize=9, loc="left")
+    squares = [(named[b], square) for b, where, square in study.squares() if where == "suite"]
+    for line, (learner, mechanism) in enumerate((_SIDES[5], _SIDES[1], _SIDES[0])):
+        for (trust, pure), family in _FAMILY.items():
+            chosen = [(b, s) for b, s in squares if b.trust == trust and (b.delta is None) == pure]
+            if not chosen or (mechanism == "theirs" and not pure):  # theirs is pure: the same runs
+                continue
+            said = f"{trust} {'pure' if pure else '(ε, δ)'}: {learner} on {mechanism}"
+            values = [s[learner, mechanism] for _, s in chosen]
             right.plot(
-                study.size.epsilons, values, marker="o", color=colour, linestyle=plots.LINES[kind], markersize=4,
-                label=f"{said}: {learner} on {mechanism}",
+                [b.epsilon for b, _ in chosen], values, marker="o", markersize=4, label=said,
+                color=plots.PALETTE[family], linestyle=plots.LINES[line],
             )  # fmt: skip
-
-    right.axhline(1.0, color="0.2", linestyle=(0, (2, 3)), linewidth=0.9)
+    right.axhline(1.0, color="0.2", linestyle=(0, (2, 3)), linewidth=0.9, label="uniform policy")
     right.set_xscale("log")
     right.set_xlabel("true ε")
     right.set_title("Geometric mean over the suite, by learner and mechanism", fontsize=9, loc="left")
-    right.legend(fontsize=6.5, frameon=False)
-    for axes in (left, right):
+    for axes, below, columns in ((left, -0.32, 4), (right, -0.16, 2)):
+        axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, below), ncols=columns)
         axes.grid(True, axis="y", color="0.9", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
     return figure

@@ -42,7 +42,7 @@ _AWARE = {"stat_scale": (0.05, 0.1, 0.2), "priv_scale": (0.06, 0.25, 1.0)}
 
 @dataclass(frozen=True)
 class Side:
-    """A learner on a mechanism. fixed : options besides the grid's; budgets : (epsilon, delta), empty: none."""
+    """A learner on a mechanism. fixed : options besides the grid's; budgets : (epsilon, delta), or none."""
 
     learner: Any
     fixed: Mapping[str, Any]
