@@ -599,7 +599,10 @@ class CountSession:
         mechanism = self._mechanism
         names = list(self._query.row_families)
         if mechanism.stream == "tree":
-            raise ValueError("release = 'tree': gives no measurements with noise of their own")
+            raise ValueError(
+                "release = 'tree': gives no measurements with noise of their own, which this learner reads; "
+                "use release = 'auto', or a learner that reads sums"
+            )
         if mechanism.stream == "exact":
             return {name: laws.NoNoise() for name in names}
         terms = reports if mechanism.stream == "local" else min(n, 1)
