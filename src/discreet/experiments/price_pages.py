@@ -226,8 +226,8 @@ seeds are not run again.
 The learner is `noise-aware`, the privatizers are `Central(epsilon, delta)` and `Local(epsilon, delta)`, all
 at their defaults: one setting for every world and budget. ε is the true one. Budgets: *joint* and *local* DP,
 (ε, δ) and *pure* ε kept apart. Worlds: the declared suite of `discreet.experiments.suite`, on which nothing
-was tuned. Seeds at K = {users:,}: {counts}. Regret is exact, from the values of the deployed policies. *Of
-uniform* is the mean over the regret of the uniform policy, which never learns."""
+was tuned. Seeds at K = {users:,}: {counts}. Regret is exact, from the values of the
+deployed policies. *Of uniform* is the mean over the regret of the uniform policy, which never learns."""
 _SUITE = """\
 ## The suite: one number that cannot be tuned to one chain
 
@@ -360,7 +360,7 @@ def users_figure(study: Study) -> Any:
 
 def suite_figure(study: Study) -> Any:
     """Shares over the suite: each world by budget, and the geometric means by learner and mechanism."""
-    figure = plots.new_figure(13.0, 6.4)
+    figure = plots.new_figure(13.0, 7.4)
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1), sharey=True)
     marks = dict(zip((None, *study.size.epsilons), "*os^vDPX", strict=False))
     named = {str(budget): budget for budget in budgets(study.size)}
@@ -393,7 +393,7 @@ def suite_figure(study: Study) -> Any:
     right.set_xscale("log")
     right.set_xlabel("true ε")
     right.set_title("Geometric mean over the suite, by learner and mechanism", fontsize=9, loc="left")
-    for axes, below, columns in ((left, -0.32, 4), (right, -0.16, 2)):
+    for axes, below, columns in ((left, -0.3, 4), (right, -0.14, 2)):
         axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, below), ncols=columns)
         axes.grid(True, axis="y", color="0.9", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
