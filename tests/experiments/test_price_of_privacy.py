@@ -171,6 +171,11 @@ def test_a_tiny_study_and_its_resumption(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(lost.read_bytes()) == pytest.approx(len(content), abs=64)
 
 
+def test_bad_workers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="workers = 0"):
+        price.run(tmp_path, prepare, TINY, 0)
+
+
 def test_an_interrupted_study_stops(tmp_path: Path) -> None:
     def fail(number: int, runs: int) -> None:
         raise KeyboardInterrupt

@@ -476,7 +476,8 @@ def _finish(
 
         return sweep.run(setup, resolved, out / "runs" / sweep.folder_name(resolved), 1, report)
 
-    with ThreadPoolExecutor(2 * (workers or default_workers())) as pool:
+    threads = default_workers() if workers is None else checks.integer("workers", workers, 1)
+    with ThreadPoolExecutor(2 * threads) as pool:
         futures = {
             config: pool.submit(one, first + i, config, seeds)
             for i, (config, seeds) in enumerate(wanted.items())
