@@ -87,7 +87,18 @@ def test_run_prints_one_json_document() -> None:
     assert guarantee["delta"] == 0
     assert {"rho", "mu", "unit", "neighbours", "randomness", "users_public", "statement"} <= set(guarantee)
     again = document(
-        "run", *SMALL, "--privatizer", "central", "--epsilon", "1", "--seed", "4", "--workers", "2"
+        "run",
+        *SMALL,
+        "--learner",
+        "dp-ucbvi",
+        "--privatizer",
+        "central",
+        "--epsilon",
+        "1",
+        "--seed",
+        "4",
+        "--workers",
+        "2",
     )
     assert again["final_regret"] == out["final_regret"]
 
@@ -100,7 +111,18 @@ def test_run_says_the_guarantee_in_a_sentence() -> None:
 
 
 def test_paper_preset_and_what_it_really_buys() -> None:
-    paper = ["run", *SMALL, "--privatizer", "local", "--epsilon", "1", "--preset", "paper"]
+    paper = [
+        "run",
+        *SMALL,
+        "--learner",
+        "dp-ucbvi",
+        "--privatizer",
+        "local",
+        "--epsilon",
+        "1",
+        "--preset",
+        "paper",
+    ]
     published = document(*paper)["guarantee"]
     assert (published["epsilon"], published["epsilon_nominal"]) == (pytest.approx(2.0), 1.0)
     true = document(*paper, "--option", "calibration=exact")["guarantee"]
@@ -186,7 +208,7 @@ def test_out_resumes_grows_and_refuses(tmp_path: Path, monkeypatch: pytest.Monke
         (["--preset", "poster"], "preset = 'poster'"),
         (["--option", "bonus_scale"], "must be KEY=VALUE"),
         (["--option", "bonus_scale=much"], "bonus_scale = 'much': must be a number"),
-        (["--option", "typo=1"], "the options are dp-ucbvi: bonus_scale: number"),
+        (["--option", "typo=1"], "the options are noise-aware: bonus_scale: number"),
         (["--option", "bonus_scale=1", "--option", "bonus_scale=2"], "given twice"),
         (["--env-option", "typo=1"], "option 'typo': unknown to riverswim, which takes states: integer"),
         (["--env-option", "rewards=poisson"], "rewards = 'poisson'"),
@@ -230,7 +252,7 @@ def test_help_shows_sweep_tables() -> None:
 def test_what_takes_hours_is_said_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "slow" not in call("run", *SMALL).stderr
     monkeypatch.setattr(cli, "_MANY_CELLS", 1e3)
-    said = call("run", *SMALL, "--episodes", "1000").stderr
+    said = call("run", *SMALL, "--learner", "dp-ucbvi", "--episodes", "1000").stderr
     assert "this is slow" in said
     assert "stationary=true" in said
     assert "replan_growth" in said
@@ -445,7 +467,8 @@ def test_mechanisms_are_every_combination_that_fits() -> None:
 
 
 def test_reproduce_knows_its_papers() -> None:
-    assert "must be one of chowdhury-zhou-2021" in call("reproduce", "no-such-paper", code=2).stderr
+    said = call("reproduce", "no-such-paper", code=2).stderr
+    assert "must be one of chowdhury-zhou-2021, price-of-privacy" in said
 
 
 def test_warmup_says_what_it_does() -> None:

@@ -149,10 +149,12 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
     assert names == {
         *(("learner", n) for n in (
             "ucb-vi", "private-ucb-vi", "ucb-vi-bernstein", "dp-ucbvi", "oppo", "private-ucb-po", "pucb",
-            "ldp-obi", "noise-aware",
+            "ldp-obi", "noise-aware", "noise-aware-sums",
         )),
         *(("privatizer", n) for n in ("none", "central", "local")),
-        *(("environment", n) for n in ("riverswim", "random", "icu-sepsis", "switching-chain", "gym:ID")),
+        *(("environment", n) for n in (
+            "riverswim", "random", "icu-sepsis", "switching-chain", "combination-lock", "gym:ID",
+        )),
     }  # fmt: skip
     with pytest.raises(TypeError):
         registry._BUILT_IN[("learner", "x")] = registry.entry("learner", "toy")  # type: ignore[index]

@@ -159,7 +159,7 @@ def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 
 @contextmanager
-def progress_bar(title: str, total: int) -> Iterator[Progress]:
+def progress_bar(title: str, total: int, unit: str = "users") -> Iterator[Progress]:
     """A bar on standard error over users of all runs; yields the callback ``(run, users done)``.
 
     Without a terminal, one line at the end instead.
@@ -174,7 +174,7 @@ def progress_bar(title: str, total: int) -> Iterator[Progress]:
         yield lambda run, users: done.__setitem__(run, users)
         say(f"{title}: {time.perf_counter() - begin:.1f} s")
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("users"))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
     with Progress(*columns, TimeElapsedColumn(), console=to) as bar:
         task = bar.add_task(title, total=total)
 
@@ -752,7 +752,7 @@ def _audit_all(
 # -------------------------------------------------------------------------- reproduce, warmup
 @command
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="Such as chowdhury-zhou-2021.")],
+    paper: Annotated[str, typer.Argument(help="chowdhury-zhou-2021 or price-of-privacy.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version, for a first look and for CI.")
     ] = False,
@@ -760,10 +760,13 @@ def reproduce(
     workers: WorkersOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Reproduce a paper's figure, with the guarantee that its noise really buys beside it."""
-    known = _papers()
+    """Reproduce a paper's figure with the guarantee that its noise really buys, or price-of-privacy."""
+    known = [*_papers(), _STUDY]
     if paper not in known:
         raise ValueError(f"paper = {paper!r}: must be one of {', '.join(known)}")
+    if paper == _STUDY:
+        _price_of_privacy(out or Path("results") / paper, quick, workers, as_json)
+        return
     module = importlib.import_module(f"discreet.experiments.papers.{paper.replace('-', '_')}")
     _announce_compilation()
     document = module.reproduce(out or Path("results") / paper, quick=quick, workers=workers, say=say)
@@ -783,6 +786,32 @@ def reproduce(
         )  # fmt: skip
     console().print(table)
     console().print(f"Means over {document['seeds']} seeds ± standard errors.")
+
+
+_STUDY = "price-of-privacy"
+
+
+def _price_of_privacy(out: Path, quick: bool, workers: int | None, as_json: bool) -> None:
+    from discreet import registry
+    from discreet.experiments import price_of_privacy, price_pages
+
+    def prepare(config: RunConfig) -> tuple[RunConfig, Setup]:
+        resolved = registry.resolved(config)
+        return resolved, registry.prepare(resolved)
+
+    _announce_compilation()
+    size = price_of_privacy.QUICK if quick else price_of_privacy.FULL
+    with progress_bar("price of privacy", price_of_privacy.runs_planned(size), "runs") as progress:
+        study = price_of_privacy.reproduce(out, prepare, size, workers, progress, say)
+    if as_json:
+        print_json(study.to_json())
+        return
+    for title, table in price_pages.summary(study):
+        console().print(title, style="bold")
+        shown = new_table(*table[0], right=table[0][1:])
+        for row in table[1:]:
+            shown.add_row(*row)
+        console().print(shown)
 
 
 def _papers() -> list[str]:

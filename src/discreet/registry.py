@@ -137,6 +137,12 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 "any privatizer, but not trees",
             ),
             (
+                "noise-aware-sums",
+                f"{_ONLINE}.noise_aware_sums:NoiseAwareOnSums",
+                "noise-aware from the newest sums alone: also on trees; for comparisons, not compiled",
+                _ANY,
+            ),
+            (
                 "ldp-obi",
                 f"{_ONLINE}.ldp_obi:LDPOBI",
                 "optimistic backward induction under local privacy (Garcelon et al. 2021)",
@@ -171,6 +177,11 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 "switching-chain",
                 "discreet.envs:switching_chain",
                 "RiverSwim with speeds and actions that change from step to step",
+            ),
+            (
+                "combination-lock",
+                "discreet.envs:combination_lock",
+                "a seeded random MDP in which one sequence of actions leads to the reward",
             ),
             (
                 "icu-sepsis",

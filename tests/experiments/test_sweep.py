@@ -118,7 +118,7 @@ def test_a_run_that_resolves_to_another_one_is_run_once() -> None:
 def test_folder_names_tell_runs_apart(tmp_path: Path) -> None:
     one, two = (sweep.folder_name(RunConfig(options={"x": x})) for x in (1, 2))
     assert one != two
-    assert one.startswith("riverswim-dp-ucbvi-none-")
+    assert one.startswith("riverswim-noise-aware-none-")
     assert sweep.folder_name(RunConfig(seeds=9)) == sweep.folder_name(RunConfig(seeds=1))
 
 

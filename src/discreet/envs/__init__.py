@@ -3,6 +3,7 @@
 Gymnasium and icu-sepsis are imported only by the functions that need them.
 """
 
+from discreet.envs.combination_lock import combination_lock
 from discreet.envs.gymnasium_adapter import from_gymnasium, to_gymnasium
 from discreet.envs.icu import expert_policy, icu_sepsis
 from discreet.envs.random_mdps import random_mdp
@@ -10,6 +11,7 @@ from discreet.envs.riverswim import riverswim
 from discreet.envs.switching_chain import switching_chain
 
 __all__ = [
+    "combination_lock",
     "expert_policy",
     "from_gymnasium",
     "icu_sepsis",

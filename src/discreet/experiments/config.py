@@ -59,7 +59,7 @@ class RunConfig:
     """
 
     env: str = "riverswim"
-    learner: str = "dp-ucbvi"
+    learner: str = "noise-aware"
     privatizer: str = "none"
     episodes: int = 20_000
     seeds: int = 1

@@ -897,8 +897,9 @@ class CountSession:
         names = list(self._query.row_families)
         if self._walk is not None:
             raise ValueError(
-                f"{type(self._walk).__name__}: its releases share noise; it gives no measurements with noise "
-                "of their own"
+                f"{type(self._walk).__name__}: its releases share noise, so it gives no measurements with "
+                "noise of their own, which this learner reads; use release = 'auto', or a learner that reads "
+                "sums"
             )
         if mechanism.stream == "exact":
             return {name: laws.NoNoise() for name in names}

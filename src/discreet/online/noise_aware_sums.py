@@ -1,0 +1,90 @@
+"""The noise-aware learner where releases carry no measurement of their own: on trees, say.
+
+At each release it forgets the noise of older ones and reads the newest sums as one measurement of
+everybody so far (gain 1, decay 1), weighted by the public numbers of users who were assigned each
+action. That is :class:`~discreet.online.noise_aware.NoiseAwareUCBVI` without generalised least squares
+over releases, which needs noise that no two of them share. It exists to tell what a learner gains from
+what a mechanism gains (:mod:`discreet.experiments.price_of_privacy`); it has no theorem, and no compiled
+form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from discreet.online import noise_kernels
+from discreet.online.base import LearnerState
+from discreet.online.noise_aware import NoiseAwareUCBVI
+from discreet.privacy.counts import CountQuery
+from discreet.privacy.protocol import Ask, Floats, Measurement, Plan, Release, Schedule, Spec
+
+
+@dataclass(frozen=True, eq=False)
+class SumsState:
+    """inner : the state of the learner inside; assigned : a memory of assignments alone, public."""
+
+    inner: LearnerState
+    assigned: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseAwareOnSums:
+    """Noise-aware value iteration from the newest sums alone.
+
+    Parameters: as of :class:`~discreet.online.noise_aware.NoiseAwareUCBVI`, of which it takes those that
+    follow.
+    """
+
+    stat_scale: float | None = None
+    priv_scale: float | None = None
+    shrink: bool | None = None
+    derive_visits: bool | None = None
+    center_rewards: bool | None = None
+    replan_every: int | None = None
+    replan_growth: float | None = None
+    inner: NoiseAwareUCBVI = field(init=False, repr=False)
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def __post_init__(self) -> None:
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        object.__setattr__(self, "inner", NoiseAwareUCBVI(**given))
+
+    def schedule(self, spec: Spec) -> Schedule:
+        """That of the learner inside; this one reads sums."""
+        return replace(self.inner.schedule(spec), reads="sums")
+
+    def query(self, spec: Spec) -> CountQuery:
+        """That of the learner inside."""
+        return self.inner.query(spec)
+
+    def begin(self, spec: Spec, ties: Any) -> SumsState:
+        """Nobody was assigned anything."""
+        inner = self.inner.begin(spec, ties)
+        return SumsState(inner, inner.memory.copy())
+
+    def plan(self, state: SumsState, release: Release, ask: Ask | None = None) -> tuple[Plan, SumsState]:
+        """The next users' policy from this release and the public assignments so far."""
+        inner = state.inner
+        if release.number != inner.number:
+            inner = replace(inner, memory=state.assigned)
+        whole = Measurement(release.estimates, decay=1.0, gain=1.0)
+        plan, inner = self.inner.plan(inner, replace(release, measurement=whole), ask)
+        layout = inner.spec.layout
+        rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], plan.policy])
+        assigned = state.assigned.copy()
+        slots = 1 if self.inner.stationary else layout.horizon
+        noise_kernels.note_assignments(assigned, slots, layout.rows, rows, int(plan.users))
+        return plan, SumsState(inner, assigned)
+
+    def heuristics(self) -> Any:
+        """Those of the learner inside."""
+        return self.inner.heuristics()
+
+    def summary(self) -> str:
+        """The options in words."""
+        return self.inner.summary()
