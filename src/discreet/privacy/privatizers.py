@@ -39,7 +39,7 @@ from discreet.privacy.continual.decaying import DECAYS, Decaying
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import TRANSITIONS, CountQuery
 from discreet.privacy.guarantee import MechanismRecord, guarantee_of, no_guarantee
-from discreet.privacy.protocol import Floats, Norm, Schedule, Trust
+from discreet.privacy.protocol import Floats, Norm, Schedule, Terms, Trust
 from discreet.privacy.randomness import Randomness, Secure, Seeded
 from discreet.privacy.session import CountSession, Mechanism, Stream, leaves_of
 
@@ -91,6 +91,11 @@ class NoPrivacy(Knobs):
     def trust(self) -> Trust:
         """Who is trusted with raw data: nobody promises anything."""
         return "none"
+
+    @property
+    def budget(self) -> Terms:
+        """What learners may know of it: no privacy."""
+        return Terms("none")
 
     def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession:
         """A session that releases exact sums. Raises ``ValueError`` if the query is not of counts."""
@@ -144,6 +149,13 @@ class _Noisy(Knobs):
                 "calibration = 'published': the papers' noise is Laplace at a pure epsilon; "
                 "give epsilon, and noise 'laplace' or 'auto'"
             )
+
+    trust: ClassVar[Any]  # a property of each trust model
+
+    @property
+    def budget(self) -> Terms:
+        """The stated budget: public, for learners that choose by it."""
+        return Terms(self.trust, self.epsilon, self.delta or 0.0, self.rho, self.mu)
 
     # ------------------------------------------------------------------------- calibration
     def _shares(self, query: CountQuery) -> tuple[float, ...]:

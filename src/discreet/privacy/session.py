@@ -28,7 +28,16 @@ from discreet.numerics import checks
 from discreet.privacy import kernels
 from discreet.privacy.continual.decaying import Decaying
 from discreet.privacy.continual.tree import Tree
-from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.counts import (
+    CENTERED_REWARDS,
+    COUNTS,
+    POOLED_REWARDS,
+    POOLED_TRANSITIONS,
+    REWARDS,
+    TRANSITIONS,
+    VISITS,
+    CountQuery,
+)
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.noise import laws
 from discreet.privacy.protocol import (
@@ -82,7 +91,7 @@ class Mechanism:
 
     def grid(self, name: str) -> int | None:
         """Values of this family are multiples of 1 / grid; None: continuous (seeded noise)."""
-        return self.reward_grid if self.reward_grid is None or name not in (VISITS, TRANSITIONS) else 1
+        return self.reward_grid if self.reward_grid is None or name not in COUNTS else 1
 
 
 def report_grid(n: int, last: int) -> int:
@@ -132,11 +141,18 @@ class NoisyVectorEncoder:
         return Report(plan=number, message=message)
 
 
+_CODES = {VISITS: 0, TRANSITIONS: 1, REWARDS: 2, CENTERED_REWARDS: 2, POOLED_TRANSITIONS: 3, POOLED_REWARDS: 4}
+
+
 def family_begins(query: CountQuery) -> Ints:
-    """(3,) first cell of visits, transitions, rewards in the flat vector; -1 where a family is absent."""
-    begins = np.full(3, -1, np.int64)
+    """(6,) first cell of visits, transitions, rewards, pooled transitions and rewards in the flat vector.
+
+    -1 where a family is absent. The last is 1 if only first visits to a state are pooled, else 0.
+    """
+    begins = np.full(6, -1, np.int64)
     for f, name in enumerate(query.row_families):
-        begins[0 if name == VISITS else 1 if name == TRANSITIONS else 2] = query.offsets[f]
+        begins[_CODES[name]] = query.offsets[f]
+    begins[5] = int(query.pooled == "first")
     return begins
 
 
@@ -537,7 +553,7 @@ class CountSession:
     # --------------------------------------------------------------------------- noise laws
     def _law(self, f: int, name: str, terms: float, terms_bound: int, scale: float, share: float) -> NoiseLaw:
         cells = int(self._query.offsets[f + 1] - self._query.offsets[f])
-        rows = self._query.slots * self._query.layout.rows
+        rows = math.prod(self._query.row_families[name][:2])
         grid = self._mechanism.grid(name)
         law = laws.LaplaceSumLaw if self._mechanism.family == kernels.LAPLACE else laws.GaussianSumLaw
         return law(
