@@ -58,6 +58,7 @@ class Stream(NamedTuple):
     stack: Floats  # of a tree: running noises; else (filtered or last sums, sum of the measurements)
     decay: float
     gain: float
+    release_scales: Floats  # (releases + 1, families) in place of scales at each release; (0, families): none
 
 
 class Side(NamedTuple):
@@ -142,6 +143,7 @@ def run_releases(
     code, family, noise_key = stream.code, stream.family, stream.key
     offsets, scales, begins = stream.offsets, stream.scales, stream.begins
     sums, ends, stack = stream.cells, stream.ends, stream.stack
+    release_scales = stream.release_scales
     slots, reward_shift, cells = stream.slots, stream.reward_shift, stream.cells.shape[0]
     lk, state_ptr, times, ties_key = side.kernel, side.state_ptr, side.times, side.ties_key
     error_ends, error_table, errors = side.error_ends, side.error_table, scratch.errors
@@ -171,7 +173,11 @@ def run_releases(
             for c in range(cells):
                 released[c] = sums[c] + stack[slot, c]
         elif code == DECAYING and n > 0:
-            draw_noise(family, noise_key, release, 0, 1.0, offsets, scales, noise_state, noise)
+            if release_scales.shape[0] > 0:
+                now = release_scales[release]
+                draw_noise(family, noise_key, release, 0, 1.0, offsets, now, noise_state, noise)
+            else:
+                draw_noise(family, noise_key, release, 0, 1.0, offsets, scales, noise_state, noise)
             released = scratch.released
             decay, gain = stream.decay, stream.gain
             for c in range(cells):

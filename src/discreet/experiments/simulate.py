@@ -319,7 +319,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
     stream = drivers.Stream(
         arrays.stream, arrays.family, arrays.key, arrays.offsets, arrays.scales, arrays.by_user,
         arrays.begins, arrays.slots, arrays.reward_shift, arrays.cells, arrays.ends, arrays.stack,
-        arrays.decay, arrays.gain,
+        arrays.decay, arrays.gain, arrays.release_scales,
     )  # fmt: skip
     error_ends, errors = setup.error_steps
     side = drivers.Side(

@@ -26,6 +26,7 @@ Source: privacy-mechanisms, sections 2.1, 2.4, 2.5 and 3.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -46,7 +47,7 @@ from discreet.privacy.counts import (
     CountQuery,
     Pooled,
 )
-from discreet.privacy.protocol import Ask, Measurement, NoiseLaw, Plan, Release, Schedule, Spec, Terms
+from discreet.privacy.protocol import Ask, Measurement, NoiseLaw, Plan, Release, Schedule, Spec
 
 Floats = NDArray[np.float64]
 
@@ -57,16 +58,25 @@ _FIXED: Mapping[str, Any] = {
 
 
 _APPROX: Mapping[str, Any] = {
-    "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.25, "pooled": "none", "pooled_share": 0.5,
+    "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.25, "excess": 2.0,
+    "pooled": "none", "pooled_share": 0.8, "pooled_share_end": 0.2, "pooled_until": 0,
 }  # fmt: skip
-_PURE: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.5, "pooled": "first"}
+_PURE: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.2, "excess": 3.0, "pooled": "all"}
+_POOLED_UNTIL = 800.0
 
 
-def chosen(budget: Terms | None) -> Mapping[str, Any]:
-    """The knobs that depend on the budget, for one that is pure, or for all others (and an unknown one)."""
-    if budget is not None and budget.pure and budget.trust == "joint":
-        return _PURE
-    return _APPROX
+def chosen(spec: Spec) -> Mapping[str, Any]:
+    """The knobs that depend on the budget, for one that is pure, or for all others (and an unknown one).
+
+    Pooled counts are known well enough when H n / (S A), the visits to a pair, are some multiple of the noise
+    H / epsilon in them: then their share of the budget can fall.
+    """
+    budget = spec.budget
+    if budget is None or not budget.pure or budget.trust != "joint":
+        return _APPROX
+    assert budget.epsilon is not None
+    until = math.ceil(_POOLED_UNTIL * spec.layout.rows / budget.epsilon)
+    return {**_PURE, "pooled_until": min(until, 2**53)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,12 +105,15 @@ class NoiseAwareUCBVI(GreedyLearner):
     pooled : "none", "all" or "first"
         Ask for counts pooled over steps too (:class:`~discreet.privacy.counts.CountQuery`).
     pooled_share : float
-        Share of the privacy budget that the pooled counts get, in (0, 1).
+        Share of the privacy budget that the pooled counts get at first, in (0, 1).
+    pooled_share_end, pooled_until : float, int
+        The share moves in a line to this one while so many users come (0: it is this one from the start).
+        Needs a privatizer with noise of its own for each release; equal shares need none.
     replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
         As for every tabular learner.
 
-    ``replan_growth``, ``stat_scale``, ``priv_scale``, ``pooled`` and ``pooled_share`` stay None where they are
-    not given: they are then chosen from public facts when those are known (:meth:`tuned`).
+    ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess`` and the four of pooling stay None where they
+    are not given: they are then chosen from public facts when those are known (:meth:`tuned`).
 
     The remaining options of the other learners do not apply and are refused.
     """
@@ -112,12 +125,13 @@ class NoiseAwareUCBVI(GreedyLearner):
     reward_share: float | None = None
     pooled: Pooled | None = None
     pooled_share: float | None = None
+    pooled_share_end: float | None = None
+    pooled_until: int | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             **_FIXED, "derive_visits": True, "center_rewards": True, "known_rewards": False,
-            "stationary": False, "replan_every": 1, "tie_break": "random", "shrink": True, "excess": 1.0,
-            "flow": True, "reward_share": 0.1, **_APPROX,
+            "stationary": False, "replan_every": 1, "tie_break": "random", "shrink": True, "flow": True, "reward_share": 0.1, **_APPROX,
         },
         "plain": {"shrink": False},
     }  # fmt: skip
@@ -135,8 +149,9 @@ class NoiseAwareUCBVI(GreedyLearner):
         checks.choice("pooled", self.pooled, ("none", "all", "first"))
         if self.stationary and self.pooled != "none" and "pooled" not in left_open:
             raise ValueError(f"pooled = {self.pooled!r}: must be 'none' when stationary is true")
-        share = checks.real("pooled_share", self.pooled_share, 0.0, 1.0, open_low=True, open_high=True)
-        put(self, "pooled_share", share)
+        for name in ("pooled_share", "pooled_share_end"):
+            put(self, name, checks.real(name, getattr(self, name), 0.0, 1.0, open_low=True, open_high=True))
+        put(self, "pooled_until", checks.integer("pooled_until", self.pooled_until, 0))
         put(self, "priv_scale", checks.real("priv_scale", self.priv_scale, 0.0))
         put(self, "excess", checks.real("excess", self.excess, 0.0))
         for name in ("shrink", "flow"):
@@ -148,25 +163,34 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     def tuned(self, spec: Spec) -> NoiseAwareUCBVI:
         """This learner with every knob that was left open chosen from the public ``spec.budget``."""
-        values = chosen(spec.budget)
+        values = dict(chosen(spec))
+        if self.stationary:
+            values["pooled"] = "none"
+        if self.pooled_share is not None:  # one share is given: the same one for ever, unless told otherwise
+            values["pooled_share_end"] = self.pooled_share
         open_ones = {name: value for name, value in values.items() if getattr(self, name) is None}
-        if self.stationary and "pooled" in open_ones:
-            open_ones["pooled"] = "none"
         return replace(self, **open_ones) if open_ones else self
 
     def schedule(self, spec: Spec) -> Schedule:
         """Geometric by default; the learner reads measurements."""
-        return replace(GreedyLearner.schedule(self.tuned(spec), spec), reads="measurements")
+        mine = self.tuned(spec)
+        plain = replace(GreedyLearner.schedule(mine, spec), reads="measurements")
+        first, last = float(mine.pooled_share or 0.0), float(mine.pooled_share_end or 0.0)
+        if mine.pooled == "none" or first == last or not mine.pooled_until or spec.users is None:
+            return plain
+        before = np.append(0, plain.release_times[:-1])  # users when the batch begins
+        way = np.minimum(1.0, before / mine.pooled_until)
+        return replace(plain, pooled_shares=first + (last - first) * way)
 
     def query(self, spec: Spec) -> CountQuery:
         """Transitions and rewards (centred by default), per step and perhaps pooled, with their shares."""
         mine = self.tuned(spec)
-        return replace(
-            GreedyLearner.query(mine, spec),
-            reward_share=mine.reward_share,
-            pooled=mine.pooled,
-            pooled_share=None if mine.pooled == "none" else mine.pooled_share,
-        )
+        plain = replace(GreedyLearner.query(mine, spec), reward_share=mine.reward_share)
+        if mine.pooled == "none":
+            return plain
+        moves = mine.pooled_until and spec.users is not None
+        share = mine.pooled_share if moves else mine.pooled_share_end
+        return replace(plain, pooled=mine.pooled, pooled_share=share)
 
     def _batch(self, users: int, spec: Spec) -> int:
         return GreedyLearner._batch(self.tuned(spec), users, spec)
@@ -182,7 +206,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         knobs[noise_kernels.PRIVACY] = float(mine.priv_scale or 0.0)
         knobs[noise_kernels.SHRINK] = float(bool(self.shrink))
         knobs[noise_kernels.CENTERED] = float(bool(self.center_rewards))
-        knobs[noise_kernels.EXCESS] = float(self.excess or 0.0)
+        knobs[noise_kernels.EXCESS] = float(mine.excess or 0.0)
         knobs[noise_kernels.FLOW] = float(bool(self.flow))
         knobs[noise_kernels.FIRST] = float(mine.pooled == "first")
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)

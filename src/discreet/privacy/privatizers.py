@@ -10,6 +10,10 @@ sensitivity, noise of family f is proportional to Delta_f / w_f (Laplace) or Del
 
 * Laplace, pure epsilon: levels * l1(1 / b) = epsilon; for raw families b = 6 H L / epsilon (tree with
   L levels) or 6 H / epsilon (local; a scheduled batch);
+* where the schedule names shares of the pooled families for each release, the noise of release i is that of
+  the same rule at those shares: its joint loss is the budget whatever the shares, and a user's data
+  enter it with a factor c_i of a column with sum |c_i| <= 1 (Laplace: one batch) or sum c_i^2 <= 1
+  (Gaussian, decaying), so that the losses add up to the budget at most;
 * Gaussian, mu-GDP: sqrt(levels) * l2(1 / sigma) = mu, with mu from (epsilon, delta) by the exact curve;
   discrete Gaussian noise (secure randomness) is calibrated by its proven zCDP, rho = mu^2 / 2.
 
@@ -37,7 +41,7 @@ from discreet.privacy import budget as budgets
 from discreet.privacy import kernels
 from discreet.privacy.continual.decaying import DECAYS, Decaying
 from discreet.privacy.continual.tree import Tree
-from discreet.privacy.counts import TRANSITIONS, CountQuery
+from discreet.privacy.counts import POOLED_REWARDS, POOLED_TRANSITIONS, TRANSITIONS, CountQuery
 from discreet.privacy.guarantee import MechanismRecord, guarantee_of, no_guarantee
 from discreet.privacy.protocol import Floats, Norm, Schedule, Terms, Trust
 from discreet.privacy.randomness import Randomness, Secure, Seeded
@@ -228,6 +232,8 @@ class _Noisy(Knobs):
         discrete = isinstance(randomness, Secure)
         if discrete:
             _check_exact(mechanism, query.row_families, schedule.users is None)
+            for scales in mechanism.release_scales[1:]:
+                _check_exact(dataclasses.replace(mechanism, scales=scales), query.row_families, False)
         laplace = mechanism.family == kernels.LAPLACE
         name = ("discrete_" if discrete else "") + ("laplace" if laplace else "gaussian")
         named = dict(zip(query.row_families, mechanism.scales.tolist(), strict=True))
@@ -391,6 +397,8 @@ class Central(_Noisy):
         _check_source(randomness)
         grid = randomness.reward_grid if isinstance(randomness, Secure) else None
         leaf = self.leaf or "batch"
+        if self.calibration == "published" and schedule.pooled_shares is not None:
+            raise ValueError("schedule.pooled_shares: must be None with calibration 'published'")
         if self.calibration == "published":
             scales = np.full(len(query.row_families), self._published(query, schedule))
             choice = Choice("tree", 0.0, Tree(leaves_of(schedule, leaf)).levels, kernels.LAPLACE, scales, 0.0)
@@ -398,9 +406,51 @@ class Central(_Noisy):
             choice = self.choices(query, schedule, randomness)[0]
         stream: Stream = "tree" if choice.release == "tree" else "decaying"
         leaf = leaf if stream == "tree" else "batch"  # only a tree has leaves: laws count the releases
-        mechanism = Mechanism(stream, choice.family, choice.scales, grid, leaf, choice.decay)
+        by_release = self._release_scales(query, schedule, choice)
+        mechanism = Mechanism(stream, choice.family, choice.scales, grid, leaf, choice.decay, by_release)
         words = _words(choice, schedule, leaf)
+        if schedule.pooled_shares is not None:
+            words += (
+                f"; the pooled families' share of the budget goes from {schedule.pooled_shares[0]:g} to "
+                f"{schedule.pooled_shares[-1]:g} on a schedule, at the same joint sensitivity, and the scales here "
+                f"are those at share {sum(self._pooled(query)):g}"
+            )
         return self._start("joint", mechanism, words, query, schedule, randomness, choice.levels)
+
+    def _pooled(self, query: CountQuery) -> list[float]:
+        """Shares of the pooled families."""
+        named = zip(query.row_families, self._shares(query), strict=True)
+        return [w for name, w in named if name in (POOLED_TRANSITIONS, POOLED_REWARDS)]
+
+    def _release_scales(self, query: CountQuery, schedule: Schedule, choice: Choice) -> Floats:
+        """(releases + 1, families) scales at the shares of every release; (0, families) if all are alike.
+
+        Families of one kind share what their kind gets, so their scales change by one factor; the joint loss
+        is s / f + p / g (Laplace; squares for Gaussian) for factors f, g of the per-step and the pooled
+        scales, with s + p the budget: f = s / ((1 - share)(s + p)) and g = p / (share (s + p)) keep it.
+        """
+        none = np.zeros((0, choice.scales.size))
+        shares = schedule.pooled_shares
+        if shares is None:
+            return none
+        if query.pooled == "none":
+            raise ValueError("schedule.pooled_shares: must be None, the query pools nothing")
+        if choice.release == "tree":
+            raise ValueError("schedule.pooled_shares: must be None for a tree, whose nodes span releases")
+        norm: Norm = "l1" if choice.family == kernels.LAPLACE else "l2"
+        pooled = np.array([name in (POOLED_TRANSITIONS, POOLED_REWARDS) for name in query.row_families])
+        inverse = 1.0 / choice.scales
+        loss = [
+            query.sensitivity(norm, dict(zip(query.row_families, (inverse * kind).tolist(), strict=True)))
+            for kind in (~pooled, pooled)
+        ]
+        power = 1.0 if norm == "l1" else 2.0
+        step, other = (x**power for x in loss)
+        whole = step + other
+        factors = np.where(
+            pooled[None, :], other / (shares[:, None] * whole), step / ((1.0 - shares[:, None]) * whole)
+        )
+        return choice.scales * factors ** (1.0 / power)
 
     def _published(self, query: CountQuery, schedule: Schedule) -> float:
         if schedule.users is None or schedule.users < 2:
@@ -477,6 +527,8 @@ class Local(_Noisy):
         query, schedule = _query(query), _schedule(schedule)
         _check_source(randomness)
         grid = randomness.reward_grid if isinstance(randomness, Secure) else None
+        if schedule.pooled_shares is not None:
+            raise ValueError("schedule.pooled_shares: must be None, a device's noise has one scale")
         if self.calibration == "published":
             assert self.epsilon is not None
             family, scales = kernels.LAPLACE, np.full(len(query.row_families), self._published(query))

@@ -75,6 +75,7 @@ class Mechanism:
         all noise is discrete.
     leaf : of a tree: the users between two scheduled releases, or one user.
     decay : of a decaying stream; 0 is the batch alone.
+    release_scales : (releases + 1, families) in place of ``scales`` at each release; (0, families): none.
     """
 
     stream: Stream
@@ -83,11 +84,19 @@ class Mechanism:
     reward_grid: int | None = None
     leaf: Literal["batch", "user"] = "batch"
     decay: float = 0.0
+    release_scales: Floats | None = None
 
     def __post_init__(self) -> None:
-        scales = np.array(self.scales, np.float64)
-        scales.flags.writeable = False
-        object.__setattr__(self, "scales", scales)
+        given = self.release_scales
+        for name, value in (("scales", self.scales), ("release_scales", given)):
+            own = np.zeros((0, np.size(self.scales))) if value is None else np.array(value, np.float64)
+            own.flags.writeable = False
+            object.__setattr__(self, name, own)
+
+    def scales_at(self, release: int) -> Floats:
+        """(families,) scales of the noise of a scheduled release (1 is the first)."""
+        assert self.release_scales is not None
+        return self.release_scales[release] if self.release_scales.size else self.scales
 
     def grid(self, name: str) -> int | None:
         """Values of this family are multiples of 1 / grid; None: continuous (seeded noise)."""
@@ -170,13 +179,16 @@ def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
     return Trajectory(record.states, record.actions, coins.rounded(record.rewards, grid))
 
 
-def noise_vector(query: CountQuery, mechanism: Mechanism, factor: float, coins: Coins) -> Floats:
+def noise_vector(
+    query: CountQuery, mechanism: Mechanism, factor: float, coins: Coins, scales: Floats | None = None
+) -> Floats:
     """Independent noise for every cell, family after family; family f has scale factor * scales[f]."""
+    scales = mechanism.scales if scales is None else scales
     draw = coins.laplace if mechanism.family == kernels.LAPLACE else coins.normal
     sizes = np.diff(query.offsets)
     parts = [
         draw(factor * float(scale), int(size), mechanism.grid(name))
-        for name, scale, size in zip(query.row_families, mechanism.scales, sizes, strict=True)
+        for name, scale, size in zip(query.row_families, scales, sizes, strict=True)
     ]
     return np.concatenate(parts)
 
@@ -249,6 +261,7 @@ class CountSession:
         self._draws = 0  # noises asked for, also by calls that an interrupt ended
         self._closed_users = 0  # users of the measurements so far; sums of their weights and squares
         self._weights = (0.0, 0.0)
+        self._squares = np.zeros(self._scales.size)  # decaying: of the measurements' noise, in units of scales
         self._reported = 0  # users who sent something before the last release
 
     def __reduce__(self) -> NoReturn:
@@ -499,7 +512,9 @@ class CountSession:
             return self._cells.copy(), self._cells.copy()
         decay, gain = self._decaying.decay, self._decaying.gain
         self._draws += 1
-        noise = self._node_noise(self._draws, 1.0)
+        scales = self._mechanism.scales_at(self._leaf(n))
+        noise = self._node_noise(self._draws, 1.0, scales)
+        self._squares = self._squares + (scales / self._scales) ** 2
         filtered = self._cells + decay * self._filtered
         fresh = gain * filtered + noise
         sums = (fresh + (1.0 - decay) * self._measured) / gain
@@ -539,16 +554,17 @@ class CountSession:
         slot = int(kernels.tree_slot(n, epochs))
         return self._cells + self._stack[slot]
 
-    def _node_noise(self, end: int, factor: float) -> Floats:
+    def _node_noise(self, end: int, factor: float, scales: Floats | None = None) -> Floats:
         """Noise of the node that ends at ``end`` users, every cell, drawn once (the chain holds it)."""
         query, mechanism = self._query, self._mechanism
+        scales = self._scales if scales is None else np.array(scales)
         if self._key is not None:
             noise = np.empty(query.cells)
             kernels.fill_noise(
-                mechanism.family, self._key, end, 0, factor, query.offsets, self._scales, noise
+                mechanism.family, self._key, end, 0, factor, query.offsets, scales, noise
             )
             return noise
-        return noise_vector(query, mechanism, factor, SecureCoins())
+        return noise_vector(query, mechanism, factor, SecureCoins(), scales)
 
     # --------------------------------------------------------------------------- noise laws
     def _law(self, f: int, name: str, terms: float, terms_bound: int, scale: float, share: float) -> NoiseLaw:
@@ -574,13 +590,19 @@ class CountSession:
 
     def laws_at(self, n: int) -> dict[str, NoiseLaw]:
         """The noise law of every family after n users: public, known before anybody comes."""
-        return self._laws(n, n, self._leaf(n) if self._mechanism.stream == "decaying" else 0)
+        if self._mechanism.stream != "decaying":
+            return self._laws(n, n, 0)
+        number = self._leaf(n)
+        made = [(self._mechanism.scales_at(i) / self._scales) ** 2 for i in range(1, number + 1)]
+        return self._laws(n, n, number, sum(made, np.zeros(self._scales.size)))
 
-    def _laws(self, n: int, reports: int, number: int) -> dict[str, NoiseLaw]:
+    def _laws(
+        self, n: int, reports: int, number: int, squares: Floats | None = None
+    ) -> dict[str, NoiseLaw]:
         """The laws after n users of whom ``reports`` sent something (absent ones add no local noise).
 
         ``number`` : of measurements made; a decaying stream's sums hold so many noises (a scheduled release
-        that was skipped made two batches one).
+        that was skipped made two batches one). ``squares`` : sums over those of their squared scales.
         """
         mechanism = self._mechanism
         names = list(self._query.row_families)
@@ -595,6 +617,8 @@ class CountSession:
             # exactly the law for decay 0; for Gaussian noise variances add, whatever the weights
             terms = self._decaying.sum_terms(number)
             terms_bound = math.ceil(terms - 1e-9)
+            if mechanism.release_scales is not None and mechanism.release_scales.size and number:
+                return self._laws_of_unlike(n, number, self._squares if squares is None else squares)
         else:
             leaf = self._leaf(n)
             nodes = self._tree.nodes(leaf)
@@ -606,6 +630,23 @@ class CountSession:
             name: self._law(f, name, terms, terms_bound, factor * float(mechanism.scales[f]), share)
             for f, name in enumerate(names)
         }
+
+    def _laws_of_unlike(self, n: int, number: int, squares: Floats) -> dict[str, NoiseLaw]:
+        """Laws of prefix sums of measurements with unlike scales: exact std, and bounds at the largest scale."""
+        stream, mechanism, share = self._decaying, self._mechanism, self._share(n)
+        at = self._leaf(n)
+        newest = (mechanism.scales_at(at) / self._scales) ** 2
+        variance = (newest + (1.0 - stream.decay) ** 2 * (squares - newest)) / stream.gain**2
+        assert mechanism.release_scales is not None
+        largest = mechanism.release_scales[1 : at + 1].max(axis=0)
+        terms_bound = math.ceil(stream.sum_terms(number) - 1e-9)
+        return {
+            name: self._law(
+                f, name, float(variance[f] * (self._scales[f] / largest[f]) ** 2), terms_bound,
+                float(largest[f]), share,
+            )
+            for f, name in enumerate(self._query.row_families)
+        }  # fmt: skip
 
     def measurement_laws(self, n: int, reports: int) -> dict[str, NoiseLaw]:
         """The laws of the measurement after n users, of whom ``reports`` came since the last one.
@@ -619,8 +660,11 @@ class CountSession:
         if mechanism.stream == "exact":
             return {name: laws.NoNoise() for name in names}
         terms = reports if mechanism.stream == "local" else min(n, 1)
+        scales = mechanism.scales
+        if mechanism.stream == "decaying" and n > 0:
+            scales = mechanism.scales_at(self._leaf(n))
         return {
-            name: self._law(f, name, float(terms), terms, float(mechanism.scales[f]), self._share(n))
+            name: self._law(f, name, float(terms), terms, float(scales[f]), self._share(n))
             for f, name in enumerate(names)
         }
 
@@ -682,6 +726,7 @@ class CountSession:
                 stack=np.zeros((self._tree.slots if tree else 2, self._query.cells)),
                 decay=self._decaying.decay,
                 gain=self._decaying.gain,
+                release_scales=np.array(self._mechanism.release_scales),
             )
             self._drop()
             return out
@@ -705,3 +750,4 @@ class SessionKernel:
     stack: Floats
     decay: float
     gain: float
+    release_scales: Floats
