@@ -338,9 +338,7 @@ def _batch(
             if begins[4] >= 0:
                 earned = 0.0
                 for t in range(slots):
-                    earned += (
-                        scratch.batch_rewards[t, r] - stream.reward_shift * scratch.batch_visits[t, r]
-                    )
+                    earned += scratch.batch_rewards[t, r] - stream.reward_shift * scratch.batch_visits[t, r]
                 stream.cells[begins[4] + r] += earned
     regret = 0.0
     for s in range(size):

@@ -58,10 +58,16 @@ _FIXED: Mapping[str, Any] = {
 
 
 _APPROX: Mapping[str, Any] = {
-    "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.25, "excess": 2.0,
-    "pooled": "none", "pooled_share": 0.8, "pooled_share_end": 0.2, "pooled_until": 0,
+    "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.25, "excess": 2.0, "reward_share": 0.2,
+    "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
 }  # fmt: skip
-_PURE: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.2, "excess": 3.0, "pooled": "all"}
+_PURE: Mapping[str, Any] = {
+    **_APPROX,
+    "replan_growth": 1.2,
+    "excess": 5.0,
+    "pooled": "all",
+    "reward_share": 0.2,
+}
 _POOLED_UNTIL = 800.0
 
 
@@ -131,7 +137,8 @@ class NoiseAwareUCBVI(GreedyLearner):
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             **_FIXED, "derive_visits": True, "center_rewards": True, "known_rewards": False,
-            "stationary": False, "replan_every": 1, "tie_break": "random", "shrink": True, "flow": True, "reward_share": 0.1, **_APPROX,
+            "stationary": False, "replan_every": 1, "tie_break": "random", "shrink": True, "flow": True,
+            **_APPROX,
         },
         "plain": {"shrink": False},
     }  # fmt: skip
@@ -149,15 +156,13 @@ class NoiseAwareUCBVI(GreedyLearner):
         checks.choice("pooled", self.pooled, ("none", "all", "first"))
         if self.stationary and self.pooled != "none" and "pooled" not in left_open:
             raise ValueError(f"pooled = {self.pooled!r}: must be 'none' when stationary is true")
-        for name in ("pooled_share", "pooled_share_end"):
+        for name in ("reward_share", "pooled_share", "pooled_share_end"):
             put(self, name, checks.real(name, getattr(self, name), 0.0, 1.0, open_low=True, open_high=True))
         put(self, "pooled_until", checks.integer("pooled_until", self.pooled_until, 0))
         put(self, "priv_scale", checks.real("priv_scale", self.priv_scale, 0.0))
         put(self, "excess", checks.real("excess", self.excess, 0.0))
         for name in ("shrink", "flow"):
             put(self, name, checks.flag(name, getattr(self, name)))
-        share = checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
-        put(self, "reward_share", share)
         for name in left_open:
             put(self, name, None)
 
@@ -186,7 +191,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         """Transitions and rewards (centred by default), per step and perhaps pooled, with their shares."""
         mine = self.tuned(spec)
         plain = replace(GreedyLearner.query(mine, spec), reward_share=mine.reward_share)
-        if mine.pooled == "none":
+        if mine.pooled is None or mine.pooled == "none":
             return plain
         moves = mine.pooled_until and spec.users is not None
         share = mine.pooled_share if moves else mine.pooled_share_end
@@ -268,7 +273,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         memory, values, q = state.memory.copy(), np.empty_like(state.values), np.empty_like(state.q)
         noise_kernels.noise_aware_step(
             state.kernel.knobs, layout.state_ptr, layout.horizon, int(release.number), _own(transitions),
-            _own(rewards), _own(pooled), _own(pooled_rewards), known, errors, memory, values, q, np.empty(self.work_size(spec)),
+            _own(rewards), _own(pooled), _own(pooled_rewards), known, errors, memory, values, q,
+            np.empty(self.work_size(spec)),
         )  # fmt: skip
         return replace(state, memory=memory, values=values, q=q, number=release.number, part=0)
 

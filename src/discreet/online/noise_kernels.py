@@ -46,6 +46,7 @@ Ints = NDArray[np.int64]
 (POOL_STD, POOL_REWARD_STD, POOL_SAMPLING, POOL_REWARD, VARIATION, REWARD_VARIATION, POOLED, FACTS) = range(8)
 
 
+_CLEARLY = 5.0  # standard deviations of the rows' joint excess; noise that is not normal has longer tails
 _SAMPLING = 0.2  # v: variance of a count per user behind it, of the order of a visit's
 
 
@@ -179,10 +180,21 @@ def noise_aware_step(
         model.raw, model.noise, model.expected, flow_scratch,
     )  # fmt: skip
     shrink = knobs[SHRINK] > 0.0 and slots > 1
+    # first the world as a whole: if its rows together clearly vary, each row needs less to be believed
+    together = 0.0
+    judged = 0
     for r in range(rows):
         _pool(sums, model, shrink, slots, rows, r, pool, scratch, facts)
         if facts[POOLED] > 0.0:
-            _variation(sums, model, knobs[EXCESS], slots, rows, r, pool, facts)
+            together += _variation(sums, model, knobs[EXCESS], slots, rows, r, pool, facts)
+            judged += 1
+    excess = knobs[EXCESS]
+    if together > _CLEARLY * np.sqrt(np.float64(judged)):
+        excess = min(1.0, excess)
+    for r in range(rows):
+        _pool(sums, model, shrink, slots, rows, r, pool, scratch, facts)
+        if facts[POOLED] > 0.0:
+            _variation(sums, model, excess, slots, rows, r, pool, facts)
         for t in range(slots):
             _shrink(sums, model, t * rows + r, pool, scratch, facts)
     _induct(knobs, state_ptr, horizon, slots, rows, known_rewards, model, values, q)
@@ -318,8 +330,11 @@ def _pool(
 @inlined
 def _variation(
     sums: Sums, model: Cells, excess: float, slots: int, rows: int, r: int, pool: Floats, facts: Floats
-) -> None:
-    """Variance over steps: what squared residuals exceed their noise, sampling, and chance by."""
+) -> float:
+    """Variance over steps: what squared residuals exceed their noise, sampling, and chance by.
+
+    Returns the excess of the transitions' residuals in standard deviations.
+    """
     exposure, noise, expected, raw = sums.exposure, model.noise, model.expected, model.raw
     counts, rewards, reward_noise = model.counts, model.rewards, model.reward_noise
     states, mean = raw.shape[1], facts[POOL_REWARD]
@@ -357,6 +372,7 @@ def _variation(
         facts[VARIATION] = max(0.0, (top - excess * np.sqrt(null)) / bottom)
     if reward_bottom > 0.0:
         facts[REWARD_VARIATION] = max(0.0, (reward_top - excess * np.sqrt(reward_null)) / reward_bottom)
+    return top / np.sqrt(null) if null > 0.0 else 0.0
 
 
 @inlined

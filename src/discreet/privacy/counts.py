@@ -151,7 +151,9 @@ class CountQuery:
             return self._split(per_step)
         pooled = 0.5 if self.pooled_share is None else self.pooled_share
         parts = self._split(per_step), self._split(names[len(per_step) :])
-        return tuple(share * x for part, share in zip(parts, (1.0 - pooled, pooled), strict=True) for x in part)
+        return tuple(
+            share * x for part, share in zip(parts, (1.0 - pooled, pooled), strict=True) for x in part
+        )
 
     def _split(self, names: list[str]) -> tuple[float, ...]:
         if self.reward_share is None or self.known_rewards:

@@ -33,7 +33,7 @@ def add_records(
 ) -> None:  # fmt: skip
     """Add one user's records to a flat vector.
 
-    ``begins`` (6,): first cell of each family, -1 if absent; then 1 if only first visits to a state are pooled.
+    ``begins`` (6,): first cell of each family, -1 if absent; then 1 if only first visits are pooled.
     """
     for h in range(rows.shape[0]):
         row = rows[h] if slots == 1 else h * all_rows + rows[h]

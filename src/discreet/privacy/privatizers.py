@@ -232,8 +232,9 @@ class _Noisy(Knobs):
         discrete = isinstance(randomness, Secure)
         if discrete:
             _check_exact(mechanism, query.row_families, schedule.users is None)
-            for scales in mechanism.release_scales[1:]:
-                _check_exact(dataclasses.replace(mechanism, scales=scales), query.row_families, False)
+            for release in range(1, np.shape(mechanism.release_scales)[0]):
+                at = dataclasses.replace(mechanism, scales=mechanism.scales_at(release))
+                _check_exact(at, query.row_families, False)
         laplace = mechanism.family == kernels.LAPLACE
         name = ("discrete_" if discrete else "") + ("laplace" if laplace else "gaussian")
         named = dict(zip(query.row_families, mechanism.scales.tolist(), strict=True))
@@ -412,8 +413,8 @@ class Central(_Noisy):
         if schedule.pooled_shares is not None:
             words += (
                 f"; the pooled families' share of the budget goes from {schedule.pooled_shares[0]:g} to "
-                f"{schedule.pooled_shares[-1]:g} on a schedule, at the same joint sensitivity, and the scales here "
-                f"are those at share {sum(self._pooled(query)):g}"
+                f"{schedule.pooled_shares[-1]:g} on a schedule, at the same joint sensitivity; the scales "
+                f"here are those at share {sum(self._pooled(query)):g}"
             )
         return self._start("joint", mechanism, words, query, schedule, randomness, choice.levels)
 

@@ -136,9 +136,8 @@ class Schedule:
     (release 0 is made before anybody came: zeros, no noise). ``growth`` is geometric:
     next = max(k + 1, ceil(growth * k)); 1.0 is a release after every user.
 
-    ``pooled_shares`` (releases + 1,), in (0, 1), one for each of ``release_times``: the share of the budget that the
-    pooled families of the query get in the noise of that release (the first is of release 0, without
-    noise). Only mechanisms with noise of its own for each release can follow it.
+    ``pooled_shares``, in (0, 1), one for each of ``release_times``: the share of the budget that the pooled
+    families of the query get in the noise of that release (the first is of release 0, without noise). Only mechanisms with noise of its own for each release can follow it.
     """
 
     users: int | None
@@ -170,7 +169,7 @@ class Schedule:
             object.__setattr__(self, "max_releases", most)
         if self.pooled_shares is not None:
             shares = checks.floats("pooled_shares", self.pooled_shares, self.release_times.shape).copy()
-            if not (0.0 < shares.min() and shares.max() < 1.0):
+            if shares.min() <= 0.0 or shares.max() >= 1.0:
                 raise ValueError("pooled_shares: every entry must be in (0, 1)")
             shares.flags.writeable = False
             object.__setattr__(self, "pooled_shares", shares)

@@ -150,7 +150,14 @@ class NoisyVectorEncoder:
         return Report(plan=number, message=message)
 
 
-_CODES = {VISITS: 0, TRANSITIONS: 1, REWARDS: 2, CENTERED_REWARDS: 2, POOLED_TRANSITIONS: 3, POOLED_REWARDS: 4}
+_CODES = {
+    VISITS: 0,
+    TRANSITIONS: 1,
+    REWARDS: 2,
+    CENTERED_REWARDS: 2,
+    POOLED_TRANSITIONS: 3,
+    POOLED_REWARDS: 4,
+}
 
 
 def family_begins(query: CountQuery) -> Ints:
@@ -261,7 +268,9 @@ class CountSession:
         self._draws = 0  # noises asked for, also by calls that an interrupt ended
         self._closed_users = 0  # users of the measurements so far; sums of their weights and squares
         self._weights = (0.0, 0.0)
-        self._squares = np.zeros(self._scales.size)  # decaying: of the measurements' noise, in units of scales
+        self._squares = np.zeros(
+            self._scales.size
+        )  # decaying: of the measurements' noise, in units of scales
         self._reported = 0  # users who sent something before the last release
 
     def __reduce__(self) -> NoReturn:
@@ -560,9 +569,7 @@ class CountSession:
         scales = self._scales if scales is None else np.array(scales)
         if self._key is not None:
             noise = np.empty(query.cells)
-            kernels.fill_noise(
-                mechanism.family, self._key, end, 0, factor, query.offsets, scales, noise
-            )
+            kernels.fill_noise(mechanism.family, self._key, end, 0, factor, query.offsets, scales, noise)
             return noise
         return noise_vector(query, mechanism, factor, SecureCoins(), scales)
 
@@ -596,9 +603,7 @@ class CountSession:
         made = [(self._mechanism.scales_at(i) / self._scales) ** 2 for i in range(1, number + 1)]
         return self._laws(n, n, number, sum(made, np.zeros(self._scales.size)))
 
-    def _laws(
-        self, n: int, reports: int, number: int, squares: Floats | None = None
-    ) -> dict[str, NoiseLaw]:
+    def _laws(self, n: int, reports: int, number: int, squares: Floats | None = None) -> dict[str, NoiseLaw]:
         """The laws after n users of whom ``reports`` sent something (absent ones add no local noise).
 
         ``number`` : of measurements made; a decaying stream's sums hold so many noises (a scheduled release
@@ -632,7 +637,7 @@ class CountSession:
         }
 
     def _laws_of_unlike(self, n: int, number: int, squares: Floats) -> dict[str, NoiseLaw]:
-        """Laws of prefix sums of measurements with unlike scales: exact std, and bounds at the largest scale."""
+        """Laws of prefix sums of measurements with unlike scales: std exact, bounds at the largest."""
         stream, mechanism, share = self._decaying, self._mechanism, self._share(n)
         at = self._leaf(n)
         newest = (mechanism.scales_at(at) / self._scales) ** 2
