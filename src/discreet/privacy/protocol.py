@@ -137,7 +137,8 @@ class Schedule:
     next = max(k + 1, ceil(growth * k)); 1.0 is a release after every user.
 
     ``pooled_shares``, in (0, 1), one for each of ``release_times``: the share of the budget that the pooled
-    families of the query get in the noise of that release (the first is of release 0, without noise). Only mechanisms with noise of its own for each release can follow it.
+    families of the query get in the noise of that release (the first is of release 0, without noise).
+    Only mechanisms with noise of its own for each release can follow it.
     """
 
     users: int | None
