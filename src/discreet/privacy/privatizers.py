@@ -232,7 +232,8 @@ class _Noisy(Knobs):
         discrete = isinstance(randomness, Secure)
         if discrete:
             _check_exact(mechanism, query.row_families, schedule.users is None)
-            for release in range(1, np.shape(mechanism.release_scales)[0]):
+            assert mechanism.release_scales is not None
+            for release in range(1, mechanism.release_scales.shape[0]):
                 at = dataclasses.replace(mechanism, scales=mechanism.scales_at(release))
                 _check_exact(at, query.row_families, False)
         laplace = mechanism.family == kernels.LAPLACE
@@ -437,7 +438,9 @@ class Central(_Noisy):
         if query.pooled == "none":
             raise ValueError("schedule.pooled_shares: must be None, the query pools nothing")
         if choice.release == "tree":
-            raise ValueError("schedule.pooled_shares: must be None for a tree, whose nodes span releases")
+            raise ValueError(
+                "schedule.pooled_shares: must be None for a tree, whose releases carry no measurements"
+            )
         norm: Norm = "l1" if choice.family == kernels.LAPLACE else "l2"
         pooled = np.array([name in (POOLED_TRANSITIONS, POOLED_REWARDS) for name in query.row_families])
         inverse = 1.0 / choice.scales
