@@ -87,7 +87,7 @@ def test_an_interrupted_release_spends_its_noise(privatizer: Central) -> None:
 
     It showed the noise itself, and the sums, which held the lost measurement, the batch.
     """
-    for at in range(200):
+    for at in range(400):
         session = ready(privatizer)
         draw, drawn = session._node_noise, []
 
@@ -103,7 +103,7 @@ def test_an_interrupted_release_spends_its_noise(privatizer: Central) -> None:
         assert len(set(drawn)) == len(drawn)
         if not more:
             break
-    assert 10 < at < 199
+    assert 10 < at < 399
 
 
 def test_the_batch_cannot_be_read_after_an_interrupt() -> None:

@@ -268,6 +268,7 @@ class CountSession:
         self._draws = 0  # noises asked for, also by calls that an interrupt ended
         self._closed_users = 0  # users of the measurements so far; sums of their weights and squares
         self._weights = (0.0, 0.0)
+        self._scales_now = self._scales  # of the noise that is drawn next
         self._squares = np.zeros(
             self._scales.size
         )  # decaying: of the measurements' noise, in units of scales
@@ -521,15 +522,16 @@ class CountSession:
             return self._cells.copy(), self._cells.copy()
         decay, gain = self._decaying.decay, self._decaying.gain
         self._draws += 1
-        scales = self._mechanism.scales_at(self._leaf(n))
-        noise = self._node_noise(self._draws, 1.0, scales)
-        self._squares = self._squares + (scales / self._scales) ** 2
+        self._scales_now = np.array(self._mechanism.scales_at(self._leaf(n)))
+        noise = self._node_noise(self._draws, 1.0)
+        squares = self._squares + (self._scales_now / self._scales) ** 2
         filtered = self._cells + decay * self._filtered
         fresh = gain * filtered + noise
         sums = (fresh + (1.0 - decay) * self._measured) / gain
         empty, measured, made = np.zeros(self._query.cells), self._measured + fresh, self._measurements + 1
         # no call in here, so no signal is handled; and the batch goes first, so it is never summed twice
         self._cells, self._filtered, self._measured, self._measurements = empty, filtered, measured, made
+        self._squares = squares
         return sums, fresh
 
     @staticmethod
@@ -563,10 +565,9 @@ class CountSession:
         slot = int(kernels.tree_slot(n, epochs))
         return self._cells + self._stack[slot]
 
-    def _node_noise(self, end: int, factor: float, scales: Floats | None = None) -> Floats:
+    def _node_noise(self, end: int, factor: float) -> Floats:
         """Noise of the node that ends at ``end`` users, every cell, drawn once (the chain holds it)."""
-        query, mechanism = self._query, self._mechanism
-        scales = self._scales if scales is None else np.array(scales)
+        query, mechanism, scales = self._query, self._mechanism, self._scales_now
         if self._key is not None:
             noise = np.empty(query.cells)
             kernels.fill_noise(mechanism.family, self._key, end, 0, factor, query.offsets, scales, noise)
