@@ -67,8 +67,12 @@ def test_masks_and_gaussian_noise_are_equal_too() -> None:
 
 @pytest.mark.parametrize("by", ["episode", "batch"])
 @pytest.mark.parametrize(
-    "options", [{}, {"stationary": True}, {"known_rewards": True}, {"shrink": False, "derive_visits": False}]
-)
+    "options",
+    [
+        {}, {"stationary": True}, {"known_rewards": True}, {"shrink": False, "derive_visits": False},
+        {"pooled": "all", "center_rewards": False}, {"pooled": "first", "known_rewards": True},
+    ],
+)  # fmt: skip
 def test_the_noise_aware_learner_is_equal_too(options: dict[str, bool], by: str) -> None:
     mdp = world() if "stationary" in options else masked()
     for privatizer in (NONE, dr.Central(epsilon=3.0, delta=1e-6), dr.Central(epsilon=3.0), LOCAL):

@@ -10,6 +10,7 @@ from discreet.online import noise_kernels
 from discreet.privacy.protocol import Spec
 
 SLOTS, ROWS, STATES = 2, 4, 2
+NONE = dr.NoPrivacy()
 
 
 def feed(
@@ -19,16 +20,16 @@ def feed(
     gain = np.sqrt(1 - decay**2)
     knobs = np.zeros(noise_kernels.KNOBS)
     knobs[noise_kernels.STAT], knobs[noise_kernels.PRIVACY] = 0.1, 0.5
-    memory = np.zeros(noise_kernels.memory_size(SLOTS, ROWS, STATES))
+    memory = np.zeros(noise_kernels.memory_size(SLOTS * ROWS, STATES))
     values, q = np.zeros((SLOTS + 1, STATES)), np.zeros((SLOTS, ROWS))
-    work = np.zeros(noise_kernels.work_size(SLOTS, ROWS, STATES))
+    work = np.zeros(noise_kernels.work_size(SLOTS * ROWS, ROWS, STATES))
     pointers, cells = np.array([0, 2, 4]), SLOTS * ROWS
     for i in range(len(measurements) + 1):
-        errors = np.array([sigmas[i - 1] if i else 0.0, 0.0, decay, gain, 0.0])
+        errors = np.array([sigmas[i - 1] if i else 0.0, 0.0, decay, gain, 0.0, 0.0, 0.0, 0.0])
         fresh = measurements[i - 1] if i else np.zeros((SLOTS, ROWS, STATES))
         noise_kernels.noise_aware_step(
-            knobs, pointers, SLOTS, i, fresh.copy(), np.zeros((SLOTS, ROWS)), np.zeros((0, 0)), errors,
-            np.zeros(0), memory, values, q, work,
+            knobs, pointers, SLOTS, i, fresh.copy(), np.zeros((SLOTS, ROWS)), np.zeros((0, 0, 0)),
+            np.zeros((0, 0)), np.zeros((0, 0)), errors, np.zeros(0), memory, values, q, work,
         )  # fmt: skip
         if i < len(measurements):
             memory[:cells] += assigned[i].ravel()
@@ -80,10 +81,12 @@ def test_an_action_that_nobody_was_assigned_keeps_the_largest_value() -> None:
     assert (q[:, :3] < [[2.0], [1.0]]).all()
 
 
-def test_names_of_states_do_not_matter() -> None:
+@pytest.mark.parametrize("pooled", [False, True])
+def test_names_of_states_do_not_matter(pooled: bool) -> None:
     """Relabelling states relabels Q: no part of the scratch space is used twice at a time."""
     slots, states, actions = 4, 3, 2
     rows, cells = states * actions, slots * states * actions
+    all_cells = noise_kernels.all_cells(slots, rows, pooled)
     rng = np.random.default_rng(3)
     knobs = np.zeros(noise_kernels.KNOBS)
     settings = {"STAT": 0.1, "PRIVACY": 0.5, "SHRINK": 1.0, "CENTERED": 1.0, "EXCESS": 1.0, "FLOW": 1.0}
@@ -97,19 +100,23 @@ def test_names_of_states_do_not_matter() -> None:
 
     def q_of(order: np.ndarray) -> np.ndarray:
         by_row = np.array([actions * s + a for s in order for a in range(actions)])
-        memory = np.zeros(noise_kernels.memory_size(slots, rows, states))
+        memory = np.zeros(noise_kernels.memory_size(all_cells, states))
         q, values = np.zeros((slots, rows)), np.zeros((slots + 1, states))
-        work = np.full(noise_kernels.work_size(slots, rows, states), np.nan)
-        errors = np.array([6.0, 20.0, 0.5, np.sqrt(0.75), 0.0])
+        work = np.full(noise_kernels.work_size(all_cells, rows, states), np.nan)
+        errors = np.array([6.0, 20.0, 0.5, np.sqrt(0.75), 10.0, 30.0, 0.0, 0.0])
         for i in range(9):
             fresh = transitions[max(i - 1, 0)][:, by_row][:, :, order].copy()
             noise_kernels.noise_aware_step(
                 knobs, np.arange(0, rows + 1, actions), slots, i, fresh,
-                rewards[max(i - 1, 0)][:, by_row].copy(), np.zeros((0, 0)), errors,
-                np.zeros(0), memory, values, q, work,
+                rewards[max(i - 1, 0)][:, by_row].copy(),
+                fresh.sum(axis=0, keepdims=True)[: int(pooled)],
+                rewards[max(i - 1, 0)][:, by_row].sum(axis=0, keepdims=True)[: int(pooled)],
+                np.zeros((0, 0)), errors, np.zeros(0), memory, values, q, work,
             )  # fmt: skip
             if i < 8:
                 memory[:cells] += assigned[i][:, by_row].ravel()
+                if pooled:
+                    memory[cells:all_cells] += assigned[i][:, by_row].sum(axis=0)
         out = np.zeros_like(q)
         out[:, by_row] = q
         return out
@@ -156,5 +163,38 @@ def test_options_and_releases_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="measurements"):
         Setup(mdp, dr.NoiseAwareUCBVI(), dr.Central(epsilon=1.0, release="tree"), 100).run(0, 0)
     assert "no confidence bound" in dr.NoiseAwareUCBVI().summary()
-    query = dr.NoiseAwareUCBVI().query(Spec(Layout(2, 2, 3), 10))
+    query = dr.NoiseAwareUCBVI(reward_share=0.1).query(Spec(Layout(2, 2, 3), 10))
     assert query.shares == pytest.approx((0.9, 0.1))
+    with pytest.raises(ValueError, match="pooled = 'all': must be 'none' when stationary"):
+        dr.NoiseAwareUCBVI(pooled="all", stationary=True)
+
+
+def test_open_knobs_follow_the_public_budget() -> None:
+    layout = Layout(6, 2, 20)
+    open_learner = dr.NoiseAwareUCBVI()
+    assert open_learner.replan_growth is None
+    pure = open_learner.tuned(Spec(layout, 20_000, budget=dr.Central(epsilon=1.0).budget))
+    assert pure.pooled == "all"
+    assert pure.replan_growth > open_learner.tuned(Spec(layout, 20_000)).replan_growth  # type: ignore[operator]
+    for budget in (
+        None,
+        dr.Central(epsilon=1.0, delta=1e-6).budget,
+        dr.Local(epsilon=1.0).budget,
+        NONE.budget,
+    ):
+        assert open_learner.tuned(Spec(layout, 20_000, budget=budget)).pooled == "none"
+    given = dr.NoiseAwareUCBVI(replan_growth=1.7, pooled="first", pooled_share=0.3)
+    tuned = given.tuned(Spec(layout, 20_000, budget=dr.Central(epsilon=1.0).budget))
+    assert (tuned.replan_growth, tuned.pooled, tuned.pooled_share_end) == (1.7, "first", 0.3)
+    schedule = open_learner.schedule(Spec(layout, 20_000, budget=dr.Central(epsilon=10.0).budget))
+    assert schedule.pooled_shares is not None
+    assert schedule.pooled_shares[0] == 0.9
+    assert schedule.pooled_shares[-1] == pytest.approx(0.1)
+    with pytest.raises(ValueError, match="budget = 1.0: must be privatizer.budget"):
+        Spec(layout, budget=1.0)  # type: ignore[arg-type]
+
+
+def test_pooled_counts_help_under_pure_epsilon() -> None:
+    """RiverSwim, 20 000 users, pure epsilon = 10: per-step counts alone cost about 5 000."""
+    mdp, privatizer = dr.make("riverswim", rewards="bernoulli"), dr.Central(epsilon=10.0)
+    assert final(mdp, dr.NoiseAwareUCBVI(), privatizer, 20_000).mean() < 4_500

@@ -77,6 +77,65 @@ def test_raw_families_have_the_papers_true_sensitivity(horizon: int) -> None:
     assert pooled.sensitivity("l2", ones) == pytest.approx(horizon * math.sqrt(6))
 
 
+@pytest.mark.parametrize("pooled", ["all", "first"])
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_pooled_families_bound_every_pair(variant: dict[str, bool], pooled: str, norm: str) -> None:
+    """Also where S > H and H > S, so that the first visits of a user are fewer than either."""
+    rng = np.random.default_rng(6)
+    for layout in (Layout(2, 2, 2), Layout(3, 1, 2), Layout(2, 1, 3)):
+        query = CountQuery(layout, pooled=pooled, **variant)  # type: ignore[arg-type]
+        weights = [dict.fromkeys(query.families, 1.0)]
+        weights += [{name: float("pooled" in name) for name in query.families}]
+        weights += [{name: float(rng.uniform(0.05, 2.0)) for name in query.families} for _ in range(2)]
+        for weight in weights:
+            claimed = query.sensitivity(norm, weight)  # type: ignore[arg-type]
+            assert brute_force(query, norm, weight) <= claimed * (1 + 1e-12)
+
+
+def test_pooled_sensitivities_are_attained() -> None:
+    """All records: two users who stay apart. First visits: two who go round in opposite directions."""
+    weight = {"pooled_transition_counts": 1.0, "pooled_reward_sums": 0.5}
+    every = CountQuery(Layout(2, 1, 3), pooled="all")
+    assert every.sensitivity("l1", weight) == 3 * (2 + 2 * 0.5)
+    assert brute_force(every, "l1", {**dict.fromkeys(every.families, 0.0), **weight}) == 9.0
+    first = CountQuery(Layout(3, 1, 5), visits=False, center_rewards=True, pooled="first")
+    around = [
+        Trajectory(np.arange(6) * step % 3, np.zeros(5, int), np.full(5, r))
+        for step, r in ((1, 1.0), (2, 0.0))
+    ]
+    change = [first.contribution(t) for t in around]
+    size = {name: np.abs(change[0][name] - change[1][name]).sum() for name in weight}
+    assert sum(w * size[name] for name, w in weight.items()) == first.sensitivity("l1", weight) == 3 * 2.5
+
+
+def test_pooled_contributions_are_sums_over_steps() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(20):
+        trajectory = Trajectory(rng.integers(4, size=9), rng.integers(2, size=8), rng.uniform(size=8))
+        sums = CountQuery(Layout(4, 2, 8), center_rewards=True, pooled="all").contribution(trajectory)
+        for pooled, name in (
+            ("pooled_transition_counts", "transition_counts"),
+            ("pooled_reward_sums", "centered_reward_sums"),
+        ):
+            np.testing.assert_allclose(sums[pooled], sums[name].sum(axis=0, keepdims=True))
+        first = CountQuery(Layout(4, 2, 8), pooled="first").contribution(trajectory)[
+            "pooled_transition_counts"
+        ]
+        visited = np.unique(trajectory.states[:-1])
+        assert (first.sum(axis=(0, 2, 3)) == np.isin(np.arange(4), visited)).all()
+
+
+def test_shares_of_pooled_families() -> None:
+    query = CountQuery(Layout(2, 2, 3), visits=False, reward_share=0.2, pooled="all", pooled_share=0.6)
+    assert query.shares == pytest.approx((0.32, 0.08, 0.48, 0.12))
+    assert query.copy().shares == query.shares
+    with pytest.raises(ValueError, match="pooled_share = 0.5: must be None"):
+        CountQuery(Layout(2, 2, 3), pooled_share=0.5)
+    with pytest.raises(ValueError, match="must be 'none' when stationary"):
+        CountQuery(Layout(2, 2, 3), stationary=True, pooled="all")
+
+
 def test_variants_lower_the_joint_l1() -> None:
     layout = Layout(3, 2, 20)
     for variant, joint in [

@@ -69,6 +69,7 @@ class Stream(NamedTuple):
     due: Floats  # (T R,) 1 where a row is measured now; empty on the common clock
     program: Program  # of a walk
     reports: ReportArrays
+    release_scales: Floats  # (releases + 1, families) in place of scales at each release; (0, families): none
 
 
 class Side(NamedTuple):
@@ -110,6 +111,9 @@ class Scratch(NamedTuple):
     step_visits: Floats  # (H, R)
     batch_visits: Floats  # (T, R)
     batch_rewards: Floats  # (T, R)
+    batch_transitions: Floats  # (T, R, S) where all records are pooled too, else (0, 0, 0)
+    pooled_transitions: Floats  # (0, 0, 0): what a learner without pooled families is handed
+    pooled_rewards: Floats  # (0, 0)
     flow: Ints
     errors: Floats
 
@@ -149,6 +153,7 @@ def run_releases(
     code, family, noise_key = stream.code, stream.family, stream.key
     offsets, scales, begins = stream.offsets, stream.scales, stream.begins
     sums, ends, stack = stream.cells, stream.ends, stream.stack
+    release_scales = stream.release_scales
     slots, reward_shift, cells = stream.slots, stream.reward_shift, stream.cells.shape[0]
     walk_code, walk_ints, walk_floats = stream.program.code, stream.program.ints, stream.program.floats
     links, link_weights = stream.program.links, stream.program.weights
@@ -182,7 +187,11 @@ def run_releases(
             for c in range(cells):
                 released[c] = sums[c] + stack[slot, c]
         elif code == DECAYING and n > 0:
-            draw_noise(family, noise_key, release, 0, 1.0, offsets, scales, noise_state, noise)
+            if release_scales.shape[0] > 0:
+                now = release_scales[release]
+                draw_noise(family, noise_key, release, 0, 1.0, offsets, now, noise_state, noise)
+            else:
+                draw_noise(family, noise_key, release, 0, 1.0, offsets, scales, noise_state, noise)
             released = scratch.released
             decay, gain = stream.decay, stream.gain
             if clocked:
@@ -204,12 +213,19 @@ def run_releases(
                 stack[0, c] = sums[c]
         # ----------------------------------------------------------------------- the learner
         visits, transitions, reward_sums = scratch.visits, scratch.transitions, scratch.reward_sums
+        pooled_transitions, pooled_rewards = scratch.pooled_transitions, scratch.pooled_rewards
         if side.measures:
             transitions = released[begins[1] : begins[1] + slots * all_rows * all_states].reshape(
                 (slots, all_rows, all_states)
             )
             if begins[2] >= 0:
-                reward_sums = released[begins[2] :].reshape((slots, all_rows))
+                end = begins[2] + slots * all_rows
+                reward_sums = released[begins[2] : end].reshape((slots, all_rows))
+            if begins[3] >= 0:
+                end = begins[3] + all_rows * all_states
+                pooled_transitions = released[begins[3] : end].reshape((1, all_rows, all_states))
+            if begins[4] >= 0:
+                pooled_rewards = released[begins[4] : begins[4] + all_rows].reshape((1, all_rows))
         elif in_place:
             visits = released[: slots * all_rows].reshape((slots, all_rows))
             transitions = released[begins[1] : begins[2]].reshape((slots, all_rows, all_states))
@@ -223,8 +239,8 @@ def run_releases(
         if side.measures:
             errors[DECAY], errors[GAIN] = stream.decay, stream.gain
             noise_aware_step(
-                lk.knobs, state_ptr, horizon, release, transitions, reward_sums, side.known_rewards, errors,
-                due, side.memory, side.values, q, scratch.plan,
+                lk.knobs, state_ptr, horizon, release, transitions, reward_sums, pooled_transitions,
+                pooled_rewards, side.known_rewards, errors, due, side.memory, side.values, q, scratch.plan,
             )  # fmt: skip
         else:
             plan_step(
@@ -242,9 +258,9 @@ def run_releases(
                 open_stream(ties_key, ROLE_TIES, release, j, tie_state)
                 choose(lk, state_ptr, horizon, q, tie_state, policy_rows)
                 if side.measures:
-                    note_assignments(side.memory, slots, all_rows, policy_rows, size)
+                    note_assignments(side.memory, slots, all_rows, begins[3] >= 0, policy_rows, size)
                     if clocked:
-                        note_assignments(pending, slots, all_rows, policy_rows, size)
+                        note_assignments(pending, slots, all_rows, False, policy_rows, size)
             if stochastic or not known or not _same(policy_rows, before):
                 evaluate(world, stochastic, policy_rows, probabilities, policy_values)
                 before[:, :] = policy_rows
@@ -326,6 +342,10 @@ def _batch(
             scratch.batch_visits[t, r] = 0.0
             scratch.batch_rewards[t, r] = 0.0
     transitions = stream.cells[begins[1] : begins[1] + slots * rows * size].reshape((slots, rows, size))
+    pooled = begins[3] >= 0
+    if pooled:
+        transitions = scratch.batch_transitions
+        transitions[:] = 0.0
     if stream.code == REPORTS:  # what is reported of the users; it reaches the cells randomized
         reports = stream.reports
         report_flow(
@@ -348,6 +368,19 @@ def _batch(
                 stream.cells[begins[2] + at] += (
                     scratch.batch_rewards[t, r] - stream.reward_shift * scratch.batch_visits[t, r]
                 )
+    if pooled:
+        for r in range(rows):
+            for s in range(size):
+                moves = 0.0
+                for t in range(slots):
+                    stream.cells[begins[1] + (t * rows + r) * size + s] += transitions[t, r, s]
+                    moves += transitions[t, r, s]
+                stream.cells[begins[3] + r * size + s] += moves
+            if begins[4] >= 0:
+                earned = 0.0
+                for t in range(slots):
+                    earned += scratch.batch_rewards[t, r] - stream.reward_shift * scratch.batch_visits[t, r]
+                stream.cells[begins[4] + r] += earned
     regret = 0.0
     for s in range(size):
         regret += scratch.starts[s] * (truth.start_values[s] - scratch.policy_values[0, s])

@@ -31,7 +31,15 @@ from discreet.mdp.planning import PolicyRows
 from discreet.mdp.simulation import batch_counts, reported_counts, rollout
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics import checks
-from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, VISITS, CountQuery
+from discreet.privacy.counts import (
+    CENTERED_REWARDS,
+    POOLED_REWARDS,
+    POOLED_TRANSITIONS,
+    REWARDS,
+    TRANSITIONS,
+    VISITS,
+    CountQuery,
+)
 from discreet.privacy.protocol import Plan, Schedule, Session, Spec
 from discreet.privacy.randomness import Seeded, SeededCoins
 from discreet.privacy.session import CountSession
@@ -70,7 +78,8 @@ class Setup:
     episodes : int
         K, the number of users.
     by : "auto", "episode" or "batch"
-        ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch.
+        ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch. Where the
+        query pools first visits, which are no function of a flow, every user is played whatever ``by``.
     stepwise : bool
         Run the Python loop even where the compiled driver could.
     """
@@ -100,7 +109,8 @@ class Setup:
     def spec(self) -> Spec:
         """What is publicly declared."""
         known = self.mdp.rewards if getattr(self.learner, "known_rewards", False) else None
-        return Spec(self.mdp.layout, self.episodes, self.mdp.stationary, known)
+        budget = getattr(self.privatizer, "budget", None)
+        return Spec(self.mdp.layout, self.episodes, self.mdp.stationary, known, budget)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -122,6 +132,8 @@ class Setup:
     @cached_property
     def batched(self) -> bool:
         """True if users are simulated by batches."""
+        if getattr(self.query, "pooled", "none") == "first":
+            return False
         if self.by == "auto":
             return self.episodes >= _BATCH_PAYS * (self.times.size - 1)
         return self.by == "batch"
@@ -284,6 +296,9 @@ def _batch(
         setup.mdp, policy, plan.users, randomness.keys.environment, first_user, pooled=query.stationary
     )
     counts[CENTERED_REWARDS] = counts[REWARDS] - query.reward_shift * counts[VISITS]
+    counts[POOLED_TRANSITIONS] = counts[TRANSITIONS].sum(axis=0, keepdims=True)
+    rewards = counts[CENTERED_REWARDS] if query.center_rewards else counts[REWARDS]
+    counts[POOLED_REWARDS] = rewards.sum(axis=0, keepdims=True)
     sums = {name: counts[name] for name in query.families}
     return sums, counts["starts"], setup.mdp.layout.to_rows(counts["step_visits"])
 
@@ -312,7 +327,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
         arrays.stream, arrays.family, arrays.key, arrays.offsets, arrays.scales, arrays.by_user,
         arrays.begins, arrays.slots, arrays.reward_shift, arrays.cells, arrays.ends, arrays.stack,
         arrays.decay, arrays.gain, arrays.clock_growth, arrays.row_of, arrays.pending, arrays.counted,
-        np.zeros(arrays.pending.size), arrays.program, arrays.reports,
+        np.zeros(arrays.pending.size), arrays.program, arrays.reports, arrays.release_scales,
     )  # fmt: skip
     error_ends, errors = setup.error_steps
     side = drivers.Side(
@@ -351,6 +366,9 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
         step_visits=np.zeros((horizon, rows)),
         batch_visits=np.zeros(per_slot),
         batch_rewards=np.zeros(per_slot),
+        batch_transitions=np.zeros((*per_slot, states) if query.pooled == "all" else (0, 0, 0)),
+        pooled_transitions=np.zeros((0, 0, 0)),
+        pooled_rewards=np.zeros((0, 0)),
         flow=np.zeros(work_size(world), np.int64),
         errors=np.zeros(errors.shape[1]),
     )

@@ -1,10 +1,11 @@
 """How the defaults of the noise-aware learner were chosen: a declared grid on declared training worlds.
 
-    python -m discreet.experiments.tuning [--seeds 8] [--users 20000]
+    python -m discreet.experiments.tuning [--kind pure] [--seeds 8] [--users 20000]
 
 RiverSwim is not among the training worlds, nor is any world or seed that the documentation reports on.
 Score of a setting at a budget: the geometric mean over the worlds of (mean regret) / (regret of the uniform
-policy). One setting is chosen for all budgets: the least geometric mean of the scores.
+policy). One setting is chosen for all budgets of a kind, pure or approximate: the least geometric mean of the
+scores.
 """
 
 from __future__ import annotations
@@ -25,10 +26,21 @@ from discreet.online.noise_aware import NoiseAwareUCBVI
 from discreet.privacy.privatizers import Central
 
 TRAINING_SEED = 31
-GRID = {
-    "replan_growth": (1.1, 1.25, 1.5),
-    "priv_scale": (0.03, 0.06, 0.125, 0.25, 0.5),
-    "stat_scale": (0.05, 0.1, 0.2),
+GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "approximate": {
+        "replan_growth": (1.1, 1.25),
+        "priv_scale": (0.125, 0.25, 0.5),
+        "stat_scale": (0.1, 0.2),
+        "excess": (1.0, 2.0, 5.0),
+        "reward_share": (0.1, 0.2, 0.3),
+    },
+    "pure": {
+        "replan_growth": (1.1, 1.2, 1.3),
+        "priv_scale": (0.125, 0.25),
+        "stat_scale": (0.1, 0.2),
+        "excess": (3.0, 5.0, 8.0),
+        "reward_share": (0.1, 0.2, 0.3),
+    },
 }
 
 
@@ -44,20 +56,21 @@ def training_worlds() -> dict[str, TabularMDP]:
     }
 
 
-def budgets() -> dict[str, Central]:
-    """Joint privacy, approximate and pure."""
+def budgets(kind: str) -> dict[str, Central]:
+    """Joint privacy, approximate or pure."""
+    if kind == "pure":
+        return {"pure 1": Central(epsilon=1.0), "pure 10": Central(epsilon=10.0)}
     return {
         "(1, 1e-6)": Central(epsilon=1.0, delta=1e-6),
         "(10, 1e-6)": Central(epsilon=10.0, delta=1e-6),
-        "pure 1": Central(epsilon=1.0),
-        "pure 10": Central(epsilon=10.0),
     }
 
 
-def settings() -> Iterator[dict[str, Any]]:
+def settings(kind: str) -> Iterator[dict[str, Any]]:
     """Every point of the grid."""
-    for values in itertools.product(*GRID.values()):
-        yield dict(zip(GRID, values, strict=True))
+    grid = GRIDS[kind]
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
 
 
 def relative_regret(
@@ -73,21 +86,22 @@ def relative_regret(
 def main() -> None:
     """Print the score of every setting at every budget, and the chosen one."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kind", choices=sorted(GRIDS), default="pure")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--users", type=int, default=20_000)
     args = parser.parse_args()
     worlds = training_worlds()
     best: tuple[float, dict[str, Any]] = (np.inf, {})
-    print(f"{'setting':70} " + " ".join(f"{name:>10}" for name in budgets()) + f" {'all':>8}")
-    for setting in settings():
+    print(f"{'setting':110} " + " ".join(f"{name:>10}" for name in budgets(args.kind)) + f" {'all':>8}")
+    for setting in settings(args.kind):
         scores = []
-        for privatizer in budgets().values():
+        for privatizer in budgets(args.kind).values():
             learner = NoiseAwareUCBVI(**setting)
             each = [relative_regret(w, learner, privatizer, args.users, args.seeds) for w in worlds.values()]
             scores.append(float(np.exp(np.mean(np.log(np.maximum(each, 1e-5))))))
         overall = float(np.exp(np.mean(np.log(scores))))
         best = min(best, (overall, setting), key=lambda pair: pair[0])
-        print(f"{setting!s:70} " + " ".join(f"{s:10.4f}" for s in scores) + f" {overall:8.4f}", flush=True)
+        print(f"{setting!s:110} " + " ".join(f"{s:10.4f}" for s in scores) + f" {overall:8.4f}", flush=True)
     print(f"chosen: {best[1]} ({best[0]:.4f})")
 
 

@@ -26,6 +26,7 @@ Source: privacy-mechanisms, sections 2.1, 2.4, 2.5 and 3.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -37,7 +38,15 @@ from discreet.numerics import checks
 from discreet.online import kernels, noise_kernels
 from discreet.online.base import GreedyLearner, LearnerState
 from discreet.online.kernels import LearnerKernel
-from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, CountQuery
+from discreet.privacy.counts import (
+    CENTERED_REWARDS,
+    POOLED_REWARDS,
+    POOLED_TRANSITIONS,
+    REWARDS,
+    TRANSITIONS,
+    CountQuery,
+    Pooled,
+)
 from discreet.privacy.noise.report_law import ReportLaw
 from discreet.privacy.protocol import Ask, Measurement, NoiseLaw, Plan, Release, Schedule, Spec
 
@@ -47,6 +56,34 @@ _FIXED: Mapping[str, Any] = {
     "bonus_scale": 1.0, "stat_const": "theory", "constants": "tight", "cap": "H-h+1", "failure": 0.05,
     "monotone": False,
 }  # fmt: skip
+
+
+_APPROX: Mapping[str, Any] = {
+    "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.25, "excess": 2.0, "reward_share": 0.2,
+    "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
+}  # fmt: skip
+_PURE: Mapping[str, Any] = {
+    **_APPROX,
+    "replan_growth": 1.2,
+    "excess": 5.0,
+    "pooled": "all",
+    "reward_share": 0.2,
+}
+_POOLED_UNTIL = 800.0
+
+
+def chosen(spec: Spec) -> Mapping[str, Any]:
+    """The knobs that depend on the budget, for one that is pure, or for all others (and an unknown one).
+
+    Pooled counts are known well enough when H n / (S A), the visits to a pair, are some multiple of the noise
+    H / epsilon in them: then their share of the budget can fall.
+    """
+    budget = spec.budget
+    if budget is None or not budget.pure or budget.trust != "joint":
+        return _APPROX
+    assert budget.epsilon is not None
+    until = math.ceil(_POOLED_UNTIL * spec.layout.rows / budget.epsilon)
+    return {**_PURE, "pooled_until": min(until, 2**53)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +109,18 @@ class NoiseAwareUCBVI(GreedyLearner):
         of noisy counts.
     reward_share : float
         Share of the privacy budget that rewards get, in (0, 1).
+    pooled : "none", "all" or "first"
+        Ask for counts pooled over steps too (:class:`~discreet.privacy.counts.CountQuery`).
+    pooled_share : float
+        Share of the privacy budget that the pooled counts get at first, in (0, 1).
+    pooled_share_end, pooled_until : float, int
+        The share moves in a line to this one while so many users come (0: it is this one from the start).
+        Needs a privatizer with noise of its own for each release; equal shares need none.
     replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
         As for every tabular learner.
+
+    ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess`` and the four of pooling stay None where they
+    are not given: they are then chosen from public facts when those are known (:meth:`tuned`).
 
     The remaining options of the other learners do not apply and are refused.
     """
@@ -83,13 +130,16 @@ class NoiseAwareUCBVI(GreedyLearner):
     excess: float | None = None
     flow: bool | None = None
     reward_share: float | None = None
+    pooled: Pooled | None = None
+    pooled_share: float | None = None
+    pooled_share_end: float | None = None
+    pooled_until: int | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             **_FIXED, "derive_visits": True, "center_rewards": True, "known_rewards": False,
-            "stationary": False, "replan_every": 1, "replan_growth": 1.1, "tie_break": "random",
-            "stat_scale": 0.1, "priv_scale": 0.25, "shrink": True, "excess": 1.0, "flow": True,
-            "reward_share": 0.1,
+            "stationary": False, "replan_every": 1, "tie_break": "random", "shrink": True, "flow": True,
+            **_APPROX,
         },
         "plain": {"shrink": False},
     }  # fmt: skip
@@ -101,41 +151,75 @@ class NoiseAwareUCBVI(GreedyLearner):
             given = getattr(self, name)
             if given is not None and given != value:
                 raise ValueError(f"{name} = {given!r}: is no option of this learner")
+        left_open = [name for name in _APPROX if getattr(self, name) is None]
         super().__post_init__()
         put = object.__setattr__
+        checks.choice("pooled", self.pooled, ("none", "all", "first"))
+        if self.stationary and self.pooled != "none" and "pooled" not in left_open:
+            raise ValueError(f"pooled = {self.pooled!r}: must be 'none' when stationary is true")
+        for name in ("reward_share", "pooled_share", "pooled_share_end"):
+            put(self, name, checks.real(name, getattr(self, name), 0.0, 1.0, open_low=True, open_high=True))
+        put(self, "pooled_until", checks.integer("pooled_until", self.pooled_until, 0))
         put(self, "priv_scale", checks.real("priv_scale", self.priv_scale, 0.0))
         put(self, "excess", checks.real("excess", self.excess, 0.0))
         for name in ("shrink", "flow"):
             put(self, name, checks.flag(name, getattr(self, name)))
-        share = checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
-        put(self, "reward_share", share)
+        for name in left_open:
+            put(self, name, None)
+
+    def tuned(self, spec: Spec) -> NoiseAwareUCBVI:
+        """This learner with every knob that was left open chosen from the public ``spec.budget``."""
+        values = dict(chosen(spec))
+        if self.stationary:
+            values["pooled"] = "none"
+        if self.pooled_share is not None:  # one share is given: the same one for ever, unless told otherwise
+            values["pooled_share_end"] = self.pooled_share
+        open_ones = {name: value for name, value in values.items() if getattr(self, name) is None}
+        return replace(self, **open_ones) if open_ones else self
 
     def schedule(self, spec: Spec) -> Schedule:
         """Geometric by default; the learner reads measurements."""
-        return replace(super().schedule(spec), reads="measurements")
+        mine = self.tuned(spec)
+        plain = replace(GreedyLearner.schedule(mine, spec), reads="measurements")
+        first, last = float(mine.pooled_share or 0.0), float(mine.pooled_share_end or 0.0)
+        if mine.pooled == "none" or first == last or not mine.pooled_until or spec.users is None:
+            return plain
+        before = np.append(0, plain.release_times[:-1])  # users when the batch begins
+        way = np.minimum(1.0, before / mine.pooled_until)
+        return replace(plain, pooled_shares=first + (last - first) * way)
 
     def query(self, spec: Spec) -> CountQuery:
-        """Transitions, and rewards (centred by default) with their share of the budget."""
-        return replace(super().query(spec), reward_share=self.reward_share)
+        """Transitions and rewards (centred by default), per step and perhaps pooled, with their shares."""
+        mine = self.tuned(spec)
+        plain = replace(GreedyLearner.query(mine, spec), reward_share=mine.reward_share)
+        if mine.pooled is None or mine.pooled == "none":
+            return plain
+        moves = mine.pooled_until and spec.users is not None
+        share = mine.pooled_share if moves else mine.pooled_share_end
+        return replace(plain, pooled=mine.pooled, pooled_share=share)
+
+    def _batch(self, users: int, spec: Spec) -> int:
+        return GreedyLearner._batch(self.tuned(spec), users, spec)
 
     # ------------------------------------------------------------------------ compiled face
     def kernel(self, spec: Spec) -> LearnerKernel:
         """Constants of this learner, as :mod:`discreet.online.noise_kernels` reads them."""
         self._check(spec)
+        mine = self.tuned(spec)
         flags, knobs = np.zeros(kernels.FLAGS, np.int64), np.zeros(noise_kernels.KNOBS)
         flags[kernels.RANDOM_TIES] = int(self.tie_break == "random")
-        knobs[noise_kernels.STAT] = float(self.stat_scale or 0.0)
-        knobs[noise_kernels.PRIVACY] = float(self.priv_scale or 0.0)
+        knobs[noise_kernels.STAT] = float(mine.stat_scale or 0.0)
+        knobs[noise_kernels.PRIVACY] = float(mine.priv_scale or 0.0)
         knobs[noise_kernels.SHRINK] = float(bool(self.shrink))
         knobs[noise_kernels.CENTERED] = float(bool(self.center_rewards))
-        knobs[noise_kernels.EXCESS] = float(self.excess or 0.0)
+        knobs[noise_kernels.EXCESS] = float(mine.excess or 0.0)
         knobs[noise_kernels.FLOW] = float(bool(self.flow))
+        knobs[noise_kernels.FIRST] = float(mine.pooled == "first")
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
 
     def memory_size(self, spec: Spec) -> int:
         """Per cell: assignments, weights and weighted sums."""
-        slots = 1 if self.stationary else spec.horizon
-        return noise_kernels.memory_size(slots, spec.layout.rows, spec.states)
+        return noise_kernels.memory_size(self._cells(spec), spec.states)
 
     def begin_memory(self, spec: Spec) -> Floats:
         """Zeros: nothing was assigned or measured."""
@@ -143,11 +227,14 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     def work_size(self, spec: Spec) -> int:
         """Floats of scratch."""
+        return noise_kernels.work_size(self._cells(spec), spec.layout.rows, spec.states)
+
+    def _cells(self, spec: Spec) -> int:
         slots = 1 if self.stationary else spec.horizon
-        return noise_kernels.work_size(slots, spec.layout.rows, spec.states)
+        return noise_kernels.all_cells(slots, spec.layout.rows, self.tuned(spec).pooled != "none")
 
     def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
-        """(6,) noise of a measurement's transitions and rewards; places for decay and gain."""
+        """(8,) noise of a measurement's families, per step and pooled; places for decay and gain."""
         errors = np.zeros(noise_kernels.ERRORS)
         moves = laws[TRANSITIONS]
         rewards = next((laws[name] for name in (CENTERED_REWARDS, REWARDS) if name in laws), None)
@@ -160,6 +247,10 @@ class NoiseAwareUCBVI(GreedyLearner):
             if isinstance(rewards, ReportLaw):
                 errors[noise_kernels.SIGMA_R] = np.sqrt(rewards.idle)
                 errors[noise_kernels.REWARD_VISIT] = max(0.0, rewards.visit)
+        if POOLED_TRANSITIONS in laws:
+            errors[noise_kernels.POOLED_SIGMA_T] = laws[POOLED_TRANSITIONS].std()
+        if POOLED_REWARDS in laws:
+            errors[noise_kernels.POOLED_SIGMA_R] = laws[POOLED_REWARDS].std()
         errors[noise_kernels.GAIN] = 1.0
         return errors
 
@@ -177,6 +268,11 @@ class NoiseAwareUCBVI(GreedyLearner):
         for name in (CENTERED_REWARDS, REWARDS):
             if name in newest.estimates:
                 rewards = layout.to_rows(newest.estimates[name].value)
+        pooled, pooled_rewards = np.zeros((0, 0, 0)), np.zeros((0, 0))
+        if POOLED_TRANSITIONS in newest.estimates:
+            pooled = layout.to_rows(newest.estimates[POOLED_TRANSITIONS].value)
+        if POOLED_REWARDS in newest.estimates:
+            pooled_rewards = layout.to_rows(newest.estimates[POOLED_REWARDS].value)
         known = np.zeros((0, 0))
         if self.known_rewards and spec.known_rewards is not None:
             known = layout.to_rows(spec.known_rewards)
@@ -188,7 +284,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         memory, values, q = state.memory.copy(), np.empty_like(state.values), np.empty_like(state.q)
         noise_kernels.noise_aware_step(
             state.kernel.knobs, layout.state_ptr, layout.horizon, int(release.number), _own(transitions),
-            _own(rewards), known, errors, due, memory, values, q, np.empty(self.work_size(spec)),
+            _own(rewards), _own(pooled), _own(pooled_rewards), known, errors, due, memory, values, q,
+            np.empty(self.work_size(spec)),
         )  # fmt: skip
         return replace(state, memory=memory, values=values, q=q, number=release.number, part=0)
 
@@ -201,7 +298,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], plan.policy])
         memory = state.memory.copy()
         slots = 1 if self.stationary else layout.horizon
-        noise_kernels.note_assignments(memory, slots, layout.rows, rows, int(plan.users))
+        pooled = self._cells(state.spec) > slots * layout.rows
+        noise_kernels.note_assignments(memory, slots, layout.rows, pooled, rows, int(plan.users))
         return plan, replace(state, memory=memory)
 
     # ------------------------------------------------------------------------------- in words

@@ -52,7 +52,7 @@ class NoiseAwareOnSums:
 
     def __post_init__(self) -> None:
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
-        object.__setattr__(self, "inner", NoiseAwareUCBVI(**given))
+        object.__setattr__(self, "inner", NoiseAwareUCBVI(**given, pooled="none"))
 
     def schedule(self, spec: Spec) -> Schedule:
         """That of the learner inside; this one reads sums."""
@@ -78,7 +78,7 @@ class NoiseAwareOnSums:
         rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], plan.policy])
         assigned = state.assigned.copy()
         slots = 1 if self.inner.stationary else layout.horizon
-        noise_kernels.note_assignments(assigned, slots, layout.rows, rows, int(plan.users))
+        noise_kernels.note_assignments(assigned, slots, layout.rows, False, rows, int(plan.users))
         return plan, SumsState(inner, assigned)
 
     def heuristics(self) -> Any:

@@ -9,6 +9,13 @@ visit rate p, its variance about sigma_i^2 + v m_i, and generalised least square
     x^ = N_total / (a sum_i w_i m_i) * sum_i w_i y_i,     w_i = m_i / (sigma_i^2 + v m_i):
 
 noise from releases in which the action was not played has weight 0. Without noise x^ is the plain sum.
+
+A family pooled over steps (``counts.POOLED_TRANSITIONS``) is one slot more: its N_j(s, a) is the sum of the
+N_j(h, s, a), and its row is one more measurement of the average over steps, with noise of its own.
+
+One call is: take the measurement in (``_absorb``), weigh all of them (``_weigh``), predict visits
+(``_flow``), per row pool the steps (``_pool``), find the variation over steps (``_variation``), shrink every
+step (``_shrink``), and plan (``_induct``).
 Everything is a stream of sums per cell: no history is kept. All of it is post-processing, and the
 intervals are heuristic: weights and rows come from the same noisy data.
 
@@ -22,6 +29,8 @@ Source: privacy-mechanisms, sections 2.1 (generalised least squares), 2.4 (bonus
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,33 +41,94 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # knobs
-(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, KNOBS) = range(7)
+(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, KNOBS) = range(8)
 # errors: standard deviation of one cell of the measurement's transitions, of its rewards; decay, gain a
-# of randomized reports (INFLATION > 0): SIGMAs per square root of a user who was assigned the cell, 1 +
-# what a record adds to the variance of its count, and what it adds to that of a reward sum
-(SIGMA_T, SIGMA_R, DECAY, GAIN, INFLATION, REWARD_VISIT, ERRORS) = range(7)
+# then the two standard deviations of the pooled families. Of randomized reports (INFLATION > 0): SIGMAs per
+# square root of a user who was assigned the cell, 1 + what a record adds to the variance of its count, and
+# what it adds to that of a reward sum
+(SIGMA_T, SIGMA_R, DECAY, GAIN, POOLED_SIGMA_T, POOLED_SIGMA_R, INFLATION, REWARD_VISIT, ERRORS) = range(9)
+# what pooling says of one row: noise std of an entry and of the reward, sampling variance, mean reward,
+# variance over steps (of the row, summed over entries; of the reward), 1 if there is anything to pool
+(POOL_STD, POOL_REWARD_STD, POOL_SAMPLING, POOL_REWARD, VARIATION, REWARD_VARIATION, POOLED, FACTS) = range(8)
 
 
+_CLEARLY = 5.0  # standard deviations of the rows' joint excess; noise that is not normal has longer tails
 _SAMPLING = 0.2  # v: variance of a count per user behind it, of the order of a visit's
 
 
-def memory_size(slots: int, rows: int, states: int) -> int:
-    """Floats that are carried: per cell the users assigned, their filter and total, sums of weights, sums."""
-    return slots * rows * (8 + states)
+class Sums(NamedTuple):
+    """What is carried, per cell (slot, row); a last slot holds the family pooled over steps."""
+
+    pending: Floats  # users assigned since the last release
+    filtered: Floats  # m
+    total: Floats  # N_total
+    exposure: Floats  # sum w m
+    noise: Floats  # sum w^2 sigma^2, of transitions
+    reward_noise: Floats
+    sampling: Floats  # sum w^2 m
+    rewards: Floats  # sum w y
+    moves: Floats  # (cells, S) sum w y
 
 
-def work_size(slots: int, rows: int, states: int) -> int:
+class Cells(NamedTuple):
+    """The model, per cell, made anew at every release."""
+
+    counts: Floats  # visits
+    rewards: Floats  # their sum; after shrinking: the mean
+    noise: Floats  # std of the noise in one entry of raw, and in rewards
+    reward_noise: Floats
+    sampling: Floats  # 1 / effective sample size, times visits; after shrinking: 1 / effective sample size
+    spread: Floats  # std of one entry of the model's row, and of the mean reward, from noise
+    reward_spread: Floats
+    expected: Floats  # visits that the public policies lead to
+    raw: Floats  # (cells, S) transitions
+    model: Floats  # (cells, S)
+
+
+def all_cells(slots: int, rows: int, pooled: bool) -> int:
+    """Cells with the pooled slot."""
+    return (slots + int(pooled)) * rows
+
+
+def memory_size(cells: int, states: int) -> int:
+    """Floats that are carried."""
+    return cells * (8 + states)
+
+
+def work_size(cells: int, rows: int, states: int) -> int:
     """Floats of scratch that ``noise_aware_step`` needs."""
-    return slots * rows * (2 * states + 8) + 2 * states + (rows + 2) * states
+    return cells * (2 * states + 8) + 2 * states + FACTS + (rows + 2) * states
 
 
 @kernel
-def note_assignments(memory: Floats, slots: int, rows: int, policy_rows: Ints, users: int) -> None:
+def note_assignments(
+    memory: Floats, slots: int, rows: int, pooled: bool, policy_rows: Ints, users: int
+) -> None:
     """Count users who are assigned a deterministic policy: a public fact, before they act."""
     for h in range(policy_rows.shape[0]):
         base = h * rows if slots > 1 else 0
         for s in range(policy_rows.shape[1]):
             memory[base + policy_rows[h, s]] += users
+            if pooled:
+                memory[slots * rows + policy_rows[h, s]] += users
+
+
+@inlined
+def _sums(memory: Floats, cells: int, states: int) -> Sums:
+    part = memory[: 8 * cells].reshape(8, cells)
+    return Sums(
+        part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7],
+        memory[8 * cells :].reshape(cells, states),
+    )  # fmt: skip
+
+
+@inlined
+def _cells(work: Floats, cells: int, states: int) -> Cells:
+    part = work[: 8 * cells].reshape(8, cells)
+    rows = work[8 * cells : (8 + 2 * states) * cells].reshape(2, cells, states)
+    return Cells(
+        part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7], rows[0], rows[1]
+    )  # fmt: skip
 
 
 @kernel
@@ -69,6 +139,8 @@ def noise_aware_step(
     number: int,
     transitions: Floats,
     reward_sums: Floats,
+    pooled_transitions: Floats,
+    pooled_rewards: Floats,
     known_rewards: Floats,
     errors: Floats,
     due: Floats,
@@ -80,268 +152,324 @@ def noise_aware_step(
     """One measurement into the model, then optimistic backward induction.
 
     transitions (T, R, S), reward_sums (T, R) : the newest measurement (rewards centred where
-    knobs[CENTERED]); errors : see the names above; due (T R,) : 0 where a row was not measured, empty if all
-    were; memory : carried, set up at number 0;
-    values (H + 1, S), q (H, R) : overwritten.
+    knobs[CENTERED]); pooled_transitions (1, R, S), pooled_rewards (1, R) : of the pooled families, or without
+    any cell; errors : see the names above; due (T R,) : 0 where a row was not measured, empty if all were;
+    memory : carried, zeros at number 0; values (H + 1, S),
+    q (H, R) : overwritten.
     """
     slots, rows, states = transitions.shape
-    cells = slots * rows
-    pending = memory[:cells]  # users assigned since the last release
-    filtered = memory[cells : 2 * cells]  # m
-    total = memory[2 * cells : 3 * cells]  # N_total
-    exposure = memory[3 * cells : 4 * cells]  # sum w m
-    noise_sum = memory[4 * cells : 5 * cells]  # sum w^2 sigma^2, of transitions
-    reward_noise_sum = memory[5 * cells : 6 * cells]
-    sampling_sum = memory[6 * cells : 7 * cells]  # sum w^2 m
-    reward_acc = memory[7 * cells : 8 * cells]
-    acc = memory[8 * cells :].reshape(cells, states)
-    moves = transitions.reshape(cells, states)
-    rewards_in = reward_sums.reshape(cells)
+    pooled = pooled_transitions.shape[0] > 0
+    cells = (slots + 1) * rows if pooled else slots * rows
     known = known_rewards.shape[0] > 0
+    sums, model = _sums(memory, cells, states), _cells(work, cells, states)
+    at = cells * (2 * states + 8)
+    pool = work[at : at + states].reshape(1, states)
+    scratch = work[at + states : at + 2 * states].reshape(1, states)
+    facts = work[at + 2 * states : at + 2 * states + FACTS]
+    flow_scratch = work[at + 2 * states + FACTS :]
     if number == 0:
         for c in range(memory.shape[0]):
             memory[c] = 0.0
     else:
-        decay, square = errors[DECAY], errors[SIGMA_T] * errors[SIGMA_T]
-        reward_square = errors[SIGMA_R] * errors[SIGMA_R]
-        reports = errors[INFLATION] > 0.0
-        unit = 1.0 / errors[INFLATION] if reports else 1.0  # counts are kept in units of this
-        per_user, per_user_reward = square, reward_square
-        for c in range(cells):
-            if due.shape[0] > 0 and due[c] == 0.0:
-                continue
-            if reports:  # only users who were assigned the cell add noise to it
-                square = per_user * pending[c] * unit * unit
-                reward_square = per_user_reward * pending[c] * unit * unit
-            m = decay * filtered[c] + pending[c] * unit
-            filtered[c] = m
-            total[c] += pending[c] * unit
-            pending[c] = 0.0
-            if m <= 0.0:
-                continue
-            w = m / (square + _SAMPLING * m)
-            exposure[c] += w * m
-            noise_sum[c] += w * w * square
-            reward_noise_sum[c] += w * w * reward_square
-            sampling_sum[c] += w * w * m
-            if not known:
-                reward_acc[c] += w * (rewards_in[c] * unit)
-            for s in range(states):
-                acc[c, s] += w * (moves[c, s] * unit)
+        steps = slots * rows
+        _absorb(
+            sums, 0, errors[SIGMA_T], errors[SIGMA_R], errors[DECAY], errors[INFLATION], due,
+            transitions.reshape(steps, states), reward_sums.reshape(steps), known,
+        )  # fmt: skip
+        if pooled:
+            _absorb(
+                sums, steps, errors[POOLED_SIGMA_T], errors[POOLED_SIGMA_R], errors[DECAY], 0.0, due[:0],
+                pooled_transitions.reshape(rows, states),
+                pooled_rewards.reshape(pooled_rewards.shape[0] * pooled_rewards.shape[1]), known,
+            )  # fmt: skip
+    _weigh(sums, model, errors[GAIN], 0.5 * knobs[CENTERED], errors[INFLATION], errors[REWARD_VISIT])
+    _flow(
+        knobs[FLOW] > 0.0, state_ptr, horizon, slots, rows, knobs[FIRST] > 0.0, model.counts, sums.total,
+        model.raw, model.noise, model.expected, flow_scratch,
+    )  # fmt: skip
+    shrink = knobs[SHRINK] > 0.0 and slots > 1
+    # first the world as a whole: if its rows together clearly vary, each row needs less to be believed
+    together = 0.0
+    judged = 0
+    for r in range(rows):
+        _pool(sums, model, shrink, slots, rows, r, pool, scratch, facts)
+        if facts[POOLED] > 0.0:
+            together += _variation(sums, model, knobs[EXCESS], slots, rows, r, pool, facts)
+            judged += 1
+    excess = knobs[EXCESS]
+    if together > _CLEARLY * np.sqrt(np.float64(judged)):
+        excess = min(1.0, excess)
+    for r in range(rows):
+        _pool(sums, model, shrink, slots, rows, r, pool, scratch, facts)
+        if facts[POOLED] > 0.0:
+            _variation(sums, model, excess, slots, rows, r, pool, facts)
+        for t in range(slots):
+            _shrink(sums, model, t * rows + r, pool, scratch, facts)
+    _induct(knobs, state_ptr, horizon, slots, rows, known_rewards, model, values, q)
 
-    # ---------------------------------------------------------------- weighted counts, per cell
-    at = 0
-    counts = work[at : at + cells]
-    at += cells
-    rewards = work[at : at + cells]
-    at += cells
-    noise_t = work[at : at + cells]
-    at += cells
-    noise_r = work[at : at + cells]
-    at += cells
-    sampling = work[at : at + cells]  # 1 / effective sample size
-    at += cells
-    spread = work[at : at + cells]  # std of one entry of the row, from noise
-    at += cells
-    reward_spread = work[at : at + cells]
-    at += cells
-    model = work[at : at + cells * states].reshape(cells, states)
-    at += cells * states
-    raw = work[at : at + cells * states].reshape(cells, states)
-    at += cells * states
-    pooled = work[at : at + states].reshape(1, states)
-    at += states
-    scratch = work[at : at + states].reshape(1, states)
-    at += states
-    gain = errors[GAIN]
-    half = 0.5 * knobs[CENTERED]
-    for c in range(cells):
+
+@inlined
+def _absorb(
+    sums: Sums,
+    first: int,
+    sigma: float,
+    reward_sigma: float,
+    decay: float,
+    inflation: float,
+    due: Floats,
+    moves: Floats,
+    rewards: Floats,
+    known: bool,
+) -> None:
+    """Add the newest measurement of the cells from ``first`` on to their weighted sums."""
+    pending, filtered, total, exposure = sums.pending, sums.filtered, sums.total, sums.exposure
+    noise, reward_noise, sampling = sums.noise, sums.reward_noise, sums.sampling
+    reward_acc, acc = sums.rewards, sums.moves
+    square, reward_square = sigma * sigma, reward_sigma * reward_sigma
+    reports = inflation > 0.0
+    unit = 1.0 / inflation if reports else 1.0  # counts are kept in units of this
+    per_user, per_user_reward = square, reward_square
+    for i in range(moves.shape[0]):
+        c = first + i
+        if due.shape[0] > 0 and due[i] == 0.0:
+            continue
+        if reports:  # only users who were assigned the cell add noise to it
+            square = per_user * pending[c] * unit * unit
+            reward_square = per_user_reward * pending[c] * unit * unit
+        m = decay * filtered[c] + pending[c] * unit
+        filtered[c] = m
+        total[c] += pending[c] * unit
+        pending[c] = 0.0
+        if m <= 0.0:
+            continue
+        w = m / (square + _SAMPLING * m)
+        exposure[c] += w * m
+        noise[c] += w * w * square
+        reward_noise[c] += w * w * reward_square
+        sampling[c] += w * w * m
+        if not known:
+            reward_acc[c] += w * (rewards[i] * unit)
+        for s in range(moves.shape[1]):
+            acc[c, s] += w * (moves[i, s] * unit)
+
+
+@inlined
+def _weigh(sums: Sums, model: Cells, gain: float, half: float, inflation: float, reward_visit: float) -> None:
+    """Counts by generalised least squares, with the noise that is left in them."""
+    total, exposure, acc = sums.total, sums.exposure, sums.moves
+    counts, rewards, raw, sampling = model.counts, model.rewards, model.raw, model.sampling
+    for c in range(counts.shape[0]):
+        n = 0.0
         if exposure[c] <= 0.0:
             counts[c] = 0.0
-            noise_t[c] = np.inf
-            noise_r[c] = np.inf
-            sampling[c] = np.inf
             rewards[c] = 0.0
-            for s in range(states):
+            model.noise[c] = np.inf
+            model.reward_noise[c] = np.inf
+            sampling[c] = np.inf
+            for s in range(raw.shape[1]):
                 raw[c, s] = 0.0
             continue
         weight = total[c] / (gain * exposure[c])
-        noise_t[c] = weight * np.sqrt(noise_sum[c])
-        noise_r[c] = weight * np.sqrt(reward_noise_sum[c])
-        n = 0.0
-        for s in range(states):
+        model.noise[c] = weight * np.sqrt(sums.noise[c])
+        model.reward_noise[c] = weight * np.sqrt(sums.reward_noise[c])
+        for s in range(raw.shape[1]):
             raw[c, s] = weight * acc[c, s]
             n += raw[c, s]
         counts[c] = n
-        if errors[INFLATION] > 0.0:
-            inflated = errors[REWARD_VISIT] / errors[INFLATION] * max(n, 0.0)
-            noise_r[c] = np.sqrt(noise_r[c] * noise_r[c] + inflated)
-        rewards[c] = weight * reward_acc[c] + half * n
+        if inflation > 0.0:
+            inflated = reward_visit / inflation * max(n, 0.0)
+            model.reward_noise[c] = np.sqrt(model.reward_noise[c] * model.reward_noise[c] + inflated)
+        rewards[c] = weight * sums.rewards[c] + half * n
         # 1 / n under the weights, times n: 1 where all users weigh the same
-        sampling[c] = sampling_sum[c] * total[c] / (exposure[c] * exposure[c])
+        sampling[c] = sums.sampling[c] * total[c] / (exposure[c] * exposure[c])
 
-    # ------------------------------------------------- visits that the public policies lead to
-    expected = work[at : at + cells]
-    at += cells
-    flow_scratch = work[at : at + (rows + 2) * states]
-    _flow(
-        knobs[FLOW] > 0.0,
-        state_ptr,
-        horizon,
-        slots,
-        rows,
-        counts,
-        total,
-        raw,
-        noise_t,
-        expected,
-        flow_scratch,
-    )
 
-    # -------------------------------------------------- rows: own, pooled over steps, shrunk to it
-    shrink = knobs[SHRINK]
-    for r in range(rows):
-        mass = 0.0
-        reward_mass = 0.0
-        pooled_n = 0.0
-        pooled_v = 0.0
-        pooled_rv = 0.0
+@inlined
+def _pool(
+    sums: Sums,
+    model: Cells,
+    shrink: bool,
+    slots: int,
+    rows: int,
+    r: int,
+    pool: Floats,
+    scratch: Floats,
+    facts: Floats,
+) -> None:
+    """The row pooled over steps and over the pooled family, each by its precision."""
+    exposure, noise, expected, raw = sums.exposure, model.noise, model.expected, model.raw
+    counts, rewards, sampling = model.counts, model.rewards, model.sampling
+    states = raw.shape[1]
+    for i in range(FACTS):
+        facts[i] = 0.0
+    facts[POOL_STD] = np.inf
+    facts[POOL_REWARD_STD] = np.inf
+    facts[POOL_SAMPLING] = np.inf
+    if not shrink:
+        return
+    mass = 0.0
+    reward_mass = 0.0
+    sampled = 0.0
+    variance = 0.0
+    reward_variance = 0.0
+    for s in range(states):
+        pool[0, s] = 0.0
+    extra = 0.0  # weight that the pooled family gives to every record of a step
+    c = slots * rows + r
+    if c < counts.shape[0] and exposure[c] > 0.0:
+        n = expected[c]
+        extra = n / (states * noise[c] * noise[c] + n + 1.0)
+    for t in range(slots + 1):  # the last is the pooled family
+        c = t * rows + r
+        if c >= counts.shape[0] or exposure[c] <= 0.0:
+            continue
+        g = noise[c]
+        # precision of a ratio from a count n with noise g: n^2 / (g^2 + n); n itself is noisy
+        n = expected[c]
+        w = n / (states * g * g + n + 1.0)
         for s in range(states):
-            pooled[0, s] = 0.0
-        for t in range(slots):
-            c = t * rows + r
-            if exposure[c] <= 0.0:
-                continue
-            g = noise_t[c]
-            # precision of a ratio from a count n with noise g: n^2 / (g^2 + n); n itself is noisy
-            n = expected[c]
-            w = n / (states * g * g + n + 1.0)
-            for s in range(states):
-                pooled[0, s] += w * raw[c, s]
-            mass += w * counts[c]
-            reward_mass += w * rewards[c]
-            pooled_v += w * w * g * g
-            pooled_rv += w * w * noise_r[c] * noise_r[c]
-            pooled_n += w * w * n * sampling[c]
-        have = shrink > 0.0 and slots > 1 and mass > 0.0
-        share = 0.0  # variance of p_h over steps, per row, above noise
-        pool_std = np.inf
-        pool_reward_std = np.inf
-        pool_sampling = np.inf
-        pool_reward = 0.0
-        reward_share = 0.0
-        if have:
-            base = max(mass, np.sqrt(states * pooled_v), 1.0e-9)
-            for s in range(states):
-                scratch[0, s] = pooled[0, s] / base
-            _simplex(scratch, 0, pooled, 0)
-            pool_std = np.sqrt(pooled_v) / base
-            pool_reward_std = np.sqrt(pooled_rv) / base
-            pool_sampling = pooled_n / (base * base)
-            pool_reward = min(1.0, max(0.0, reward_mass / base))
-            concentration = 0.0
-            for s in range(states):
-                concentration += pooled[0, s] * pooled[0, s]
-            top = 0.0
-            bottom = 0.0
-            null = 0.0
-            reward_null = 0.0
-            reward_top = 0.0
-            reward_bottom = 0.0
-            for t in range(slots):
-                c = t * rows + r
-                if exposure[c] <= 0.0:
-                    continue
-                n = expected[c]
-                g = noise_t[c]
-                w = 1.0 / (states * g * g + n + 1.0)
-                square = 0.0
-                for s in range(states):
-                    d = raw[c, s] - counts[c] * pooled[0, s]
-                    square += d * d
-                usual = (states - 2.0 + states * concentration) * g * g + n * (1.0 - concentration)
-                top += w * w * n * (square - usual)
-                null += (w * w * n * usual) ** 2 * 2.0 / states
-                bottom += w * w * n * n * n
-                gr = noise_r[c] * noise_r[c] + pool_reward * pool_reward * states * g * g
-                d = rewards[c] - counts[c] * pool_reward
-                w = 1.0 / (gr + n + 1.0)
-                reward_top += w * w * n * (d * d - gr - n * pool_reward * (1.0 - pool_reward))
-                reward_bottom += w * w * n * n * n
-                reward_null += (w * w * n * (gr + 0.25 * n)) ** 2 * 2.0
-            z = knobs[EXCESS]
-            share = max(0.0, (top - z * np.sqrt(null)) / bottom) if bottom > 0.0 else 0.0
-            reward_share = 0.0
-            if reward_bottom > 0.0:
-                reward_share = max(0.0, (reward_top - z * np.sqrt(reward_null)) / reward_bottom)
-        for t in range(slots):
-            c = t * rows + r
-            own = 1.0
-            own_r = 1.0
-            n = max(counts[c], 0.0)
-            g = noise_t[c]
-            base = max(n, 1.0)
-            if exposure[c] > 0.0:
-                base = max(base, np.sqrt(np.float64(states)) * g)
-                own_std = g / base
-                own_reward_std = noise_r[c] / base
-                own_sampling = sampling[c] / base
-                if have:
-                    s2 = (states * g * g + max(n, 1.0)) / (base * base)
-                    own = share / (share + s2) if share + s2 > 0.0 else 1.0
-                    s2 = (noise_r[c] * noise_r[c] + 0.25 * max(n, 1.0)) / (base * base)
-                    own_r = reward_share / (reward_share + s2) if reward_share + s2 > 0.0 else 1.0
-                    own = 1.0 + shrink * (own - 1.0)
-                    own_r = 1.0 + shrink * (own_r - 1.0)
-            else:
-                own_std = np.inf
-                own_reward_std = np.inf
-                own_sampling = np.inf
-                if have:
-                    own = 0.0
-                    own_r = 0.0
-            if own == 0.0:
-                for s in range(states):
-                    model[c, s] = pooled[0, s]
-                spread[c] = pool_std
-                sampling[c] = pool_sampling
-            elif not have:
-                if own_std == np.inf:
-                    spread[c] = np.inf
-                    for s in range(states):
-                        model[c, s] = 1.0 / states
-                else:
-                    for s in range(states):
-                        scratch[0, s] = raw[c, s] / base
-                    _simplex(scratch, 0, model, c)
-                    spread[c] = own_std
-                    sampling[c] = own_sampling
-            else:
-                for s in range(states):
-                    scratch[0, s] = own * (raw[c, s] / base) + (1.0 - own) * pooled[0, s]
-                _simplex(scratch, 0, model, c)
-                rest = 1.0 - own
-                spread[c] = np.sqrt(own * own * own_std * own_std + rest * rest * pool_std * pool_std)
-                sampling[c] = own * own * own_sampling + rest * rest * pool_sampling
-            if own_r == 0.0:
-                rewards[c] = pool_reward
-                reward_spread[c] = pool_reward_std
-            elif own_reward_std == np.inf:
-                rewards[c] = 1.0
-                reward_spread[c] = np.inf
-            else:
-                rest = 1.0 - own_r if have else 0.0
-                estimate = min(1.0, max(0.0, rewards[c] / base))
-                rewards[c] = estimate if rest == 0.0 else own_r * estimate + rest * pool_reward
-                reward_spread[c] = own_reward_std
-                if rest > 0.0:
-                    reward_spread[c] = np.sqrt(
-                        own_r * own_r * own_reward_std * own_reward_std
-                        + rest * rest * pool_reward_std * pool_reward_std
-                    )
+            pool[0, s] += w * raw[c, s]
+        mass += w * counts[c]
+        reward_mass += w * rewards[c]
+        variance += w * w * g * g
+        reward_variance += w * w * model.reward_noise[c] * model.reward_noise[c]
+        if t < slots:  # records of the pooled family are those of the steps
+            sampled += (w + extra) * (w + extra) * n * sampling[c]
+    if mass <= 0.0:
+        return
+    base = max(mass, np.sqrt(states * variance), 1.0e-9)
+    for s in range(states):
+        scratch[0, s] = pool[0, s] / base
+    _simplex(scratch, 0, pool, 0)
+    facts[POOLED] = 1.0
+    facts[POOL_STD] = np.sqrt(variance) / base
+    facts[POOL_REWARD_STD] = np.sqrt(reward_variance) / base
+    facts[POOL_SAMPLING] = sampled / (base * base)
+    facts[POOL_REWARD] = min(1.0, max(0.0, reward_mass / base))
 
-    # ------------------------------------------------------------- optimistic backward induction
-    stat, privacy = knobs[STAT], knobs[PRIVACY]
+
+@inlined
+def _variation(
+    sums: Sums, model: Cells, excess: float, slots: int, rows: int, r: int, pool: Floats, facts: Floats
+) -> float:
+    """Variance over steps: what squared residuals exceed their noise, sampling, and chance by.
+
+    Returns the excess of the transitions' residuals in standard deviations.
+    """
+    exposure, noise, expected, raw = sums.exposure, model.noise, model.expected, model.raw
+    counts, rewards, reward_noise = model.counts, model.rewards, model.reward_noise
+    states, mean = raw.shape[1], facts[POOL_REWARD]
+    concentration = 0.0
+    for s in range(states):
+        concentration += pool[0, s] * pool[0, s]
+    top = 0.0
+    bottom = 0.0
+    null = 0.0
+    reward_top = 0.0
+    reward_bottom = 0.0
+    reward_null = 0.0
+    for t in range(slots):
+        c = t * rows + r
+        if exposure[c] <= 0.0:
+            continue
+        n = expected[c]
+        g = noise[c]
+        w = 1.0 / (states * g * g + n + 1.0)
+        square = 0.0
+        for s in range(states):
+            d = raw[c, s] - counts[c] * pool[0, s]
+            square += d * d
+        usual = (states - 2.0 + states * concentration) * g * g + n * (1.0 - concentration)
+        top += w * w * n * (square - usual)
+        null += (w * w * n * usual) ** 2 * 2.0 / states
+        bottom += w * w * n * n * n
+        gr = reward_noise[c] * reward_noise[c] + mean * mean * states * g * g
+        d = rewards[c] - counts[c] * mean
+        w = 1.0 / (gr + n + 1.0)
+        reward_top += w * w * n * (d * d - gr - n * mean * (1.0 - mean))
+        reward_bottom += w * w * n * n * n
+        reward_null += (w * w * n * (gr + 0.25 * n)) ** 2 * 2.0
+    if bottom > 0.0:
+        facts[VARIATION] = max(0.0, (top - excess * np.sqrt(null)) / bottom)
+    if reward_bottom > 0.0:
+        facts[REWARD_VARIATION] = max(0.0, (reward_top - excess * np.sqrt(reward_null)) / reward_bottom)
+    return top / np.sqrt(null) if null > 0.0 else 0.0
+
+
+@inlined
+def _shrink(sums: Sums, model: Cells, c: int, pool: Floats, scratch: Floats, facts: Floats) -> None:
+    """Row and mean reward of one step: its own, moved towards the pooled ones by the variation over steps."""
+    raw, rows, rewards = model.raw, model.model, model.rewards
+    states, have, seen = raw.shape[1], facts[POOLED] > 0.0, sums.exposure[c] > 0.0
+    if not seen and not have:
+        model.spread[c] = np.inf
+        model.reward_spread[c] = np.inf
+        rewards[c] = 1.0
+        for s in range(states):
+            rows[c, s] = 1.0 / states
+        return
+    own, own_reward, base = 1.0, 1.0, 1.0
+    own_std, own_reward_std, own_sampling = 0.0, 0.0, 0.0  # multiplied by 0 where the step was not seen
+    if seen:
+        n = max(model.counts[c], 0.0)
+        g, reward_g = model.noise[c], model.reward_noise[c]
+        base = max(max(n, 1.0), np.sqrt(np.float64(states)) * g)
+        own_std, own_reward_std, own_sampling = g / base, reward_g / base, model.sampling[c] / base
+        if have:
+            tau2, reward_tau2 = facts[VARIATION], facts[REWARD_VARIATION]
+            s2 = (states * g * g + max(n, 1.0)) / (base * base)
+            own = tau2 / (tau2 + s2) if tau2 + s2 > 0.0 else 1.0
+            s2 = (reward_g * reward_g + 0.25 * max(n, 1.0)) / (base * base)
+            own_reward = reward_tau2 / (reward_tau2 + s2) if reward_tau2 + s2 > 0.0 else 1.0
+    else:
+        own, own_reward = 0.0, 0.0
+    rest, reward_rest = 1.0 - own, 1.0 - own_reward
+    if own == 0.0:
+        for s in range(states):
+            rows[c, s] = pool[0, s]
+        model.spread[c] = facts[POOL_STD]
+        model.sampling[c] = facts[POOL_SAMPLING]
+    else:
+        for s in range(states):
+            scratch[0, s] = own * (raw[c, s] / base)
+            if rest > 0.0:
+                scratch[0, s] += rest * pool[0, s]
+        _simplex(scratch, 0, rows, c)
+        model.spread[c] = own * own_std
+        model.sampling[c] = own * own * own_sampling
+        if rest > 0.0:
+            model.spread[c] = np.sqrt((own * own_std) ** 2 + (rest * facts[POOL_STD]) ** 2)
+            model.sampling[c] += rest * rest * facts[POOL_SAMPLING]
+    estimate = min(1.0, max(0.0, rewards[c] / base))
+    if own_reward == 0.0:
+        rewards[c] = facts[POOL_REWARD]
+        model.reward_spread[c] = facts[POOL_REWARD_STD]
+    elif reward_rest == 0.0:
+        rewards[c] = estimate
+        model.reward_spread[c] = own_reward_std
+    else:
+        rewards[c] = own_reward * estimate + reward_rest * facts[POOL_REWARD]
+        model.reward_spread[c] = np.sqrt(
+            (own_reward * own_reward_std) ** 2 + (reward_rest * facts[POOL_REWARD_STD]) ** 2
+        )
+
+
+@inlined
+def _induct(
+    knobs: Floats,
+    state_ptr: Ints,
+    horizon: int,
+    slots: int,
+    rows: int,
+    known_rewards: Floats,
+    model: Cells,
+    values: Floats,
+    q: Floats,
+) -> None:
+    """Optimistic backward induction with bonuses from sampling and from the noise law."""
+    move, rewards, spread, sampling = model.model, model.rewards, model.spread, model.sampling
+    states, stat, privacy = move.shape[1], knobs[STAT], knobs[PRIVACY]
+    known = known_rewards.shape[0] > 0
     for s in range(states):
         values[horizon, s] = 0.0
     for h in range(horizon - 1, -1, -1):
@@ -349,18 +477,19 @@ def noise_aware_step(
         base_row = h * rows if slots > 1 else 0
         for r in range(rows):
             c = base_row + r
-            if spread[c] == np.inf or sampling[c] == np.inf or (not known and reward_spread[c] == np.inf):
+            unknown = not known and model.reward_spread[c] == np.inf
+            if spread[c] == np.inf or sampling[c] == np.inf or unknown:
                 q[h, r] = left
                 continue
             x = np.sqrt(sampling[c])
             mean = 0.0
             for s in range(states):
-                mean += model[c, s] * values[h + 1, s]
+                mean += move[c, s] * values[h + 1, s]
             variance = 0.0
             norm = 0.0
             for s in range(states):
                 d = values[h + 1, s] - mean
-                variance += model[c, s] * (d * d)
+                variance += move[c, s] * (d * d)
                 norm += d * d
             bonus = stat * (np.sqrt(max(0.0, variance)) * x + left * (x * x))
             bonus += privacy * spread[c] * np.sqrt(norm)
@@ -368,7 +497,7 @@ def noise_aware_step(
                 reward = known_rewards[h, r]
             else:
                 reward = rewards[c]
-                bonus += stat * np.sqrt(reward * (1.0 - reward)) * x + privacy * reward_spread[c]
+                bonus += stat * np.sqrt(reward * (1.0 - reward)) * x + privacy * model.reward_spread[c]
             q[h, r] = min(left, reward + mean + bonus)
         for s in range(states):
             best = q[h, state_ptr[s]]
@@ -384,6 +513,7 @@ def _flow(
     horizon: int,
     slots: int,
     rows: int,
+    first: bool,
     counts: Floats,
     total: Floats,
     raw: Floats,
@@ -391,7 +521,10 @@ def _flow(
     expected: Floats,
     scratch: Floats,
 ) -> None:
-    """Expected visits per cell: of the average policy in a rough model; else positive counts."""
+    """Expected visits per cell: of the average policy in a rough model; else positive counts.
+
+    ``first`` : the pooled family holds a user's first visits to each state.
+    """
     states = state_ptr.shape[0] - 1
     for c in range(expected.shape[0]):
         expected[c] = max(0.0, counts[c])
@@ -446,6 +579,18 @@ def _flow(
                     after[k] += here[s] * share * rough[r, k]
         for s in range(states):
             here[s] = after[s]
+    if expected.shape[0] == slots * rows:
+        return
+    for s in range(states):
+        visits = 0.0
+        for r in range(state_ptr[s], state_ptr[s + 1]):
+            expected[slots * rows + r] = 0.0
+            for h in range(horizon):
+                expected[slots * rows + r] += expected[h * rows + r]
+            visits += expected[slots * rows + r]
+        if first and visits > users:
+            for r in range(state_ptr[s], state_ptr[s + 1]):
+                expected[slots * rows + r] *= users / visits
 
 
 @inlined

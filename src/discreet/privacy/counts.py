@@ -24,6 +24,19 @@ Counts pooled over steps add up to H records of one user in a single cell. The l
 unchanged; by the triangle inequality the l2 change is at most H times the square root of a step's
 worst case (attained by raw families: H sqrt(6) jointly), sqrt(H) more than per-step counts.
 
+Pooled families beside the per-step ones are a second look at the same records, so their changes add: l1
+to l1, squares to squares. With W_1 and W_2 the worst case of a step for the pooled weights (no visits),
+
+- ``pooled="all"``, all H records of a user: l1 <= H W_1 and l2 <= H sqrt(W_2), as above. Under Laplace noise
+  a pooled count is as noisy as a per-step count and holds H times as much (the sum of H per-step
+  counts is sqrt(H) times as noisy); under Gaussian noise this gains nothing.
+- ``pooled="first"``, the record of the user's *first* visit to each state: l1 <= m W_1, l2^2 <= m W_2 with
+  m = min(S, H). Say the two users visit u <= m and v <= m states, c of them both. A state of both
+  changes as one step does, by W at most. A state of one alone removes one record: w_t + c w_r / 2 or
+  w_t^2 + c' w_r^2 / 2, half of the first case of the table, so at most W / 2. The sum is at most
+  (c + (u - c) / 2 + (v - c) / 2) W = (u + v) W / 2 <= m W. Whether a visit is the first is settled
+  before its action and successor are seen, so transitions are still drawn from P.
+
 Sources: specification of tabular learners, section 2; privacy-mechanisms, section 1.
 """
 
@@ -33,6 +46,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +60,10 @@ VISITS = "visits"
 TRANSITIONS = "transition_counts"
 REWARDS = "reward_sums"
 CENTERED_REWARDS = "centered_reward_sums"
+POOLED_TRANSITIONS = "pooled_transition_counts"
+POOLED_REWARDS = "pooled_reward_sums"
+COUNTS = (VISITS, TRANSITIONS, POOLED_TRANSITIONS)  # families of integers
+Pooled = Literal["none", "all", "first"]
 
 _MAX_CELLS = 2 * 10**8
 
@@ -69,6 +87,12 @@ class CountQuery:
     reward_share : float, optional
         Share of the budget in (0, 1) that the reward family gets (the rest is split equally); None:
         equal shares for all families. A privatizer's ``weights`` win.
+    pooled : "none", "all" or "first"
+        Beside the counts per step, transitions and rewards (centred as theirs are) summed over steps: of
+        all of a user's records, or of the first visit to each state.
+    pooled_share : float, optional
+        Share of the budget in (0, 1) that the pooled families get, split among them as the rest is;
+        None: half.
 
     Raises
     ------
@@ -83,6 +107,8 @@ class CountQuery:
     center_rewards: bool = False
     known_rewards: bool = False
     reward_share: float | None = None
+    pooled: Pooled = "none"
+    pooled_share: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.layout, Layout):
@@ -93,6 +119,13 @@ class CountQuery:
             raise ValueError("center_rewards = True: must be false when known_rewards is true")
         if self.reward_share is not None:
             checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
+        checks.choice("pooled", self.pooled, ("none", "all", "first"))
+        if self.pooled != "none" and self.stationary:
+            raise ValueError(f"pooled = {self.pooled!r}: must be 'none' when stationary is true")
+        if self.pooled_share is not None:
+            if self.pooled == "none":
+                raise ValueError(f"pooled_share = {self.pooled_share!r}: must be None when pooled is 'none'")
+            checks.real("pooled_share", self.pooled_share, 0.0, 1.0, open_low=True, open_high=True)
         if self.cells > _MAX_CELLS:
             raise ValueError(
                 f"counts need {self.cells:.3g} cells (H={self.slots}, pairs={self.layout.rows}, "
@@ -105,17 +138,28 @@ class CountQuery:
         old = self.layout
         layout = Layout(old.states, old.actions, old.horizon, old.mask)
         return CountQuery(
-            layout, self.stationary, self.visits, self.center_rewards, self.known_rewards, self.reward_share
-        )
+            layout, self.stationary, self.visits, self.center_rewards, self.known_rewards,
+            self.reward_share, self.pooled, self.pooled_share,
+        )  # fmt: skip
 
     @property
     def shares(self) -> tuple[float, ...]:
         """Default shares of the budget per family, in their order; they sum to 1."""
         names = list(self.row_families)
+        per_step = [name for name in names if name not in (POOLED_TRANSITIONS, POOLED_REWARDS)]
+        if self.pooled == "none":
+            return self._split(per_step)
+        pooled = 0.5 if self.pooled_share is None else self.pooled_share
+        parts = self._split(per_step), self._split(names[len(per_step) :])
+        return tuple(
+            share * x for part, share in zip(parts, (1.0 - pooled, pooled), strict=True) for x in part
+        )
+
+    def _split(self, names: list[str]) -> tuple[float, ...]:
         if self.reward_share is None or self.known_rewards:
             return (1.0 / len(names),) * len(names)
         others = (1.0 - self.reward_share) / (len(names) - 1)
-        return tuple(others if name in (VISITS, TRANSITIONS) else self.reward_share for name in names)
+        return tuple(others if name in COUNTS else self.reward_share for name in names)
 
     @property
     def slots(self) -> int:
@@ -132,6 +176,10 @@ class CountQuery:
         shapes[TRANSITIONS] = (self.slots, rows, states)
         if not self.known_rewards:
             shapes[CENTERED_REWARDS if self.center_rewards else REWARDS] = (self.slots, rows)
+        if self.pooled != "none":
+            shapes[POOLED_TRANSITIONS] = (1, rows, states)
+            if not self.known_rewards:
+                shapes[POOLED_REWARDS] = (1, rows)
         return shapes
 
     @property
@@ -171,7 +219,14 @@ class CountQuery:
             t = 0 if self.stationary else h
             s, a, after = trajectory.states[h], trajectory.actions[h], trajectory.states[h + 1]
             for name, table in sums.items():
-                if name == VISITS:
+                if name in (POOLED_TRANSITIONS, POOLED_REWARDS):
+                    if self.pooled == "first" and s in trajectory.states[:h]:
+                        continue
+                    if name == POOLED_TRANSITIONS:
+                        table[0, s, a, after] += 1.0
+                    else:
+                        table[0, s, a] += trajectory.rewards[h] - self.reward_shift
+                elif name == VISITS:
                     table[t, s, a] += 1.0
                 elif name == TRANSITIONS:
                     table[t, s, a, after] += 1.0
@@ -179,8 +234,8 @@ class CountQuery:
                     table[t, s, a] += trajectory.rewards[h] - self.reward_shift
         return sums
 
-    def _step_cases(self, norm: Norm, weight: Mapping[str, float]) -> tuple[float, float]:
-        """Weighted change of a step when the pair differs, and when only s' and r do."""
+    def _worst_steps(self, norm: Norm, weight: Mapping[str, float]) -> tuple[float, float]:
+        """Weighted change of a step at worst (l2: squared), of the per-step and of the pooled families."""
         unknown = set(weight) - set(self.row_families)
         if unknown:
             raise ValueError(
@@ -189,10 +244,18 @@ class CountQuery:
         w = {name: checks.real(f"weight[{name!r}]", weight.get(name, 0.0), 0.0) for name in self.row_families}
         if norm == "l2":
             w = {name: value * value for name, value in w.items()}
-        visits, transitions = w.get(VISITS, 0.0), w[TRANSITIONS]
-        raw, centered = w.get(REWARDS, 0.0), w.get(CENTERED_REWARDS, 0.0)
-        apart = 2 * visits + 2 * transitions + 2 * raw + (centered if norm == "l1" else centered / 2)
-        return apart, 2 * transitions + raw + centered
+        apart = 1.0 if norm == "l1" else 0.5  # what centred rewards of two pairs change by
+        if not self.center_rewards:
+            apart = 2.0
+        pairs = (
+            (w.get(VISITS, 0.0), w[TRANSITIONS], w.get(REWARDS, 0.0) + w.get(CENTERED_REWARDS, 0.0)),
+            (0.0, w.get(POOLED_TRANSITIONS, 0.0), w.get(POOLED_REWARDS, 0.0)),
+        )
+        step, pooled = (
+            max(2 * visits + 2 * moves + apart * rewards, 2 * moves + rewards)
+            for visits, moves, rewards in pairs
+        )
+        return step, pooled
 
     def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
         """Joint replace-one sensitivity of all families, each multiplied by its weight.
@@ -205,14 +268,19 @@ class CountQuery:
         Returns
         -------
         float
-            A bound on the norm over all pairs of trajectories, exact for raw families.
+            A bound on the norm over all pairs of trajectories, exact for raw families per step.
         """
         checks.choice("norm", norm, ("l1", "l2"))
-        worst = max(self._step_cases(norm, weight))
+        step, pooled = self._worst_steps(norm, weight)
         h = self.layout.horizon
+        first = self.pooled == "first"
         if norm == "l1":
-            return h * worst
-        return h * math.sqrt(worst) if self.stationary else math.sqrt(h * worst)
+            return h * step + (min(self.layout.states, h) if first else h) * pooled
+        in_one_cell = h * h
+        return math.sqrt(
+            (in_one_cell if self.stationary else h) * step
+            + (min(self.layout.states, h) if first else in_one_cell) * pooled
+        )
 
     def to_cells(self, sums: Mapping[str, Floats]) -> Floats:
         """Tables by (state, action) to the flat vector of cells."""

@@ -1,7 +1,7 @@
 """Compiled parts of the trusted core: contributions, the noise of tree nodes, local messages.
 
 Sums live in one flat vector of cells (order and offsets: ``counts.CountQuery``). Families are told
-apart by codes: 0 visits, 1 transitions, 2 rewards.
+apart by codes: 0 visits, 1 transitions, 2 rewards; 3, 4 pooled transitions and rewards.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def add_records(
     states: Ints, rows: Ints, rewards: Floats, slots: int, all_rows: int, all_states: int,
     begins: Ints, reward_shift: float, cells: Floats,
 ) -> None:  # fmt: skip
-    """Add one user's records to a flat vector. ``begins`` (3,): first cell of each family, -1 if absent.
+    """Add one user's records to a flat vector.
 
+    ``begins`` (6,): first cell of each family, -1 if absent; then 1 if only first visits are pooled.
     Steps whose row is -1 add nothing.
     """
     for h in range(rows.shape[0]):
@@ -44,6 +45,18 @@ def add_records(
         cells[begins[1] + row * all_states + states[h + 1]] += 1.0
         if begins[2] >= 0:
             cells[begins[2] + row] += rewards[h] - reward_shift
+        if begins[3] < 0:
+            continue
+        again = False
+        if begins[5] > 0:
+            for before in range(h - 1, -1, -1):
+                if states[before] == states[h]:
+                    again = True
+                    break
+        if not again:
+            cells[begins[3] + rows[h] * all_states + states[h + 1]] += 1.0
+            if begins[4] >= 0:
+                cells[begins[4] + rows[h]] += rewards[h] - reward_shift
 
 
 @kernel

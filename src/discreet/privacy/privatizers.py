@@ -10,6 +10,10 @@ sensitivity, noise of family f is proportional to Delta_f / w_f (Laplace) or Del
 
 * Laplace, pure epsilon: levels * l1(1 / b) = epsilon; for raw families b = 6 H L / epsilon (tree with
   L levels) or 6 H / epsilon (local; a scheduled batch);
+* where the schedule names shares of the pooled families for each release, the noise of release i is that of
+  the same rule at those shares: its joint loss is the budget whatever the shares, and a user's data
+  enter it with a factor c_i of a column with sum |c_i| <= 1 (Laplace: one batch) or sum c_i^2 <= 1
+  (Gaussian, decaying), so that the losses add up to the budget at most;
 * Gaussian, mu-GDP: sqrt(levels) * l2(1 / sigma) = mu, with mu from (epsilon, delta) by the exact curve;
   discrete Gaussian noise (secure randomness) by its privacy-loss distribution where each noise is drawn
   after the records that it hides are in (:mod:`discreet.privacy.calibration`), else by its proven zCDP,
@@ -46,7 +50,7 @@ from discreet.privacy.continual.signed_digits import MOST_ARITY, SignedDigits
 from discreet.privacy.continual.square_root import MOST_LEAVES, SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk
-from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.counts import POOLED_REWARDS, POOLED_TRANSITIONS, TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import (
     MechanismRecord,
     NoiseFamily,
@@ -56,7 +60,7 @@ from discreet.privacy.guarantee import (
     no_guarantee,
 )
 from discreet.privacy.local_reports import KINDS, Kind, StepReports
-from discreet.privacy.protocol import Floats, Norm, Schedule, Trust
+from discreet.privacy.protocol import Floats, Norm, Schedule, Terms, Trust
 from discreet.privacy.randomness import Randomness, Secure, Seeded
 from discreet.privacy.session import CountSession, Mechanism, leaves_of
 
@@ -132,6 +136,11 @@ class NoPrivacy(Knobs):
         """Who is trusted with raw data: nobody promises anything."""
         return "none"
 
+    @property
+    def budget(self) -> Terms:
+        """What learners may know of it: no privacy."""
+        return Terms("none")
+
     def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession:
         """A session that releases exact sums. Raises ``ValueError`` if the query is not of counts."""
         query, schedule = _query(query), _schedule(schedule)
@@ -184,6 +193,13 @@ class _Noisy(Knobs):
                 "calibration = 'published': the papers' noise is Laplace at a pure epsilon; "
                 "give epsilon, and noise 'laplace' or 'auto'"
             )
+
+    trust: ClassVar[Any]  # a property of each trust model
+
+    @property
+    def budget(self) -> Terms:
+        """The stated budget: public, for learners that choose by it."""
+        return Terms(self.trust, self.epsilon, self.delta or 0.0, self.rho, self.mu)
 
     # ------------------------------------------------------------------------- calibration
     def _shares(self, query: CountQuery) -> tuple[float, ...]:
@@ -294,6 +310,10 @@ class _Noisy(Knobs):
             mechanism = dataclasses.replace(mechanism, scales=mechanism.scales * factor)
         if discrete:
             _check_exact(mechanism, query.row_families, schedule.users is None)
+            assert mechanism.release_scales is not None
+            for release in range(1, mechanism.release_scales.shape[0]):
+                at = dataclasses.replace(mechanism, scales=mechanism.scales_at(release))
+                _check_exact(at, query.row_families, False)
         laplace = mechanism.family == kernels.LAPLACE
         name = _noise_name(mechanism.family, grid)
         named = dict(zip(query.row_families, mechanism.scales.tolist(), strict=True))
@@ -498,6 +518,8 @@ class Central(_Noisy):
         elif self.release not in _WALKS:
             sizes = np.diff(schedule.release_times)
             for decay in self._decays():
+                if decay and discrete and schedule.pooled_shares is not None:
+                    continue  # the rounding of fixed point is charged at one set of scales
                 stream = Decaying(decay)
                 name = "batches" if decay == 0.0 else "decaying"
                 rates = schedule.reads == "measurements"
@@ -564,6 +586,8 @@ class Central(_Noisy):
         self._check_reader(schedule)
         grid = randomness.reward_grid if isinstance(randomness, Secure) else None
         leaf = self.leaf or "batch"
+        if self.calibration == "published" and schedule.pooled_shares is not None:
+            raise ValueError("schedule.pooled_shares: must be None with calibration 'published'")
         if self.calibration == "published":
             scales = np.full(len(query.row_families), self._published(query, schedule))
             walk = next(self._walks(leaves_of(schedule, leaf), isinstance(randomness, Secure)))[2]
@@ -572,9 +596,12 @@ class Central(_Noisy):
             choice = self.choices(query, schedule, randomness)[0]
         leaf = leaf if choice.walk else "batch"  # only a walk has leaves: laws count the releases
         clocks = Clocks(self.clock_growth or 0.0) if self.clocks == "rows" else None
+        if clocks is not None and query.pooled != "none":
+            raise ValueError("clocks = 'rows': are for queries without pooled families (pooled = 'none')")
+        by_release = self._release_scales(query, schedule, choice)
         mechanism = Mechanism(
             "walk" if choice.walk else "decaying", choice.family, choice.scales, grid, leaf, choice.decay,
-            clocks, choice.walk,
+            clocks=clocks, walk=choice.walk, release_scales=by_release,
         )  # fmt: skip
         words = _words(choice, schedule, leaf)
         if clocks is not None:
@@ -582,8 +609,51 @@ class Central(_Noisy):
                 "; each (step, state, action) measured by its own clock, when the public number of users "
                 f"whose policy plays it has grown by {clocks.growth:g}"
             )
+        if schedule.pooled_shares is not None:
+            words += (
+                f"; the pooled families' share of the budget goes from {schedule.pooled_shares[0]:g} to "
+                f"{schedule.pooled_shares[-1]:g} on a schedule, at the same joint sensitivity; the scales "
+                f"here are those at share {sum(self._pooled(query)):g}"
+            )
         fresh = _fresh(choice.walk) if choice.walk else choice.decay == 0.0
         return self._start("joint", mechanism, words, query, schedule, randomness, choice.levels, fresh)
+
+    def _pooled(self, query: CountQuery) -> list[float]:
+        """Shares of the pooled families."""
+        named = zip(query.row_families, self._shares(query), strict=True)
+        return [w for name, w in named if name in (POOLED_TRANSITIONS, POOLED_REWARDS)]
+
+    def _release_scales(self, query: CountQuery, schedule: Schedule, choice: Choice) -> Floats:
+        """(releases + 1, families) scales at the shares of every release; (0, families) if all are alike.
+
+        Families of one kind share what their kind gets, so their scales change by one factor; the joint loss
+        is s / f + p / g (Laplace; squares for Gaussian) for factors f, g of the per-step and the pooled
+        scales, with s + p the budget: f = s / ((1 - share)(s + p)) and g = p / (share (s + p)) keep it.
+        """
+        none = np.zeros((0, choice.scales.size))
+        shares = schedule.pooled_shares
+        if shares is None:
+            return none
+        if query.pooled == "none":
+            raise ValueError("schedule.pooled_shares: must be None, the query pools nothing")
+        if choice.walk is not None:
+            raise ValueError(
+                "schedule.pooled_shares: must be None for a tree, whose releases carry no measurements"
+            )
+        norm: Norm = "l1" if choice.family == kernels.LAPLACE else "l2"
+        pooled = np.array([name in (POOLED_TRANSITIONS, POOLED_REWARDS) for name in query.row_families])
+        inverse = 1.0 / choice.scales
+        loss = [
+            query.sensitivity(norm, dict(zip(query.row_families, (inverse * kind).tolist(), strict=True)))
+            for kind in (~pooled, pooled)
+        ]
+        power = 1.0 if norm == "l1" else 2.0
+        step, other = (x**power for x in loss)
+        whole = step + other
+        factors = np.where(
+            pooled[None, :], other / (shares[:, None] * whole), step / ((1.0 - shares[:, None]) * whole)
+        )
+        return choice.scales * factors ** (1.0 / power)
 
     def _published(self, query: CountQuery, schedule: Schedule) -> float:
         if schedule.users is None or schedule.users < 2:
@@ -804,6 +874,8 @@ class Local(_Noisy):
         query, schedule = _query(query), _schedule(schedule)
         _check_source(randomness)
         grid = randomness.reward_grid if isinstance(randomness, Secure) else None
+        if schedule.pooled_shares is not None:
+            raise ValueError("schedule.pooled_shares: must be None, a device's noise has one scale")
         if self.calibration == "published":
             assert self.epsilon is not None
             family, scales = kernels.LAPLACE, np.full(len(query.row_families), self._published(query))

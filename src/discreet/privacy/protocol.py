@@ -40,11 +40,36 @@ Norm = Literal["l1", "l2"]
 
 __all__ = [
     "Ask", "Coins", "Encoder", "Estimate", "Learner", "Measurement", "NoiseLaw", "Plan", "Privatizer",
-    "Query", "Release", "Report", "Response", "Schedule", "Session", "Spec", "Trust",
+    "Query", "Release", "Report", "Response", "Schedule", "Session", "Spec", "Terms", "Trust",
 ]  # fmt: skip
 
 
 # ------------------------------------------------------------- public, from the learner's side
+@dataclass(frozen=True)
+class Terms:
+    """The privacy budget as the privatizer states it: public, so that learners may choose by it.
+
+    trust : who sees raw data; then epsilon (with delta; 0 is pure), or rho, or mu; none of them for no
+    privacy.
+    """
+
+    trust: Trust
+    epsilon: float | None = None
+    delta: float = 0.0
+    rho: float | None = None
+    mu: float | None = None
+
+    @property
+    def private(self) -> bool:
+        """False for a baseline without privacy."""
+        return self.trust != "none"
+
+    @property
+    def pure(self) -> bool:
+        """True for epsilon with delta = 0."""
+        return self.epsilon is not None and self.delta == 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Spec:
     """What is publicly declared about the problem before anybody acts.
@@ -53,16 +78,21 @@ class Spec:
     users : K, or None when not known.
     stationary : True permits a learner to pool steps (the MDP is declared the same at every step).
     known_rewards : (H, S, A) mean rewards in [0, 1] if they are public, else None.
+    budget : the privatizer's (``privatizer.budget``), or None when not known. Privacy never depends on it:
+        noise is set by the privatizer alone.
     """
 
     layout: Layout
     users: int | None = None
     stationary: bool = False
     known_rewards: Floats | None = None
+    budget: Terms | None = None
 
     def __post_init__(self) -> None:
         if self.users is not None:
             object.__setattr__(self, "users", checks.integer("users", self.users, 1))
+        if self.budget is not None and not isinstance(self.budget, Terms):
+            raise ValueError(f"budget = {self.budget!r}: must be privatizer.budget (Terms) or None")
         if self.known_rewards is not None:
             shape = (self.layout.horizon, self.layout.states, self.layout.actions)
             rewards = checks.floats("known_rewards", self.known_rewards, shape)
@@ -105,6 +135,10 @@ class Schedule:
     ``times`` holds the number of users submitted at each release, ascending, starting with 0
     (release 0 is made before anybody came: zeros, no noise). ``growth`` is geometric:
     next = max(k + 1, ceil(growth * k)); 1.0 is a release after every user.
+
+    ``pooled_shares``, in (0, 1), one for each of ``release_times``: the share of the budget that the pooled
+    families of the query get in the noise of that release (the first is of release 0, without noise).
+    Only mechanisms with noise of its own for each release can follow it.
     """
 
     users: int | None
@@ -114,6 +148,7 @@ class Schedule:
     answers: int = 0
     reads: Literal["sums", "measurements"] = "sums"  # what the learner will use: chooses the mechanism
     plans: Literal["any", "deterministic", "stochastic"] = "any"  # its policies: what devices report about
+    pooled_shares: Floats | None = None
 
     def __post_init__(self) -> None:
         checks.choice("reads", self.reads, ("sums", "measurements"))
@@ -135,6 +170,12 @@ class Schedule:
         if self.max_releases is not None:
             most = checks.integer("max_releases", self.max_releases, 1)
             object.__setattr__(self, "max_releases", most)
+        if self.pooled_shares is not None:
+            shares = checks.floats("pooled_shares", self.pooled_shares, self.release_times.shape).copy()
+            if shares.min() <= 0.0 or shares.max() >= 1.0:
+                raise ValueError("pooled_shares: every entry must be in (0, 1)")
+            shares.flags.writeable = False
+            object.__setattr__(self, "pooled_shares", shares)
 
     @cached_property
     def release_times(self) -> Ints:

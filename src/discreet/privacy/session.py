@@ -37,7 +37,16 @@ from discreet.privacy.continual.signed_digits import SignedDigits
 from discreet.privacy.continual.square_root import SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk
-from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.counts import (
+    CENTERED_REWARDS,
+    COUNTS,
+    POOLED_REWARDS,
+    POOLED_TRANSITIONS,
+    REWARDS,
+    TRANSITIONS,
+    VISITS,
+    CountQuery,
+)
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.local_reports import Randomizer, ReportEncoder, StepReports, policy_table
 from discreet.privacy.noise import laws
@@ -81,6 +90,7 @@ class Mechanism:
     decay : of a decaying stream; 0 is the batch alone.
     clocks : of a decaying stream whose rows are measured by clocks of their own; None: the common clock.
     walk : of a walk: a tree or another program of noise, on as many leaves as the schedule has.
+    release_scales : (releases + 1, families) in place of ``scales`` at each release; (0, families): none.
     """
 
     stream: Stream
@@ -92,11 +102,19 @@ class Mechanism:
     clocks: Clocks | None = None
     walk: Walk | None = None
     reports: StepReports | None = None
+    release_scales: Floats | None = None
 
     def __post_init__(self) -> None:
-        scales = np.array(self.scales, np.float64)
-        scales.flags.writeable = False
-        object.__setattr__(self, "scales", scales)
+        given = self.release_scales
+        for name, value in (("scales", self.scales), ("release_scales", given)):
+            own = np.zeros((0, np.size(self.scales))) if value is None else np.array(value, np.float64)
+            own.flags.writeable = False
+            object.__setattr__(self, name, own)
+
+    def scales_at(self, release: int) -> Floats:
+        """(families,) scales of the noise of a scheduled release (1 is the first)."""
+        assert self.release_scales is not None
+        return self.release_scales[release] if self.release_scales.size else self.scales
 
     @property
     def fixed_point(self) -> bool:
@@ -112,7 +130,7 @@ class Mechanism:
         """Values of this family are multiples of 1 / grid; None: continuous (seeded noise)."""
         if self.fixed_point:
             return FINE
-        return self.reward_grid if self.reward_grid is None or name not in (VISITS, TRANSITIONS) else 1
+        return self.reward_grid if self.reward_grid is None or name not in COUNTS else 1
 
 
 def report_grid(n: int, last: int) -> int:
@@ -162,11 +180,25 @@ class NoisyVectorEncoder:
         return Report(plan=number, message=message)
 
 
+_CODES = {
+    VISITS: 0,
+    TRANSITIONS: 1,
+    REWARDS: 2,
+    CENTERED_REWARDS: 2,
+    POOLED_TRANSITIONS: 3,
+    POOLED_REWARDS: 4,
+}
+
+
 def family_begins(query: CountQuery) -> Ints:
-    """(3,) first cell of visits, transitions, rewards in the flat vector; -1 where a family is absent."""
-    begins = np.full(3, -1, np.int64)
+    """(6,) first cell of visits, transitions, rewards, pooled transitions and rewards in the flat vector.
+
+    -1 where a family is absent. The last is 1 if only first visits to a state are pooled, else 0.
+    """
+    begins = np.full(6, -1, np.int64)
     for f, name in enumerate(query.row_families):
-        begins[0 if name == VISITS else 1 if name == TRANSITIONS else 2] = query.offsets[f]
+        begins[_CODES[name]] = query.offsets[f]
+    begins[5] = int(query.pooled == "first")
     return begins
 
 
@@ -184,13 +216,16 @@ def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
     return Trajectory(record.states, record.actions, coins.rounded(record.rewards, grid))
 
 
-def noise_vector(query: CountQuery, mechanism: Mechanism, factor: float, coins: Coins) -> Floats:
+def noise_vector(
+    query: CountQuery, mechanism: Mechanism, factor: float, coins: Coins, scales: Floats | None = None
+) -> Floats:
     """Independent noise for every cell, family after family; family f has scale factor * scales[f]."""
+    scales = mechanism.scales if scales is None else scales
     draw = coins.laplace if mechanism.family == kernels.LAPLACE else coins.normal
     sizes = np.diff(query.offsets)
     parts = [
         draw(factor * float(scale), int(size), mechanism.grid(name))
-        for name, scale, size in zip(query.row_families, mechanism.scales, sizes, strict=True)
+        for name, scale, size in zip(query.row_families, scales, sizes, strict=True)
     ]
     return np.concatenate(parts)
 
@@ -282,6 +317,8 @@ class CountSession:
         self._draws = 0  # noises asked for, also by calls that an interrupt ended
         self._closed_users = 0  # users of the measurements so far; sums of their weights and squares
         self._weights = (0.0, 0.0)
+        self._scales_now = self._scales  # of the noise that is drawn next
+        self._squares = np.zeros(self._scales.size)  # of the measurements' noise, in units of scales
         self._reported = 0  # users who sent something before the last release
         self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
 
@@ -727,7 +764,9 @@ class CountSession:
         decay, gain = self._decaying.decay, self._decaying.gain
         self._draws += 1
         exact = self._mechanism.fixed_point
+        self._scales_now = np.array(self._mechanism.scales_at(self._leaf(n)))
         noise = self._node_noise(self._draws, self._mechanism.noise_factor)
+        squares = self._squares + (self._scales_now / self._scales) ** 2
         filtered = self._cells + self._decaying.decayed(self._filtered, exact)
         # in fixed point the sum with its noise is exact, and all that follows reads nothing else
         fresh = gain * (filtered + noise) if exact else gain * filtered + noise
@@ -739,6 +778,7 @@ class CountSession:
             filtered = np.where(cells_due, filtered, self._filtered)
         # no call in here, so no signal is handled; and the batch goes first, so it is never summed twice
         self._cells, self._filtered, self._measured, self._measurements = empty, filtered, measured, made
+        self._squares = squares
         return sums, fresh
 
     @staticmethod
@@ -801,21 +841,19 @@ class CountSession:
 
     def _node_noise(self, end: int, factor: float, level: int = 0) -> Floats:
         """The draw at address (end, level), such as a node's: every cell, drawn once (registers hold it)."""
-        query, mechanism = self._query, self._mechanism
+        query, mechanism, scales = self._query, self._mechanism, self._scales_now
         if self._key is not None:
             noise = np.empty(query.cells)
-            kernels.fill_noise(
-                mechanism.family, self._key, end, level, factor, query.offsets, self._scales, noise
-            )
+            kernels.fill_noise(mechanism.family, self._key, end, level, factor, query.offsets, scales, noise)
             return noise
-        return noise_vector(query, mechanism, factor, SecureCoins())
+        return noise_vector(query, mechanism, factor, SecureCoins(), scales)
 
     # --------------------------------------------------------------------------- noise laws
     def _law(
         self, f: int, name: str, terms: float, terms_bound: int, scale: float, share: float, sums: bool = True
     ) -> NoiseLaw:
         cells = int(self._query.offsets[f + 1] - self._query.offsets[f])
-        rows = self._query.slots * self._query.layout.rows
+        rows = math.prod(self._query.row_families[name][:2])
         grid = self._mechanism.grid(name)
         mixed = self._mechanism.fixed_point and sums  # noises of several weights lie on no common grid
         law = (
@@ -841,13 +879,17 @@ class CountSession:
 
     def laws_at(self, n: int) -> dict[str, NoiseLaw]:
         """The noise law of every family after n users: public, known before anybody comes."""
-        return self._laws(n, n, self._leaf(n) if self._mechanism.stream == "decaying" else 0)
+        if self._mechanism.stream != "decaying":
+            return self._laws(n, n, 0)
+        number = self._leaf(n)
+        made = [(self._mechanism.scales_at(i) / self._scales) ** 2 for i in range(1, number + 1)]
+        return self._laws(n, n, number, sum(made, np.zeros(self._scales.size)))
 
-    def _laws(self, n: int, reports: int, number: int) -> dict[str, NoiseLaw]:
+    def _laws(self, n: int, reports: int, number: int, squares: Floats | None = None) -> dict[str, NoiseLaw]:
         """The laws after n users of whom ``reports`` sent something (absent ones add no local noise).
 
         ``number`` : of measurements made; a decaying stream's sums hold so many noises (a scheduled release
-        that was skipped made two batches one).
+        that was skipped made two batches one). ``squares`` : sums over those of their squared scales.
         """
         mechanism = self._mechanism
         names = list(self._query.row_families)
@@ -865,6 +907,8 @@ class CountSession:
             # exactly the law for decay 0; for Gaussian noise variances add, whatever the weights
             terms = self._decaying.sum_terms(number)
             terms_bound = math.ceil(terms - 1e-9)
+            if mechanism.release_scales is not None and mechanism.release_scales.size and number:
+                return self._laws_of_unlike(n, number, self._squares if squares is None else squares)
         else:
             assert self._walk is not None
             walk, leaf, parts = self._walk, self._leaf(n), self._parts
@@ -888,6 +932,23 @@ class CountSession:
             for name in self._query.row_families
         }
 
+    def _laws_of_unlike(self, n: int, number: int, squares: Floats) -> dict[str, NoiseLaw]:
+        """Laws of prefix sums of measurements with unlike scales: std exact, bounds at the largest."""
+        stream, mechanism, share = self._decaying, self._mechanism, self._share(n)
+        at = self._leaf(n)
+        newest = (mechanism.scales_at(at) / self._scales) ** 2
+        variance = (newest + (1.0 - stream.decay) ** 2 * (squares - newest)) / stream.gain**2
+        assert mechanism.release_scales is not None
+        largest = mechanism.release_scales[1 : at + 1].max(axis=0)
+        terms_bound = math.ceil(stream.sum_terms(number) - 1e-9)
+        return {
+            name: self._law(
+                f, name, float(variance[f] * (self._scales[f] / largest[f]) ** 2), terms_bound,
+                float(largest[f]), share,
+            )
+            for f, name in enumerate(self._query.row_families)
+        }  # fmt: skip
+
     def measurement_laws(self, n: int, reports: int) -> dict[str, NoiseLaw]:
         """The laws of the measurement after n users, of whom ``reports`` came since the last one.
 
@@ -906,10 +967,11 @@ class CountSession:
         if mechanism.reports is not None:
             return self._report_laws(reports, reports, self._share(n))
         terms = reports if mechanism.stream == "local" else min(n, 1)
+        scales = mechanism.scales
+        if mechanism.stream == "decaying" and n > 0:
+            scales = mechanism.scales_at(self._leaf(n))
         return {
-            name: self._law(
-                f, name, float(terms), terms, float(mechanism.scales[f]), self._share(n), sums=False
-            )
+            name: self._law(f, name, float(terms), terms, float(scales[f]), self._share(n), sums=False)
             for f, name in enumerate(names)
         }
 
@@ -1010,6 +1072,7 @@ class CountSession:
                 counted=self._counted,
                 program=self._program,
                 reports=self._report_arrays(),
+                release_scales=np.array(self._mechanism.release_scales),
             )
             self._drop()
             return out
@@ -1042,7 +1105,7 @@ _BOUND = ("_trust", "_mechanism", "_query", "_schedule", "_randomness", "_guaran
 _STATE = (
     "_scales", "_begins", "_key", "_users", "_absent", "_awaited", "_plan", "_plans", "_fresh", "_last",
     "_number", "_cells", "_held", "_registers", "_pending", "_counted", "_played", "_filtered", "_measured",
-    "_measurements", "_draws",
+    "_measurements", "_draws", "_scales_now", "_squares",
     "_closed_users", "_weights", "_reported", "_policy",
 )  # fmt: skip
 # What the constructor derives from its arguments, or what belongs to one process:
@@ -1144,3 +1207,4 @@ class SessionKernel:
     counted: Floats
     program: walks.Program
     reports: local_kernels.ReportArrays
+    release_scales: Floats
