@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from discreet.experiments.results import SeedRun
 from discreet.mdp import planning
 from discreet.mdp.planning import PolicyRows
-from discreet.mdp.simulation import batch_counts, rollout
+from discreet.mdp.simulation import batch_counts, played_counts, rollout
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics import checks
-from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, VISITS, CountQuery
+from discreet.privacy.counts import CENTERED_REWARDS, GROUP_RETURNS, REWARDS, VISITS, CountQuery
 from discreet.privacy.protocol import Plan, Schedule, Session, Spec
 from discreet.privacy.randomness import Seeded, SeededCoins
 from discreet.privacy.session import CountSession
@@ -70,7 +70,8 @@ class Setup:
     episodes : int
         K, the number of users.
     by : "auto", "episode" or "batch"
-        ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch.
+        ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch. Group returns
+        are no function of a batch's counts: its users are then played one by one, in one compiled call.
     stepwise : bool
         Run the Python loop even where the compiled driver could.
     """
@@ -137,7 +138,7 @@ class Setup:
     @cached_property
     def fused(self) -> bool:
         """True if the compiled driver runs it."""
-        if self.stepwise or not hasattr(self.learner, "kernel"):
+        if self.stepwise or not hasattr(self.learner, "kernel") or self.query.groups:
             return False
         session = self.start(Seeded(0, 0))
         session.close()
@@ -273,9 +274,15 @@ def _batch(
 ) -> tuple[dict[str, Floats], Floats, Floats]:
     """Exact sums of one sub-batch by family, users per start state, visits (H, R)."""
     query = setup.query
-    counts = batch_counts(
-        setup.mdp, policy, plan.users, randomness.keys.environment, first_user, pooled=query.stationary
-    )
+    key = randomness.keys.environment
+    if query.groups:
+        counts, returns = played_counts(
+            setup.mdp, policy, plan.users, key, first_user, query.clip, pooled=query.stationary
+        )
+        counts[GROUP_RETURNS] = np.zeros(query.groups)
+        counts[GROUP_RETURNS][plan.group or 0] = returns
+    else:
+        counts = batch_counts(setup.mdp, policy, plan.users, key, first_user, pooled=query.stationary)
     counts[CENTERED_REWARDS] = counts[REWARDS] - query.reward_shift * counts[VISITS]
     sums = {name: counts[name] for name in query.families}
     return sums, counts["starts"], setup.mdp.layout.to_rows(counts["step_visits"])

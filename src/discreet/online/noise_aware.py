@@ -28,13 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.numerics import checks
-from discreet.online import kernels, noise_kernels
+from discreet.online import kernels, noise_kernels, returns
 from discreet.online.base import GreedyLearner, LearnerState
 from discreet.online.kernels import LearnerKernel
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, CountQuery
@@ -71,6 +71,12 @@ class NoiseAwareUCBVI(GreedyLearner):
         of noisy counts.
     reward_share : float
         Share of the privacy budget that rewards get, in (0, 1).
+    explore : "optimism" or "returns"
+        ``returns``: first try every action repeated, measure what users earn, and hold the learner to a third
+        of it (:mod:`discreet.online.returns`). Where repeating an action earns a reward that the learner does
+        not find for long, regret falls to a third or less (RiverSwim); elsewhere it costs a few per cent.
+        Needs ``Central`` (``batches``, ``decaying`` or ``auto``) or ``NoPrivacy``, and simulates users one
+        by one.
     replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
         As for every tabular learner.
 
@@ -82,13 +88,14 @@ class NoiseAwareUCBVI(GreedyLearner):
     excess: float | None = None
     flow: bool | None = None
     reward_share: float | None = None
+    explore: Literal["optimism", "returns"] | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             **_FIXED, "derive_visits": True, "center_rewards": True, "known_rewards": False,
             "stationary": False, "replan_every": 1, "replan_growth": 1.1, "tie_break": "random",
             "stat_scale": 0.1, "priv_scale": 0.25, "shrink": True, "excess": 1.0, "flow": True,
-            "reward_share": 0.1,
+            "reward_share": 0.1, "explore": "optimism",
         },
         "plain": {"shrink": False},
     }  # fmt: skip
@@ -108,14 +115,17 @@ class NoiseAwareUCBVI(GreedyLearner):
             put(self, name, checks.flag(name, getattr(self, name)))
         share = checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
         put(self, "reward_share", share)
+        checks.choice("explore", self.explore, ("optimism", "returns"))
 
     def schedule(self, spec: Spec) -> Schedule:
         """Geometric by default; the learner reads measurements."""
-        return replace(super().schedule(spec), reads="measurements")
+        plain = replace(super().schedule(spec), reads="measurements")
+        return returns.schedule(self, spec, plain) if self.explore == "returns" else plain
 
     def query(self, spec: Spec) -> CountQuery:
         """Transitions, and rewards (centred by default) with their share of the budget."""
-        return replace(super().query(spec), reward_share=self.reward_share)
+        plain = replace(super().query(spec), reward_share=self.reward_share)
+        return returns.query(spec, plain) if self.explore == "returns" else plain
 
     # ------------------------------------------------------------------------ compiled face
     def kernel(self, spec: Spec) -> LearnerKernel:
@@ -156,6 +166,11 @@ class NoiseAwareUCBVI(GreedyLearner):
         return errors
 
     # -------------------------------------------------------------------------- one release
+    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Any:
+        """The state before the first release."""
+        state = super().begin(spec, ties)
+        return returns.begin(spec, state) if self.explore == "returns" else state
+
     def _read(self, state: LearnerState, release: Release) -> LearnerState:
         spec, layout = state.spec, state.spec.layout
         newest: Measurement | None = release.measurement
@@ -184,22 +199,28 @@ class NoiseAwareUCBVI(GreedyLearner):
         )  # fmt: skip
         return replace(state, memory=memory, values=values, q=q, number=release.number, part=0)
 
-    def plan(
-        self, state: LearnerState, release: Release, ask: Ask | None = None
-    ) -> tuple[Plan, LearnerState]:
+    def plan(self, state: Any, release: Release, ask: Ask | None = None) -> tuple[Plan, Any]:
         """The next users' policy; remembers publicly how many users are assigned it."""
+        if self.explore == "returns":
+            return returns.plan(self, state, release)
         plan, state = super().plan(state, release, ask)
+        return plan, self._noted(state, plan.policy, plan.users)
+
+    def _noted(self, state: LearnerState, policy: NDArray[Any], users: int) -> LearnerState:
+        """The state that knows that so many users are assigned the policy."""
         layout = state.spec.layout
-        rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], plan.policy])
+        rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], policy])
         memory = state.memory.copy()
         slots = 1 if self.stationary else layout.horizon
-        noise_kernels.note_assignments(memory, slots, layout.rows, rows, int(plan.users))
-        return plan, replace(state, memory=memory)
+        noise_kernels.note_assignments(memory, slots, layout.rows, rows, int(users))
+        return replace(state, memory=memory)
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
         """Always some: the bonus of this learner is no confidence bound."""
         yield "the bonus is a multiple of the noise's standard deviation, no confidence bound"
+        if self.explore == "returns":
+            yield "explore = 'returns' deploys what is measured to earn, by a rule without a theorem"
         if self.shrink:
             yield "shrink = True shares rows over steps by empirical Bayes"
 

@@ -355,6 +355,13 @@ class Central(_Noisy):
         found: list[Choice] = []
         if self.clocks == "rows" and schedule.reads == "sums":
             raise ValueError("clocks = 'rows': are for learners that read measurements, this one reads sums")
+        if query.groups and (
+            discrete or schedule.reads == "sums" or self.release == "tree" or self.clocks == "rows"
+        ):
+            raise ValueError(
+                "groups: returns are released to learners that read measurements, by release 'batches', "
+                "'decaying' or 'auto' on the common clock, and with seeded noise (in simulation) only"
+            )
         if self.release in ("auto", "tree") and (schedule.reads == "sums" or self.release == "tree"):
             tree = Tree(leaves_of(schedule, self.leaf or "batch"))
             for family, scales, std in self._options(query, tree.levels, discrete):
@@ -398,6 +405,8 @@ class Central(_Noisy):
         grid = randomness.reward_grid if isinstance(randomness, Secure) else None
         leaf = self.leaf or "batch"
         if self.calibration == "published":
+            if query.groups:
+                raise ValueError("groups: must be 0 with calibration 'published', whose release is a tree")
             scales = np.full(len(query.row_families), self._published(query, schedule))
             choice = Choice("tree", 0.0, Tree(leaves_of(schedule, leaf)).levels, kernels.LAPLACE, scales, 0.0)
         else:
@@ -407,6 +416,11 @@ class Central(_Noisy):
         clocks = Clocks(self.clock_growth or 0.0) if self.clocks == "rows" else None
         mechanism = Mechanism(stream, choice.family, choice.scales, grid, leaf, choice.decay, clocks)
         words = _words(choice, schedule, leaf)
+        if query.groups:
+            words += (
+                f"; returns clipped at {query.clip:g} are summed over public groups, and the budget of each "
+                "release is split anew between them and the counts, by public shares, at the same joint loss"
+            )
         if clocks is not None:
             words += (
                 "; each (step, state, action) measured by its own clock, when the public number of users "
@@ -488,6 +502,8 @@ class Local(_Noisy):
         """A session that sums randomized messages. Raises ``ValueError`` if they do not fit."""
         query, schedule = _query(query), _schedule(schedule)
         _check_source(randomness)
+        if query.groups:
+            raise ValueError("groups: group returns need a trusted server; use Central or NoPrivacy")
         grid = randomness.reward_grid if isinstance(randomness, Secure) else None
         if self.calibration == "published":
             assert self.epsilon is not None

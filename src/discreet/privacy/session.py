@@ -29,8 +29,9 @@ from discreet.numerics import checks
 from discreet.privacy import kernels
 from discreet.privacy.continual.clocks import Clocks, played_rows
 from discreet.privacy.continual.decaying import Decaying
+from discreet.privacy.continual.splits import split_scales
 from discreet.privacy.continual.tree import Tree
-from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.counts import GROUP_RETURNS, TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.noise import laws
 from discreet.privacy.protocol import (
@@ -140,7 +141,8 @@ def family_begins(query: CountQuery) -> Ints:
     """(3,) first cell of visits, transitions, rewards in the flat vector; -1 where a family is absent."""
     begins = np.full(3, -1, np.int64)
     for f, name in enumerate(query.row_families):
-        begins[0 if name == VISITS else 1 if name == TRANSITIONS else 2] = query.offsets[f]
+        if name != GROUP_RETURNS:
+            begins[0 if name == VISITS else 1 if name == TRANSITIONS else 2] = query.offsets[f]
     return begins
 
 
@@ -246,6 +248,7 @@ class CountSession:
         self._pending = np.zeros(rows)  # per row: users assigned since it was measured, and before
         self._counted = np.zeros(rows)
         self._played: NDArray[np.bool_] | None = None  # of the open plan: rows that its users may be in
+        self._forgotten = False  # the last measurement was the last of everybody before it
         self._draws = 0  # noises asked for, also by calls that an interrupt ended
         self._closed_users = 0  # users of the measurements so far; sums of their weights and squares
         self._weights = (0.0, 0.0)
@@ -351,6 +354,7 @@ class CountSession:
                 )
             if plan.query is not None:
                 raise ValueError("plan.query: must be None, this session answers its standing query only")
+            self._check_group(plan)
             if self._mechanism.clocks is not None:
                 self._assign(plan, users)
             self._plans += 1
@@ -368,10 +372,26 @@ class CountSession:
             raise RuntimeError("no plan is open: call begin first")
         return self._plan
 
+    @property
+    def open_group(self) -> int:
+        """The group of the newest plan; 0 where the query has none."""
+        return 0 if self._plan is None or self._plan.group is None else int(self._plan.group)
+
     def _count(self, users: int) -> None:
         """Users come: before anything of theirs is added, so that no record is ever added twice."""
         self._users += users
         self._awaited -= users
+
+    def _check_group(self, plan: Plan) -> None:
+        groups = self._query.groups
+        if not groups:
+            if plan.group is not None or plan.return_share is not None or plan.forget:
+                raise ValueError("plan.group, return_share, forget: are for queries with groups only")
+            return
+        checks.integer("plan.group", plan.group, 0, groups - 1)
+        if plan.return_share is not None:
+            checks.real("plan.return_share", plan.return_share, 0.0, 1.0, open_high=True)
+        checks.flag("plan.forget", plan.forget)
 
     def _assign(self, plan: Plan, users: int) -> None:
         """Clocks count a plan's users for every row that its policy may play: public, before they act."""
@@ -400,6 +420,9 @@ class CountSession:
             record = rounded(record, SecureCoins(), self._mechanism.reward_grid)
             self._count(1)
             add_record(self._query, self._begins, record, self._cells, self._played)
+            if self._query.groups:
+                at = self._query.cells - self._query.groups + int(self.open_group)
+                self._cells[at] += self._query.clipped_return(record)
 
     def absent(self, users: int = 1) -> None:
         """Count people who sent nothing: the null contribution, still among the public users."""
@@ -472,12 +495,14 @@ class CountSession:
             if self._mechanism.stream == "tree":
                 cells = self._noisy(leaf)
             else:
-                laws_now = self.measurement_laws(n, reports - self._reported)
+                share = None if n == 0 or self._plan is None else self._plan.return_share
+                laws_now = self.measurement_laws(n, reports - self._reported, share)
                 due = self._tick(n)
                 cells, fresh = self._measure(n, reports, due)
                 measurement = self._described(fresh, laws_now, n, due)
             self._number = 0 if n == 0 else self._number + 1
-            laws_now = self._laws(n, reports, self._measurements) if self._mechanism.clocks is None else {}
+            told = self._mechanism.clocks is None and not self._query.groups
+            laws_now = self._laws(n, reports, self._measurements) if told else {}
             self._last = Release(
                 self._estimates(cells, laws_now, "sum", n, float(n)),
                 users=n,
@@ -519,6 +544,11 @@ class CountSession:
     ) -> Measurement:
         """The newest measurement, with how many users stand behind it and with which effective number."""
         decay, batch = self._decaying.decay, n - self._closed_users
+        gain = self._decaying.gain
+        if self._forgotten:
+            decay = 0.0
+        self._forgotten = self._forgets(n)
+        gain = 1.0 if self._forgotten else gain
         weights = batch + decay * self._weights[0], batch + decay * decay * self._weights[1]
         self._closed_users, self._weights = n, weights
         effective = weights[0] ** 2 / weights[1] if weights[1] else 0.0
@@ -528,7 +558,18 @@ class CountSession:
         if due is not None:
             pairs = self._query.layout.from_rows(due.reshape(self._query.slots, -1)) > 0
             pairs.flags.writeable = False
-        return Measurement(estimates, decay, self._decaying.gain, pairs)
+        return Measurement(estimates, decay, gain, pairs)
+
+    def _forgets(self, n: int) -> bool:
+        """Does the release after n users close the stream of everybody so far?"""
+        return n > 0 and self._plan is not None and self._plan.forget
+
+    def _scales_now(self, share: float | None) -> Floats:
+        """Scales of the release that is due, of which group returns get ``share`` of the budget."""
+        if share is None or not self._query.groups or self._mechanism.stream == "exact":
+            return self._scales
+        laplace = self._mechanism.family == kernels.LAPLACE
+        return split_scales(self._query, self._scales, share, laplace)
 
     def _measure(self, n: int, reports: int, due: Floats | None) -> tuple[Floats, Floats]:
         """(sums over all users, the newest measurement): the batch since the last release is closed.
@@ -547,14 +588,21 @@ class CountSession:
         decay, gain = self._decaying.decay, self._decaying.gain
         self._draws += 1
         noise = self._node_noise(self._draws, 1.0)
+        scales = self._scales_now(None if self._plan is None else self._plan.return_share)
+        told = np.repeat(np.isfinite(scales), np.diff(self._query.offsets))
+        if scales is not self._scales:
+            factors = np.where(np.isfinite(scales), scales / self._scales, 0.0)
+            noise = noise * np.repeat(factors, np.diff(self._query.offsets))
+        gain = 1.0 if self._forgets(n) else gain
         filtered = self._cells + decay * self._filtered
-        fresh = gain * filtered + noise
+        fresh = np.where(told, gain * filtered + noise, 0.0)  # what has no noise of its own stays inside
         sums = (fresh + (1.0 - decay) * self._measured) / gain
         empty, measured, made = np.zeros(self._query.cells), self._measured + fresh, self._measurements + 1
         if due is not None:  # rows that are not due keep what they hold, and nothing is said of them
             cells_due = due[self._row_of()] > 0
             fresh, empty = np.where(cells_due, fresh, 0.0), np.where(cells_due, 0.0, self._cells)
             filtered = np.where(cells_due, filtered, self._filtered)
+        filtered = np.zeros(self._query.cells) if self._forgets(n) else filtered
         # no call in here, so no signal is handled; and the batch goes first, so it is never summed twice
         self._cells, self._filtered, self._measured, self._measurements = empty, filtered, measured, made
         return sums, fresh
@@ -604,7 +652,7 @@ class CountSession:
     # --------------------------------------------------------------------------- noise laws
     def _law(self, f: int, name: str, terms: float, terms_bound: int, scale: float, share: float) -> NoiseLaw:
         cells = int(self._query.offsets[f + 1] - self._query.offsets[f])
-        rows = self._query.slots * self._query.layout.rows
+        rows = math.prod(self._query.row_families[name][:2])
         grid = self._mechanism.grid(name)
         law = laws.LaplaceSumLaw if self._mechanism.family == kernels.LAPLACE else laws.GaussianSumLaw
         return law(
@@ -658,9 +706,10 @@ class CountSession:
             for f, name in enumerate(names)
         }
 
-    def measurement_laws(self, n: int, reports: int) -> dict[str, NoiseLaw]:
+    def measurement_laws(self, n: int, reports: int, share: float | None = None) -> dict[str, NoiseLaw]:
         """The laws of the measurement after n users, of whom ``reports`` came since the last one.
 
+        ``share`` : of the budget, that group returns get in it; None: the query's; 0: they are left out.
         Raises ``ValueError`` for a tree, whose releases share noise.
         """
         mechanism = self._mechanism
@@ -670,9 +719,11 @@ class CountSession:
         if mechanism.stream == "exact":
             return {name: laws.NoNoise() for name in names}
         terms = reports if mechanism.stream == "local" else min(n, 1)
+        scales = self._scales_now(share)
         return {
-            name: self._law(f, name, float(terms), terms, float(mechanism.scales[f]), self._share(n))
+            name: self._law(f, name, float(terms), terms, float(scales[f]), self._share(n))
             for f, name in enumerate(names)
+            if np.isfinite(scales[f])
         }
 
     def measurement_steps(self) -> list[tuple[int, dict[str, NoiseLaw]]]:
