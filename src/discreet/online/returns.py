@@ -102,7 +102,7 @@ class ReturnsState:
     of each group; assigned : in the open batch. users, debt : the learner's, as the module says; gap : what
     its next user may add to the debt. unit : std of a group's noise. fresh, noise : sums of the learner's
     measurements and of their variances. first : users at the start of the watch. queue : sub-batches
-    (group, users) not yet handed out; part : tie-breaks handed out.
+    (group, users, number of the tie-break) not yet handed out.
     """
 
     inner: LearnerState
@@ -119,8 +119,7 @@ class ReturnsState:
     fresh: float = 0.0
     noise: float = 0.0
     first: int = 1
-    queue: tuple[tuple[int, int], ...] = ()
-    part: int = 0
+    queue: tuple[tuple[int, int, int], ...] = ()
 
 
 def probe_users(spec: Spec) -> int:
@@ -175,7 +174,7 @@ def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tup
         state = _read(learner, state, release)
     if not state.queue:
         raise ValueError(f"release.number = {release.number}: its last plan was handed out already")
-    (group, users), queue = state.queue[0], state.queue[1:]
+    (group, users, part), queue = state.queue[0], state.queue[1:]
     inner, layout = state.inner, state.inner.spec.layout
     probing = state.stage == "probe"
     if probing or (group == ANCHOR and state.stage == "watch"):
@@ -183,9 +182,8 @@ def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tup
         lowest = layout.row_action[layout.state_ptr[:-1]]
         row = np.where(layout.row_index[:, action] >= 0, action, lowest)
         policy = np.tile(row, (layout.horizon, 1))
-        part = state.part
     else:
-        policy, part = learner._policy(inner, state.part), state.part + 1
+        policy = learner._policy(inner, part)
     inner = learner._noted(inner, policy, users)
     out = Plan(policy, users, last=not queue)
     if probe_users(inner.spec):
@@ -194,7 +192,7 @@ def plan(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> tup
     assigned = list(state.assigned)
     if state.stage == "watch":
         assigned[group] += users
-    return out, replace(state, inner=inner, queue=queue, part=part, assigned=(assigned[0], assigned[1]))
+    return out, replace(state, inner=inner, queue=queue, assigned=(assigned[0], assigned[1]))
 
 
 # ---------------------------------------------------------------------------------- one release
@@ -204,12 +202,12 @@ def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> Re
     if newest is None:
         raise ValueError("release: carries no measurement with noise of its own")
     first = probe_users(spec)
-    if state.stage == "probe":
-        state = replace(state, gain=math.sqrt(1.0 - newest.decay**2))
+    if state.stage == "probe" or not first:  # the probe itself is measured at gain 1
+        state = replace(state, gain=math.sqrt(1.0 - newest.decay**2) if first else newest.gain)
     inner = learner._read(state.inner, replace(release, measurement=_at_gain(newest, state.gain)))
-    state = replace(state, inner=inner, part=0)
+    state = replace(state, inner=inner)
     if release.number == 0 and first:
-        return replace(state, queue=tuple((action, first) for action in range(spec.actions)))
+        return replace(state, queue=tuple((action, first, 0) for action in range(spec.actions)))
     if state.stage == "probe":
         state = _after_probe(state, newest, release.users, first)
     elif state.stage == "watch":
@@ -218,8 +216,8 @@ def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> Re
     if users < 1:
         raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
     mine = _learners_part(state, release.users, users)
-    queue, parts = [(ANCHOR, users - mine)], int(learner.tie_batches or 1)
-    queue += [(LEARNER, mine * (j + 1) // parts - mine * j // parts) for j in range(parts)]
+    queue, parts = [(ANCHOR, users - mine, 0)], int(learner.tie_batches or 1)
+    queue += [(LEARNER, mine * (j + 1) // parts - mine * j // parts, j) for j in range(parts)]
     return replace(state, assigned=(0, 0), queue=tuple(item for item in queue if item[1] > 0))
 
 
