@@ -108,7 +108,7 @@ def test_an_anchor_is_found_played_and_let_go_of():
     played = [plan for plan, state in watched[2:] if plan.group == 0 and state.stage == "watch"]
     assert played
     assert all((plan.policy == 1).all() for plan in played)
-    assert {plan.return_share for plan, state in watched[2:] if state.stage == "watch"} == {0.15}
+    assert {plan.return_share for plan, state in watched[2:] if state.stage == "watch"} == {0.3}
     free = run_states(mdp, Central(epsilon=1000.0, delta=1e-6), 5000)
     assert free[-1][1].stage == "alone"
 

@@ -11,7 +11,7 @@ hundreds of users. What a policy earns is a far cheaper statistic: one scalar pe
 2. *watches*. The learner plays, and a share of the budget measures what its users earn *in total*, with an
    error that does not grow with their number (the prefix sum of a decaying stream). Its debt is
 
-       D = rho * (anchor's mean) * (learner's users) - (what they earned),      rho = 1/3,
+       D = rho * (anchor's mean) * (learner's users) - (what they earned),      rho = 1/4,
 
    and while D is above an allowance B(k) = b (k / k_1)^alpha of some standard deviations of that
    measurement, users follow the anchor. This is regret balancing (Abbasi-Yadkori, Pacchiano and Phan
@@ -23,7 +23,7 @@ hundreds of users. What a policy earns is a far cheaper statistic: one scalar pe
 
 Which world gains: one where repeating some action earns a reward at all, and where the learner, left alone,
 earns nothing for long (RiverSwim). Which loses: one where an action repeated earns a little, and the
-learner less than a third of that for its first thousand users: it is then slowed down. docs/returns.md has
+learner less than a quarter of that for its first thousand users: it is then slowed down. docs/returns.md has
 the measurements; no regret theorem is claimed.
 
 Privacy does not depend on any of this: groups, shares and policies are functions of earlier releases.
@@ -56,12 +56,12 @@ ANCHOR, LEARNER = 0, 1  # groups of the watch; those of the probe are the action
 # Chosen on random MDPs (dense, sparse, S = 12), a switching chain and locks, with RiverSwim beside them.
 _CLIP = 0.05  # C / H
 _PROBE_SHARE = 0.9
-_WATCH_SHARE = 0.15
+_WATCH_SHARE = 0.3
 _PROBE = 6.0  # users of an action in the probe: standard deviations of a group at all of the budget over C
 _LEAST_PROBE = 8
 _MOST_OF_USERS = 0.05  # of all users that the probe may take; else there is none
 _FOUND = 2.0
-_PART = 1.0 / 3.0  # rho
+_PART = 0.25  # rho
 _ALLOWANCE = 3.5  # b, in standard deviations of a group's sum in the watch
 _LEAST_ALLOWANCE = 20.0  # b, in clipped returns: without noise too
 _GROWTH = 0.15  # alpha
