@@ -126,6 +126,11 @@ def small_world(stationary: bool = False) -> TabularMDP:
 
 
 _GAUSSIAN = " gaussian"  # a variant of privatizers that offer it
+_WALKS: dict[str, dict[str, Any]] = {  # variants of privatizers that offer the release
+    " signed-digits": {"release": "signed-digits", "arity": 3},
+    " square-root": {"release": "square-root", "noise": "gaussian", "delta": 1e-4},
+    " optimal tree": {"release": "tree", "tree_estimate": "optimal"},
+}
 _QUERIES: tuple[dict[str, Any], ...] = (  # what else a learner may ask, where it has the options
     {},
     {"derive_visits": False, "center_rewards": False},
@@ -138,18 +143,20 @@ _QUERIES: tuple[dict[str, Any], ...] = (  # what else a learner may ask, where i
 
 
 def _variants(entry: Entry) -> Iterator[str]:
-    """A privatizer's name, and its Gaussian variant if it has one."""
+    """A privatizer's name, and its Gaussian variant and walks if it has them."""
     yield entry.name
+    if {"arity", "tree_estimate"} <= set(registry.options_of(entry.factory())):
+        yield from (entry.name + variant for variant in _WALKS)
     if {"noise", "delta"} <= set(registry.options_of(entry.factory())):
         yield entry.name + _GAUSSIAN
 
 
 def _privatizer(name: str) -> Any:
     """A privatizer (or a variant of it) at a common budget, if it takes one."""
-    bare = name.removesuffix(_GAUSSIAN)
-    options = _budget(registry.entry("privatizer", bare))
-    if bare != name:
-        options |= {"noise": "gaussian", "delta": 1e-4}
+    variants = {_GAUSSIAN: {"noise": "gaussian", "delta": 1e-4}, **_WALKS}
+    variant = next((v for v in variants if name.endswith(v)), "")
+    bare = name.removesuffix(variant)
+    options = _budget(registry.entry("privatizer", bare)) | variants.get(variant, {})
     return registry.build("privatizer", bare, None, options)
 
 
@@ -419,12 +426,13 @@ class Loss:
 def worst_loss(setup: Setup) -> Loss:
     """Recompute a count session's loss from its noise laws and two lives that share nothing.
 
-    The scale of one draw is read off the law of the first release, which is a sum of one draw a node
-    (of a tree: the bits of its number of leaves) or a user (locally). A user of a tree with N leaves is
-    exposed in the nodes (0, 2^j], 2^j < N, and in no more than that by symmetry; locally, in one message.
+    The scale of one draw is read off the law of the first release. What a user's shift costs is found from
+    the matrix B of the noise alone: the least l1 norm of draws that hide her in all prefixes (Laplace), or
+    her shift of the prefixes in units of the covariance B B^T (Gaussian). Locally she is in one message.
     Raises :class:`NotApplicable` for other mechanisms, whose own tests must do this.
     """
     from discreet.mdp.trajectories import Trajectory
+    from discreet.privacy.continual.walk import noise_matrix
     from discreet.privacy.randomness import Seeded
     from discreet.privacy.session import CountSession
 
@@ -435,16 +443,17 @@ def worst_loss(setup: Setup) -> Loss:
     if releases.size < 2:
         raise NotApplicable("nothing is released after the first users came")
     users = int(releases[1])
-    draws, exposures = users, 1
+    draws, exposures = float(users), 1.0
     noise = session.laws_at(users)
     if session.mechanism.stream == "decaying":
         # One fresh noise a release; a user's column of a decaying sum has l2 norm 1 over the infinite future.
         draws, noise = 1, session.measurement_laws(users, users)
     elif session.guarantee.trust == "joint":
-        by_user = session.mechanism.leaf == "user"
-        leaves = setup.episodes if by_user else releases.size
-        exposures = sum(1 for j in range(64) if 2**j < leaves)
-        draws = users.bit_count() if by_user else 1
+        assert session.mechanism.walk is not None
+        matrix, _ = noise_matrix(session.mechanism.walk)
+        leaf = users if session.mechanism.leaf == "user" else 1
+        draws = float((matrix[leaf - 1] ** 2).sum())
+        exposures = _exposures(matrix, next(iter(noise.values())).family)
     laplace = {law.family for law in noise.values()} <= {"laplace", "discrete_laplace"}
     horizon = setup.mdp.layout.horizon
     actions, ones = np.zeros(horizon, np.int64), np.ones(horizon)
@@ -460,6 +469,20 @@ def worst_loss(setup: Setup) -> Loss:
             change.sum() * math.sqrt(2) / deviation if laplace else (change**2).sum() / deviation**2
         )
     return Loss("l1", exposures * total) if laplace else Loss("l2", math.sqrt(exposures * total))
+
+
+def _exposures(matrix: Any, family: str) -> float:
+    """The largest cost of one unit of a leaf in all later prefixes: l1 of draws, or l2 squared."""
+    from scipy.optimize import linprog
+
+    prefixes = np.tril(np.ones((len(matrix), len(matrix))))
+    if family.endswith("gaussian"):
+        shifts = np.linalg.solve(np.linalg.cholesky(matrix @ matrix.T), prefixes)
+        return float((shifts**2).sum(axis=0).max())
+    costs = np.ones(2 * matrix.shape[1])
+    return max(
+        float(linprog(costs, A_eq=np.hstack([matrix, -matrix]), b_eq=column).fun) for column in prefixes.T
+    )
 
 
 def _gaussian_delta(mu: float, epsilon: float) -> float:

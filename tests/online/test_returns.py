@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -54,6 +55,20 @@ def test_schedule_begins_with_the_probe_and_small_samples_have_none():
     assert LEARNER.query(small).groups == 0
     plain = dr.NoiseAwareUCBVI()
     np.testing.assert_array_equal(LEARNER.schedule(small).release_times, plain.schedule(small).release_times)
+
+
+def test_the_probe_follows_the_public_budget():
+    """Less noise, fewer users; whatever is known of the budget, never fewer than eight."""
+
+    def users(**budget):
+        terms = SimpleNamespace(**{"epsilon": None, "delta": 0.0, "rho": None, "mu": None} | budget)
+        return returns.probe_users(SimpleNamespace(budget=terms, users=10**6, actions=2))
+
+    assert users(epsilon=1.0, delta=1e-6) == 27  # 6 * 4.2247 / sqrt(.9)
+    assert users(mu=1.0) == users(rho=0.5) == 8
+    assert users(epsilon=0.1, delta=1e-6) > 200
+    assert users(epsilon=1.0) == 10  # 6 sqrt(2) / .9
+    assert users() == 8
 
 
 def test_by_episode_and_by_batch_are_the_same_users_and_the_same_run():

@@ -52,10 +52,10 @@ def test_two_releases_at_once_draw_one_noise() -> None:
     come(session, 1)
     draw, draws = session._node_noise, []
 
-    def slow(end: int, factor: float) -> Any:
+    def slow(end: int, factor: float, level: int) -> Any:
         draws.append(end)
         time.sleep(0.05)
-        return draw(end, factor)
+        return draw(end, factor, level)
 
     session._node_noise = slow  # type: ignore[method-assign]
     seen: list[Any] = []
@@ -403,7 +403,7 @@ def test_releases_share_no_memory_with_private_sums_and_cannot_be_written(privat
         release = session.release()
         for estimate in release.estimates.values():
             assert not np.shares_memory(estimate.value, session._cells)
-            assert not any(np.shares_memory(estimate.value, noise) for noise in session._stack.values())
+            assert not any(np.shares_memory(estimate.value, noise) for noise in session._registers.values())
             with pytest.raises(ValueError, match="read-only"):
                 estimate.value[...] = 0.0
         encoder = session.begin(Plan(POLICY))
@@ -508,8 +508,8 @@ def test_the_loss_of_every_user_over_all_releases_is_the_stated_epsilon(
     nodes: dict[int, tuple[float, np.ndarray]] = {}
     draw = session._node_noise
 
-    def recorded(end: int, factor: float) -> Any:
-        noise = draw(end, factor)
+    def recorded(end: int, factor: float, level: int = 0) -> Any:
+        noise = draw(end, factor, level)
         assert end not in nodes  # drawn once
         nodes[end] = (factor, noise)
         return noise
@@ -522,7 +522,7 @@ def test_the_loss_of_every_user_over_all_releases_is_the_stated_epsilon(
         release = session.release()
         cells = QUERY.to_cells({name: e.value for name, e in release.estimates.items()})
         noise = cells - n * QUERY.to_cells(QUERY.contribution(LIFE))
-        ends = {end for end, _ in session._tree.nodes(n if by_user else i)}
+        ends = {end for end, _ in session._walk.nodes(n if by_user else i)}
         np.testing.assert_allclose(
             noise, sum((nodes[end][1] for end in ends), np.zeros(cells.size)), atol=1e-7
         )

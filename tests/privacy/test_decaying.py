@@ -167,15 +167,17 @@ def test_equivalent_count_does_not_grow_with_users() -> None:
 def test_auto_takes_the_least_error_and_offers_no_tree_to_readers_of_measurements() -> None:
     often, seldom = Schedule(5000), Schedule(5000, growth=1.1)
     pure, approximate = Central(epsilon=1.0), Central(epsilon=1.0, delta=1e-6)
-    assert pure.choices(QUERY, often, Seeded(0))[0].release == "tree"
-    assert pure.choices(QUERY, seldom, Seeded(0))[0].release == "batches"
-    assert approximate.choices(QUERY, seldom, Seeded(0))[0].release == "decaying"
+    few = Schedule(5000, growth=2.0)
+    assert pure.choices(QUERY, often, Seeded(0))[0].release == "signed-digits"
+    assert pure.choices(QUERY, seldom, Seeded(0))[0].release == "signed-digits"
+    assert pure.choices(QUERY, few, Seeded(0))[0].release == "batches"
+    assert approximate.choices(QUERY, often, Seeded(0))[0].release == "square-root"
     for privatizer in (pure, approximate):
         for schedule in (often, seldom):
             found = privatizer.choices(QUERY, schedule, Seeded(0))
             assert [c.error for c in found] == sorted(c.error for c in found)
             reads = Schedule(5000, growth=schedule.growth, reads="measurements")
-            assert all(c.release != "tree" for c in privatizer.choices(QUERY, reads, Seeded(0)))
+            assert all(c.walk is None for c in privatizer.choices(QUERY, reads, Seeded(0)))
     reads = Schedule(5000, growth=1.1, reads="measurements")
     assert approximate.choices(QUERY, reads, Secure())[0].release == "batches"
     assert all(c.release != "decaying" for c in approximate.choices(QUERY, seldom, Secure()))
@@ -227,7 +229,7 @@ def test_measurements_of_the_other_trust_models_are_differences(privatizer: obje
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"release": "forest"}, "'auto', 'tree', 'batches', 'decaying'"),
+        ({"release": "forest"}, "'auto', 'tree', 'signed-digits', 'square-root', 'batches', 'decaying'"),
         ({"decay": 0.5}, "option of release = 'decaying'"),
         ({"release": "decaying", "decay": 1.0}, "decay = 1.0"),
         ({"release": "batches", "calibration": "published"}, "that of a tree"),
@@ -270,9 +272,7 @@ def test_a_measurement_says_what_it_estimates() -> None:
 
 @pytest.mark.parametrize("users", [2, 3, 7, 1000, 200_000])
 def test_the_trees_expected_error_is_the_mean_over_its_releases(users: int) -> None:
-    found = [
-        c for c in Central(epsilon=1.0).choices(QUERY, Schedule(users), Seeded(0)) if c.release == "tree"
-    ]
+    found = [c for c in Central(epsilon=1.0).choices(QUERY, Schedule(users), Seeded(0)) if c.name == "tree"]
     one = found[0].scales[0] * np.sqrt(2)
     mean = np.mean([n.bit_count() for n in range(1, users)])
     assert found[0].error == pytest.approx(one * np.sqrt(mean))

@@ -19,7 +19,10 @@ LAYOUT = Layout(3, 2, 4)
 QUERY = CountQuery(LAYOUT, visits=False, center_rewards=True, groups=3, clip=1.5)
 SCHEDULE = Schedule(40, times=np.arange(0, 40, 4), reads="measurements")
 POLICY = np.zeros((4, 3), np.int64)
-OPTIONS = [{"delta": 1e-6, "release": "decaying"}, {"delta": 1e-6, "release": "batches"}, {}]
+OPTIONS = [
+    {"delta": 1e-6, "release": "decaying"}, {"delta": 1e-6, "release": "batches"}, {},
+    {"delta": 1e-6, "noise": "laplace", "release": "batches"},
+]  # fmt: skip
 
 
 def life(rng, best=None):

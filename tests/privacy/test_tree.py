@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from discreet.privacy import kernels
+from discreet.privacy.continual import walks_kernels as walks
 from discreet.privacy.continual.tree import Tree
 
 
@@ -59,16 +60,19 @@ def test_terms_and_slots(users: int | None) -> None:
 @pytest.mark.parametrize("users", [1000, None])
 @pytest.mark.parametrize("jumps", [1, 7, 97])
 def test_running_noise_is_the_sum_of_the_nodes(users: int | None, jumps: int) -> None:
-    """The chain walk keeps one noise per node whatever releases are skipped, and never draws one twice."""
+    """The walk keeps one noise per node whatever releases are skipped, and never draws one twice."""
     tree = Tree(users)
-    ends = np.zeros(tree.slots, np.int64)
+    held = np.zeros(tree.registers + 1, np.int64)
+    links, weights = np.zeros((tree.operations, 6), np.int64), np.zeros((tree.operations, 4))
     stack: dict[int, frozenset[int]] = {}
     drawn: set[int] = set()
     for n in range(jumps, 1000, jumps):
-        for end, slot, parent, _ in kernels.chain_of(n, users is None, ends).tolist():
+        at, count = walks.next_ops(tree.code, tree.ints, tree.floats, held, n, links, weights)
+        assert at == n
+        for slot, parent, _, end, level, label in links[:count].tolist():
             assert end not in drawn
+            assert (level, label) == (0, end)
             drawn.add(end)
             stack[slot] = frozenset({end}) | (stack[parent] if parent >= 0 else frozenset())
-            ends[slot] = end
-        held = stack[int(kernels.tree_slot(n, users is None))]
-        assert held == {end for end, _ in tree.nodes(n)}
+            held[slot] = end
+        assert stack[walks.register_of(tree.code, tree.ints, n)] == {end for end, _ in tree.nodes(n)}

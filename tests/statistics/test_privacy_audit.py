@@ -100,7 +100,7 @@ def noises_of(releases, policies, k, soft, mechanism):
     for world in (0, 1):
         people = [cells_of(answer(u, k, world, policies[u - 1], soft)) for u in range(1, USERS)]
         noise = releases - np.vstack([np.zeros(QUERY.cells), np.cumsum(people, axis=0)])
-        if mechanism.stream == "tree":
+        if mechanism.stream == "walk":
             out.append([noise[n] - noise[tree_parent(n, False)] for n in range(1, USERS)])
             continue
         fresh, total = [], np.zeros(QUERY.cells)

@@ -24,13 +24,14 @@ from discreet.numerics.streams_kernels import (
 )
 from discreet.online.kernels import LearnerKernel, choose, plan_step
 from discreet.online.noise_kernels import DECAY, GAIN, noise_aware_step, note_assignments
-from discreet.privacy.kernels import add_records, draw_noise, draw_noise_sum, tick_rows, tree_advance
+from discreet.privacy.continual.walks_kernels import Program, walk_advance
+from discreet.privacy.kernels import add_records, draw_noise, draw_noise_sum, tick_rows
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-EXACT, TREE, LOCAL, DECAYING = 0, 1, 2, 3
+EXACT, WALK, LOCAL, DECAYING = 0, 1, 2, 3
 
 
 class Truth(NamedTuple):
@@ -49,13 +50,13 @@ class Stream(NamedTuple):
     key: Words
     offsets: Ints
     scales: Floats
-    by_user: bool  # a leaf of the tree is a user, else a batch
+    by_user: bool  # a leaf of the walk is a user, else a batch
     begins: Ints
     slots: int
     reward_shift: float
     cells: Floats
     ends: Ints
-    stack: Floats  # of a tree: running noises; else (filtered or last sums, sum of the measurements)
+    stack: Floats  # of a walk: its registers; else (filtered or last sums, sum of the measurements)
     decay: float
     gain: float
     clock_growth: float  # of rows' own clocks; below 0: the common clock
@@ -63,6 +64,7 @@ class Stream(NamedTuple):
     pending: Floats  # (T R,) assigned since the row's last measurement
     counted: Floats  # (T R,) assigned before
     due: Floats  # (T R,) 1 where a row is measured now; empty on the common clock
+    program: Program  # of a walk
 
 
 class Side(NamedTuple):
@@ -105,7 +107,6 @@ class Scratch(NamedTuple):
     batch_visits: Floats  # (T, R)
     batch_rewards: Floats  # (T, R)
     flow: Ints
-    chain: Ints
     errors: Floats
 
 
@@ -145,6 +146,8 @@ def run_releases(
     offsets, scales, begins = stream.offsets, stream.scales, stream.begins
     sums, ends, stack = stream.cells, stream.ends, stream.stack
     slots, reward_shift, cells = stream.slots, stream.reward_shift, stream.cells.shape[0]
+    walk_code, walk_ints, walk_floats = stream.program.code, stream.program.ints, stream.program.floats
+    links, link_weights = stream.program.links, stream.program.weights
     lk, state_ptr, times, ties_key = side.kernel, side.state_ptr, side.times, side.ties_key
     error_ends, error_table, errors = side.error_ends, side.error_table, scratch.errors
     policy_rows, probabilities, q = side.policy_rows, side.probabilities, side.q
@@ -166,10 +169,10 @@ def run_releases(
         n = times[release]
         # ------------------------------------------------------------------ the trusted core
         released = sums
-        if code == TREE and n > 0:
-            slot = tree_advance(
-                n if stream.by_user else release, family, noise_key, offsets, scales, ends, stack,
-                scratch.chain, noise_state, noise,
+        if code == WALK and n > 0:
+            slot = walk_advance(
+                walk_code, walk_ints, walk_floats, links, link_weights, n if stream.by_user else release,
+                family, noise_key, offsets, scales, ends, stack, noise_state, noise,
             )  # fmt: skip
             released = scratch.released
             for c in range(cells):

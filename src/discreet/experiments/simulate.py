@@ -312,7 +312,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
         arrays.stream, arrays.family, arrays.key, arrays.offsets, arrays.scales, arrays.by_user,
         arrays.begins, arrays.slots, arrays.reward_shift, arrays.cells, arrays.ends, arrays.stack,
         arrays.decay, arrays.gain, arrays.clock_growth, arrays.row_of, arrays.pending, arrays.counted,
-        np.zeros(arrays.pending.size),
+        np.zeros(arrays.pending.size), arrays.program,
     )  # fmt: skip
     error_ends, errors = setup.error_steps
     side = drivers.Side(
@@ -336,7 +336,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
     per_slot, cells = (query.slots, rows), query.cells
     world = setup.mdp.world
     scratch = drivers.Scratch(
-        released=np.zeros(cells if measures or arrays.stream in (drivers.TREE, drivers.DECAYING) else 1),
+        released=np.zeros(cells if measures or arrays.stream in (drivers.WALK, drivers.DECAYING) else 1),
         noise=np.zeros(cells if arrays.stream != drivers.EXACT else 1),
         visits=np.zeros(per_slot),
         transitions=np.zeros((*per_slot, states)),
@@ -352,7 +352,6 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
         batch_visits=np.zeros(per_slot),
         batch_rewards=np.zeros(per_slot),
         flow=np.zeros(work_size(world), np.int64),
-        chain=np.zeros(128, np.int64),
         errors=np.zeros(errors.shape[1]),
     )
     size = setup.recorded.size

@@ -72,11 +72,11 @@ class NoiseAwareUCBVI(GreedyLearner):
     reward_share : float
         Share of the privacy budget that rewards get, in (0, 1).
     explore : "optimism" or "returns"
-        ``returns``: first try every action repeated, measure what users earn, and hold the learner to a quarter
-        of it (:mod:`discreet.online.returns`). Where repeating an action earns a reward that the learner does
-        not find for long, regret falls to a third or less (RiverSwim); elsewhere it costs a few per cent.
-        Needs ``Central`` (``batches``, ``decaying`` or ``auto``) or ``NoPrivacy``, and simulates users one
-        by one.
+        ``returns``: first try every action repeated, measure what users earn, and hold the learner to a
+        quarter of it (:mod:`discreet.online.returns`, docs/returns.md). Where repeating an action earns a
+        reward that the learner does not find for long, regret falls to a third (RiverSwim); elsewhere it
+        stays within some per cent. Needs ``Central`` (``batches``, ``decaying`` or ``auto``) or
+        ``NoPrivacy`` with seeded noise; a simulation plays its users one by one.
     replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
         As for every tabular learner.
 

@@ -133,7 +133,7 @@ def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: in
     coordinates : what one exchanged user moves, at most.
     delta : in [1e-10, 1): below, double precision knows nothing.
     most : coordinates of the largest composition that this one is compared with (default: its own), so that
-        they share one grid; all rounding of losses together adds at most 0.001 to epsilon.
+        they share one grid; all rounding of losses together adds at most 0.002 to epsilon.
     """
     delta = check_delta(delta)
     if delta < _TINY:
@@ -142,7 +142,7 @@ def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: in
     if not kept:
         raise ValueError("coordinates is empty: must hold at least one that moves")
     number = sum(count for *_, count in kept)
-    interval = 1e-3 / max(number, most or 0)
+    interval = 2e-3 / max(number, most or 0)
     total: Any = None
     for noise, scale, shift, count in kept:
         one = _coordinate_pld(noise, checks.positive("scale", scale), shift, interval)

@@ -46,7 +46,8 @@ def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None
         return None
     horizon = query.layout.horizon
     found = []
-    for same in range(horizon + 1):
+    mixed = CENTERED_REWARDS in names  # else all steps of the first case move everything that the second does
+    for same in range(horizon, -1, -1) if mixed else (0,):
         apart = horizon - same
         moves: list[tuple[str, float, int]] = [(TRANSITIONS, 1.0, 2 * horizon * levels)]
         if VISITS in names:
@@ -57,7 +58,7 @@ def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None
             moves.append((CENTERED_REWARDS, 0.5, 2 * apart * levels))
             moves.append((CENTERED_REWARDS, 1.0, same * levels))
         found.append(tuple(move for move in moves if move[2]))
-    return tuple(dict.fromkeys(reversed(found)))
+    return tuple(dict.fromkeys(found))
 
 
 def _coordinates(
@@ -103,16 +104,18 @@ def least_factor(
         found = exchanges(over, noise, scales, factor)
         return math.log(accounting.worst_epsilon(found, delta, most) / epsilon)
 
-    first = patterns[:1]  # the worst one, usually: searched alone, then all are checked
-    low, factor = 0.0, min(guess, high)
+    ends = tuple(
+        dict.fromkeys((patterns[0], patterns[-1]))
+    )  # the worst is one of these: then all are checked
+    low, top, factor = 0.0, high, min(guess, high)
     for _ in range(40):
-        gap = excess(factor, first)
+        gap = excess(factor, ends)
         if -_SLACK <= gap <= 0:
             break
-        low, high = (max(low, factor), high) if gap > 0 else (low, min(high, factor))
-        guess = factor * math.exp(gap) * (1 + _SLACK / 2)  # epsilon falls about as 1 / scale
-        factor = guess if low < guess < high else 0.5 * (low + high)
-        if high - low <= 1e-4 * high:
-            factor = high
+        low, top = (max(low, factor), top) if gap > 0 else (low, min(top, factor))
+        closer = factor * math.exp(gap) * (1 + _SLACK / 2)  # epsilon falls about as 1 / scale
+        factor = closer if low < closer < top else 0.5 * (low + top)
+        if top - low <= 1e-4 * top:
+            factor = top
             break
     return factor if excess(factor, patterns) <= 0 else high

@@ -11,7 +11,10 @@ sensitivity, noise of family f is proportional to Delta_f / w_f (Laplace) or Del
 * Laplace, pure epsilon: levels * l1(1 / b) = epsilon; for raw families b = 6 H L / epsilon (tree with
   L levels) or 6 H / epsilon (local; a scheduled batch);
 * Gaussian, mu-GDP: sqrt(levels) * l2(1 / sigma) = mu, with mu from (epsilon, delta) by the exact curve;
-  discrete Gaussian noise (secure randomness) is calibrated by its proven zCDP, rho = mu^2 / 2.
+  discrete Gaussian noise (secure randomness) by its privacy-loss distribution where each noise is drawn
+  after the records that it hides are in (:mod:`discreet.privacy.calibration`), else by its proven zCDP,
+  rho = mu^2 / 2;
+* Laplace with ``noise="laplace"`` and a delta: by its privacy-loss distribution too.
 
 ``calibration="published"`` is the papers' scale instead, 3 H log(K) / epsilon per node or
 3 H / epsilon per user, and the guarantee then says which epsilon this really buys: the
@@ -25,7 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -34,19 +37,28 @@ import numpy as np
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.privacy import budget as budgets
-from discreet.privacy import kernels
+from discreet.privacy import calibration, kernels
+from discreet.privacy.accounting import Coordinate
 from discreet.privacy.continual.clocks import Clocks
 from discreet.privacy.continual.decaying import DECAYS, Decaying
+from discreet.privacy.continual.optimal_tree import OptimalTree
+from discreet.privacy.continual.signed_digits import MOST_ARITY, SignedDigits
+from discreet.privacy.continual.square_root import MOST_LEAVES, SquareRoot
 from discreet.privacy.continual.tree import Tree
-from discreet.privacy.counts import TRANSITIONS, CountQuery
-from discreet.privacy.guarantee import MechanismRecord, guarantee_of, no_guarantee
+from discreet.privacy.continual.walk import Walk
+from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.guarantee import MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.privacy.protocol import Floats, Norm, Schedule, Trust
 from discreet.privacy.randomness import Randomness, Secure, Seeded
-from discreet.privacy.session import CountSession, Mechanism, Stream, leaves_of
+from discreet.privacy.session import CountSession, Mechanism, leaves_of
 
 Noise = Literal["laplace", "gaussian", "auto"]
 Calibration = Literal["exact", "published"]
-Release = Literal["auto", "tree", "batches", "decaying"]
+Release = Literal["auto", "tree", "signed-digits", "square-root", "batches", "decaying"]
+TreeEstimate = Literal["plain", "optimal"]
+
+_RELEASES = ("auto", "tree", "signed-digits", "square-root", "batches", "decaying")
+_WALKS = ("tree", "signed-digits", "square-root")  # correlated noise on prefix sums
 
 _STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
 
@@ -63,6 +75,25 @@ def _schedule(schedule: Any) -> Schedule:
     if type(schedule) is not Schedule:  # a subclass could move the times of release
         raise ValueError(f"schedule = {schedule!r}: must be a Schedule, and no subclass of it")
     return dataclasses.replace(schedule)
+
+
+def _fresh(walk: Walk) -> bool:
+    """Is each of its noises drawn after the records that it hides, on a known number of equal levels?"""
+    return isinstance(walk, Tree | OptimalTree) and walk.leaves is not None
+
+
+def _noise_name(family: int, grid: int | None) -> NoiseFamily:
+    if family == kernels.LAPLACE:
+        return "laplace" if grid is None else "discrete_laplace"
+    return "gaussian" if grid is None else "discrete_gaussian"
+
+
+def _named(query: CountQuery, scales: Floats, grid: int | None) -> tuple[tuple[str, float, int], ...]:
+    """(family, scale, grid of its values) in the order of the query."""
+    return tuple(
+        (name, float(scale), 1 if grid is None or name in (VISITS, TRANSITIONS) else grid)
+        for name, scale in zip(query.row_families, scales, strict=True)
+    )
 
 
 def _check_source(randomness: Any) -> None:
@@ -190,19 +221,47 @@ class _Noisy(Knobs):
         return scales * (math.sqrt(levels) * self._loss(query, "l2", scales) / mu)
 
     def _options(
-        self, query: CountQuery, levels: int, discrete: bool, laplace: bool = True
+        self,
+        query: CountQuery,
+        levels: int,
+        discrete: bool,
+        laplace: bool = True,
+        gaussian: bool = True,
+        fresh: bool = True,
     ) -> list[tuple[int, Floats, float]]:
-        """(family, scales, std of one noise in a transition cell) of each noise that meets the budget."""
+        """(family, scales, std of one noise in a transition cell) of each noise that meets the budget.
+
+        ``fresh`` : is each noise drawn after the records that it hides are in (what accounting needs)?
+        """
         mu = self._target_mu(discrete)
         options: list[tuple[int, Floats, float]] = []
         at = list(query.row_families).index(TRANSITIONS)
         if laplace and self.noise in ("laplace", "auto") and self.epsilon is not None:
             scales = self._laplace(query, levels)
+            if self._numerical(query, kernels.LAPLACE, discrete, fresh):
+                scales = scales * self._least(query, levels, kernels.LAPLACE, scales, None, 1.0)
             options.append((kernels.LAPLACE, scales, math.sqrt(2) * float(scales[at])))
-        if self.noise in ("gaussian", "auto") and mu is not None:
+        if gaussian and self.noise in ("gaussian", "auto") and mu is not None:
             scales = self._gaussian(query, levels, mu)
             options.append((kernels.GAUSSIAN, scales, float(scales[at])))
         return options
+
+    def _numerical(self, query: CountQuery, family: int, discrete: bool, fresh: bool) -> bool:
+        """Is the noise set by its privacy-loss distribution, since no closed form is as good?"""
+        wanted = discrete if family == kernels.GAUSSIAN else self.noise == "laplace"
+        asked = self.epsilon is not None and self.delta is not None and self.calibration == "exact"
+        return wanted and asked and fresh and calibration.shift_patterns(query, 1) is not None
+
+    def _least(
+        self, query: CountQuery, levels: int, family: int, scales: Floats, grid: int | None, guess: float
+    ) -> float:
+        """The least factor on scales that meet the budget by a closed form."""
+        patterns = calibration.shift_patterns(query, levels)
+        assert patterns is not None and self.epsilon is not None and self.delta is not None
+        named = _named(query, scales, grid)
+        return calibration.least_factor(
+            patterns, _noise_name(family, grid), named, self.epsilon, self.delta, 1.0, guess
+        )
 
     def _start(
         self,
@@ -213,19 +272,31 @@ class _Noisy(Knobs):
         schedule: Schedule,
         randomness: Randomness,
         levels: int,
+        fresh: bool = True,
     ) -> CountSession:
-        discrete = isinstance(randomness, Secure)
+        discrete, grid = isinstance(randomness, Secure), mechanism.reward_grid
+        numerical = self._numerical(query, mechanism.family, discrete, fresh)
+        if numerical and mechanism.family == kernels.GAUSSIAN:
+            assert self.epsilon is not None and self.delta is not None
+            guess = math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta)) * 1.001
+            guess /= budgets.gdp_mu(self.epsilon, self.delta)
+            factor = self._least(query, levels, mechanism.family, mechanism.scales, grid, guess)
+            mechanism = dataclasses.replace(mechanism, scales=mechanism.scales * factor)
         if discrete:
             _check_exact(mechanism, query.row_families, schedule.users is None)
         laplace = mechanism.family == kernels.LAPLACE
-        name = ("discrete_" if discrete else "") + ("laplace" if laplace else "gaussian")
+        name = _noise_name(mechanism.family, grid)
         named = dict(zip(query.row_families, mechanism.scales.tolist(), strict=True))
-        record = MechanismRecord.of(query, words, name, named, levels)  # type: ignore[arg-type]
+        exchanges: tuple[tuple[Coordinate, ...], ...] = ()
+        if numerical:
+            patterns = calibration.shift_patterns(query, levels) or ()
+            exchanges = calibration.exchanges(patterns, name, _named(query, mechanism.scales, grid))
+        record = MechanismRecord.of(query, words, name, named, levels, exchanges)
         guarantee = guarantee_of(
             trust,
             [record],
             randomness=randomness.kind,
-            delta=None if laplace else self.delta or _STATED_DELTA,
+            delta=None if laplace and not numerical else self.delta or _STATED_DELTA,
             epsilon_nominal=self.epsilon,
         )
         return CountSession(trust, mechanism, query, schedule, randomness, guarantee)
@@ -235,9 +306,10 @@ class _Noisy(Knobs):
 class Choice:
     """One mechanism that meets a budget: what it would do, and how large its noise would be.
 
-    release : "tree", "batches" or "decaying"; decay : of the stream; levels : noisy sums that one user is in.
+    release : as :class:`Central`'s option; decay : of the stream; levels : noisy sums that one user is in.
     family, scales : of one noise; error : root mean square over the releases of the standard deviation of
     a transition count (sums), or that of the equivalent count at the last release (measurements).
+    walk : the program of the noise, for "tree", "signed-digits" and "square-root".
     """
 
     release: str
@@ -246,6 +318,7 @@ class Choice:
     family: int
     scales: Floats
     error: float
+    walk: Walk | None = None
 
     @property
     def noise(self) -> str:
@@ -254,7 +327,11 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """The release, with its decay."""
+        """The release, with its decay, its arity or its estimate."""
+        if isinstance(self.walk, SignedDigits):
+            return f"{self.release} (arity {self.walk.arity}, {self.levels} levels)"
+        if isinstance(self.walk, OptimalTree):
+            return f"{self.release} (optimal estimate)"
         return f"{self.release} (decay {self.decay:g})" if self.decay else self.release
 
     def __str__(self) -> str:
@@ -273,16 +350,25 @@ class Central(_Noisy):
         In (0, 1); 0 or None for pure epsilon.
     noise : "laplace", "gaussian" or "auto"
         ``auto`` (default): the smaller error at this budget, both computed.
-    release : "auto", "tree", "batches" or "decaying"
-        ``tree``: binary tree, each node's noise is drawn once. ``batches``: fresh noise on each
+    release : "auto", "tree", "signed-digits", "square-root", "batches" or "decaying"
+        ``tree``: binary tree, each node's noise is drawn once. ``signed-digits``: trees of a higher arity
+        with balanced digits, Laplace noise at a pure epsilon
+        (:mod:`discreet.privacy.continual.signed_digits`). ``square-root``: Gaussian noise correlated by a
+        Toeplitz matrix (:mod:`discreet.privacy.continual.square_root`). ``batches``: fresh noise on each
         scheduled batch. ``decaying``: fresh Gaussian noise on a decaying sum of batches
         (:mod:`discreet.privacy.continual.decaying`). ``auto`` (default): the least expected error for
         the learner's schedule, computed from public numbers before any data (:meth:`choices`).
     decay : float, optional
         Of ``decaying``, in [0, 1); None: the best of a grid for the schedule.
+    arity : int, optional
+        Of ``signed-digits``, 2 to 1024; None: the least root mean square error over the releases.
+    tree_estimate : "plain" or "optimal"
+        Of ``tree``. ``plain`` (default): a prefix is the sum of its nodes' measurements. ``optimal``: of
+        their least-squares estimates, with less noise at the same loss (known number of users, seeded
+        randomness; :mod:`discreet.privacy.continual.optimal_tree`). ``auto`` tries both.
     leaf : "batch" or "user"
-        A leaf of the tree is the users between two scheduled releases (default; the same as a user
-        where every user is followed by a release), or one user, as in the papers.
+        A leaf of a tree or another walk is the users between two scheduled releases (default; the same
+        as a user where every user is followed by a release), or one user, as in the papers.
     calibration : "exact" or "published"
         ``exact``: the stated budget is the true one. ``published``: the papers' 3 H log(K) / epsilon
         per node of the tree; the guarantee states the epsilon that it really buys.
@@ -306,11 +392,13 @@ class Central(_Noisy):
     clocks: Literal["common", "rows"] | None = None
     clock_growth: float | None = None
     log_base: float | str | None = None
+    arity: int | None = None
+    tree_estimate: TreeEstimate | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             "noise": "auto", "calibration": "exact", "release": "auto", "leaf": "batch", "log_base": 2.0,
-            "clocks": "common", "clock_growth": 0.0,
+            "clocks": "common", "clock_growth": 0.0, "tree_estimate": "plain",
         },
         "paper": {"noise": "laplace", "calibration": "published", "release": "tree", "leaf": "user"},
     }  # fmt: skip
@@ -321,7 +409,8 @@ class Central(_Noisy):
         if self.leaf == "user" and self.release is None:
             object.__setattr__(self, "release", "tree")
         super().__post_init__()
-        checks.choice("release", self.release, ("auto", "tree", "batches", "decaying"))
+        checks.choice("release", self.release, _RELEASES)
+        checks.choice("tree_estimate", self.tree_estimate, ("plain", "optimal"))
         checks.choice("leaf", self.leaf, ("batch", "user"))
         if self.calibration == "published" and self.release != "tree":
             raise ValueError(f"release = {self.release!r}: the published scale is that of a tree")
@@ -331,9 +420,27 @@ class Central(_Noisy):
                 raise ValueError(f"decay = {self.decay!r}: is an option of release = 'decaying' only")
         checks.choice("clocks", self.clocks, ("common", "rows"))
         object.__setattr__(self, "clock_growth", Clocks(self.clock_growth or 0.0).growth)
-        if self.clocks == "rows" and (self.release == "tree" or self.calibration == "published"):
+        if self.clocks == "rows" and (self.release in _WALKS or self.calibration == "published"):
             raise ValueError(
                 "clocks = 'rows': are for release 'batches', 'decaying' or 'auto', not for a tree"
+            )
+        if self.arity is not None:
+            object.__setattr__(self, "arity", checks.integer("arity", self.arity, 2, MOST_ARITY))
+            if self.release != "signed-digits":
+                raise ValueError(f"arity = {self.arity!r}: is an option of release = 'signed-digits' only")
+        if self.tree_estimate == "optimal" and self.release != "tree":
+            raise ValueError("tree_estimate = 'optimal': is an option of release = 'tree' only")
+        if self.release == "signed-digits" and (self.noise == "gaussian" or self.epsilon is None):
+            raise ValueError(
+                "release = 'signed-digits': its guarantee is a pure epsilon by Laplace noise; give epsilon, "
+                "and noise 'laplace' or 'auto'"
+            )
+        if self.release == "square-root" and (
+            self.noise == "laplace" or (self.epsilon is not None and self.delta is None)
+        ):
+            raise ValueError(
+                "release = 'square-root': its noise is Gaussian; give epsilon and delta, rho or mu, and "
+                "noise 'gaussian' or 'auto'"
             )
         base = math.e if self.log_base == "e" else self.log_base
         object.__setattr__(self, "log_base", checks.choice("log_base", base, (2.0, math.e)))
@@ -346,8 +453,8 @@ class Central(_Noisy):
     def choices(self, query: Any, schedule: Schedule, randomness: Randomness) -> list[Choice]:
         """Every mechanism that meets the budget for this query and schedule, least error first.
 
-        Computed from public numbers alone. A learner that reads measurements is offered no tree, whose
-        releases share noise. Raises ``ValueError`` if none fits.
+        Computed from public numbers alone. A learner that reads measurements is offered no tree or other
+        walk, whose releases share noise. Raises ``ValueError`` if none fits.
         """
         query, schedule = _query(query), _schedule(schedule)
         _check_source(randomness)
@@ -356,21 +463,31 @@ class Central(_Noisy):
         if self.clocks == "rows" and schedule.reads == "sums":
             raise ValueError("clocks = 'rows': are for learners that read measurements, this one reads sums")
         if query.groups and (
-            discrete or schedule.reads == "sums" or self.release == "tree" or self.clocks == "rows"
+            discrete or schedule.reads == "sums" or self.release in _WALKS or self.clocks == "rows"
         ):
             raise ValueError(
                 "groups: returns are released to learners that read measurements, by release 'batches', "
                 "'decaying' or 'auto' on the common clock, and with seeded noise (in simulation) only"
             )
-        if self.release in ("auto", "tree") and (schedule.reads == "sums" or self.release == "tree"):
-            tree = Tree(leaves_of(schedule, self.leaf or "batch"))
-            for family, scales, std in self._options(query, tree.levels, discrete):
-                error = std * _rms_tree(tree, family == kernels.GAUSSIAN)
-                found.append(Choice("tree", 0.0, tree.levels, family, scales, error))
+        if self.release in _WALKS or (self.release == "auto" and schedule.reads == "sums"):
+            leaves = leaves_of(schedule, self.leaf or "batch")
+            for release, laplace, walk in self._walks(leaves, discrete):
+                # the signed digits' guarantee is pure; the square root's columns have a large l1 norm
+                for family, scales, std in self._options(
+                    query,
+                    walk.levels,
+                    discrete,
+                    laplace is not False,
+                    laplace is not True,
+                    _fresh(walk),
+                ):
+                    gaussian = family == kernels.GAUSSIAN
+                    at = Tree(None, gaussian) if leaves is None else walk
+                    found.append(Choice(release, 0.0, walk.levels, family, scales, std * at.rms(), at))
         if schedule.users is None:
             if self.release in ("batches", "decaying"):
                 raise ValueError(f"users = None: release = {self.release!r} needs a known number of users")
-        elif self.release != "tree":
+        elif self.release not in _WALKS:
             sizes = np.diff(schedule.release_times)
             for decay in self._decays(discrete):
                 stream = Decaying(decay)
@@ -385,6 +502,33 @@ class Central(_Noisy):
                 f"for a learner that reads {schedule.reads}"
             )
         return sorted(found, key=lambda choice: choice.error)
+
+    def _walks(self, leaves: int | None, discrete: bool) -> Iterator[tuple[str, bool | None, Walk]]:
+        """(release, Laplace noise only or not at all or either, walk) of each walk that is asked for."""
+        auto, optimal = self.release == "auto", self.tree_estimate == "optimal"
+        for wanted, name in (
+            (optimal, "tree_estimate = 'optimal'"),
+            (self.release == "signed-digits", "release = 'signed-digits'"),
+            (self.release == "square-root", "release = 'square-root'"),
+        ):
+            if wanted and leaves is None:
+                raise ValueError(f"users = None: {name} needs a known number of users")
+            if wanted and discrete and name != "release = 'signed-digits'":
+                raise ValueError(
+                    f"{name}: its sums are not integers, so exact noise is not available; use the plain "
+                    "'tree', 'signed-digits', 'batches' or 'auto' with secure randomness"
+                )
+        if auto or (self.release == "tree" and not optimal):
+            yield "tree", None, Tree(leaves)
+        if leaves is None:
+            return
+        if optimal or (auto and not discrete):
+            yield "tree", None, OptimalTree(leaves)
+        digits = SignedDigits.best(leaves, self.arity) if auto or self.release == "signed-digits" else None
+        if digits is not None and (not auto or digits.levels > 1):  # one level is what "batches" are
+            yield "signed-digits", True, digits
+        if self.release == "square-root" or (auto and not discrete and leaves <= MOST_LEAVES):
+            yield "square-root", False, SquareRoot(leaves)
 
     def _decays(self, discrete: bool) -> tuple[float, ...]:
         if self.release == "batches" or (discrete and self.release == "auto"):
@@ -408,13 +552,16 @@ class Central(_Noisy):
             if query.groups:
                 raise ValueError("groups: must be 0 with calibration 'published', whose release is a tree")
             scales = np.full(len(query.row_families), self._published(query, schedule))
-            choice = Choice("tree", 0.0, Tree(leaves_of(schedule, leaf)).levels, kernels.LAPLACE, scales, 0.0)
+            walk = next(self._walks(leaves_of(schedule, leaf), isinstance(randomness, Secure)))[2]
+            choice = Choice("tree", 0.0, walk.levels, kernels.LAPLACE, scales, 0.0, walk)
         else:
             choice = self.choices(query, schedule, randomness)[0]
-        stream: Stream = "tree" if choice.release == "tree" else "decaying"
-        leaf = leaf if stream == "tree" else "batch"  # only a tree has leaves: laws count the releases
+        leaf = leaf if choice.walk else "batch"  # only a walk has leaves: laws count the releases
         clocks = Clocks(self.clock_growth or 0.0) if self.clocks == "rows" else None
-        mechanism = Mechanism(stream, choice.family, choice.scales, grid, leaf, choice.decay, clocks)
+        mechanism = Mechanism(
+            "walk" if choice.walk else "decaying", choice.family, choice.scales, grid, leaf, choice.decay,
+            clocks, choice.walk,
+        )  # fmt: skip
         words = _words(choice, schedule, leaf)
         if query.groups:
             words += (
@@ -426,7 +573,8 @@ class Central(_Noisy):
                 "; each (step, state, action) measured by its own clock, when the public number of users "
                 f"whose policy plays it has grown by {clocks.growth:g}"
             )
-        return self._start("joint", mechanism, words, query, schedule, randomness, choice.levels)
+        fresh = _fresh(choice.walk) if choice.walk else choice.decay == 0.0
+        return self._start("joint", mechanism, words, query, schedule, randomness, choice.levels, fresh)
 
     def _published(self, query: CountQuery, schedule: Schedule) -> float:
         if schedule.users is None or schedule.users < 2:
@@ -447,6 +595,18 @@ def _words(choice: Choice, schedule: Schedule, leaf: str) -> str:
             f"one noisy sum for each scheduled release, of all batches decaying by {choice.decay:g} a "
             "release (a user's column has l2 norm below 1, so it costs no more than one sum)"
         )
+    if isinstance(choice.walk, SignedDigits):
+        return (
+            f"signed-digit trees of arity {choice.walk.arity}, a leaf is a {leaf} (noise of blocks ahead of "
+            "their data, which a pure epsilon allows)"
+        )
+    if isinstance(choice.walk, SquareRoot):
+        return (
+            f"noise correlated by a Toeplitz matrix near the square root of summation, a leaf is a {leaf} (a "
+            "user's column of the strategy has l2 norm at most 1, so it costs no more than one sum)"
+        )
+    if isinstance(choice.walk, OptimalTree):
+        return f"binary tree, a leaf is a {leaf}, released as least-squares estimates from its nodes"
     if schedule.users is not None:
         return f"binary tree, a leaf is a {leaf}"
     growth = "e + 1" if choice.family == kernels.LAPLACE else "sqrt(e + 1)"
@@ -454,24 +614,6 @@ def _words(choice: Choice, schedule: Schedule, leaf: str) -> str:
         "binary trees over epochs of 1, 2, 4, ... users, a leaf is a user; in epoch e = 0, 1, ... "
         f"with e + 1 levels and {growth} times the scales of epoch 0, which are given here"
     )
-
-
-_OPEN_ENDED = 2**20  # users at which trees of unknown length are compared
-
-
-def _rms_tree(tree: Tree, gaussian: bool) -> float:
-    """Root mean square over the prefixes of a tree of its noise's std, in units of one node's (of epoch 0).
-
-    With the number of leaves unknown: the std after 2^20 of them, whose epochs have growing scales.
-    """
-    if tree.leaves is None:
-        return math.sqrt(sum(tree.factor(epoch, gaussian) ** 2 for _, epoch in tree.nodes(_OPEN_ENDED)))
-    ends = tree.leaves  # prefixes 0 .. N - 1 hold as many nodes as they have bits
-    bits = 0
-    for level in range(tree.levels):
-        period = 2 ** (level + 1)
-        bits += ends // period * 2**level + max(0, ends % period - 2**level)
-    return math.sqrt(bits / max(1, ends - 1))
 
 
 def _rms_sum(stream: Decaying, releases: int) -> float:

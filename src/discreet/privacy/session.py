@@ -27,10 +27,11 @@ from numpy.typing import NDArray
 from discreet.mdp.trajectories import Trajectory, checked
 from discreet.numerics import checks
 from discreet.privacy import kernels
+from discreet.privacy.continual import walks_kernels as walks
 from discreet.privacy.continual.clocks import Clocks, played_rows
 from discreet.privacy.continual.decaying import Decaying
 from discreet.privacy.continual.splits import split_scales
-from discreet.privacy.continual.tree import Tree
+from discreet.privacy.continual.walk import Walk
 from discreet.privacy.counts import GROUP_RETURNS, TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.noise import laws
@@ -52,7 +53,7 @@ from discreet.privacy.protocol import (
 )
 from discreet.privacy.randomness import Key, Randomness, SecureCoins, Seeded
 
-Stream = Literal["exact", "tree", "local", "decaying"]
+Stream = Literal["exact", "walk", "local", "decaying"]
 
 _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
 
@@ -61,15 +62,16 @@ _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they 
 class Mechanism:
     """What a privatizer has fixed before data: where noise enters, of which family, at which scale.
 
-    stream : "exact" (no noise), "tree" (noise per node on the server), "local" (noise per user), or
+    stream : "exact" (no noise), "walk" (correlated noise on prefix sums), "local" (noise per user), or
         "decaying" (noise per scheduled batch, on a decaying sum of batches).
     family : code of the noise (``kernels.NO_NOISE``, ``LAPLACE``, ``GAUSSIAN``).
     scales : (families,) Laplace scale or standard deviation of one draw, in the order of the query.
     reward_grid : None with seeded (continuous) noise; else rewards are multiples of 1 / reward_grid and
         all noise is discrete.
-    leaf : of a tree: the users between two scheduled releases, or one user.
+    leaf : of a walk: the users between two scheduled releases, or one user.
     decay : of a decaying stream; 0 is the batch alone.
     clocks : of a decaying stream whose rows are measured by clocks of their own; None: the common clock.
+    walk : of a walk: a tree or another program of noise, on as many leaves as the schedule has.
     """
 
     stream: Stream
@@ -79,6 +81,7 @@ class Mechanism:
     leaf: Literal["batch", "user"] = "batch"
     decay: float = 0.0
     clocks: Clocks | None = None
+    walk: Walk | None = None
 
     def __post_init__(self) -> None:
         scales = np.array(self.scales, np.float64)
@@ -147,7 +150,7 @@ def family_begins(query: CountQuery) -> Ints:
 
 
 def leaves_of(schedule: Schedule, leaf: Literal["batch", "user"]) -> int | None:
-    """How many leaves the tree of a schedule has; None where the number of users is unknown."""
+    """How many leaves a walk over a schedule has; None where the number of users is unknown."""
     if schedule.users is None or leaf == "user":
         return schedule.users
     return int(schedule.release_times.size)
@@ -234,13 +237,18 @@ class CountSession:
         self._number = 0
         self._cells = np.zeros(query.cells)
         self._times: Ints | None = None if schedule.users is None else schedule.release_times
-        self._tree = Tree(leaves_of(schedule, mechanism.leaf))
+        walk = mechanism.walk
+        if (mechanism.stream == "walk") != (walk is not None):
+            raise ValueError(f"mechanism: a walk belongs to stream 'walk', not to {mechanism.stream!r}")
+        if walk is not None and walk.leaves != leaves_of(schedule, mechanism.leaf):
+            raise ValueError(f"mechanism: its walk has {walk.leaves} leaves, not those of the schedule")
+        self._walk = walk
         self._key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
-        tree = mechanism.stream == "tree"
-        self._ends = np.zeros(self._tree.slots if tree else 1, np.int64)
-        self._stack: dict[int, Floats] = {}
+        # of a walk: what its registers hold, the last leaf made; and the registers, never changed in place
+        self._held = np.zeros(walk.registers + 1 if walk else 1, np.int64)
+        self._registers: dict[int, Floats] = {}
         self._decaying = Decaying(mechanism.decay)
-        stateful = 0 if tree else query.cells
+        stateful = 0 if walk else query.cells
         self._filtered = np.zeros(stateful)  # decaying: S; else what the last measurement had seen
         self._measured = np.zeros(stateful)  # decaying: the sum of all measurements so far
         self._measurements = 0  # decaying: how many those are
@@ -298,7 +306,7 @@ class CountSession:
     def _drop(self) -> None:
         self._closed = True
         self._cells = np.zeros(0)
-        self._stack = {}
+        self._registers = {}
         self._filtered = self._measured = np.zeros(0)
         self._last = None
 
@@ -492,8 +500,8 @@ class CountSession:
                 raise RuntimeError(f"release: all {most} releases of the schedule have been made")
             leaf, reports = self._leaf(n), n - self._absent
             measurement = None
-            if self._mechanism.stream == "tree":
-                cells = self._noisy(leaf)
+            if self._walk is not None:
+                cells = self._noisy(self._walk, leaf)
             else:
                 share = None if n == 0 or self._plan is None else self._plan.return_share
                 laws_now = self.measurement_laws(n, reports - self._reported, share)
@@ -624,27 +632,54 @@ class CountSession:
             raise RuntimeError(f"release: {n} users is not one of the scheduled times of release")
         return n if self._mechanism.leaf == "user" else at
 
-    def _noisy(self, n: int) -> Floats:
-        if n == 0:
-            return self._cells.copy()
-        epochs = self._schedule.users is None
-        gaussian = self._mechanism.family == kernels.GAUSSIAN
-        for end, slot, parent, epoch in kernels.chain_of(n, epochs, self._ends).tolist():
-            noise = self._node_noise(end, self._tree.factor(epoch, gaussian))
-            noise = noise if parent < 0 else self._stack[parent] + noise
-            self._ends[slot] = 0  # an interrupt must not leave one prefix's noise under another's name
-            self._stack[slot] = noise
-            self._ends[slot] = end
-        slot = int(kernels.tree_slot(n, epochs))
-        return self._cells + self._stack[slot]
+    def _noisy(self, walk: Walk, leaf: int) -> Floats:
+        """The sums of the first leaves, with their prefix's noise.
 
-    def _node_noise(self, end: int, factor: float) -> Floats:
-        """Noise of the node that ends at ``end`` users, every cell, drawn once (the chain holds it)."""
+        The walk goes on in a copy of the registers that takes the place of the old ones in one statement:
+        an interrupt leaves no register half a step ahead of the others. A draw that it loses was in no
+        release.
+        """
+        if leaf == 0:
+            return self._cells.copy()
+        program = self._program
+        code, ints, floats, links, weights = program
+        held, registers = self._held.copy(), dict(self._registers)
+        while held[-1] < leaf:
+            at, operations = walks.next_ops(code, ints, floats, held, leaf, links, weights)
+            for (target, one, two, i, j, label), (c1, c2, cd, scale) in zip(
+                links[:operations].tolist(), weights[:operations].tolist(), strict=True
+            ):
+                parts = [c * registers[source] for c, source in ((c1, one), (c2, two)) if source >= 0]
+                if cd != 0.0:
+                    parts.append(cd * self._node_noise(i, scale, j))
+                value = parts[0]
+                for part in parts[1:]:
+                    value = value + part
+                registers[target], held[target] = value, label
+            held[-1] = at
+        self._held, self._registers = held, registers
+        return self._cells + registers[int(walks.register_of(code, ints, leaf))]
+
+    @property
+    def _program(self) -> walks.Program:
+        """What the walk's kernels take, with room for the operations of a leaf."""
+        walk = self._walk
+        most = walk.operations if walk else 1
+        return walks.Program(
+            walk.code if walk else walks.TREE,
+            walk.ints if walk else np.zeros(2, np.int64),
+            np.array(walk.floats) if walk else np.zeros(0),
+            np.zeros((most, 6), np.int64),
+            np.zeros((most, 4)),
+        )
+
+    def _node_noise(self, end: int, factor: float, level: int = 0) -> Floats:
+        """The draw at address (end, level), such as a node's: every cell, drawn once (registers hold it)."""
         query, mechanism = self._query, self._mechanism
         if self._key is not None:
             noise = np.empty(query.cells)
             kernels.fill_noise(
-                mechanism.family, self._key, end, 0, factor, query.offsets, self._scales, noise
+                mechanism.family, self._key, end, level, factor, query.offsets, self._scales, noise
             )
             return noise
         return noise_vector(query, mechanism, factor, SecureCoins())
@@ -654,7 +689,10 @@ class CountSession:
         cells = int(self._query.offsets[f + 1] - self._query.offsets[f])
         rows = math.prod(self._query.row_families[name][:2])
         grid = self._mechanism.grid(name)
-        law = laws.LaplaceSumLaw if self._mechanism.family == kernels.LAPLACE else laws.GaussianSumLaw
+        law: type[laws.LaplaceSumLaw | laws.GaussianSumLaw] = laws.GaussianSumLaw
+        if self._mechanism.family == kernels.LAPLACE:
+            weighted = self._walk is not None and self._walk.weighted
+            law = laws.WeightedLaplaceLaw if weighted else laws.LaplaceSumLaw
         return law(
             scale=scale,
             terms=terms,
@@ -686,7 +724,7 @@ class CountSession:
         if mechanism.stream == "exact":
             return {name: laws.NoNoise() for name in names}
         share = self._share(n)
-        factor, gaussian = 1.0, mechanism.family == kernels.GAUSSIAN
+        factor = 1.0
         if mechanism.stream == "local":
             last = (self._schedule.users or 2**62) - 1
             terms, terms_bound = float(reports), report_grid(n, max(1, last))
@@ -695,27 +733,33 @@ class CountSession:
             terms = self._decaying.sum_terms(number)
             terms_bound = math.ceil(terms - 1e-9)
         else:
-            leaf = self._leaf(n)
-            nodes = self._tree.nodes(leaf)
-            factors = [self._tree.factor(epoch, gaussian) for _, epoch in nodes]
-            factor = max(factors, default=1.0)
-            terms = float(sum((x / factor) ** 2 for x in factors))
-            terms_bound = self._tree.terms_bound(leaf)
+            assert self._walk is not None
+            walk, leaf, parts = self._walk, self._leaf(n), self._parts
+            factor = walk.scale(leaf) / math.sqrt(parts)
+            terms, terms_bound = parts * walk.terms(leaf), walk.terms_bound(leaf, parts)
         return {
             name: self._law(f, name, terms, terms_bound, factor * float(mechanism.scales[f]), share)
             for f, name in enumerate(names)
         }
 
+    @property
+    def _parts(self) -> int:
+        """Parts of a draw's variance in which a walk's laws count: Gaussian noise can be cut into any."""
+        return self._walk.parts if self._walk and self._mechanism.family == kernels.GAUSSIAN else 1
+
     def measurement_laws(self, n: int, reports: int, share: float | None = None) -> dict[str, NoiseLaw]:
         """The laws of the measurement after n users, of whom ``reports`` came since the last one.
 
         ``share`` : of the budget, that group returns get in it; None: the query's; 0: they are left out.
-        Raises ``ValueError`` for a tree, whose releases share noise.
+        Raises ``ValueError`` for a walk, whose releases share noise.
         """
         mechanism = self._mechanism
         names = list(self._query.row_families)
-        if mechanism.stream == "tree":
-            raise ValueError("release = 'tree': gives no measurements with noise of their own")
+        if self._walk is not None:
+            raise ValueError(
+                f"{type(self._walk).__name__}: its releases share noise; it gives no measurements with noise "
+                "of their own"
+            )
         if mechanism.stream == "exact":
             return {name: laws.NoNoise() for name in names}
         terms = reports if mechanism.stream == "local" else min(n, 1)
@@ -743,8 +787,8 @@ class CountSession:
         last = int(self._times[-1])
         if self._mechanism.stream == "exact":
             ends = [last]
-        elif self._mechanism.stream == "tree":
-            steps = np.array(self._tree.steps())
+        elif self._walk is not None:
+            steps = np.array(self._walk.steps(self._parts))
             by_user = self._mechanism.leaf == "user"
             at = np.searchsorted(self._times, steps, side="right") - 1 if by_user else steps
             ends = np.unique(self._times[at]).tolist()
@@ -764,13 +808,15 @@ class CountSession:
         Raises ``RuntimeError`` unless the session is fresh, seeded, and K is known.
         """
         with self._call():
+            if self._query.groups:
+                raise RuntimeError("kernel: group returns are not part of the fused simulation")
             if self._plans or self._number or self._key is None or self._schedule.users is None:
                 raise RuntimeError(
                     "kernel: only a fresh, seeded session with a known number of users can be fused"
                 )
-            tree = self._mechanism.stream == "tree"
+            walk = self._walk
             out = SessionKernel(
-                stream=("exact", "tree", "local", "decaying").index(self._mechanism.stream),
+                stream=("exact", "walk", "local", "decaying").index(self._mechanism.stream),
                 family=self._mechanism.family,
                 key=self._key,
                 offsets=self._query.offsets,
@@ -780,14 +826,15 @@ class CountSession:
                 slots=self._query.slots,
                 reward_shift=self._query.reward_shift,
                 cells=self._cells,
-                ends=self._ends,
-                stack=np.zeros((self._tree.slots if tree else 2, self._query.cells)),
+                ends=self._held,
+                stack=np.zeros((walk.registers if walk else 2, self._query.cells)),
                 decay=self._decaying.decay,
                 gain=self._decaying.gain,
                 clock_growth=-1.0 if self._mechanism.clocks is None else self._mechanism.clocks.growth,
                 row_of=self._row_of() if self._mechanism.clocks else np.zeros(0, np.int64),
                 pending=self._pending,
                 counted=self._counted,
+                program=self._program,
             )
             self._drop()
             return out
@@ -815,3 +862,4 @@ class SessionKernel:
     row_of: Ints  # (cells,) the row of each cell, empty on the common clock
     pending: Floats
     counted: Floats
+    program: walks.Program

@@ -24,16 +24,37 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
 
 from discreet.numerics import checks
 from discreet.privacy import kernels
+from discreet.privacy.continual import walks_kernels as walks
+from discreet.privacy.continual.walk import Ints, Walk
+
+_OPEN_ENDED = 2**20  # users at which trees of unknown length are compared
+
+
+def bits_below(ends: int, levels: int) -> list[int]:
+    """How many of the numbers 0 .. ends - 1 have bit l set, l < levels."""
+    return [
+        ends // 2 ** (level + 1) * 2**level + max(0, ends % 2 ** (level + 1) - 2**level)
+        for level in range(levels)
+    ]
 
 
 @dataclass(frozen=True)
-class Tree:
-    """The public geometry of a tree over N leaves, the last of which is never released; None: unknown N."""
+class Tree(Walk):
+    """The public geometry of a tree over N leaves, the last of which is never released; None: unknown N.
+
+    gaussian : of the noise; sets the growth of scales where N is unknown.
+    """
 
     leaves: int | None
+    gaussian: bool = False
+
+    code: ClassVar[int] = walks.TREE
 
     def __post_init__(self) -> None:
         if self.leaves is not None:
@@ -45,9 +66,19 @@ class Tree:
         return 1 if self.leaves is None else max(1, (self.leaves - 1).bit_length())
 
     @property
-    def slots(self) -> int:
+    def registers(self) -> int:
         """Running noises kept at a time."""
         return 1 + (63 if self.leaves is None else self.levels)
+
+    @property
+    def operations(self) -> int:
+        """Nodes of a prefix, at most; a prefix of unknown length has two for each of its epochs."""
+        return 128 if self.leaves is None else self.levels
+
+    @property
+    def ints(self) -> Ints:
+        """(epochs, gaussian)."""
+        return np.array([self.leaves is None, self.gaussian], np.int64)
 
     def factor(self, epoch: int, gaussian: bool) -> float:
         """Scale of an epoch's nodes in units of the base scale: its number of levels, or the root of it."""
@@ -64,23 +95,27 @@ class Tree:
             n = int(kernels.tree_parent(n, epochs))
         return out
 
-    def terms_bound(self, n: int) -> int:
-        """A bound on the number of nodes of any prefix up to n, attained when N is known."""
-        if self.leaves is not None:
-            return (n + 1).bit_length() - 1
-        if n == 0:
-            return 0
-        epoch = (n + 1).bit_length() - 1
-        inside = n - (2**epoch - 1)
-        return max(2 * (epoch - 1), epoch + (inside + 1).bit_length() - 1, 1)
+    def scale(self, leaf: int) -> float:
+        """The largest factor of the prefix's epochs."""
+        return max((self.factor(epoch, self.gaussian) for _, epoch in self.nodes(leaf)), default=1.0)
 
-    def steps(self) -> list[int]:
-        """Ascending prefixes at which ``terms_bound`` is about to grow, up to N - 1; N known only."""
+    def terms(self, leaf: int) -> float:
+        """The number of nodes; those of earlier epochs count by their smaller variance."""
+        largest = self.scale(leaf)
+        return float(sum((self.factor(epoch, self.gaussian) / largest) ** 2 for _, epoch in self.nodes(leaf)))
+
+    def most(self, leaf: int) -> float:
+        """A bound on the number of nodes of any prefix up to ``leaf``, attained when N is known."""
+        if self.leaves is not None:
+            return float((leaf + 1).bit_length() - 1)
+        if leaf == 0:
+            return 0.0
+        epoch = (leaf + 1).bit_length() - 1
+        inside = leaf - (2**epoch - 1)
+        return float(max(2 * (epoch - 1), epoch + (inside + 1).bit_length() - 1, 1))
+
+    def rms(self) -> float:
+        """Exact over the prefixes 1 .. N - 1; N unknown: the std after 2^20 leaves, in units of epoch 0's."""
         if self.leaves is None:
-            raise ValueError("leaves = None: the tree has no last step")
-        last = max(0, self.leaves - 1)
-        ends, level = [0], 1
-        while ends[-1] < last:
-            level += 1
-            ends.append(min(2**level - 2, last))
-        return ends
+            return self.scale(_OPEN_ENDED) * math.sqrt(self.terms(_OPEN_ENDED))
+        return math.sqrt(sum(bits_below(self.leaves, self.levels)) / max(1, self.leaves - 1))

@@ -44,6 +44,10 @@ k > K with an integral, P(|Z| > K) <= C P(|N(0, m s^2)| > K) with C = P(Z = 0) s
 mean of phi(theta)^m, phi >= 0 the characteristic function; its mean over n equidistant angles is the
 sum of P(Z = n j) over all j, thus never too small, and n = 12 s sqrt(m) makes it exact to 1e-15. For s >= 1,
 C - 1 < 2e-4: nothing is lost.
+
+Weighted Laplace sums, sum_i w_i Y_i with |w_i| <= 1 and v = sum w_i^2. -ln(1 - x u^2) is convex in x and 0 at
+x = 0, so the moment generating function prod_i 1/(1 - w_i^2 u^2) is at most (1 - u^2)^{-v}: Chernoff's
+bound for v unit terms holds, v rounded up.
 """
 
 from __future__ import annotations
@@ -63,7 +67,8 @@ Floats = NDArray[np.float64]
 _LARGE = 4_000_000  # terms from which on the quantile of a Laplace sum is read off its expansion
 
 __all__ = [
-    "GaussianSumLaw", "LaplaceSumLaw", "NoNoise", "chan_bound", "chernoff_bound", "discrete_gaussian_bound",
+    "GaussianSumLaw", "LaplaceSumLaw", "NoNoise", "WeightedLaplaceLaw", "chan_bound", "chernoff_bound",
+    "discrete_gaussian_bound",
     "discrete_gaussian_variance", "discrete_laplace_variance", "gaussian_quantile", "laplace_quantile",
     "laplace_tail", "open_share",
 ]  # fmt: skip
@@ -397,6 +402,23 @@ class LaplaceSumLaw(_SumLaw):
 
     def _quantile(self, terms: int, p: float) -> float:
         return _on_grid(self.scale * laplace_quantile(terms, p), self.unit)
+
+
+@dataclass(frozen=True)
+class WeightedLaplaceLaw(LaplaceSumLaw):
+    """Every cell carries a sum of independent Laplace variables, each times a weight of size at most 1.
+
+    ``terms`` is the sum of the squared weights, ``terms_bound`` at least the largest one so far; the other
+    parameters are those of :class:`LaplaceSumLaw`, ``unit`` is None. Bounds are Chernoff's.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unit is not None:
+            raise ValueError(f"unit = {self.unit!r}: must be None, weighted noise lies on no grid")
+
+    def _quantile(self, terms: int, p: float) -> float:
+        return self.scale * chernoff_bound(terms, p)
 
 
 @dataclass(frozen=True)

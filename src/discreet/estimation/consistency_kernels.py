@@ -1,0 +1,134 @@
+r"""Noisy counts made consistent with the flow of people, by least squares, in closed form.
+
+True transition counts x_h(s, a, s') of one group of users obey the flow
+
+    sum_{s, a} x_h(s, a, s') = sum_{a, s''} x_{h+1}(s', a, s'')    (who arrives at s' leaves from it),
+
+and sum to a public total T at every step. Noise of equal variance in every cell breaks these equalities;
+the orthogonal projection onto them keeps the estimates unbiased and takes away, on average, the share
+(number of equalities) / (number of cells) of the noise's variance: 1 / S where one action a state can have
+been played, 1 / (S A) where all can. It is post-processing. All cells must come from the same users and
+the same noise, so the rows' own clocks exclude it.
+
+With multipliers u_h(s) for the flow out of step h (u_{H-1} = 0, u_{-1} = -tau for the total), it is
+x_h(r, s') - u_h(s') + u_{h-1}(s(r)) on the active rows r, those where somebody can have been. With R_h active
+rows at step h, a_h(s) of them in state s, c_h(s) the imbalance of x at s after step h,
+
+    (R_h + S a_{h+1}(s)) u_h(s) = c_h(s) + W_{h-1} + a_{h+1}(s) U_{h+1},
+    U_h = sum_s u_h(s),   W_h = sum_s a_{h+1}(s) u_h(s):
+
+steps are coupled by two scalars only, which one sweep back and one forth eliminate. O(cells) in all.
+
+Source: privacy-mechanisms, section 2.3 (the projection); the closed form is ours.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.numerics.compile import inlined, kernel
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def work_size(horizon: int, states: int) -> int:
+    """Floats of scratch that :func:`project_flow` needs."""
+    return horizon * (2 * states + 6)
+
+
+@inlined
+def project_flow(
+    horizon: int, state_ptr: Ints, total: float, active: Floats, counts: Floats, work: Floats
+) -> float:
+    """Project ``counts`` in place; inactive rows become 0. Returns the share of variance that is left.
+
+    state_ptr (S + 1,) : rows of each state; total : T; active (H R,) : above 0 where a row can hold anybody;
+    counts (H R, S); work : scratch of ``work_size`` floats. Every state must have an active row at each step.
+    """
+    states = state_ptr.shape[0] - 1
+    rows = state_ptr[states]
+    many = work[: horizon * states]  # a_h(s)
+    u = work[horizon * states : 2 * horizon * states]  # imbalances, then multipliers
+    at = 2 * horizon * states
+    size = work[at : at + horizon]  # R_h
+    alpha = work[at + horizon : at + 2 * horizon]  # sum_s 1 / D_h(s); then p_h of U_h = p_h + q_h W_{h-1}
+    beta = work[at + 2 * horizon : at + 3 * horizon]  # sum_s a / D; then q_h
+    gamma = work[at + 3 * horizon : at + 4 * horizon]  # sum_s a^2 / D
+    plain = work[at + 4 * horizon : at + 5 * horizon]  # sum_s c / D
+    weighted = work[at + 5 * horizon : at + 6 * horizon]  # sum_s a c / D
+    for i in range(2 * horizon * states + 6 * horizon):
+        work[i] = 0.0
+    start = 0.0
+    cells = 0.0
+    for h in range(horizon):
+        for s in range(states):
+            for r in range(state_ptr[s], state_ptr[s + 1]):
+                c = h * rows + r
+                if active[c] <= 0.0:
+                    for t in range(states):
+                        counts[c, t] = 0.0
+                    continue
+                many[h * states + s] += 1.0
+                size[h] += 1.0
+                for t in range(states):
+                    x = counts[c, t]
+                    if h == 0:
+                        start += x
+                    else:
+                        u[(h - 1) * states + s] -= x
+                    if h < horizon - 1:
+                        u[h * states + t] += x
+        cells += size[h] * states
+    for h in range(horizon - 1):
+        for s in range(states):
+            a = many[(h + 1) * states + s]
+            inverse = 1.0 / (size[h] + states * a)
+            c = u[h * states + s]
+            alpha[h] += inverse
+            beta[h] += a * inverse
+            gamma[h] += a * a * inverse
+            plain[h] += c * inverse
+            weighted[h] += a * c * inverse
+    # Back: U_h = p_h + q_h W_{h-1}; W_h = (E_h + gamma_h p_{h+1} + beta_h W_{h-1}) / (1 - gamma_h q_{h+1})
+    p = 0.0
+    q = 0.0
+    for h in range(horizon - 2, -1, -1):
+        scale = 1.0 / (1.0 - gamma[h] * q)
+        constant = (weighted[h] + gamma[h] * p) * scale
+        slope = beta[h] * scale
+        next_p = plain[h] + beta[h] * (p + q * constant)
+        next_q = alpha[h] + beta[h] * q * slope
+        # keep what the forward sweep needs: W_h = constant + slope W_{h-1}, U_{h+1} = p + q W_h
+        weighted[h], gamma[h] = constant, slope
+        plain[h], alpha[h] = p, q
+        p, q = next_p, next_q
+    # The total at step 0: -R_0 tau = W_{-1}, tau = (start - T - R_0 U_0) / (R_0 S), U_0 = p + q W_{-1}.
+    before = (size[0] * p - (start - total)) / (states - size[0] * q)
+    tau = -before / size[0]
+    for h in range(horizon - 1):
+        after = weighted[h] + gamma[h] * before
+        following = plain[h] + alpha[h] * after
+        for s in range(states):
+            a = many[(h + 1) * states + s]
+            u[h * states + s] = (u[h * states + s] + before + a * following) / (size[h] + states * a)
+        before = after
+    for h in range(horizon):
+        for s in range(states):
+            arriving = -tau if h == 0 else u[(h - 1) * states + s]
+            for r in range(state_ptr[s], state_ptr[s + 1]):
+                c = h * rows + r
+                if active[c] > 0.0:
+                    for t in range(states):
+                        leaving = u[h * states + t] if h < horizon - 1 else 0.0
+                        counts[c, t] += arriving - leaving
+    return 1.0 - ((horizon - 1) * states + 1.0) / cells
+
+
+@kernel
+def consistent_counts(
+    horizon: int, state_ptr: Ints, total: float, active: Floats, counts: Floats, work: Floats
+) -> float:
+    """Door to :func:`project_flow`."""
+    return project_flow(horizon, state_ptr, total, active, counts, work)

@@ -1,0 +1,136 @@
+"""The common face of walks: continual releases of the form "exact prefix sum + correlated noise".
+
+With x the leaves' sums (a leaf: the users between two scheduled releases, or one user), A the lower
+triangular matrix of ones and z independent noise, a walk releases A x + B z, and A = B C for a matrix C
+that is the walk's strategy. Exchanging one user moves one entry of x, so that an adversary sees z
+shifted by a column of C at most, times the user's own change. ``levels`` is the largest l1 norm of a
+column: epsilon = levels * (one draw's) for (discrete) Laplace noise. Its square root is the largest l2 norm
+(columns of zeros and ones; or both are 1, where the strategy is scaled to that), so that
+mu = sqrt(levels) * (one draw's) for Gaussian noise.
+
+How B z is made, draw by draw, is a program: :mod:`discreet.privacy.continual.walks_kernels`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.privacy.continual import walks_kernels as walks
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Walk(ABC):
+    """Public constants of a walk over ``leaves`` leaves, the last of which is never released.
+
+    code : of its program. weighted : B's entries are not all -1, 0 and 1; sums are then not integers.
+    """
+
+    code: ClassVar[int]
+    weighted: ClassVar[bool] = False
+    leaves: int | None
+
+    @property
+    @abstractmethod
+    def levels(self) -> int:
+        """The largest l1 norm of a column of C; its root is the largest l2 norm."""
+
+    @property
+    @abstractmethod
+    def registers(self) -> int:
+        """Noises kept at a time."""
+
+    @property
+    @abstractmethod
+    def operations(self) -> int:
+        """The most operations that one leaf takes."""
+
+    @property
+    def ints(self) -> Ints:
+        """Integer parameters of the program."""
+        return np.zeros(0, np.int64)
+
+    @property
+    def floats(self) -> Floats:
+        """Real parameters of the program."""
+        return np.zeros(0)
+
+    @abstractmethod
+    def terms(self, leaf: int) -> float:
+        """Variance of the noise of the first ``leaf`` leaves, in units of its largest draw's."""
+
+    @abstractmethod
+    def most(self, leaf: int) -> float:
+        """A bound on ``terms`` up to this leaf, non-decreasing in it."""
+
+    @abstractmethod
+    def rms(self) -> float:
+        """Root mean square over the releases of the noise's std, in units of one draw's."""
+
+    def scale(self, leaf: int) -> float:
+        """The largest scale among the draws in the noise of this prefix, in units of the base scale."""
+        return 1.0
+
+    @property
+    def parts(self) -> int:
+        """In how many parts of a draw's variance a bound on it is counted where it is no whole number."""
+        return 16 if self.weighted else 1
+
+    def terms_bound(self, leaf: int, parts: int = 1) -> int:
+        """``parts`` times :meth:`most`, rounded up."""
+        return math.ceil(parts * self.most(leaf) * (1 - 1e-12))
+
+    def steps(self, parts: int = 1) -> list[int]:
+        """Ascending leaves at which ``terms_bound`` is about to grow, up to N - 1; N known only."""
+        if self.leaves is None:
+            raise ValueError("leaves = None: the walk has no last step")
+        ends: list[int] = []
+        last, at = max(0, self.leaves - 1), 0
+        while not ends or ends[-1] < last:
+            bound, low, high = self.terms_bound(at, parts), at, last + 1
+            while high - low > 1:  # the bound holds at low and is exceeded at high
+                middle = (low + high) // 2
+                low, high = (middle, high) if self.terms_bound(middle, parts) <= bound else (low, middle)
+            ends.append(low)
+            at = low + 1
+        return ends
+
+
+def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:
+    """(B, addresses): row n - 1 holds the weights of the draws in the noise of prefix n = 1 .. N - 1.
+
+    From the program, for audits: O(N) rows of as many columns as there are draws. Draws count in units of
+    the base scale. Raises ``ValueError`` if N is unknown or an address is drawn twice.
+    """
+    if walk.leaves is None:
+        raise ValueError("leaves = None: the matrix has no last row")
+    code, ints, floats = walk.code, walk.ints, np.array(walk.floats)
+    links, weights = np.zeros((walk.operations, 6), np.int64), np.zeros((walk.operations, 4))
+    held, registers = np.zeros(walk.registers + 1, np.int64), np.zeros((walk.registers, 0))
+    addresses: list[tuple[int, int]] = []
+    rows: list[Floats] = []
+    for leaf in range(1, walk.leaves):
+        at, operations = walks.next_ops(code, ints, floats, held, leaf, links, weights)
+        for (target, one, two, i, j, label), (c1, c2, cd, scale) in zip(
+            links[:operations].tolist(), weights[:operations].tolist(), strict=True
+        ):
+            value = np.zeros(registers.shape[1])
+            for c, source in ((c1, one), (c2, two)):
+                if source >= 0:
+                    value += c * registers[source]
+            if cd != 0.0:
+                if (i, j) in addresses:
+                    raise ValueError(f"the draw at {(i, j)} is made twice")
+                addresses.append((i, j))
+                registers = np.pad(registers, ((0, 0), (0, 1)))
+                value = np.append(value, cd * scale)
+            registers[target], held[target] = value, label
+        held[-1] = at
+        rows.append(registers[walks.register_of(code, ints, leaf)].copy())
+    return np.array([np.pad(row, (0, len(addresses) - row.size)) for row in rows]), addresses
