@@ -61,11 +61,13 @@ _PROBE = 6.0  # users of an action in the probe: standard deviations of a group 
 _LEAST_PROBE = 8
 _MOST_OF_USERS = 0.05  # of all users that the probe may take; else there is none
 _FOUND = 2.0
+_LEAST = 0.3  # of C: an anchor that turns out to earn less is none
 _PART = 0.25  # rho
 _ALLOWANCE = 3.5  # b, in standard deviations of a group's sum in the watch
 _LEAST_ALLOWANCE = 20.0  # b, in clipped returns: without noise too
 _GROWTH = 0.15  # alpha
 _LET_GO = 3.0
+_LET_GO_LAPLACE = 6.0  # of one batch alone, whose heavier tail is looked at afresh at each release
 _UNKNOWN_NOISE = 4.2247  # std of a return over C at (1, 1e-6), where the budget is not known
 
 
@@ -275,8 +277,10 @@ def _after_watch(state: ReturnsState, newest: Measurement) -> ReturnsState:
         recent = y / (gain * behind[LEARNER])
         recent_std = math.sqrt(sigma * sigma + spread * behind[LEARNER]) / (gain * behind[LEARNER])
         gap = max(0.0, target - max(recent - recent_std, 0.0))
-        better = recent - target > _LET_GO * math.hypot(recent_std, _PART * mean.std)
-    alone = better or debt < -_LET_GO * debt_std or mean.value < mean.std
+        clearly = _LET_GO_LAPLACE if "laplace" in returns.law.family else _LET_GO
+        better = recent - target > clearly * math.hypot(recent_std, _PART * mean.std)
+    weak = mean.value < max(mean.std, _LEAST * clip)
+    alone = better or weak or debt < -_LET_GO * debt_std
     return replace(
         state, stage="alone" if alone else "watch", mean=mean, behind=behind, users=users, debt=debt, gap=gap,
         unit=sigma, fresh=state.fresh + y, noise=state.noise + sigma * sigma,
