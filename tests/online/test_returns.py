@@ -144,3 +144,20 @@ def test_without_privacy_and_refusals():
     with pytest.raises(ValueError, match="explore"):
         dr.NoiseAwareUCBVI(explore="curiosity")
     assert any("measured" in reason for reason in LEARNER.heuristics())
+
+
+def test_probe_plays_the_lowest_action_where_its_own_is_inadmissible():
+    mask = np.array([[True, True], [False, True], [True, False]])
+    transitions = np.where(mask[:, :, None], [0.5, 0.25, 0.25], 0.0)
+    rewards = np.where(mask, 0.5, 0.0)
+    mdp = TabularMDP(transitions, rewards, 0, horizon=4, mask=mask)
+    plans = [plan for plan, _ in run_states(mdp, GAUSSIAN, 2000)]
+    np.testing.assert_array_equal(plans[0].policy[0], [0, 1, 0])
+    np.testing.assert_array_equal(plans[1].policy[0], [1, 1, 0])
+
+
+@pytest.mark.statistics
+def test_riverswim_costs_much_less():
+    """Eight fixed seeds: the plain learner's mean is near 10 900, this one's 3 500 (standard error 630)."""
+    setup = Setup(dr.make("riverswim", rewards="bernoulli"), LEARNER, GAUSSIAN, 20_000, "batch")
+    assert np.mean([setup.run(11, run).regret[-1] for run in range(8)]) < 7000
