@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 from discreet.experiments.results import SeedRun
 from discreet.mdp import planning
 from discreet.mdp.planning import PolicyRows
-from discreet.mdp.simulation import batch_counts, reported_counts, rollout
+from discreet.mdp.simulation import batch_counts, played_counts, reported_counts, rollout
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics import checks
 from discreet.privacy.counts import (
     CENTERED_REWARDS,
+    GROUP_RETURNS,
     POOLED_REWARDS,
     POOLED_TRANSITIONS,
     REWARDS,
@@ -78,8 +79,9 @@ class Setup:
     episodes : int
         K, the number of users.
     by : "auto", "episode" or "batch"
-        ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch. Where the
-        query pools first visits, which are no function of a flow, every user is played whatever ``by``.
+        ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch. First visits
+        and group returns are no function of a batch's flow: where the query asks for them, every user is
+        played whatever ``by``.
     stepwise : bool
         Run the Python loop even where the compiled driver could.
     """
@@ -149,7 +151,7 @@ class Setup:
     @cached_property
     def fused(self) -> bool:
         """True if the compiled driver runs it."""
-        if self.stepwise or not hasattr(self.learner, "kernel"):
+        if self.stepwise or not hasattr(self.learner, "kernel") or self.query.groups:
             return False
         session = self.start(Seeded(0, 0))
         session.close()
@@ -292,9 +294,15 @@ def _batch(
             first_user,
         )  # fmt: skip
         return sums, sums["starts"], setup.mdp.layout.to_rows(sums["step_visits"])
-    counts = batch_counts(
-        setup.mdp, policy, plan.users, randomness.keys.environment, first_user, pooled=query.stationary
-    )
+    key = randomness.keys.environment
+    if query.groups:
+        counts, returns = played_counts(
+            setup.mdp, policy, plan.users, key, first_user, query.clip, pooled=query.stationary
+        )
+        counts[GROUP_RETURNS] = np.zeros(query.groups)
+        counts[GROUP_RETURNS][plan.group or 0] = returns
+    else:
+        counts = batch_counts(setup.mdp, policy, plan.users, key, first_user, pooled=query.stationary)
     counts[CENTERED_REWARDS] = counts[REWARDS] - query.reward_shift * counts[VISITS]
     counts[POOLED_TRANSITIONS] = counts[TRANSITIONS].sum(axis=0, keepdims=True)
     rewards = counts[CENTERED_REWARDS] if query.center_rewards else counts[REWARDS]

@@ -1,6 +1,6 @@
 """People who act: trajectories one by one, and the counts of many at once.
 
-All three functions call the kernels that the fused simulation calls, with streams addressed by
+All functions here call the kernels that the fused simulation calls, with streams addressed by
 (seed, run, role, index): user ``i`` has the same luck however and in whatever order he is played.
 """
 
@@ -119,6 +119,54 @@ def reported_counts(
         "step_visits": layout.from_rows(visits),
         "starts": starts,
     }
+
+
+_CHUNK = 2**16  # users played at once
+
+
+def played_counts(
+    mdp: TabularMDP,
+    policy: ArrayLike | PolicyRows,
+    n: int,
+    key: NDArray[np.uint64],
+    first: int,
+    clip: float,
+    *,
+    pooled: bool = False,
+) -> tuple[dict[str, NDArray[np.float64]], float]:
+    """The counts of users ``first .. first + n - 1``, played one by one, and their returns.
+
+    Returns what :func:`batch_counts` returns, and the sum over users of min(return, ``clip``), which is no
+    function of counts. They are the users of :func:`rollout`: the cost grows with n.
+    """
+    n = checks.integer("n", n, 0, MOST_USERS)
+    first, clip = checks.integer("first", first, 0), checks.real("clip", clip, 0.0)
+    layout = mdp.layout
+    horizon, rows, states = layout.horizon, layout.rows, layout.states
+    steps, rewards = np.zeros(horizon * rows), np.zeros(horizon * rows)
+    transitions, starts, returns = np.zeros(horizon * rows * states), np.zeros(states), 0.0
+    for begin in range(0, n, _CHUNK):
+        size = min(_CHUNK, n - begin)
+        at = np.empty((size, horizon + 1), np.int64)
+        played, earned = np.empty((size, horizon), np.int64), np.empty((size, horizon))
+        world_kernels.episodes(
+            mdp.world, *policy_rows(layout, policy), _key(key), first + begin, at, played, earned
+        )
+        cells = (played + rows * np.arange(horizon)).ravel()
+        steps += np.bincount(cells, minlength=steps.size)
+        rewards += np.bincount(cells, earned.ravel(), minlength=steps.size)
+        transitions += np.bincount(cells * states + at[:, 1:].ravel(), minlength=transitions.size)
+        starts += np.bincount(at[:, 0], minlength=states)
+        returns += float(np.minimum(earned.sum(axis=1), clip).sum())
+    tables = {
+        "visits": steps.reshape(horizon, rows),
+        "transition_counts": transitions.reshape(horizon, rows, states),
+        "reward_sums": rewards.reshape(horizon, rows),
+    }
+    if pooled:
+        tables = {name: table.sum(axis=0, keepdims=True) for name, table in tables.items()}
+    tables["step_visits"] = steps.reshape(horizon, rows)
+    return {name: layout.from_rows(table) for name, table in tables.items()} | {"starts": starts}, returns
 
 
 def _key(key: NDArray[np.uint64]) -> NDArray[np.uint64]:

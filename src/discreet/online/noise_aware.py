@@ -29,13 +29,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.numerics import checks
-from discreet.online import kernels, noise_kernels
+from discreet.online import kernels, noise_kernels, returns
 from discreet.online.base import GreedyLearner, LearnerState
 from discreet.online.kernels import LearnerKernel
 from discreet.privacy.counts import (
@@ -116,6 +116,12 @@ class NoiseAwareUCBVI(GreedyLearner):
     pooled_share_end, pooled_until : float, int
         The share moves in a line to this one while so many users come (0: it is this one from the start).
         Needs a privatizer with noise of its own for each release; equal shares need none.
+    explore : "optimism" or "returns"
+        ``returns``: first try every action repeated, measure what users earn, and hold the learner to a
+        quarter of it (:mod:`discreet.online.returns`, docs/returns.md). Where repeating an action earns a
+        reward that the learner does not find for long, regret falls to a third (RiverSwim); elsewhere it
+        stays within some per cent. Needs ``Central`` (``batches``, ``decaying`` or ``auto``) or
+        ``NoPrivacy`` with seeded noise; a simulation plays its users one by one.
     replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
         As for every tabular learner.
 
@@ -134,12 +140,13 @@ class NoiseAwareUCBVI(GreedyLearner):
     pooled_share: float | None = None
     pooled_share_end: float | None = None
     pooled_until: int | None = None
+    explore: Literal["optimism", "returns"] | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             **_FIXED, "derive_visits": True, "center_rewards": True, "known_rewards": False,
             "stationary": False, "replan_every": 1, "tie_break": "random", "shrink": True, "flow": True,
-            **_APPROX,
+            "explore": "optimism", **_APPROX,
         },
         "plain": {"shrink": False},
     }  # fmt: skip
@@ -164,6 +171,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         put(self, "excess", checks.real("excess", self.excess, 0.0))
         for name in ("shrink", "flow"):
             put(self, name, checks.flag(name, getattr(self, name)))
+        checks.choice("explore", self.explore, ("optimism", "returns"))
         for name in left_open:
             put(self, name, None)
 
@@ -181,6 +189,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         """Geometric by default; the learner reads measurements."""
         mine = self.tuned(spec)
         plain = replace(GreedyLearner.schedule(mine, spec), reads="measurements")
+        if self.explore == "returns":
+            plain = returns.schedule(self, spec, plain)
         first, last = float(mine.pooled_share or 0.0), float(mine.pooled_share_end or 0.0)
         if mine.pooled == "none" or first == last or not mine.pooled_until or spec.users is None:
             return plain
@@ -192,6 +202,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         """Transitions and rewards (centred by default), per step and perhaps pooled, with their shares."""
         mine = self.tuned(spec)
         plain = replace(GreedyLearner.query(mine, spec), reward_share=mine.reward_share)
+        if self.explore == "returns":
+            plain = returns.query(spec, plain)
         if mine.pooled is None or mine.pooled == "none":
             return plain
         moves = mine.pooled_until and spec.users is not None
@@ -255,6 +267,11 @@ class NoiseAwareUCBVI(GreedyLearner):
         return errors
 
     # -------------------------------------------------------------------------- one release
+    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Any:
+        """The state before the first release."""
+        state = super().begin(spec, ties)
+        return returns.begin(spec, state) if self.explore == "returns" else state
+
     def _read(self, state: LearnerState, release: Release) -> LearnerState:
         spec, layout = state.spec, state.spec.layout
         newest: Measurement | None = release.measurement
@@ -289,23 +306,29 @@ class NoiseAwareUCBVI(GreedyLearner):
         )  # fmt: skip
         return replace(state, memory=memory, values=values, q=q, number=release.number, part=0)
 
-    def plan(
-        self, state: LearnerState, release: Release, ask: Ask | None = None
-    ) -> tuple[Plan, LearnerState]:
+    def plan(self, state: Any, release: Release, ask: Ask | None = None) -> tuple[Plan, Any]:
         """The next users' policy; remembers publicly how many users are assigned it."""
+        if self.explore == "returns":
+            return returns.plan(self, state, release)
         plan, state = super().plan(state, release, ask)
+        return plan, self._noted(state, plan.policy, plan.users)
+
+    def _noted(self, state: LearnerState, policy: NDArray[Any], users: int) -> LearnerState:
+        """The state that knows that so many users are assigned the policy."""
         layout = state.spec.layout
-        rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], plan.policy])
+        rows = np.ascontiguousarray(layout.row_index[np.arange(layout.states)[None, :], policy])
         memory = state.memory.copy()
         slots = 1 if self.stationary else layout.horizon
         pooled = self._cells(state.spec) > slots * layout.rows
-        noise_kernels.note_assignments(memory, slots, layout.rows, pooled, rows, int(plan.users))
-        return plan, replace(state, memory=memory)
+        noise_kernels.note_assignments(memory, slots, layout.rows, pooled, rows, int(users))
+        return replace(state, memory=memory)
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
         """Always some: the bonus of this learner is no confidence bound."""
         yield "the bonus is a multiple of the noise's standard deviation, no confidence bound"
+        if self.explore == "returns":
+            yield "explore = 'returns' deploys what is measured to earn, by a rule without a theorem"
         if self.shrink:
             yield "shrink = True shares rows over steps by empirical Bayes"
 

@@ -37,14 +37,20 @@ to l1, squares to squares. With W_1 and W_2 the worst case of a step for the poo
   (c + (u - c) / 2 + (v - c) / 2) W = (u + v) W / 2 <= m W. Whether a visit is the first is settled
   before its action and successor are seen, so transitions are still drawn from P.
 
-Sources: specification of tabular learners, section 2; privacy-mechanisms, section 1.
+Group returns. Users are put into public groups by the plan that they follow (never by their data), and a
+group adds up min(return, C) over its users. Rewards lie in [0, 1], so a clipped return lies in [0, C].
+Exchanging one user leaves the group as it was and moves that one cell by at most C, beside whatever
+moves in the counts: l1 adds w_g C, and squares add (w_g C)^2. Both are attained: a user without any
+reward for one with a reward at every step (C <= H).
+
+Sources: specification of tabular learners, section 2; privacy-mechanisms, sections 1 and 10.2.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -64,6 +70,7 @@ POOLED_TRANSITIONS = "pooled_transition_counts"
 POOLED_REWARDS = "pooled_reward_sums"
 COUNTS = (VISITS, TRANSITIONS, POOLED_TRANSITIONS)  # families of integers
 Pooled = Literal["none", "all", "first"]
+GROUP_RETURNS = "group_returns"
 
 _MAX_CELLS = 2 * 10**8
 
@@ -93,6 +100,13 @@ class CountQuery:
     pooled_share : float, optional
         Share of the budget in (0, 1) that the pooled families get, split among them as the rest is;
         None: half.
+    groups : int
+        Number of public groups of users whose clipped returns are summed (``Plan.group``); 0: none.
+    clip : float
+        C in (0, H], with groups: the most that one user's return counts for; 0 without.
+    return_share : float
+        With groups: share of the budget in (0, 1) that group returns get where a plan names none; the
+        families of counts split the rest.
 
     Raises
     ------
@@ -109,6 +123,9 @@ class CountQuery:
     reward_share: float | None = None
     pooled: Pooled = "none"
     pooled_share: float | None = None
+    groups: int = 0
+    clip: float = 0.0
+    return_share: float = 0.15
 
     def __post_init__(self) -> None:
         if not isinstance(self.layout, Layout):
@@ -126,6 +143,12 @@ class CountQuery:
             if self.pooled == "none":
                 raise ValueError(f"pooled_share = {self.pooled_share!r}: must be None when pooled is 'none'")
             checks.real("pooled_share", self.pooled_share, 0.0, 1.0, open_low=True, open_high=True)
+        object.__setattr__(self, "groups", checks.integer("groups", self.groups, 0))
+        clip = checks.real("clip", self.clip, 0.0, float(self.layout.horizon))
+        object.__setattr__(self, "clip", clip)
+        if (clip > 0.0) != (self.groups > 0):
+            raise ValueError(f"clip = {clip:g}: must be above 0 with groups, and 0 without")
+        checks.real("return_share", self.return_share, 0.0, 1.0, open_low=True, open_high=True)
         if self.cells > _MAX_CELLS:
             raise ValueError(
                 f"counts need {self.cells:.3g} cells (H={self.slots}, pairs={self.layout.rows}, "
@@ -139,13 +162,16 @@ class CountQuery:
         layout = Layout(old.states, old.actions, old.horizon, old.mask)
         return CountQuery(
             layout, self.stationary, self.visits, self.center_rewards, self.known_rewards,
-            self.reward_share, self.pooled, self.pooled_share,
+            self.reward_share, self.pooled, self.pooled_share, self.groups, self.clip, self.return_share,
         )  # fmt: skip
 
     @property
     def shares(self) -> tuple[float, ...]:
         """Default shares of the budget per family, in their order; they sum to 1."""
         names = list(self.row_families)
+        if self.groups:
+            counts = replace(self, groups=0, clip=0.0).shares
+            return (*((1.0 - self.return_share) * share for share in counts), self.return_share)
         per_step = [name for name in names if name not in (POOLED_TRANSITIONS, POOLED_REWARDS)]
         if self.pooled == "none":
             return self._split(per_step)
@@ -180,20 +206,24 @@ class CountQuery:
             shapes[POOLED_TRANSITIONS] = (1, rows, states)
             if not self.known_rewards:
                 shapes[POOLED_REWARDS] = (1, rows)
+        if self.groups:
+            shapes[GROUP_RETURNS] = (self.groups,)
         return shapes
 
     @property
     def families(self) -> Mapping[str, tuple[int, ...]]:
         """Name to shape over (state, action): ``visits (T, S, A)``, ``transition_counts (T, S, A, S)``."""
         pair = (self.layout.states, self.layout.actions)
-        return {name: (shape[0], *pair, *shape[2:]) for name, shape in self.row_families.items()}
+        return {
+            name: shape if name == GROUP_RETURNS else (shape[0], *pair, *shape[2:])
+            for name, shape in self.row_families.items()
+        }
 
     @property
     def support(self) -> Mapping[str, NDArray[np.bool_]]:
         """Cells that can be non-zero by public declaration: all admissible ones."""
         return {
-            name: self.layout.from_rows(np.ones(shape)).astype(bool)
-            for name, shape in self.row_families.items()
+            name: self._table(name, np.ones(shape)).astype(bool) for name, shape in self.row_families.items()
         }
 
     @cached_property
@@ -212,13 +242,21 @@ class CountQuery:
         """What is subtracted from a reward before it is added: 1/2 if centred, else 0."""
         return 0.5 if self.center_rewards else 0.0
 
-    def contribution(self, trajectory: Trajectory) -> Mapping[str, Floats]:
-        """One checked user's summand in every family, shapes as ``families``."""
+    def clipped_return(self, trajectory: Trajectory) -> float:
+        """min(return, C) of one checked user."""
+        return min(float(trajectory.rewards.sum()), self.clip)
+
+    def contribution(self, trajectory: Trajectory, group: int = 0) -> Mapping[str, Floats]:
+        """One checked user's summand in every family, shapes as ``families``; ``group`` is her plan's."""
         sums = {name: np.zeros(shape) for name, shape in self.families.items()}
+        if self.groups:
+            sums[GROUP_RETURNS][group] = self.clipped_return(trajectory)
         for h in range(self.layout.horizon):
             t = 0 if self.stationary else h
             s, a, after = trajectory.states[h], trajectory.actions[h], trajectory.states[h + 1]
             for name, table in sums.items():
+                if name == GROUP_RETURNS:
+                    continue
                 if name in (POOLED_TRANSITIONS, POOLED_REWARDS):
                     if self.pooled == "first" and s in trajectory.states[:h]:
                         continue
@@ -274,12 +312,14 @@ class CountQuery:
         step, pooled = self._worst_steps(norm, weight)
         h = self.layout.horizon
         first = self.pooled == "first"
+        returns = self.clip * weight.get(GROUP_RETURNS, 0.0)
         if norm == "l1":
-            return h * step + (min(self.layout.states, h) if first else h) * pooled
+            return h * step + (min(self.layout.states, h) if first else h) * pooled + returns
         in_one_cell = h * h
         return math.sqrt(
             (in_one_cell if self.stationary else h) * step
             + (min(self.layout.states, h) if first else in_one_cell) * pooled
+            + returns * returns
         )
 
     def to_cells(self, sums: Mapping[str, Floats]) -> Floats:
@@ -289,13 +329,18 @@ class CountQuery:
             raise ValueError(f"sums lacks {missing[0]!r}: must hold {', '.join(map(repr, self.families))}")
         parts = []
         for name, shape in self.families.items():
-            parts.append(self.layout.to_rows(checks.floats(f"sums[{name!r}]", sums[name], shape)).ravel())
+            table = checks.floats(f"sums[{name!r}]", sums[name], shape)
+            parts.append(table if name == GROUP_RETURNS else self.layout.to_rows(table).ravel())
         return np.concatenate(parts)
+
+    def _table(self, name: str, part: Floats) -> Floats:
+        """One family over rows as a table by (state, action); group returns are one already."""
+        return part.copy() if name == GROUP_RETURNS else self.layout.from_rows(part)
 
     def from_cells(self, cells: Floats) -> Mapping[str, Floats]:
         """The flat vector of cells to tables by (state, action); views where the mask allows it."""
         tables = {}
         for f, (name, shape) in enumerate(self.row_families.items()):
             part = cells[self.offsets[f] : self.offsets[f + 1]].reshape(shape)
-            tables[name] = self.layout.from_rows(part)
+            tables[name] = self._table(name, part)
         return tables

@@ -497,6 +497,13 @@ class Central(_Noisy):
         found: list[Choice] = []
         if self.clocks == "rows" and schedule.reads == "sums":
             raise ValueError("clocks = 'rows': are for learners that read measurements, this one reads sums")
+        if query.groups and (
+            discrete or schedule.reads == "sums" or self.release in _WALKS or self.clocks == "rows"
+        ):
+            raise ValueError(
+                "groups: returns are released to learners that read measurements, by release 'batches', "
+                "'decaying' or 'auto' on the common clock, and with seeded noise (in simulation) only"
+            )
         if self.release in _WALKS or (self.release == "auto" and schedule.reads == "sums"):
             leaves = leaves_of(schedule, self.leaf or "batch")
             for release, laplace, walk in self._walks(leaves, discrete):
@@ -589,6 +596,8 @@ class Central(_Noisy):
         if self.calibration == "published" and schedule.pooled_shares is not None:
             raise ValueError("schedule.pooled_shares: must be None with calibration 'published'")
         if self.calibration == "published":
+            if query.groups:
+                raise ValueError("groups: must be 0 with calibration 'published', whose release is a tree")
             scales = np.full(len(query.row_families), self._published(query, schedule))
             walk = next(self._walks(leaves_of(schedule, leaf), isinstance(randomness, Secure)))[2]
             choice = Choice("tree", 0.0, walk.levels, kernels.LAPLACE, scales, 0.0, walk)
@@ -604,6 +613,11 @@ class Central(_Noisy):
             clocks=clocks, walk=choice.walk, release_scales=by_release,
         )  # fmt: skip
         words = _words(choice, schedule, leaf)
+        if query.groups:
+            words += (
+                f"; returns clipped at {query.clip:g} are summed over public groups, and the budget of each "
+                "release is split anew between them and the counts, by public shares, at the same joint loss"
+            )
         if clocks is not None:
             words += (
                 "; each (step, state, action) measured by its own clock, when the public number of users "
@@ -873,6 +887,8 @@ class Local(_Noisy):
         """A session that sums randomized messages. Raises ``ValueError`` if they do not fit."""
         query, schedule = _query(query), _schedule(schedule)
         _check_source(randomness)
+        if query.groups:
+            raise ValueError("groups: group returns need a trusted server; use Central or NoPrivacy")
         grid = randomness.reward_grid if isinstance(randomness, Secure) else None
         if schedule.pooled_shares is not None:
             raise ValueError("schedule.pooled_shares: must be None, a device's noise has one scale")

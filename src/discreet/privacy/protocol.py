@@ -126,6 +126,10 @@ class Plan:
     query: Query | None = None  # another question for these people; None = the standing one
     last: bool = True  # a release follows; False mixes several policies (ties) in one batch
     number: int = 0  # set by session.begin; reports carry it, late or foreign ones are refused
+    group: int | None = None  # of a query with groups: the public group that these users' returns count in
+    return_share: float | None = None  # and the share of the budget that group returns get in the release
+    # that closes this batch, in [0, 1) (0: not released; None: the query's); the last plan's counts
+    forget: bool = False  # that release is the last to see any user so far: later ones begin anew
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,12 +34,14 @@ from discreet.privacy.continual.clocks import Clocks, played_rows
 from discreet.privacy.continual.decaying import FINE, Decaying
 from discreet.privacy.continual.optimal_tree import OptimalTree
 from discreet.privacy.continual.signed_digits import SignedDigits
+from discreet.privacy.continual.splits import split_scales
 from discreet.privacy.continual.square_root import SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk
 from discreet.privacy.counts import (
     CENTERED_REWARDS,
     COUNTS,
+    GROUP_RETURNS,
     POOLED_REWARDS,
     POOLED_TRANSITIONS,
     REWARDS,
@@ -197,7 +199,8 @@ def family_begins(query: CountQuery) -> Ints:
     """
     begins = np.full(6, -1, np.int64)
     for f, name in enumerate(query.row_families):
-        begins[_CODES[name]] = query.offsets[f]
+        if name != GROUP_RETURNS:
+            begins[_CODES[name]] = query.offsets[f]
     begins[5] = int(query.pooled == "first")
     return begins
 
@@ -314,6 +317,7 @@ class CountSession:
         self._pending = np.zeros(rows)  # per row: users assigned since it was measured, and before
         self._counted = np.zeros(rows)
         self._played: NDArray[np.bool_] | None = None  # of the open plan: rows that its users may be in
+        self._forgotten = False  # the last measurement was the last of everybody before it
         self._draws = 0  # noises asked for, also by calls that an interrupt ended
         self._closed_users = 0  # users of the measurements so far; sums of their weights and squares
         self._weights = (0.0, 0.0)
@@ -425,6 +429,7 @@ class CountSession:
                 )
             if plan.query is not None:
                 raise ValueError("plan.query: must be None, this session answers its standing query only")
+            self._check_group(plan)
             if self._mechanism.clocks is not None:
                 self._assign(plan, users)
             reports = self._mechanism.reports
@@ -474,10 +479,26 @@ class CountSession:
             raise RuntimeError("no plan is open: call begin first")
         return self._plan
 
+    @property
+    def open_group(self) -> int:
+        """The group of the newest plan; 0 where the query has none."""
+        return 0 if self._plan is None or self._plan.group is None else int(self._plan.group)
+
     def _count(self, users: int) -> None:
         """Users come: before anything of theirs is added, so that no record is ever added twice."""
         self._users += users
         self._awaited -= users
+
+    def _check_group(self, plan: Plan) -> None:
+        groups = self._query.groups
+        if not groups:
+            if plan.group is not None or plan.return_share is not None or plan.forget:
+                raise ValueError("plan.group, return_share, forget: are for queries with groups only")
+            return
+        checks.integer("plan.group", plan.group, 0, groups - 1)
+        if plan.return_share is not None:
+            checks.real("plan.return_share", plan.return_share, 0.0, 1.0, open_high=True)
+        checks.flag("plan.forget", plan.forget)
 
     def _assign(self, plan: Plan, users: int) -> None:
         """Clocks count a plan's users for every row that its policy may play: public, before they act."""
@@ -509,6 +530,9 @@ class CountSession:
             record = rounded(record, SecureCoins(), self._mechanism.reward_grid)
             self._count(1)
             add_record(self._query, self._begins, record, self._cells, self._played)
+            if self._query.groups:
+                at = self._query.cells - self._query.groups + int(self.open_group)
+                self._cells[at] += self._query.clipped_return(record)
 
     def submit_many(self, trajectories: Trajectories, plan: int) -> None:
         """Add the trajectories of many users of the open plan at once: the same sums as one by one.
@@ -553,11 +577,15 @@ class CountSession:
         rewards, grid = records.rewards, self._mechanism.reward_grid
         if grid is not None:
             rewards = SecureCoins().rounded(rewards, grid)
+        played = np.zeros((0, layout.rows)) if self._played is None else self._played.astype(np.float64)
+        returns = np.minimum(rewards.sum(axis=1), query.clip).sum() if query.groups else 0.0
         self._count(len(records))
         records_kernels.add_trajectories(
             records.states, records.actions, rewards, index, query.slots, layout.rows, self._begins,
-            query.reward_shift, self._cells,
+            query.reward_shift, played, self._cells,
         )  # fmt: skip
+        if query.groups:
+            self._cells[query.cells - query.groups + self.open_group] += returns
 
     def _submit_reports(self, reports: StepReports, report: Report) -> None:
         """One user's reports, debiased, into the cells."""
@@ -689,12 +717,14 @@ class CountSession:
             if self._walk is not None:
                 cells = self._noisy(self._walk, leaf)
             else:
-                laws_now = self.measurement_laws(n, reports - self._reported)
+                share = None if n == 0 or self._plan is None else self._plan.return_share
+                laws_now = self.measurement_laws(n, reports - self._reported, share)
                 due = self._tick(n)
                 cells, fresh = self._measure(n, reports, due)
                 measurement = self._described(fresh, laws_now, n, due)
             self._number = 0 if n == 0 else self._number + 1
-            laws_now = self._laws(n, reports, self._measurements) if self._mechanism.clocks is None else {}
+            told = self._mechanism.clocks is None and not self._query.groups
+            laws_now = self._laws(n, reports, self._measurements) if told else {}
             self._last = Release(
                 self._estimates(cells, laws_now, "sum", n, float(n)),
                 users=n,
@@ -736,6 +766,11 @@ class CountSession:
     ) -> Measurement:
         """The newest measurement, with how many users stand behind it and with which effective number."""
         decay, batch = self._decaying.decay, n - self._closed_users
+        gain = self._decaying.gain
+        if self._forgotten:
+            decay = 0.0
+        self._forgotten = self._forgets(n)
+        gain = 1.0 if self._forgotten else gain
         weights = batch + decay * self._weights[0], batch + decay * decay * self._weights[1]
         self._closed_users, self._weights = n, weights
         effective = weights[0] ** 2 / weights[1] if weights[1] else 0.0
@@ -745,7 +780,24 @@ class CountSession:
         if due is not None:
             pairs = self._query.layout.from_rows(due.reshape(self._query.slots, -1)) > 0
             pairs.flags.writeable = False
-        return Measurement(estimates, decay, self._decaying.gain, pairs)
+        return Measurement(estimates, decay, gain, pairs)
+
+    def _forgets(self, n: int) -> bool:
+        """Does the release after n users close the stream of everybody so far?"""
+        return n > 0 and self._plan is not None and self._plan.forget
+
+    def _scales_of(self, n: int, share: float | None) -> Floats:
+        """Scales of the release after n users, of which group returns get ``share`` of the budget.
+
+        Infinite for group returns that are left out.
+        """
+        mechanism = self._mechanism
+        if mechanism.stream != "decaying" or n == 0:
+            return self._scales
+        scales = mechanism.scales_at(self._leaf(n))
+        if share is None or not self._query.groups:
+            return np.array(scales)
+        return split_scales(self._query, scales, share, mechanism.family == kernels.LAPLACE)
 
     def _measure(self, n: int, reports: int, due: Floats | None) -> tuple[Floats, Floats]:
         """(sums over all users, the newest measurement): the batch since the last release is closed.
@@ -764,18 +816,24 @@ class CountSession:
         decay, gain = self._decaying.decay, self._decaying.gain
         self._draws += 1
         exact = self._mechanism.fixed_point
-        self._scales_now = np.array(self._mechanism.scales_at(self._leaf(n)))
+        wanted = self._scales_of(n, None if self._plan is None else self._plan.return_share)
+        finite = np.isfinite(wanted)
+        self._scales_now = np.where(finite, wanted, self._scales)
+        told = np.repeat(finite, np.diff(self._query.offsets))
         noise = self._node_noise(self._draws, self._mechanism.noise_factor)
-        squares = self._squares + (self._scales_now / self._scales) ** 2
+        squares = self._squares + np.where(finite, (self._scales_now / self._scales) ** 2, 0.0)
+        gain = 1.0 if self._forgets(n) else gain
         filtered = self._cells + self._decaying.decayed(self._filtered, exact)
         # in fixed point the sum with its noise is exact, and all that follows reads nothing else
         fresh = gain * (filtered + noise) if exact else gain * filtered + noise
+        fresh = np.where(told, fresh, 0.0)  # what has no noise of its own stays inside
         sums = (fresh + (1.0 - decay) * self._measured) / gain
         empty, measured, made = np.zeros(self._query.cells), self._measured + fresh, self._measurements + 1
         if due is not None:  # rows that are not due keep what they hold, and nothing is said of them
             cells_due = due[self._row_of()] > 0
             fresh, empty = np.where(cells_due, fresh, 0.0), np.where(cells_due, 0.0, self._cells)
             filtered = np.where(cells_due, filtered, self._filtered)
+        filtered = np.zeros(self._query.cells) if self._forgets(n) else filtered
         # no call in here, so no signal is handled; and the batch goes first, so it is never summed twice
         self._cells, self._filtered, self._measured, self._measurements = empty, filtered, measured, made
         self._squares = squares
@@ -949,9 +1007,10 @@ class CountSession:
             for f, name in enumerate(self._query.row_families)
         }  # fmt: skip
 
-    def measurement_laws(self, n: int, reports: int) -> dict[str, NoiseLaw]:
+    def measurement_laws(self, n: int, reports: int, share: float | None = None) -> dict[str, NoiseLaw]:
         """The laws of the measurement after n users, of whom ``reports`` came since the last one.
 
+        ``share`` : of the budget, that group returns get in it; None: the query's; 0: they are left out.
         Raises ``ValueError`` for a walk, whose releases share noise.
         """
         mechanism = self._mechanism
@@ -967,12 +1026,11 @@ class CountSession:
         if mechanism.reports is not None:
             return self._report_laws(reports, reports, self._share(n))
         terms = reports if mechanism.stream == "local" else min(n, 1)
-        scales = mechanism.scales
-        if mechanism.stream == "decaying" and n > 0:
-            scales = mechanism.scales_at(self._leaf(n))
+        scales = self._scales_of(n, share)
         return {
             name: self._law(f, name, float(terms), terms, float(scales[f]), self._share(n), sums=False)
             for f, name in enumerate(names)
+            if np.isfinite(scales[f])
         }
 
     def measurement_steps(self) -> list[tuple[int, dict[str, NoiseLaw]]]:
@@ -1046,6 +1104,8 @@ class CountSession:
         Raises ``RuntimeError`` unless the session is fresh, seeded, and K is known.
         """
         with self._call():
+            if self._query.groups:
+                raise RuntimeError("kernel: group returns are not part of the fused simulation")
             if self._plans or self._number or self._key is None or self._schedule.users is None:
                 raise RuntimeError(
                     "kernel: only a fresh, seeded session with a known number of users can be fused"
@@ -1105,7 +1165,7 @@ _BOUND = ("_trust", "_mechanism", "_query", "_schedule", "_randomness", "_guaran
 _STATE = (
     "_scales", "_begins", "_key", "_users", "_absent", "_awaited", "_plan", "_plans", "_fresh", "_last",
     "_number", "_cells", "_held", "_registers", "_pending", "_counted", "_played", "_filtered", "_measured",
-    "_measurements", "_draws", "_scales_now", "_squares",
+    "_measurements", "_draws", "_scales_now", "_squares", "_forgotten",
     "_closed_users", "_weights", "_reported", "_policy",
 )  # fmt: skip
 # What the constructor derives from its arguments, or what belongs to one process:
