@@ -35,7 +35,7 @@ def run_states(mdp, privatizer, users, seed=0, learner=LEARNER):
             plan, state = learner.plan(state, session.release(), None)
             session.begin(plan)
             policy = planning.policy_rows(mdp.layout, plan.policy)
-            session.submit_sum(_batch(setup, plan, policy, randomness, at)[0], plan.users)
+            session.submit_sum(_batch(setup, plan, policy, randomness, at, session)[0], plan.users)
             at += plan.users
             seen.append((plan, state))
     return seen

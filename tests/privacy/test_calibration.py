@@ -67,7 +67,7 @@ def test_discrete_gaussian_needs_no_more_noise_than_the_continuous_one():
     factor = calibration.least_factor(
         (pattern,), "discrete_gaussian", ((TRANSITIONS, 28.66, 1),), 1.0, 1e-6, 1.0, 0.933
     )
-    assert factor * 28.66 == pytest.approx(26.726, rel=2e-3)  # continuous: 26.719
+    assert factor * 28.66 == pytest.approx(26.726, rel=4e-3)  # continuous: 26.719
 
 
 def log_masses(sigma, half):

@@ -129,7 +129,7 @@ def test_sums_outside_the_policy_are_refused():
 @pytest.mark.parametrize("by", ["episode", "batch"])
 def test_stepwise_and_fused_agree_bit_for_bit(options, by):
     mdp = dr.make("riverswim", rewards="bernoulli")
-    setting = dr.NoiseAwareUCBVI(), Central(epsilon=1.0, clocks="rows", **options), 700, by
+    setting = dr.NoiseAwareUCBVI(pooled="none"), Central(epsilon=1.0, clocks="rows", **options), 700, by
     stepwise = Setup(mdp, *setting, stepwise=True).run(5, 1)
     fused = Setup(mdp, *setting).run(5, 1)
     np.testing.assert_array_equal(stepwise.regret, fused.regret)
@@ -139,7 +139,9 @@ def test_noise_off_in_effect_equals_the_common_clock():
     """At growth 0 and decay 0 the learner weighs silent rows by 0 on the common clock too."""
     mdp = dr.make("riverswim", rewards="bernoulli")
     runs = [
-        Setup(mdp, dr.NoiseAwareUCBVI(), Central(epsilon=1.0, clocks=clocks), 3000).run(5, 1).regret
+        Setup(mdp, dr.NoiseAwareUCBVI(pooled="none"), Central(epsilon=1.0, clocks=clocks), 3000)
+        .run(5, 1)
+        .regret
         for clocks in ("common", "rows")
     ]
     np.testing.assert_array_equal(*runs)

@@ -224,6 +224,8 @@ def verify(guarantee: Guarantee, records: Sequence[MechanismRecord | ReportRecor
     ValueError
         If the guarantee promises more than what was found, or promises nothing to be checked.
     """
+    from discreet.privacy.guarantee import MechanismRecord, ReportRecord
+
     if guarantee.epsilon is None or not records:
         raise ValueError("guarantee: states no epsilon, or has no records to recompute it from")
     reports = [record for record in records if isinstance(record, ReportRecord)]

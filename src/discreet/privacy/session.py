@@ -914,11 +914,12 @@ class CountSession:
         rows = math.prod(self._query.row_families[name][:2])
         grid = self._mechanism.grid(name)
         mixed = self._mechanism.fixed_point and sums  # noises of several weights lie on no common grid
-        law = (
-            laws.SubGaussianSumLaw if mixed
-            else laws.LaplaceSumLaw if self._mechanism.family == kernels.LAPLACE
-            else laws.GaussianSumLaw
-        )  # fmt: skip
+        weighted = self._walk is not None and self._walk.weighted
+        law: type[laws.LaplaceSumLaw | laws.GaussianSumLaw | laws.SubGaussianSumLaw] = laws.GaussianSumLaw
+        if mixed:
+            law = laws.SubGaussianSumLaw
+        elif self._mechanism.family == kernels.LAPLACE:
+            law = laws.WeightedLaplaceLaw if weighted else laws.LaplaceSumLaw
         return law(
             scale=scale,
             terms=terms,
@@ -1170,8 +1171,7 @@ _STATE = (
 )  # fmt: skip
 # What the constructor derives from its arguments, or what belongs to one process:
 _DERIVED = (
-    "_process", "_lock", "_caller", "_closed", "_saving", "_identity", "_times", "_walk", "_program",
-    "_decaying",
+    "_process", "_lock", "_caller", "_closed", "_saving", "_identity", "_times", "_walk", "_decaying",
 )  # fmt: skip
 
 _SAVED_CLASSES = saved_state.classes_by_name(

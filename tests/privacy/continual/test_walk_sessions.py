@@ -275,7 +275,7 @@ def test_noise_that_is_no_integer_is_refused_under_secure_randomness() -> None:
         with pytest.raises(ValueError, match="not integers"):
             privatizer.start(QUERY, Schedule(40), Secure())
     found = Central(epsilon=1.0, delta=1e-6).choices(QUERY, Schedule(5000), Secure())
-    assert {c.name.split(" (")[0] for c in found} == {"tree", "signed-digits", "batches"}
+    assert {c.name.split(" (")[0] for c in found} == {"tree", "signed-digits", "batches", "decaying"}
     assert not any("optimal" in c.name for c in found)
 
 
