@@ -29,7 +29,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,7 +43,6 @@ from discreet.experiments.simulate import default_workers
 from discreet.experiments.suite import SUITE, SUITE_SEED, World, geometric_mean
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics import checks
-from discreet.privacy.privatizers import Local
 
 if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup
@@ -144,8 +143,7 @@ def _their_release(budget: Budget) -> dict[str, Any]:
     """The papers' mechanism at a true epsilon, by the privatizers' options."""
     if budget.trust == "joint":
         return {"privatizer.release": "tree", "privatizer.leaf": "user", "privatizer.noise": "laplace"}
-    named = {"mechanism": "laplace"} if "mechanism" in {f.name for f in fields(Local)} else {}
-    return {f"privatizer.{name}": value for name, value in {"noise": "laplace", **named}.items()}
+    return {"privatizer.mechanism": "laplace"}
 
 
 def _tuned(learner: str, mechanism: Mechanism) -> tuple[tuple[str, Any], ...]:
@@ -201,6 +199,19 @@ TARGETS: tuple[tuple[Budget, float], ...] = (
 )
 
 
+# Budgets at which exploration by measured returns is set beside the plain learner.
+RETURNS: tuple[Budget, ...] = (
+    Budget("joint", 1.0, DELTA),
+    Budget("joint", 10.0, DELTA),
+    Budget("joint", 1.0),
+)
+
+
+def by_returns(cell: Cell) -> Cell:
+    """The same setting, exploring by returns."""
+    return replace(cell, options=(("learner.explore", "returns"),))
+
+
 def budgets(size: Size) -> list[Budget]:
     """No privacy, then every trust model, approximate and pure kept apart, at every epsilon."""
     return [NO_PRIVACY, *(Budget(t, e, d) for t, d in FAMILIES for e in size.epsilons)]
@@ -212,11 +223,15 @@ def seed_of(world: World) -> int:
 
 
 def plan(size: Size) -> dict[str, dict[Cell, int]]:
-    """Cells and their numbers of seeds, by table: main, long, chain, square, baselines, targets, grid."""
+    """Cells and their numbers of seeds by table.
+
+    main, long, chain, returns, square, baselines, targets, grid.
+    """
     chain = [w for w in size.worlds if w.kind == "chain"]
     main: dict[Cell, int] = {}
     long_runs: dict[Cell, int] = {}
     by_users: dict[Cell, int] = {}
+    returns: dict[Cell, int] = {}
     square: dict[Cell, int] = {}
     baselines: dict[Cell, int] = {}
     targets: dict[Cell, int] = {}
@@ -226,6 +241,8 @@ def plan(size: Size) -> dict[str, dict[Cell, int]]:
         first = world in chain
         main[cell] = size.chain_seeds if first else size.seeds
         long_runs[replace(cell, users=size.long_users)] = size.long_chain_seeds if first else size.long_seeds
+        if budget in RETURNS:
+            returns[by_returns(cell)] = size.seeds  # users are played one by one
         for users in size.chain_users if first else ():
             by_users[replace(cell, users=users)] = size.long_chain_seeds
     for world, (trust, delta), epsilon in itertools.product(size.worlds, FAMILIES, size.epsilons):
@@ -248,8 +265,8 @@ def plan(size: Size) -> dict[str, dict[Cell, int]]:
             knobs = tuple((f"learner.{n}", v) for n, v in zip(size.grid or {}, values, strict=True))
             grid[replace(cell, options=knobs, seed=SUITE_SEED + 500)] = size.grid_seeds
     return {
-        "main": main, "long": long_runs, "chain": by_users, "square": square, "baselines": baselines,
-        "targets": targets, "grid": grid,
+        "main": main, "long": long_runs, "chain": by_users, "returns": returns, "square": square,
+        "baselines": baselines, "targets": targets, "grid": grid,
     }  # fmt: skip
 
 
@@ -390,6 +407,24 @@ class Study:
                 {c.world.name: float(s.mean()) for c, s in zip(cells, shares, strict=True)},
             )
 
+    def by_returns(self) -> Iterator[tuple[str, dict[str, tuple[float, float, float, float]]]]:
+        """(budget, (regret by returns, plain regret, their quotient, its standard error) by world).
+
+        Plain and returns on the same seeds, which meet the same users' luck.
+        """
+        tables = plan(self.size)
+        for budget in RETURNS:
+            found = {}
+            for cell in (c for c in tables["main"] if c.budget == budget):
+                new = self.results[by_returns(cell)].final_regret
+                old = self.results[cell].final_regret[: new.size]
+                quotient = float(new.mean() / old.mean())
+                spread = float((new - quotient * old).std(ddof=1)) if new.size > 1 else math.nan
+                error = spread / (math.sqrt(new.size) * float(old.mean()))
+                found[cell.world.name] = (float(new.mean()), float(old.mean()), quotient, error)
+            if found:
+                yield str(budget), found
+
     def squares(self) -> Iterator[tuple[str, str, dict[tuple[str, Mechanism], float]]]:
         """(budget, "RiverSwim" or "suite", share by learner and mechanism); the suite's is geometric."""
         for budget in dict.fromkeys(row.budget for row in self.rows["square"]):
@@ -410,6 +445,16 @@ class Study:
             "suite": [
                 {"budget": budget, "geometric_mean": interval.to_json(), "shares": shares}
                 for budget, interval, shares in self.suite_numbers()
+            ],
+            "by_returns": [
+                {
+                    "budget": budget,
+                    "worlds": {
+                        world: {"returns": new, "plain": old, "quotient": q, "standard_error": error}
+                        for world, (new, old, q, error) in found.items()
+                    },
+                }
+                for budget, found in self.by_returns()
             ],
             "two_by_two": [
                 {
