@@ -66,17 +66,19 @@ def integer(name: str, value: Any, low: int | None = None, high: int | None = No
     else:
         allowed = f"an integer of at most {high}" if low is None else f"an integer in [{low}, {high}]"
     whole = isinstance(value, Integral | np.integer) and not isinstance(value, bool)
-    if not whole or (low is not None and value < low) or (high is not None and value > high):
+    number = int(value) if whole else 0  # what is checked is what is returned
+    if not whole or (low is not None and number < low) or (high is not None and number > high):
         raise ValueError(f"{name} = {said(value)}: must be {allowed}")
-    return int(value)
+    return number
 
 
 def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
-    """Return ``value`` if it is one of ``allowed``, or raise ``ValueError`` with the list."""
+    """Return the one of ``allowed`` that ``value`` is, or raise ``ValueError`` with the list."""
     options = list(allowed)
-    if not any(value is option or value == option for option in options):
-        raise ValueError(f"{name} = {said(value)}: must be one of {', '.join(map(repr, options))}")
-    return value
+    for option in options:
+        if value is option or value == option:
+            return option  # not the caller's object, which may compare otherwise the next time
+    raise ValueError(f"{name} = {said(value)}: must be one of {', '.join(map(repr, options))}")
 
 
 def flag(name: str, value: Any) -> bool:

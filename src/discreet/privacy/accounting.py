@@ -104,7 +104,7 @@ def discrete_gaussian_epsilon(sigma: float, unit_shifts: int, delta: float) -> f
 # coordinate. The noise of each coordinate is independent and drawn after the user's record is in
 # (privacy-mechanisms, 1.1 c): trees with fresh nodes, batches, messages of one user.
 
-_TINY = 1e-10  # a delta below it is not told from the Fourier transform's rounding in double precision
+LEAST_DELTA = 1e-10  # a delta below it is not told from the Fourier transform's rounding in double precision
 
 
 @lru_cache(maxsize=256)
@@ -136,8 +136,8 @@ def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: in
         they share one grid; all rounding of losses together adds at most 0.002 to epsilon.
     """
     delta = check_delta(delta)
-    if delta < _TINY:
-        raise ValueError(f"delta = {delta:g}: must be at least {_TINY:g} for numerical accounting")
+    if delta < LEAST_DELTA:
+        raise ValueError(f"delta = {delta:g}: must be at least {LEAST_DELTA:g} for numerical accounting")
     kept = [(n, s, abs(x), c) for n, s, x, c in coordinates if c > 0 and x != 0]
     if not kept:
         raise ValueError("coordinates is empty: must hold at least one that moves")

@@ -102,7 +102,8 @@ def least_factor(
     def excess(factor: float, over: Sequence[Pattern]) -> float:
         """ln of the worst epsilon over the one that is asked for; all on one grid of losses."""
         found = exchanges(over, noise, scales, factor)
-        return math.log(accounting.worst_epsilon(found, delta, most) / epsilon)
+        worst = accounting.worst_epsilon(found, delta, most)
+        return math.log(worst / epsilon) if worst > 0 else -math.inf
 
     ends = tuple(
         dict.fromkeys((patterns[0], patterns[-1]))

@@ -136,7 +136,7 @@ class CountQuery:
             raise ValueError("center_rewards = True: must be false when known_rewards is true")
         if self.reward_share is not None:
             checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
-        checks.choice("pooled", self.pooled, ("none", "all", "first"))
+        object.__setattr__(self, "pooled", checks.choice("pooled", self.pooled, ("none", "all", "first")))
         if self.pooled != "none" and self.stationary:
             raise ValueError(f"pooled = {self.pooled!r}: must be 'none' when stationary is true")
         if self.pooled_share is not None:

@@ -41,7 +41,7 @@ import numpy as np
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.privacy import budget as budgets
-from discreet.privacy import calibration, kernels
+from discreet.privacy import accounting, calibration, kernels
 from discreet.privacy.accounting import Coordinate
 from discreet.privacy.continual.clocks import Clocks
 from discreet.privacy.continual.decaying import DECAYS, Decaying
@@ -273,7 +273,8 @@ class _Noisy(Knobs):
     def _numerical(self, query: CountQuery, family: int, discrete: bool, fresh: bool) -> bool:
         """Is the noise set by its privacy-loss distribution, since no closed form is as good?"""
         wanted = discrete if family == kernels.GAUSSIAN else self.noise == "laplace"
-        asked = self.epsilon is not None and self.delta is not None and self.calibration == "exact"
+        known = self.delta is not None and self.delta >= accounting.LEAST_DELTA  # below: closed forms
+        asked = self.epsilon is not None and known and self.calibration == "exact"
         return wanted and asked and fresh and calibration.shift_patterns(query, 1) is not None
 
     def _least(
@@ -854,6 +855,13 @@ class Local(_Noisy):
                 name = "laplace" if family == kernels.LAPLACE else "gaussian"
                 found.append(LocalChoice(name, 0, 0.0, std, scales))
         kinds = KINDS if self.mechanism == "auto" else tuple(k for k in KINDS if k == self.mechanism)
+        if query.pooled != "none":  # a report says nothing of them: they would be zeros under a false law
+            if steps_only or self.mechanism in KINDS:
+                raise ValueError(
+                    f"pooled = {query.pooled!r}: reports of random steps hold no pooled counts; use mechanism "
+                    "'laplace' or 'gaussian', or pooled 'none'"
+                )
+            kinds = ()
         if self.epsilon is not None and self.weights is None:
             stochastic = schedule.plans == "stochastic"
             for kind in kinds:

@@ -19,7 +19,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
 import numpy as np
@@ -351,8 +351,8 @@ class CountSession:
 
     @property
     def mechanism(self) -> Mechanism:
-        """The public parameters of the noise."""
-        return self._mechanism
+        """The public parameters of the noise: a copy, since the noise of a batch takes its scales from ours."""
+        return replace(self._mechanism)
 
     @property
     def query(self) -> CountQuery:
@@ -404,8 +404,8 @@ class CountSession:
         with self._call():
             if self._awaited:
                 raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
-            if not isinstance(plan, Plan):
-                raise ValueError(f"plan = {plan!r}: must be a Plan")
+            if type(plan) is not Plan:  # a subclass could change its group, share or forget between two looks
+                raise ValueError(f"plan = {plan!r}: must be a Plan, and no subclass of it")
             layout = self._query.layout
             shape = (layout.horizon, layout.states)
             if np.shape(plan.policy) not in (shape, (*shape, layout.actions)):
@@ -429,7 +429,7 @@ class CountSession:
                 )
             if plan.query is not None:
                 raise ValueError("plan.query: must be None, this session answers its standing query only")
-            self._check_group(plan)
+            plan = self._with_plain_group(plan)
             if self._mechanism.clocks is not None:
                 self._assign(plan, users)
             reports = self._mechanism.reports
@@ -489,16 +489,21 @@ class CountSession:
         self._users += users
         self._awaited -= users
 
-    def _check_group(self, plan: Plan) -> None:
-        groups = self._query.groups
+    def _with_plain_group(self, plan: Plan) -> Plan:
+        """The plan with a checked group, share and forget: plain numbers, which say the same at every look.
+
+        (An integer of the caller's own making could name another cell when it is used than when it is checked.)
+        """
+        groups, share = self._query.groups, plan.return_share
         if not groups:
-            if plan.group is not None or plan.return_share is not None or plan.forget:
+            if plan.group is not None or share is not None or plan.forget:
                 raise ValueError("plan.group, return_share, forget: are for queries with groups only")
-            return
-        checks.integer("plan.group", plan.group, 0, groups - 1)
-        if plan.return_share is not None:
-            checks.real("plan.return_share", plan.return_share, 0.0, 1.0, open_high=True)
-        checks.flag("plan.forget", plan.forget)
+            return replace(plan, group=None, return_share=None, forget=False)
+        group = checks.integer("plan.group", plan.group, 0, groups - 1)
+        if share is not None:
+            share = checks.real("plan.return_share", share, 0.0, 1.0, open_high=True)
+        forget = checks.flag("plan.forget", plan.forget)
+        return replace(plan, group=group, return_share=share, forget=forget)
 
     def _assign(self, plan: Plan, users: int) -> None:
         """Clocks count a plan's users for every row that its policy may play: public, before they act."""
