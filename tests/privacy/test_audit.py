@@ -3,19 +3,22 @@
 White-box identities are exact or have a false-alarm probability of 5e-7 a call.
 """
 
-import copy
 import dataclasses
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from discreet.experiments.audit import saved_and_restored
 from discreet.mdp.layout import Layout
-from discreet.privacy import audit, session
-from discreet.privacy.audit import People, Reactive, black_box, play, respond, white_box
+from discreet.privacy import audit, audit_noise, audit_reports, session
+from discreet.privacy.audit import People, Reactive, black_box, play, respond
+from discreet.privacy.audit_identities import white_box
 from discreet.privacy.counts import CountQuery
+from discreet.privacy.local_reports import ReportEncoder, StepReports
 from discreet.privacy.privatizers import Central, Local, NoPrivacy
 from discreet.privacy.protocol import Plan, Schedule
 from discreet.privacy.randomness import Seeded
@@ -33,18 +36,52 @@ HEADS = {
     "cells": "noise is independent from cell to cell",
     "fresh": "fresh noise is fresh, noise drawn once stays",
     "loss": "realised loss is at most the claimed",
+    "sums": "sums are made from the measurements",
+    "stated": "stated laws have the noise's standard deviation",
+    "unplayed": "what no policy plays holds nothing",
+    "message": "a message's exact law loses at most the claimed",
+    "reports": "own records are reported as often as stated",
+    "2H": "one user changes at most 2H = 8 cells of a family",
 }
-RIGHT = {
+WALKS = {
     "tree laplace": Central(epsilon=1.0, release="tree"),
     "tree gaussian": Central(mu=1.0, release="tree"),
+    "paper": Central(epsilon=1.0, preset="paper"),
+    "optimal tree laplace": Central(epsilon=1.0, release="tree", tree_estimate="optimal"),
+    "optimal tree gaussian": Central(mu=1.0, release="tree", tree_estimate="optimal"),
+    "signed digits": Central(epsilon=1.0, release="signed-digits", arity=3),
+    "square root": Central(mu=1.0, release="square-root"),
+    "square root, a leaf is a user": Central(mu=1.0, release="square-root", leaf="user"),
+}
+CLOCKS = {
+    "clocks laplace": Central(epsilon=1.0, clocks="rows"),
+    "clocks decaying": Central(mu=1.0, clocks="rows", release="decaying", clock_growth=0.5),
+}
+FRESH = {
     "batches laplace": Central(epsilon=1.0, release="batches"),
     "batches gaussian": Central(mu=1.0, release="batches"),
     "decaying": Central(mu=1.0, release="decaying"),
-    "paper": Central(epsilon=1.0, preset="paper"),
-    "local laplace": Local(epsilon=1.0),
+    "laplace at delta": Central(epsilon=1.0, delta=1e-6, noise="laplace", release="batches"),
+}
+VECTORS = {
+    "local laplace": Local(epsilon=1.0, mechanism="laplace"),
     "local gaussian": Local(mu=1.0),
     "local paper": Local(epsilon=1.0, preset="paper"),
 }
+REPORTS = {
+    "subset": Local(epsilon=1.0, mechanism="subset"),
+    "oue": Local(epsilon=1.0, mechanism="oue"),
+    "krr": Local(epsilon=1.0, mechanism="krr"),
+}
+ALWAYS = {"refused", "own", "once", "2H", "sums"}
+ADDED = ALWAYS | {"support", "moves", "law", "cells", "fresh", "loss", "stated"}
+IDENTITIES = {  # of each kind of session: which there are, and which do not apply
+    **dict.fromkeys(WALKS, (ADDED, {"sums"})),
+    **dict.fromkeys(CLOCKS, (ADDED | {"unplayed"}, {"sums", "stated"})),
+    **dict.fromkeys([*FRESH, *VECTORS], (ADDED, set())),
+    **dict.fromkeys(REPORTS, (ALWAYS | {"message", "reports"}, set())),
+}
+RIGHT = {**WALKS, **CLOCKS, **FRESH, **VECTORS, **REPORTS}
 
 
 def broken(privatizer: Any, kind: type[CountSession]) -> Any:
@@ -60,23 +97,28 @@ def broken(privatizer: Any, kind: type[CountSession]) -> Any:
     return start
 
 
-def failed(start: Any, **options: Any) -> set[str]:
-    names = {one.name: one for one in white_box(start, layout=LAYOUT, users=8, **options)}
-    assert set(HEADS.values()) < set(names) or len(names) > 3
-    return {short for short, name in HEADS.items() if name in names and names[name].passed is False}
+def failed(start: Any, learner: Any = None, **options: Any) -> set[str]:
+    found = white_box(start, learner, LAYOUT, users=8, **options)
+    shorts = {name: short for short, name in HEADS.items()}
+    return {shorts[one.name] for one in found if one.passed is False}
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_passes(name: str) -> None:
-    identities = white_box(RIGHT[name].start, layout=LAYOUT, users=8)
-    assert [str(one) for one in identities if not one.passed] == []
-    assert len(identities) == 10
+    """Restarts are real: saved to a file, and restored."""
+    found = white_box(RIGHT[name].start, layout=LAYOUT, users=8, restart=saved_and_restored)
+    assert [str(one) for one in found if one.passed is False] == []
+    shorts = {full: short for short, full in HEADS.items()}
+    there, idle = IDENTITIES[name]
+    assert {shorts[one.name] for one in found} == there
+    assert {shorts[one.name] for one in found if one.passed is None} == idle
 
 
 @pytest.mark.parametrize("asked", [{}, {"visits": False, "center_rewards": True}, {"stationary": True}])
 def test_other_questions_pass_too(asked: dict[str, bool]) -> None:
     learner = Reactive(CountQuery(LAYOUT, **asked))
-    assert all(one.passed for one in white_box(Central(mu=1.0).start, Asks(asked), LAYOUT, 8))
+    start = Central(mu=1.0, release="batches").start
+    assert all(one.passed for one in white_box(start, Asks(asked), LAYOUT, 8))
     assert learner.query(None) is learner.asked  # type: ignore[arg-type]
 
 
@@ -110,17 +152,85 @@ def test_leaves_of_one_user_between_scheduled_releases() -> None:
     assert [str(one) for one in found if one.passed is False] == []
 
 
+class Pools(Reactive):
+    """Counts pooled over steps too, whose share of the budget moves from release to release."""
+
+    def query(self, spec: Any) -> CountQuery:
+        return CountQuery(spec.layout, visits=False, center_rewards=True, pooled="first")
+
+    def schedule(self, spec: Any) -> Schedule:
+        shares = np.linspace(0.9, 0.1, spec.users)
+        return Schedule(spec.users, reads="measurements", pooled_shares=shares)
+
+
+class Groups(Reactive):
+    """Clipped returns of public groups, whose share of the budget each plan names."""
+
+    def query(self, spec: Any) -> CountQuery:
+        horizon = float(spec.layout.horizon)
+        return CountQuery(spec.layout, visits=False, center_rewards=True, groups=2, clip=horizon)
+
+    def schedule(self, spec: Any) -> Schedule:
+        return Schedule(spec.users, reads="measurements")
+
+    def plan(self, state: Any, release: Any, ask: Any) -> Any:
+        plan, state = super().plan(state, release, ask)
+        return dataclasses.replace(plan, group=release.number % 2, return_share=0.3), state
+
+
+@pytest.mark.parametrize("right", [Central(epsilon=1.0), Central(mu=1.0, release="decaying")], ids=str)
+def test_scales_that_change_from_release_to_release(right: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pooled families and group returns: the loss is that of the worst user, over all her releases."""
+    for learner in (Pools(), Groups()):
+        found = white_box(right.start, learner, LAYOUT, 8, restart=saved_and_restored)
+        assert [str(one) for one in found if one.passed is False] == []
+    assert right.start(
+        Pools().query(_Spec()), Pools().schedule(_Spec()), Seeded(1)
+    ).mechanism.release_scales.size
+    scales, split = session.Mechanism.scales_at, session.split_scales
+    weights = np.array([1.0, 1.0, 0.5, 0.5])  # shares that sum to more than the budget
+    monkeypatch.setattr(session.Mechanism, "scales_at", lambda self, i: weights * scales(self, i))
+    assert failed(right.start, Pools()) == {"loss"}
+    monkeypatch.setattr(session.Mechanism, "scales_at", scales)
+    monkeypatch.setattr(session, "split_scales", lambda q, s, x, laplace: 0.8 * split(q, s, x, laplace))
+    assert failed(right.start, Groups()) == {"loss"}
+
+
+class _Spec:
+    layout, users = LAYOUT, 8
+
+
 # ------------------------------------------------------------------------------------- ten bugs
 class HalfScale(CountSession):
     """1. Noise of half the scale that is claimed."""
 
+    def _node_noise(self, end: int, factor: float, level: int = 0) -> Any:
+        return super()._node_noise(end, factor / 2, level)
+
+
+@pytest.mark.parametrize("name", [*WALKS, *CLOCKS, "batches laplace", "decaying"])
+def test_a_noise_scale_halved(name: str) -> None:
+    assert "law" in failed(broken(RIGHT[name], HalfScale))
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_a_device_that_adds_half_its_noise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    vector = session.noise_vector
+    monkeypatch.setattr(session, "noise_vector", lambda q, m, f, c, s=None: vector(q, m, f / 2, c, s))
+    assert failed(RIGHT[name].start) == {"law"}
+
+
+class Underpriced(CountSession):
+    """1b. Noise, stated laws and mechanism agree on scales that the claim does not pay for."""
+
     def __post__(self) -> None:
-        self._scales = self._scales / 2
+        self._mechanism = dataclasses.replace(self._mechanism, scales=0.8 * self._mechanism.scales)
+        self._scales = self._scales_now = self._mechanism.scales
 
 
-def test_a_noise_scale_halved() -> None:
-    assert failed(broken(Central(epsilon=1.0, release="tree"), HalfScale)) == {"law"}
-    assert failed(broken(Central(mu=1.0, release="decaying"), HalfScale)) == {"law"}
+@pytest.mark.parametrize("name", [*WALKS, *CLOCKS, "decaying", "laplace at delta", "local laplace"])
+def test_a_level_left_out_of_the_composition(name: str) -> None:
+    assert failed(broken(RIGHT[name], Underpriced)) == {"loss"}
 
 
 def test_a_family_left_out_of_the_composition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,14 +244,15 @@ def test_a_family_left_out_of_the_composition(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(CountQuery, "sensitivity", forgetful)
     assert failed(Central(epsilon=1.0, release="tree").start) == {"loss"}
     assert failed(Central(mu=1.0, release="batches").start) == {"loss"}
-    assert failed(Local(epsilon=1.0).start) == {"loss"}
+    assert failed(Central(epsilon=1.0, release="signed-digits", arity=3).start) == {"loss"}
+    assert failed(Local(epsilon=1.0, mechanism="laplace").start) == {"loss"}
 
 
 class SharedDraw(CountSession):
     """3. One standard draw scaled for every cell of a family."""
 
-    def _node_noise(self, end: int, factor: float) -> Any:
-        noise = super()._node_noise(end, factor)
+    def _node_noise(self, end: int, factor: float, level: int = 0) -> Any:
+        noise = super()._node_noise(end, factor, level)
         for begin, stop in zip(self._query.offsets[:-1], self._query.offsets[1:], strict=True):
             noise[begin:stop] = noise[begin]
         return noise
@@ -150,94 +261,94 @@ class SharedDraw(CountSession):
 class TwinFamilies(CountSession):
     """3b. Two families take the same draws."""
 
-    def _node_noise(self, end: int, factor: float) -> Any:
-        noise = super()._node_noise(end, factor)
+    def _node_noise(self, end: int, factor: float, level: int = 0) -> Any:
+        noise = super()._node_noise(end, factor, level)
         last = self._query.offsets[-2]
         noise[last:] = noise[: noise.size - last] * (self._scales[-1] / self._scales[0])
         return noise
 
 
-def test_one_draw_shared_among_cells() -> None:
+@pytest.mark.parametrize(
+    "name", ["tree laplace", "square root", "signed digits", "batches gaussian", *CLOCKS]
+)
+def test_one_draw_shared_among_cells(name: str) -> None:
     for kind in (SharedDraw, TwinFamilies):
-        for right in (Central(epsilon=1.0, release="tree"), Central(mu=1.0, release="batches")):
-            assert "cells" in failed(broken(right, kind))
+        assert "cells" in failed(broken(RIGHT[name], kind))
 
 
 class DrawnTwice(CountSession):
-    """4. The stack of running noises is forgotten, and nodes are drawn afresh for each release."""
+    """4. The registers of running noises are forgotten, and all draws are made afresh for each release."""
 
-    def _noisy(self, n: int) -> Any:
-        self._ends[:] = 0
+    def _noisy(self, walk: Any, leaf: int) -> Any:
+        self._held[:], self._registers = 0, {}
         assert self._key is not None
-        self._key = self._key + np.uint64(n)
-        return super()._noisy(n)
+        self._key = self._key + np.uint64(leaf)
+        return super()._noisy(walk, leaf)
 
 
-def test_a_tree_node_drawn_twice() -> None:
-    for right in (Central(epsilon=1.0, release="tree"), Central(mu=1.0, release="tree")):
-        assert "fresh" in failed(broken(right, DrawnTwice))
+@pytest.mark.parametrize("name", WALKS)
+def test_a_node_drawn_twice(name: str) -> None:
+    assert "fresh" in failed(broken(WALKS[name], DrawnTwice))
 
 
 class FreshOnCumulative(CountSession):
     """5. Every release is the sum over all users with noise for one batch."""
 
-    def _measure(self, n: int, reports: int) -> Any:
+    def _measure(self, n: int, reports: int, due: Any) -> Any:
         before = getattr(self, "_raw", np.zeros(self._query.cells))
         batch = self._cells.copy()
-        _, fresh = super()._measure(n, reports)
+        _, fresh = super()._measure(n, reports, due)
         self._raw = before + batch
         return self._raw + (fresh - batch), fresh
 
 
 def test_fresh_noise_on_a_cumulative_count() -> None:
-    for right in (Central(epsilon=1.0, release="batches"), Central(mu=1.0, release="batches")):
-        assert {"fresh"} <= failed(broken(right, FreshOnCumulative))
+    for right in (FRESH["batches laplace"], FRESH["batches gaussian"]):
+        assert failed(broken(right, FreshOnCumulative)) >= {"fresh", "sums"}
 
 
 def test_fresh_noise_shows_where_the_mixing_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a noise matrix, the covariance of the releases is measured and its loss compared (Gaussian)."""
-    monkeypatch.setattr(audit, "noise_matrix", lambda *_: None)
+    monkeypatch.setattr(audit_noise, "noise_matrix", lambda *_: None)
     for right in (Central(mu=1.0, release="batches"), Central(mu=1.0, release="decaying")):
         assert failed(right.start) == set()
-    assert failed(broken(Central(mu=1.0, release="batches"), FreshOnCumulative)) == {"loss"}
+    assert failed(broken(Central(mu=1.0, release="batches"), FreshOnCumulative)) == {"loss", "sums"}
     assert failed(broken(Central(mu=1.0, release="tree"), HalfScale)) == {"loss"}
 
 
 class VisitedOnly(CountSession):
     """6. A sparse release: cells that nobody visited get no noise."""
 
-    def _noisy(self, n: int) -> Any:
-        return np.where(self._cells == 0, 0.0, super()._noisy(n))
+    def _noisy(self, walk: Any, leaf: int) -> Any:
+        return np.where(self._cells == 0, 0.0, super()._noisy(walk, leaf))
 
-    def _measure(self, n: int, reports: int) -> Any:
+    def _measure(self, n: int, reports: int, due: Any) -> Any:
         empty = self._cells + self._filtered == 0
-        sums, fresh = super()._measure(n, reports)
+        sums, fresh = super()._measure(n, reports, due)
         return np.where(empty, 0.0, sums), np.where(empty, 0.0, fresh)
 
 
-def test_noise_on_visited_cells_only() -> None:
-    assert "support" in failed(broken(Central(epsilon=1.0, release="tree"), VisitedOnly))
-    assert "support" in failed(broken(Central(mu=1.0, release="batches"), VisitedOnly))
+@pytest.mark.parametrize(
+    "name", ["tree laplace", "signed digits", "square root", "batches gaussian", *CLOCKS]
+)
+def test_noise_on_visited_cells_only(name: str) -> None:
+    assert "support" in failed(broken(RIGHT[name], VisitedOnly))
 
 
-def resumed(old: Any, again: bool) -> Any:
-    """A session continued from its state; ``again``: with another key, and its noise drawn again."""
-    new = object.__new__(type(old))
-    for name, value in vars(old).items():
-        new.__dict__[name] = value if name in ("_lock", "_randomness") else copy.copy(value)
-    if again:
-        new._key = Seeded(1234).keys.noise
-        new._ends = np.zeros_like(new._ends)
-        new._last = None
-    old.close()
-    return new
-
-
-def test_a_restart_that_draws_again() -> None:
+@pytest.mark.parametrize("name", ["tree laplace", "signed digits", "decaying", "clocks decaying"])
+def test_a_restart_that_draws_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """7. Restored from its sums, with new noise for what was released before."""
-    tree = Central(epsilon=1.0, release="tree")
-    assert failed(tree.start, restart=lambda s: resumed(s, False)) == set()
-    assert failed(tree.start, restart=lambda s: resumed(s, True)) == {"once"}
+    revived = session._revived
+
+    def forgetful(saved: Any) -> CountSession:
+        new = revived(saved)
+        new._key = Seeded(1234).keys.noise
+        new._held = np.zeros_like(new._held)
+        new._last = None
+        return new
+
+    monkeypatch.setattr(session, "_revived", forgetful)
+    assert failed(RIGHT[name].start, restart=saved_and_restored) == {"once"}
 
 
 class Peeks(Reactive):
@@ -265,15 +376,22 @@ def test_a_reward_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
         return dataclasses.replace(tame, rewards=np.asarray(trajectory.rewards, np.float64))
 
     monkeypatch.setattr(session, "checked", lenient)
-    for one in (Central(epsilon=1.0, release="tree"), Central(mu=1.0), Local(epsilon=1.0)):
-        assert failed(one.start) == {"refused"}
+    for one in (
+        WALKS["signed digits"],
+        FRESH["decaying"],
+        CLOCKS["clocks laplace"],
+        VECTORS["local laplace"],
+    ):
+        assert "refused" in failed(one.start)
+    monkeypatch.setattr("discreet.privacy.local_reports.checked", lenient)
+    assert "refused" in failed(REPORTS["subset"].start)
 
 
 class RawWeights(CountSession):
     """10. A batch's weight is how many people really came to the last state."""
 
-    def _described(self, fresh: Any, laws: Any, n: int) -> Any:
-        made = super()._described(fresh, laws, n)
+    def _described(self, fresh: Any, laws: Any, n: int, due: Any) -> Any:
+        made = super()._described(fresh, laws, n, due)
         seen = float(self._filtered[self._query.offsets[-1] // 2 :].sum())
         return dataclasses.replace(
             made,
@@ -287,15 +405,137 @@ class RawWeights(CountSession):
 class RawScaling(CountSession):
     """10b. The sums themselves are reweighted by a raw count: cells move that the user never touched."""
 
-    def _measure(self, n: int, reports: int) -> Any:
+    def _measure(self, n: int, reports: int, due: Any) -> Any:
         raw = float(self._cells[0])
-        sums, fresh = super()._measure(n, reports)
+        sums, fresh = super()._measure(n, reports, due)
         return sums * (1.0 + 0.01 * raw), fresh
+
+
+class RawClocks(CountSession):
+    """10c. Rows are due when people were there, not when a public policy played them."""
+
+    def _tick(self, n: int) -> Any:
+        due = super()._tick(n)
+        seen = np.zeros_like(due)
+        np.maximum.at(seen, self._row_of(), (self._cells != 0).astype(np.float64))
+        return due * seen
+
+
+class RawRows(CountSession):
+    """10d. Rows that are not due are released all the same."""
+
+    def _measure(self, n: int, reports: int, due: Any) -> Any:
+        sums, fresh = super()._measure(n, reports, None)
+        return sums, fresh
+
+
+class OffPolicy(CountSession):
+    """10e. What a user did off her policy is added too: clocks count assignments, which it has none of."""
+
+    def _assign(self, plan: Any, users: int) -> None:
+        super()._assign(plan, users)
+        self._played = None
 
 
 def test_weights_that_depend_on_raw_data() -> None:
     assert failed(broken(Central(mu=1.0, release="batches"), RawWeights)) == {"moves"}
-    assert "moves" in failed(broken(Central(mu=1.0, release="decaying"), RawScaling))
+    assert failed(broken(Central(mu=1.0, release="decaying"), RawScaling)) >= {"moves", "sums"}
+
+
+@pytest.mark.parametrize("name", CLOCKS)
+def test_clocks_that_follow_raw_data(name: str) -> None:
+    assert "moves" in failed(broken(CLOCKS[name], RawClocks))
+    assert "unplayed" in failed(broken(CLOCKS[name], RawRows))
+    assert "unplayed" in failed(broken(CLOCKS[name], OffPolicy))
+
+
+# ------------------------------------------------------------------------------- bugs of devices that report
+def eager(own: float) -> Any:
+    """StepReports whose own element is reported with a larger share of what is left to 1."""
+
+    def changed(reports: StepReports) -> StepReports:
+        def more(one: Any) -> Any:
+            grown = int(one.own + own * (2**53 - one.own)) if one.elements > 1 else one.own
+            return dataclasses.replace(one, own=grown)
+
+        moves, rewards = (tuple(map(more, pair)) for pair in (reports.moves, reports.rewards))
+        return dataclasses.replace(reports, moves=moves, rewards=rewards)
+
+    return changed
+
+
+def on_device(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    encode = ReportEncoder.__call__
+
+    def broken(self: Any, life: Any, plan: Any, coins: Any) -> Any:
+        return encode(dataclasses.replace(self, reports=change(self.reports)), life, plan, coins)
+
+    monkeypatch.setattr(ReportEncoder, "__call__", broken)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_device_that_reports_its_own_record_too_often(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a hundredth of the rest: seen in the exact law. By three tenths: in 2000 reports of full size too."""
+    share, seen = {"oue": (0.01, {"message"})}.get(name, (0.3, {"message", "reports"}))
+    on_device(monkeypatch, eager(share))
+    assert failed(REPORTS[name].start) == seen
+
+
+def test_devices_that_look_at_the_data_before_they_speak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a report is about, or whether it says anything, must not depend on the record."""
+    encode = ReportEncoder.__call__
+
+    def rewarding(self: Any, life: Any, plan: Any, coins: Any) -> Any:
+        share = min(2**53 - 1, int(self.reports.share * (1 + (life.rewards == 1).sum())))
+        reports = dataclasses.replace(self.reports, share=share)
+        return encode(dataclasses.replace(self, reports=reports), life, plan, coins)
+
+    def honest(self: Any, life: Any, plan: Any, coins: Any) -> Any:
+        report = encode(self, life, plan, coins)
+        on_policy = (
+            self.stochastic
+            or (
+                self.layout.row_index[life.states[:-1], life.actions]
+                == self.policy_rows[np.arange(self.layout.horizon), life.states[:-1]]
+            ).all()
+        )
+        return report if on_policy else dataclasses.replace(report, message=report.message[:0])
+
+    for broken_device in (rewarding, honest):
+        monkeypatch.setattr(ReportEncoder, "__call__", broken_device)
+        assert "message" in failed(REPORTS["subset"].start)
+
+
+def test_the_law_of_a_device_is_exact() -> None:
+    """Randomized response over 4 moves and 4 reward bits: chances are known fractions, and sum to 1."""
+    right = Local(epsilon=1.0, mechanism="krr")
+    made = right.start(CountQuery(Layout(2, 2, 1)), Schedule(4), Seeded(1))
+    made.release()
+    encoder = made.begin(Plan(np.zeros((1, 2), np.int64)))
+    lives = list(audit_reports.lives(Layout(2, 2, 1)))
+    assert len(lives) == 16
+    laws = [audit_reports.law_of(encoder, life, made.open_plan) for life in lives]
+    assert all(law is not None and sum(law.values()) == 1 for law in laws)
+    reports = made.mechanism.reports
+    assert reports is not None
+    share, one = Fraction(reports.share, 2**53), reports.moves[0]
+    followed = next(i for i, life in enumerate(lives) if life.actions[0] == 0)
+    own = 2 * int(lives[followed].states[0]) + int(lives[followed].states[1])
+    law = laws[followed]
+    assert law is not None
+    assert law[(0.0, 0.0, 1.0, float(own))] == (1 - share) * one.p
+    assert law[(0.0, 0.0, 1.0, float((own + 1) % 4))] == (1 - share) * one.q
+    stray = laws[next(i for i, life in enumerate(lives) if life.actions[0] == 1)]
+    assert stray is not None
+    mean = (one.p + 3 * one.q) / 4  # of a uniform element
+    assert stray[(0.0, 0.0, 1.0, float(own))] == (1 - share) * mean
+    assert audit_reports.largest_ratio([law, {(9.0,): Fraction(1)}]) == math.inf
+    vector = Local(epsilon=1.0, mechanism="laplace").start(
+        CountQuery(Layout(2, 2, 1)), Schedule(4), Seeded(1)
+    )
+    vector.release()
+    device = vector.begin(Plan(np.zeros((1, 2), np.int64)))
+    assert audit_reports.law_of(device, lives[0], vector.open_plan) is None
 
 
 # --------------------------------------------------------------------------- black box: small pieces

@@ -71,7 +71,8 @@ def flat(release):
 
 def halve(session):
     """What the power checks break: the session draws noise of half the scale that it claims."""
-    session._scales = session._scales / 2
+    draw = session._node_noise
+    session._node_noise = lambda end, factor, level=0: draw(end, factor / 2, level)
     return session
 
 
@@ -202,8 +203,8 @@ def clocked_loss(privatizer, k, clock, run):
     session = privatizer.start(QUERY, Schedule(None), Seeded(51, run))
     nodes, draw = {}, session._node_noise
 
-    def recorded(end, factor):
-        nodes[end] = (draw(end, factor), factor)
+    def recorded(end, factor, level=0):
+        nodes[end] = (draw(end, factor, level), factor)
         return nodes[end][0]
 
     session._node_noise = recorded

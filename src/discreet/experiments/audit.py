@@ -8,16 +8,22 @@ power, and a longer one with several, where errors between releases show.
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from discreet.mdp.layout import Layout
 from discreet.numerics import checks
 from discreet.privacy import audit as core
-from discreet.privacy.audit import Evidence, Identity, People, Restart
+from discreet.privacy.audit import Evidence, People, Restart, Start
+from discreet.privacy.audit_identities import Identity, white_box
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.protocol import Session, Spec
+from discreet.privacy.randomness import Seeded
+from discreet.privacy.session import CountSession, restore
 
 SHORT, LONG = 2, 6  # users of the two games
 
@@ -119,6 +125,21 @@ class Audit:
         }
 
 
+def saved_and_restored(session: Any) -> Session:
+    """The session that :func:`discreet.privacy.session.restore` makes of what this one saves."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "session"
+        session.save(path)
+        return restore(path, Path(folder) / "table")
+
+
+def _restart(start: Start, learner: Any) -> Restart | None:
+    """Save and restore, of the sessions that the library can restore."""
+    spec = Spec(People.layout, SHORT)
+    session = start(learner.query(spec), learner.schedule(spec), Seeded(0))
+    return saved_and_restored if type(session) is CountSession else None
+
+
 def audit(
     privatizer: Any,
     learner: Any = None,
@@ -139,7 +160,8 @@ def audit(
     runs : per world, of the short game; a quarter as many of the long one. From 800 on.
     seed : of all sessions. alarm : in (0, 0.5], of a false alarm; half of it is the black box's.
     layout : size of the white box; S = 6, A = 2, H = 20 by default.
-    restart : saves and restores a session (:func:`discreet.privacy.audit.play`).
+    restart : gets a session and gives its successor; by default, a session of the library is saved to a
+        file and restored, in the white box; one that is given here is tried in the long game too.
     names : of privatizer and learner, as shown.
 
     Raises ``ValueError`` on a value out of range, and where privatizer and learner do not fit.
@@ -147,12 +169,14 @@ def audit(
     runs, begin = checks.integer("runs", runs, 800), time.perf_counter()
     alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
     start, short = privatizer.start, People(SHORT)
+    plays = learner or core.reactive(start)
     evidence = [
-        core.black_box(start, learner, runs, seed, alarm / 4, short),
-        core.black_box(start, learner, runs // 4, seed + 1, alarm / 4, People(LONG), restart),
+        core.black_box(start, plays, runs, seed, alarm / 4, short),
+        core.black_box(start, plays, runs // 4, seed + 1, alarm / 4, People(LONG), restart),
     ]
-    power = core.half_scale_power(start, learner or core.Reactive(), short, runs, alarm / 4)
-    identities = core.white_box(start, learner, layout, seed=seed, alarm=alarm / 2, restart=restart)
+    power = core.half_scale_power(start, plays, short, runs, alarm / 4)
+    again = restart or _restart(start, plays)
+    identities = white_box(start, plays, layout, seed=seed, alarm=alarm / 2, restart=again)
     return Audit(
         names[0] or repr(privatizer),
         names[1] or ("reactive counts" if learner is None else repr(learner)),
@@ -202,7 +226,9 @@ def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALAR
     ]
     for name, privatizer in privatizers:
         powers = [
-            core.half_scale_power(privatizer.start, core.Reactive(), People(SHORT), n, alarm / 4, trials)
+            core.half_scale_power(
+                privatizer.start, core.reactive(privatizer.start), People(SHORT), n, alarm / 4, trials
+            )
             for n in _POWER_RUNS
         ]
         known = [f"{power:.2f}" for power in powers if power is not None]

@@ -1,7 +1,7 @@
-r"""Audits: does a privatizer keep what its guarantee says, seen from outside and from inside?
+r"""Audits: does a privatizer keep what its guarantee says, seen from outside?
 
-Two parts, after privacy-mechanisms, section 7. Neither is a certificate: a pass says that errors of the
-kinds that the tests have power for were not there.
+After privacy-mechanisms, section 7. No certificate: a pass says that errors of the kinds that the tests
+have power for were not there.
 
 **Black box**, at H = 1, S = A = 2 (at H = 20 the loss of a Laplace release concentrates far below its worst
 case, and no black box sees an error). One person has two response trees that differ in every cell that she
@@ -16,12 +16,7 @@ known noise law, where there is one; a linear score; and counts of events (how o
 falls into each of its intervals), both fitted to the separate quarter. The last two need no noise law
 and see what no law foresees: policies, clocks and weights that follow raw data.
 
-**White box**, at full size, on the same session API. Two sessions under one seed differ by one person's
-record only, so the noise cancels: what moves, and by how much, is exact. With B the matrix that
-mixes independent noises into the releases and u_k the releases' response to a unit change of user k, her
-loss is the joint norm of her change in units of the *measured* noise law, times the l1 (Laplace: the least
-||s||_1 with B s = u_k) or l2 norm of B^+ u_k. Whitened residuals B^-1 (release - sums) are
-tested against the claimed law, and their signs for independence over cells and releases.
+The white box, at full size, is :mod:`discreet.privacy.audit_identities`.
 
 .. [#] f-DP, Dong, Roth and Su 2022: a mu-GDP test of size a has power at most Phi(Phi^-1(a) + mu).
 """
@@ -30,33 +25,33 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
+from scipy import special
 
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
-from discreet.privacy import kernels
-from discreet.privacy.continual.decaying import Decaying
-from discreet.privacy.continual.tree import Tree
+from discreet.privacy import audit_reports
+from discreet.privacy.audit_noise import Noise, Readings, expected, noise_matrix, noise_of, readings, whitened
 from discreet.privacy.counts import TRANSITIONS, CountQuery
 from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.protocol import Floats, Plan, Release, Report, Schedule, Session, Spec
+from discreet.privacy.local_reports import StepReports
+from discreet.privacy.protocol import Floats, Plan, Release, Schedule, Session, Spec
 from discreet.privacy.randomness import Seeded, SeededCoins
-from discreet.privacy.session import NoisyVectorEncoder, leaves_of
+from discreet.privacy.session import NoisyVectorEncoder
 
 __all__ = [
-    "Bound", "Evidence", "Identity", "People", "Reactive", "black_box", "bounds_of", "epsilon_bound",
-    "half_scale_power", "mu_bound", "noise_matrix", "play", "rate_limits", "respond", "white_box",
+    "Bound", "Evidence", "People", "Reactive", "black_box", "bounds_of", "epsilon_bound",
+    "half_scale_power", "mu_bound", "noise_matrix", "play", "rate_limits", "reactive", "respond",
 ]  # fmt: skip
 
 ALARM = 1e-6  # false alarms of one black box, of one white box
-_SLACK = 1e-6  # relative: rounding of float64 sums and of closed forms
+SLACK = 1e-6  # relative: rounding of float64 sums and of closed forms
 
 Start = Callable[[Any, Schedule, Seeded], Session]
 Restart = Callable[[Any], Session]
@@ -196,6 +191,7 @@ class Reactive:
     """A learner for audits: a policy for each user, the action with the least noisy count in each state."""
 
     asked: CountQuery | None = None
+    reads: Literal["sums", "measurements"] = "sums"
 
     def query(self, spec: Spec) -> CountQuery:
         """Transitions and centred rewards, visits derived (the question of the default learner)."""
@@ -203,7 +199,7 @@ class Reactive:
 
     def schedule(self, spec: Spec) -> Schedule:
         """A release after each user."""
-        return Schedule(spec.users)
+        return Schedule(spec.users, reads=self.reads)
 
     def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Spec:
         """The spec is all there is to remember."""
@@ -211,9 +207,23 @@ class Reactive:
 
     def plan(self, state: Spec, release: Release, ask: Any) -> tuple[Plan, Spec]:
         """Least counts first, whatever they are worth."""
-        counts = release.estimates[TRANSITIONS].value.sum(axis=-1)
+        shown = release.estimates
+        if not shown and release.measurement is not None:
+            shown = release.measurement.estimates
+        counts = shown[TRANSITIONS].value.sum(axis=-1)
         policy = np.broadcast_to(counts.argmin(axis=-1), (state.horizon, state.states))
         return Plan(np.ascontiguousarray(policy, np.int64)), state
+
+
+def reactive(start: Start) -> Reactive:
+    """The learner for audits that a privatizer can serve: it reads sums, or else measurements."""
+    spec = Spec(People.layout, 2)
+    learner = Reactive()
+    try:
+        start(learner.query(spec), learner.schedule(spec), Seeded(0)).close()
+    except ValueError:
+        return Reactive(reads="measurements")
+    return learner
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +232,8 @@ class Transcript:
 
     releases : (T, numbers) values; public : other numbers (laws, weights, users, plans), in a fixed order;
     before : all of it until the target's plan was made, which no record of hers can have touched; plans : the
-    policy of each user; message : the target's report of a local privatizer, else empty.
+    policy of each user; message : the target's report of a local privatizer, else empty. read : the releases
+    again, as audits take them apart; None of reports alone.
     """
 
     releases: Floats
@@ -230,11 +241,12 @@ class Transcript:
     before: Floats
     plans: tuple[NDArray[Any], ...]
     message: Floats
+    read: Readings | None = None
 
     @property
     def numbers(self) -> Floats:
-        """Everything in one row."""
-        return np.concatenate([self.releases.ravel(), self.message, self.public])
+        """Everything in one row; a report, whose length may vary, at its end."""
+        return np.concatenate([self.releases.ravel(), self.public, self.message])
 
 
 def _numbers(thing: Any) -> Floats:
@@ -250,7 +262,7 @@ def _numbers(thing: Any) -> Floats:
     return np.asarray(thing, np.float64).ravel()
 
 
-def _values(release: Release) -> Floats:
+def noisy_numbers(release: Release) -> Floats:
     """Released sums and the newest measurement: what carries noise."""
     parts = [estimate.value.ravel() for estimate in release.estimates.values()]
     if release.measurement is not None:
@@ -258,12 +270,14 @@ def _values(release: Release) -> Floats:
     return np.concatenate(parts)
 
 
-def _public(release: Release) -> Floats:
+def public_numbers(release: Release) -> Floats:
     """The numbers of a release that no noise covers: laws, weights, who is counted."""
     parts: list[Any] = [release.users, release.number]
     estimates = list(release.estimates.values())
     if release.measurement is not None:
         parts += [release.measurement.decay, release.measurement.gain]
+        if release.measurement.fresh is not None:
+            parts.append(release.measurement.fresh)
         estimates += release.measurement.estimates.values()
     for estimate in estimates:
         parts += [estimate.law.std(), estimate.covers, estimate.effective]
@@ -284,20 +298,23 @@ def play(
     is asked for the release again. The ties of learners are public coins, the same in every run.
     """
     spec = Spec(people.layout, people.users)
-    session = start(learner.query(spec), learner.schedule(spec), randomness)
+    query = learner.query(spec)
+    session = start(query, learner.schedule(spec), randomness)
     state, user = learner.begin(spec, Seeded(0).keys.ties), 1
     values: list[Floats] = []
     public: list[Floats] = []
     plans: list[NDArray[Any]] = []
     message, before, due = np.zeros(0), np.zeros(0), restart
+    releases: list[Release] = []
     while user <= people.users:
         release = session.release()
         if release.number and _is_new(public, release):
-            values.append(_values(release))
+            values.append(noisy_numbers(release))
+            releases.append(release)
         if release.number and due is not None and user > people.target:
             session, due = due(session), None
-            values.append(_values(session.release()))
-        public.append(_public(release))
+            values.append(noisy_numbers(session.release()))
+        public.append(public_numbers(release))
         plan, state = learner.plan(state, release, session.answer)
         encoder = session.begin(plan)
         for _ in range(plan.users):
@@ -311,7 +328,7 @@ def play(
             session.submit(report)
             user += 1
     shown = np.concatenate([_numbers(public), _numbers(plans)])
-    return Transcript(np.array(values), shown, before, tuple(plans), message)
+    return Transcript(np.array(values), shown, before, tuple(plans), message, readings(query, releases))
 
 
 def _is_new(public: Sequence[Floats], release: Release) -> bool:
@@ -319,102 +336,111 @@ def _is_new(public: Sequence[Floats], release: Release) -> bool:
     return not public or public[-1][1] != release.number
 
 
-# -------------------------------------------------------------------------------- what noise mixes
-def noise_matrix(session: Any, times: Sequence[int]) -> Floats | None:
-    """B (T, m): the noise of the release after times[i] users is B[i] z in every cell, z independent.
-
-    Each z has the family's own scale. A session that mixes noise in a way of its own says so by a method
-    ``noise_matrix(times)``; None where noise is not added to sums, or nothing is known.
-    """
-    own = getattr(session, "noise_matrix", None)
-    if own is not None:
-        return own(times)
-    mechanism = getattr(session, "mechanism", None)
-    stream = getattr(mechanism, "stream", None)
-    n = len(times)
-    if stream == "local":
-        return (np.arange(1, times[-1] + 1)[None] <= np.asarray(times)[:, None]).astype(np.float64)
-    if stream == "decaying":
-        law = Decaying(mechanism.decay)  # type: ignore[union-attr]
-        return (np.tril(np.full((n, n), 1.0 - law.decay), -1) + np.eye(n)) / law.gain
-    schedule = getattr(session, "_schedule", None)
-    if stream != "tree" or schedule is None or schedule.users is None:
-        return None
-    leaf = mechanism.leaf  # type: ignore[union-attr]
-    tree, ends = Tree(leaves_of(schedule, leaf)), times if leaf == "user" else range(1, n + 1)
-    nodes = [[end for end, _ in tree.nodes(int(prefix))] for prefix in ends]
-    columns = {end: i for i, end in enumerate(sorted({end for row in nodes for end in row}))}
-    matrix = np.zeros((n, len(columns)))
-    for i, row in enumerate(nodes):
-        matrix[i, [columns[end] for end in row]] = 1.0
-    return matrix
-
-
-def _per_cell(session: Any, query: CountQuery) -> tuple[int, Floats] | None:
-    """(family of the noise, its claimed scale in each cell), if noise is added to the query's cells.
+# ------------------------------------------------------------------------- likelihoods of the known law
+def claimed_noise(session: Any, query: CountQuery, times: Sequence[int]) -> Noise | None:
+    """The noise that is added to the query's cells, if that is what this session does.
 
     Opens a plan of a local session, to see what devices get.
     """
-    mechanism = getattr(session, "mechanism", None)
-    scales = getattr(mechanism, "scales", None)
-    if scales is None or np.size(scales) != len(query.row_families) or (np.asarray(scales) <= 0).any():
-        return None
-    if session.guarantee.trust == "local":
-        layout = query.layout
-        encoder = session.begin(Plan(_uniform(layout)))
+    found = noise_of(session, query, times)
+    if found is not None and session.guarantee.trust == "local":
+        encoder = session.begin(Plan(uniform(query.layout)))
         if not isinstance(encoder, NoisyVectorEncoder):
             return None
-    return int(mechanism.family), np.repeat(scales, np.diff(query.offsets))  # type: ignore[union-attr]
+    return found
 
 
-def _uniform(layout: Layout) -> Floats:
+def uniform(layout: Layout) -> Floats:
     """(H, S, A) all admissible actions alike: everything may be played, so all clocks run."""
     mask = np.ones((layout.states, layout.actions)) if layout.mask is None else layout.mask.astype(np.float64)
     return np.broadcast_to(mask / mask.sum(axis=1, keepdims=True), (layout.horizon, *mask.shape)).copy()
 
 
-def _ratio(family: int, zero: Floats, one: Floats) -> float:
+def _ratio(noise: Noise, zero: Floats, one: Floats) -> float:
     """ln P_1 / P_0 of whitened residuals in units of the claimed scale."""
-    if family == kernels.LAPLACE:
+    if noise.laplace:
         return float((np.abs(zero) - np.abs(one)).sum())
     return float(0.5 * (zero**2 - one**2).sum())
 
 
-def _likelihood(session: Any, query: CountQuery, people: People) -> Callable[[Transcript], float] | None:
-    """The exact log-likelihood ratio of a transcript, world 1 against 0, by the claimed noise law."""
-    law = _per_cell(session, query)
-    if law is None:
+def _likelihood(
+    begin: Callable[[], Session], query: CountQuery, people: People, learner: Any
+) -> Callable[[Transcript], float] | None:
+    """The exact log-likelihood ratio of a transcript, world 1 against 0, by the claimed law."""
+    session: Any = begin()
+    times = session_times(session)
+    noise = claimed_noise(session, query, times)
+    if noise is None:
+        return _report_likelihood(begin(), people, learner)
+    if not noise.measured and noise.mixings is None:
         return None
-    family, scales = law
-    spec_times = session_times(session)
-    mixing = noise_matrix(session, spec_times)
-    if mixing is None:
-        return None
-    whiten = np.linalg.inv(np.linalg.cholesky(mixing @ mixing.T))
+    scales = np.repeat(noise.scales, np.diff(query.offsets))
     known: dict[tuple[int, bytes], list[Floats]] = {}
+    ends = np.asarray(times) - 1
+
+    def cells(user: int, plan: NDArray[Any]) -> list[Floats]:
+        at = (user, plan.tobytes())
+        if at not in known:
+            lives = [respond(people, user, world, plan) for world in (0, 1)]
+            known[at] = [query.to_cells(query.contribution(life)) for life in lives]
+        return known[at]
 
     def ratio(transcript: Transcript) -> float:
-        def cells(user: int, plan: NDArray[Any]) -> list[Floats]:
-            at = (user, plan.tobytes())
-            if at not in known:
-                lives = [respond(people, user, world, plan) for world in (0, 1)]
-                known[at] = [query.to_cells(query.contribution(life)) for life in lives]
-            return known[at]
-
         if transcript.message.size:
             hers = cells(people.target, transcript.plans[min(people.target, len(transcript.plans)) - 1])
-            return _ratio(family, *((transcript.message - each) / scales for each in hers))
-        lives = [cells(user, plan) for user, plan in enumerate(transcript.plans, 1)]
-        sums = np.cumsum(lives, axis=0)[np.asarray(spec_times) - 1]  # (T, 2, cells)
-        made = transcript.releases[: len(spec_times), : query.cells]
-        return _ratio(family, *(whiten @ ((made - sums[:, w]) / scales) for w in (0, 1)))
+            return _ratio(noise, *((transcript.message - each) / scales for each in hers))
+        read = transcript.read
+        assert read is not None
+        lives = np.array([cells(user, plan) for user, plan in enumerate(transcript.plans, 1)])
+        batches = np.diff(np.cumsum(lives, axis=0)[ends], axis=0, prepend=0.0)  # (T, 2, cells)
+        return _ratio(
+            noise,
+            *(whitened(noise, query, read, read.values - expected(read, batches[:, w])) for w in (0, 1)),
+        )
+
+    return ratio
+
+
+def _report_laws(
+    session: Any, people: People, learner: Any, reports: StepReports | None = None
+) -> list[Any] | None:
+    """Exact laws of the target's message in the two worlds under the first plan; None if not finite.
+
+    ``reports`` : what the device does in place of what it was given.
+    """
+    spec = Spec(people.layout, people.users)
+    first = session.release()
+    plan, _ = learner.plan(learner.begin(spec, Seeded(0).keys.ties), first, session.answer)
+    encoder = session.begin(plan)
+    if reports is not None:
+        encoder = dataclasses.replace(encoder, reports=reports)
+    plan = getattr(session, "open_plan", plan)
+    lives = [respond(people, people.target, world, plan.policy) for world in (0, 1)]
+    laws = [audit_reports.law_of(encoder, life, plan) for life in lives]
+    return None if laws[0] is None or laws[1] is None else laws
+
+
+def _report_likelihood(session: Any, people: People, learner: Any) -> Callable[[Transcript], float] | None:
+    """The likelihood ratio of a finite message, by running the device on all outcomes of its coins.
+
+    Any score makes a valid bound, also that of a device that is wrong.
+    """
+    if session.guarantee.trust != "local":
+        return None
+    laws = _report_laws(session, people, learner)
+    if laws is None:
+        return None
+
+    def ratio(transcript: Transcript) -> float:
+        found = audit_reports.log_ratio(laws[1], laws[0], tuple(transcript.message.tolist()))
+        return max(-50.0, min(50.0, found))
 
     return ratio
 
 
 def session_times(session: Any) -> list[int]:
     """Users at each release of a session but the first (which is before anybody came)."""
-    schedule: Schedule = session._schedule
+    schedule: Schedule = session.schedule
     return [int(time) for time in schedule.release_times if time > 0]
 
 
@@ -503,8 +529,8 @@ class Evidence:
     def exceeded(self) -> bool:
         """Is a bound above what is claimed? Never where nothing is claimed."""
         claim = self.guarantee
-        return (claim.epsilon is not None and self.epsilon > claim.epsilon * (1 + _SLACK)) or (
-            claim.mu is not None and self.mu > claim.mu * (1 + _SLACK)
+        return (claim.epsilon is not None and self.epsilon > claim.epsilon * (1 + SLACK)) or (
+            claim.mu is not None and self.mu > claim.mu * (1 + SLACK)
         )
 
 
@@ -519,8 +545,9 @@ def sample(
     """(guarantee, transcripts of worlds 0 and 1, the known likelihood ratio or None)."""
     spec = Spec(people.layout, people.users)
     query = learner.query(spec)
-    session = start(query, learner.schedule(spec), Seeded(seed))
-    known = _likelihood(session, query, people)
+    schedule = learner.schedule(spec)
+    session = start(query, schedule, Seeded(seed))
+    known = _likelihood(lambda: start(query, schedule, Seeded(seed)), query, people, learner)
     local = session.guarantee.trust == "local" and restart is None
     worlds: list[list[Transcript]] = []
     for world in (0, 1):
@@ -547,7 +574,7 @@ def _reports(
     encoder = session.begin(plan)
     life = respond(people, people.target, world, plan.policy)
     plan = getattr(session, "open_plan", plan)
-    public, plans = np.concatenate([_public(first), _numbers(plan.policy)]), (np.array(plan.policy),)
+    public, plans = np.concatenate([public_numbers(first), _numbers(plan.policy)]), (np.array(plan.policy),)
     out = []
     for run in range(runs):
         report = encoder(life, plan, SeededCoins(randomness.keys.noise, run))
@@ -578,11 +605,11 @@ def black_box(
     """
     runs = checks.integer("runs", runs, 200)
     alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
-    people, learner = people or People(), learner or Reactive()
+    people, learner = people or People(), learner or reactive(start)
     guarantee, worlds, known = sample(start, learner, people, runs, seed, restart)
     cut, delta = max(50, runs // 4), guarantee.delta
     kinds: tuple[Literal["epsilon", "mu"], ...] = ("epsilon",) if guarantee.mu is None else ("epsilon", "mu")
-    rows = [np.array([t.numbers for t in world]) for world in worlds]
+    rows = _table(worlds)
     scores: dict[str, list[Floats]] = {}
     if known is not None:
         scores["likelihood ratio"] = [np.array([known(t) for t in world]) for world in worlds]
@@ -599,429 +626,109 @@ def black_box(
     return Evidence(guarantee, runs, alarm, tuple(bounds))
 
 
+def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:
+    """(runs, numbers) of each world; reports that are shorter than others end in -1, which none holds."""
+    most = max(t.numbers.size for world in worlds for t in world)
+    out = [np.full((len(world), most), -1.0) for world in worlds]
+    for table, world in zip(out, worlds, strict=True):
+        for row, transcript in zip(table, world, strict=True):
+            row[: transcript.numbers.size] = transcript.numbers
+    return out
+
+
 def half_scale_power(
     start: Start, learner: Any, people: People, runs: int, alarm: float, trials: int = 100, seed: int = 5
 ) -> float | None:
     """How often the likelihood ratio of :func:`black_box` exposes noise of half the claimed scale.
 
     Share of ``trials`` in which the bound exceeds the claim; of simulated whitened noise, for the plans that
-    follow the release before anybody came. None where the noise law is not known, or nothing is claimed.
+    follow the release before anybody came. Of reports: devices that report at twice their epsilon, by the
+    claimed law. None where the law is not known, or nothing is claimed.
     """
     spec = Spec(people.layout, people.users)
     query = learner.query(spec)
     session: Any = start(query, learner.schedule(spec), Seeded(seed))
-    first, claim = session.release(), session.guarantee
-    plan, _ = learner.plan(learner.begin(spec, Seeded(0).keys.ties), first, session.answer)
-    law, times = _per_cell(session, query), session_times(session)
-    mixing = noise_matrix(session, times)
-    if law is None or mixing is None or claim.epsilon is None:
+    claim, luck = session.guarantee, np.random.default_rng(seed)
+    if claim.epsilon is None:
         return None
-    family, scales = law
-    one, zero = (
-        query.to_cells(query.contribution(respond(people, people.target, world, plan.policy)))
-        for world in (1, 0)
-    )
-    moved = np.linalg.solve(
-        np.linalg.cholesky(mixing @ mixing.T), (np.asarray(times) >= people.target).astype(np.float64)
-    )
-    if claim.trust == "local":
-        moved = np.ones(1)
-    shift = np.outer(moved, (one - zero) / scales)
-    shift = shift[np.abs(shift) > 0]
-    luck = np.random.default_rng(seed)
-    draw = luck.laplace if family == kernels.LAPLACE else luck.normal
+    draw = _broken_reports(start, learner, people) or _halved_noise(start, learner, people)
+    if draw is None:
+        return None
     kinds: tuple[Literal["epsilon", "mu"], ...] = ("epsilon",) if claim.mu is None else ("epsilon", "mu")
     found, cut = 0, max(50, runs // 4)
     for _ in range(trials):
-        parts = []
-        for world in (0, 1):
-            noise = draw(0.0, 0.5, size=(runs, shift.size)) + world * shift
-            if family == kernels.LAPLACE:
-                parts.append((np.abs(noise) - np.abs(noise - shift)).sum(axis=1))
-            else:
-                parts.append(0.5 * (noise**2 - (noise - shift) ** 2).sum(axis=1))
+        parts = [draw(world, runs, luck) for world in (0, 1)]
         chosen, judged = [part[:cut] for part in parts], [part[cut:] for part in parts]
         bound = bounds_of("likelihood ratio", chosen, judged, claim.delta, alarm / 3, kinds)
         found += bound.epsilon > claim.epsilon or (claim.mu is not None and bound.mu > claim.mu)
     return found / trials
 
 
-# ------------------------------------------------------------------------------------ the white box
-@dataclass(frozen=True)
-class Identity:
-    """One identity: what was found, what is allowed, in words. ``passed`` is None where it does not apply."""
-
-    name: str
-    passed: bool | None
-    found: str
-
-    def __str__(self) -> str:
-        word = {True: "passed", False: "FAILED", None: "not applicable"}[self.passed]
-        return f"{self.name}: {word} ({self.found})"
+_Draw = Callable[[int, int, np.random.Generator], Floats]
 
 
-@dataclass(frozen=True, eq=False)
-class _Bench:
-    """A privatizer on the bench: fixed lives under the uniform policy, sessions of one or many seeds."""
-
-    start: Start
-    query: CountQuery
-    schedule: Schedule
-    seed: int
-
-    @property
-    def times(self) -> list[int]:
-        return [int(time) for time in self.schedule.release_times if time > 0]
-
-    def session(self, run: int = 0) -> Session:
-        return self.start(self.query, self.schedule, Seeded(self.seed, run))
-
-    def releases(self, lives: Sequence[Trajectory], run: int = 0, before: Any = None) -> list[Release]:
-        """All releases but the first; ``before(session, encoder, plan)`` is called before user 1 submits."""
-        layout = self.query.layout
-        policy = _uniform(layout)
-        session, came, out = self.session(run), 0, []
-        session.release()
-        key = Seeded(self.seed, run).keys.noise
-        for time in self.times:
-            plan = Plan(policy, users=time - came)
-            encoder = session.begin(plan)
-            plan = getattr(session, "open_plan", plan)
-            for user in range(came, time):
-                if before is not None and user == 0:
-                    before(session, encoder, plan)
-                session.submit(encoder(lives[user], plan, SeededCoins(key, user)))
-            came = time
-            out.append(session.release())
-        session.close()
-        return out
-
-    def cells(self, life: Trajectory) -> Floats:
-        return self.query.to_cells(self.query.contribution(life))
-
-    def values(self, releases: Iterable[Release]) -> Floats:
-        """(T, cells) released sums."""
-        return np.array([self.query.to_cells({n: e.value for n, e in r.estimates.items()}) for r in releases])
-
-
-def _life(layout: Layout, states: Sequence[int], action: int, reward: Sequence[float]) -> Trajectory:
-    """A trajectory that cycles through ``states`` and ``reward``; ``action`` counts the admissible ones."""
-    h = layout.horizon
-    path = np.resize(np.asarray(states, np.int64), h + 1)
-    rows = [
-        np.flatnonzero(np.ones(layout.actions) if layout.mask is None else layout.mask[s]) for s in path[:-1]
-    ]
-    actions = np.array([row[min(action, len(row) - 1)] for row in rows], np.int64)
-    return Trajectory(path, actions, np.resize(np.asarray(reward, np.float64), h))
-
-
-def _random_life(layout: Layout, luck: np.random.Generator) -> Trajectory:
-    h = layout.horizon
-    states = luck.integers(layout.states, size=h + 1)
-    rows = [
-        np.flatnonzero(np.ones(layout.actions) if layout.mask is None else layout.mask[s])
-        for s in states[:-1]
-    ]
-    rewards = luck.random(h) if luck.random() < 0.5 else luck.integers(2, size=h).astype(np.float64)
-    return Trajectory(states, np.array([luck.choice(row) for row in rows], np.int64), rewards)
-
-
-def _changes(bench: _Bench, pairs: int) -> Floats:
-    """(n, cells) changes over random pairs of trajectories and over pairs made to be extreme."""
-    layout, luck = bench.query.layout, np.random.default_rng(bench.seed)
-    last = layout.states - 1
-    ends = [
-        (_life(layout, a, x, r), _life(layout, b, y, q))
-        for a, x, b, y in (
-            ([0], 0, [last], 9),
-            ([0], 0, [0], 9),
-            ([0], 0, [0, last], 0),
-            ([0, last], 0, [last, 0], 0),
-        )
-        for r, q in (([1.0], [1.0]), ([1.0], [0.0]), ([0.0], [1.0]), ([1.0, 0.0], [0.0, 1.0]))
-    ]
-    lives = [_random_life(layout, luck) for _ in range(2 * pairs)]
-    everyone = [*ends, *zip(lives[::2], lives[1::2], strict=True)]
-    return np.array([bench.cells(one) - bench.cells(other) for one, other in everyone])
-
-
-def _responses(bench: _Bench, still: Trajectory, move: Trajectory) -> tuple[Floats, list[str]]:
-    """(T, users) response of the releases to a unit change of each user, and what is wrong with it."""
-    users, times = bench.times[-1], bench.times
-    change = bench.cells(move) - bench.cells(still)
-    touched = change != 0
-    base = bench.releases([still] * users)
-    values, wrong = bench.values(base), []
-    rounding = 1e-9 * (1 + float(np.abs(values).max()))
-    matrix = np.zeros((len(times), users))
-    for k in range(users):
-        lives = [still] * users
-        lives[k] = move
-        other = bench.releases(lives)
-        moved = bench.values(other) - values
-        after = np.array(times) > k
-        if (moved[~after] != 0).any():
-            wrong.append(f"user {k + 1} moves a release made before she came")
-        if (np.abs(moved[:, ~touched]) > rounding).any():
-            wrong.append(f"user {k + 1} moves cells that she does not touch")
-        ratio = moved[:, touched] / change[touched]
-        matrix[:, k] = np.where(after, ratio.mean(axis=1), 0.0)
-        if (
-            np.abs(ratio - ratio.mean(axis=1, keepdims=True)) > rounding / np.abs(change[touched]).min()
-        ).any():
-            wrong.append(f"the cells of user {k + 1} move by different multiples of her change")
-        if any(_public(a).tobytes() != _public(b).tobytes() for a, b in zip(base, other, strict=True)):
-            wrong.append(f"a weight, law or number of users depends on the data of user {k + 1}")
-    return matrix, wrong
-
-
-def _least_l1(mixing: Floats, response: Floats) -> float:
-    """min ||s||_1 with mixing @ s = response."""
-    m = mixing.shape[1]
-    found = optimize.linprog(
-        np.ones(2 * m), A_eq=np.hstack([mixing, -mixing]), b_eq=response, bounds=(0, None)
+def _halved_noise(start: Start, learner: Any, people: People) -> _Draw | None:
+    """Draws of the likelihood ratio where noise has half its claimed scale."""
+    spec = Spec(people.layout, people.users)
+    query, schedule = learner.query(spec), learner.schedule(spec)
+    session: Any = start(query, schedule, Seeded(0))
+    times = session_times(session)
+    noise = claimed_noise(start(query, schedule, Seeded(0)), query, times)
+    if noise is None or (noise.mixings is None and not (noise.measured and len(times) == 1)):
+        return None
+    first = session.release()
+    plan, _ = learner.plan(learner.begin(spec, Seeded(0).keys.ties), first, session.answer)
+    one, zero = (
+        query.to_cells(query.contribution(respond(people, people.target, world, plan.policy)))
+        for world in (1, 0)
     )
-    return float(found.fun) if found.success else math.inf
-
-
-def _column_norm(family: int, mixing: Floats, response: Floats) -> float:
-    """The norm of one user's column: l2 of B^+ u (Gaussian), least l1 (Laplace), inf if B cannot hide u."""
-    shift, *_ = np.linalg.lstsq(mixing, response, rcond=None)
-    if not np.allclose(mixing @ shift, response, atol=1e-7):
-        return math.inf
-    if family == kernels.GAUSSIAN:
-        return float(np.linalg.norm(shift))
-    return float(np.abs(shift).sum()) if mixing.shape[0] == mixing.shape[1] else _least_l1(mixing, response)
-
-
-def _noise_checks(
-    whitened: Floats, family: int, square: bool, query: CountQuery, alarm: float
-) -> list[Identity]:
-    """Law and independence of whitened residuals (seeds, T, cells), in units of the claimed scale."""
-    laplace = family == kernels.LAPLACE
-    law = stats.laplace() if laplace else stats.norm()
-    parts = list(zip(query.row_families, np.split(whitened, query.offsets[1:-1], axis=2), strict=True))
-    worst = ""
-    chance = 1.0
-    for name, part in parts:
-        if square or not laplace:
-            p = float(stats.kstest(part.ravel(), law.cdf).pvalue)
-        else:  # sums of Laplace noises: fourth moments are at most a Laplace variable's
-            z = (float((part**2).mean()) - 2.0) / math.sqrt(20.0 / part.size)
-            p = float(2 * stats.norm.sf(abs(z)))
-        if p <= chance:
-            chance, worst = p, f"{name}: std {part.std() / law.std():.4f} of the claimed, p = {p:.2g}"
-    out = [Identity("noise has the claimed law and scale", chance > alarm / (2 * len(parts)), worst)]
-
-    seeds, times, cells = whitened.shape
-    signs = np.sign(whitened).astype(np.float32)
-    flat = signs.reshape(seeds * times, cells)
-    across = np.abs(flat.T @ flat)
-    np.fill_diagonal(across, 0.0)
-    pairs = max(1, cells * (cells - 1) // 2)
-    most = 2 * stats.binom.isf(alarm / 8 / pairs, seeds * times, 0.5) - seeds * times
-    shared = int((across > most).sum()) // 2
-    out.append(
-        Identity(
-            "noise is independent from cell to cell",
-            shared == 0,
-            f"{shared} of {pairs} pairs of cells share noise (signs agree, exact binomial test)",
-        )
-    )
-    if square or not laplace:
-        over = np.abs(np.einsum("sic,sjc->ij", signs, signs))
-        np.fill_diagonal(over, 0.0)
-        count = max(1, times * (times - 1) // 2)
-        most = 2 * stats.binom.isf(alarm / 8 / count, seeds * cells, 0.5) - seeds * cells
-        out.append(
-            Identity(
-                "fresh noise is fresh, noise drawn once stays",
-                bool((over <= most).all()),
-                f"{int((over > most).sum()) // 2} of {count} pairs of releases mix noise otherwise",
-            )
-        )
-    return out
-
-
-def _refusals(bench: _Bench, still: Trajectory) -> Identity:
-    """Records outside the declared ranges: refused, and nothing of them is added."""
-    layout = bench.query.layout
-    worse: dict[str, Trajectory] = {}
-    for value in (1.2, -0.1, math.nan, math.inf):
-        rewards = still.rewards.copy()
-        rewards[-1] = value
-        worse[f"a reward of {value}"] = dataclasses.replace(still, rewards=rewards)
-    for name, size in (("states", layout.states), ("actions", layout.actions)):
-        indices = getattr(still, name).copy()
-        indices[0] = size
-        worse[f"{name}[0] = {size}"] = dataclasses.replace(still, **{name: indices})
-    worse["a missing step"] = Trajectory(still.states[:-1], still.actions[:-1], still.rewards[:-1])
-    accepted: list[str] = []
-
-    def try_all(session: Session, encoder: Any, plan: Plan) -> None:
-        for name, life in worse.items():
-            try:
-                report: Report = encoder(life, plan, SeededCoins(Seeded(0).keys.noise, 0))
-                session.submit(report)
-                accepted.append(name)
-                return  # it counts as the user: one is enough
-            except (ValueError, IndexError):
-                continue
-
-    if bench.times[0] == 1:  # or the count of users in the open batch would be short
-        lives = [still] * bench.times[-1]
-        plain = bench.values(bench.releases(lives))
-        try:
-            tried = bench.values(bench.releases(lives, before=try_all))
-            same = np.array_equal(plain, tried)
-        except RuntimeError:  # the accepted one took the user's place
-            same = False
+    change = np.split(one - zero, query.offsets[1:-1])
+    response = (np.asarray(times) >= people.target).astype(np.float64)[:, None]
+    if session.guarantee.trust == "local":
+        moved = [part[None] / scale for part, scale in zip(change, noise.scales, strict=True)]
+    elif noise.mixings is None:  # one measurement
+        gain = first.measurement.gain if first.measurement is not None else 1.0
+        moved = [response * gain * part / scale for part, scale in zip(change, noise.scales, strict=True)]
     else:
-        session = bench.session()
-        session.release()
-        encoder = session.begin(Plan(_uniform(layout), users=bench.times[0]))
-        try_all(session, encoder, session.open_plan)  # type: ignore[attr-defined]
-        same = not accepted
-    found = (
-        f"accepted: {', '.join(accepted)}" if accepted else f"{len(worse)} kinds of broken records refused"
+        roots = [np.linalg.cholesky(b @ b.T) for b in noise.mixings]
+        moved = [np.linalg.solve(root, response) * part for root, part in zip(roots, change, strict=True)]
+    shift = np.concatenate([part.ravel() for part in moved])
+    shift = shift[np.abs(shift) > 0]
+
+    def draw(world: int, runs: int, luck: np.random.Generator) -> Floats:
+        source = luck.laplace if noise.laplace else luck.normal
+        drawn = source(0.0, 0.5, size=(runs, shift.size)) + world * shift
+        if noise.laplace:
+            return np.asarray((np.abs(drawn) - np.abs(drawn - shift)).sum(axis=1))
+        return np.asarray(0.5 * (drawn**2 - (drawn - shift) ** 2).sum(axis=1))
+
+    return draw
+
+
+def _broken_reports(start: Start, learner: Any, people: People) -> _Draw | None:
+    """Draws of the likelihood ratio where devices report at twice the epsilon that they claim."""
+    spec = Spec(people.layout, people.users)
+    query, schedule = learner.query(spec), learner.schedule(spec)
+    session: Any = start(query, schedule, Seeded(0))
+    reports = getattr(getattr(session, "mechanism", None), "reports", None)
+    if reports is None:
+        return None
+    twice = StepReports.of(
+        query, reports.kind, 2 * session.guarantee.epsilon, reports.steps, reports.reward_share
     )
-    return Identity("records out of range are refused", not accepted and same, found)
+    laws = _report_laws(session, people, learner)
+    broken = _report_laws(start(query, schedule, Seeded(0)), people, learner, twice)
+    if laws is None or broken is None:
+        return None
+    messages = sorted({*broken[0], *broken[1]})
+    # what the claimed alphabet does not hold (another size of subsets) tells as much as its own law says
+    scores = np.empty(len(messages))
+    for i, message in enumerate(messages):
+        zero, one = laws if message in laws[0] else broken
+        scores[i] = audit_reports.log_ratio(one, zero, message)
+    chances = [np.array([float(law.get(m, 0)) for m in messages]) for law in broken]
 
+    def draw(world: int, runs: int, luck: np.random.Generator) -> Floats:
+        return np.asarray(scores[luck.choice(len(messages), runs, p=chances[world] / chances[world].sum())])
 
-def _own_data(start: Start, learner: Any, seed: int) -> Identity:
-    """Until she submits, both worlds of the game are one: bit for bit, plan of hers included."""
-    wrong = 0
-    for run, target in enumerate((1, 2, 4)):
-        people = People(target=target)
-        both = [play(start, learner, people, world, Seeded(seed, run)) for world in (0, 1)]
-        wrong += both[0].before.tobytes() != both[1].before.tobytes()
-    return Identity(
-        "nothing that a user is given depends on her own data",
-        wrong == 0,
-        f"{wrong} of 3 games differ before",
-    )
-
-
-def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None) -> Identity:
-    """A release asked for twice, and again after a restart, is the same one; so are all after it."""
-    spec = Spec(People.layout, 6)
-    ways: list[list[Floats]] = []
-    policy = np.zeros((1, 2), np.int64)
-    for again in (False, True):
-        session: Any = start(learner.query(spec), Schedule(6), Seeded(seed))
-        shown: list[Floats] = []
-        for n in range(6):
-            shown.append(_values(session.release()))
-            if again:
-                shown[-1] = np.maximum(shown[-1], _values(session.release()))
-                if restart is not None and n == 3:
-                    session = restart(session)
-                    shown[-1] = np.maximum(shown[-1], _values(session.release()))
-            encoder = session.begin(Plan(policy))
-            life = respond(People(6), n + 1, 0, policy)
-            session.submit(encoder(life, session.open_plan, SeededCoins(Seeded(seed).keys.noise, n)))
-        ways.append(shown)
-    same = all(np.array_equal(a, b) for a, b in zip(*ways, strict=True))
-    how = "asked for twice" + (" and after a restart" if restart is not None else "")
-    return Identity("a release is drawn once", same, f"{how}: {'the same noise' if same else 'other noise'}")
-
-
-def white_box(
-    start: Start,
-    learner: Any = None,
-    layout: Layout | None = None,
-    users: int = 16,
-    seed: int = 1,
-    alarm: float = ALARM,
-    restart: Restart | None = None,
-) -> list[Identity]:
-    """Identities at full size: see the module's head.
-
-    layout : S = 6, A = 2, H = 20 by default. users : of each session, 4 to 64. alarm : probability of a false
-    alarm by any of the statistical identities (law, independence); the others are exact.
-    """
-    users = checks.integer("users", users, 4, 64)
-    learner, layout = learner or Reactive(), layout or Layout(6, 2, 20)
-    spec = Spec(layout, users)
-    bench = _Bench(start, learner.query(spec), learner.schedule(spec), seed)
-    still, move = _life(layout, [0], 0, [0.25]), _life(layout, [layout.states - 1], 9, [1.0])
-    out = [_refusals(bench, still), _own_data(start, learner, seed), _repeats(start, learner, seed, restart)]
-    out += _changed(bench)
-    session: Any = bench.session()
-    law = _per_cell(session, bench.query)
-    if law is None:
-        none = "noise is not added to the cells of sums; see the black box"
-        return [*out, Identity("noise, responses and realised loss", None, none)]
-    return out + _noise_and_loss(bench, session, law, still, move, alarm)
-
-
-def _changed(bench: _Bench) -> list[Identity]:
-    """By brute force: how many cells of a count family one user changes."""
-    horizon, changes = bench.query.layout.horizon, _changes(bench, 500)
-    counts = {
-        name: int((part != 0).sum(axis=1).max())
-        for name, part in zip(
-            bench.query.row_families, np.split(changes, bench.query.offsets[1:-1], axis=1), strict=True
-        )
-    }
-    found = ", ".join(f"{name} {count}" for name, count in counts.items())
-    sure = bench.query.stationary or counts[TRANSITIONS] == 2 * horizon
-    passed = max(counts.values()) <= 2 * horizon and sure
-    return [
-        Identity(f"one user changes at most 2H = {2 * horizon} cells of a family", passed, f"most: {found}")
-    ]
-
-
-def _noise_and_loss(
-    bench: _Bench,
-    session: Any,
-    law: tuple[int, Floats],
-    still: Trajectory,
-    move: Trajectory,
-    alarm: float,
-) -> list[Identity]:
-    family, scales = law
-    times, users = bench.times, bench.times[-1]
-    sums = np.asarray(times)[:, None] * bench.cells(still)
-    seeds = max(12, math.ceil(180 / len(times)))
-    drawn = np.array([bench.values(bench.releases([still] * users, run)) for run in range(seeds)])
-    residuals = (drawn - sums) / scales
-    silent = int((residuals == 0).any(axis=(0, 1)).sum())
-    out = [
-        Identity(
-            "every cell of the public support has noise",
-            silent == 0,
-            f"{silent} of {bench.query.cells} cells were released without, where one trajectory is all data",
-        )
-    ]
-    matrix, wrong = _responses(bench, still, move)
-    said = wrong[0] if wrong else f"{users} users exchanged, one by one, under one seed"
-    out.append(Identity("a user moves her own cells only, by public multiples", not wrong, said))
-    known, slack = noise_matrix(session, times), _SLACK
-    mixing: Any
-    root: Any
-    if known is not None:
-        mixing, root = known, np.linalg.cholesky(known @ known.T)
-        square = known.shape[0] == known.shape[1]
-    elif family == kernels.GAUSSIAN:  # unknown mixing: its covariance is measured, cells being alike
-        many = np.moveaxis(residuals, 1, 0).reshape(len(times), -1)
-        mixing = root = np.linalg.cholesky(many @ many.T / many.shape[1])
-        square, slack = True, 4 * math.sqrt((len(times) + 8) / many.shape[1])
-    else:
-        return [*out, Identity("noise and realised loss", None, "how noise is mixed is not known")]
-    whitened = np.einsum("ij,sjc->sic", np.linalg.inv(root), residuals)
-    out += _noise_checks(whitened, family, square, bench.query, alarm)
-    changes = _changes(bench, 500) / scales
-    unit = np.abs(changes).sum(axis=1) if family == kernels.LAPLACE else np.linalg.norm(changes, axis=1)
-    column = max(_column_norm(family, mixing, matrix[:, k]) for k in range(users))
-    loss = float(unit.max()) * column
-    claim = session.guarantee.epsilon if family == kernels.LAPLACE else session.guarantee.mu
-    symbol = "epsilon" if family == kernels.LAPLACE else "mu"
-    if claim is None:
-        return [*out, Identity("realised loss is at most the claimed", None, "the guarantee claims none")]
-    found = (
-        f"{symbol} {loss:.6g} of {claim:.6g}: joint change {unit.max():.6g} in units of the noise, times the "
-        f"largest column norm {column:.6g}"
-    )
-    out.append(Identity("realised loss is at most the claimed", loss <= claim * (1 + slack), found))
-    return out
+    return draw

@@ -359,6 +359,11 @@ class CountSession:
         """What is summed."""
         return self._query
 
+    @property
+    def schedule(self) -> Schedule:
+        """The public times of release."""
+        return self._schedule
+
     def close(self) -> None:
         """End the session: records and noise are dropped, every later call raises."""
         if os.getpid() != self._process:  # a fork may have inherited the lock, held by a thread it lacks

@@ -1,0 +1,686 @@
+r"""White-box audits: identities that a session of any privatizer has to keep, at full size.
+
+On the same session API as everybody else's. Two sessions under one seed differ by one person's
+record only, so the noise cancels: what moves, and by how much, is exact. With B_f the matrix that mixes
+independent noises of scale 1 into the releases of family f (:mod:`discreet.privacy.audit_noise`) and u_k the
+releases' response to a unit change of user k, her loss is her change in family f times the l1 (Laplace: the
+least ||s||_1 with B_f s = u_k) or l2 norm of B_f^+ u_k, all families together, for the worst of all users
+and of many changes. Whitened residuals B_f^-1 (release - sums) are tested against the claimed law, and for
+independence over cells and releases.
+
+Policies alternate from release to release (all actions, the first, the last), so that clocks of rows tick
+apart; fixed lives follow them. Devices that report a few steps are run on every outcome of their coins
+at a small size (:mod:`discreet.privacy.audit_reports`): their largest likelihood ratio is exact; at full
+size they are run on seeded coins, and what they report of their own records is counted.
+
+No certificate: a pass says that errors of the kinds that the tests have power for were not there.
+Source: privacy-mechanisms, sections 1.1 and 7.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import optimize, stats
+
+from discreet.mdp.layout import Layout
+from discreet.mdp.trajectories import Trajectory
+from discreet.numerics import checks
+from discreet.privacy import accounting, audit_reports, local_reports
+from discreet.privacy.audit import (
+    ALARM,
+    SLACK,
+    People,
+    Restart,
+    Start,
+    claimed_noise,
+    noisy_numbers,
+    play,
+    public_numbers,
+    reactive,
+    respond,
+    uniform,
+)  # fmt: skip
+from discreet.privacy.audit_noise import Noise, Readings, expected, readings, whitened
+from discreet.privacy.counts import TRANSITIONS, CountQuery
+from discreet.privacy.local_reports import ReportEncoder
+from discreet.privacy.protocol import Floats, Plan, Release, Report, Schedule, Session, Spec
+from discreet.privacy.randomness import Seeded, SeededCoins
+
+__all__ = ["Identity", "white_box"]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One identity: what was found, what is allowed, in words. ``passed`` is None where it does not apply."""
+
+    name: str
+    passed: bool | None
+    found: str
+
+    def __str__(self) -> str:
+        word = {True: "passed", False: "FAILED", None: "not applicable"}[self.passed]
+        return f"{self.name}: {word} ({self.found})"
+
+
+# ------------------------------------------------------------------------------------- fixed lives
+def _life(layout: Layout, states: Sequence[int], action: int, reward: Sequence[float]) -> Trajectory:
+    """A trajectory that cycles through ``states`` and ``reward``; ``action`` counts the admissible ones."""
+    path = np.resize(np.asarray(states, np.int64), layout.horizon + 1)
+    actions = np.array([_nth(layout, s, action) for s in path[:-1].tolist()], np.int64)
+    return Trajectory(path, actions, np.resize(np.asarray(reward, np.float64), layout.horizon))
+
+
+def _nth(layout: Layout, state: int, action: int) -> int:
+    """The action of this number among the admissible ones, or the last."""
+    row = _admissible(layout, state)
+    return int(row[min(action, len(row) - 1)])
+
+
+def _admissible(layout: Layout, state: int) -> Any:
+    return np.flatnonzero(np.ones(layout.actions) if layout.mask is None else layout.mask[state])
+
+
+def _random_life(layout: Layout, luck: np.random.Generator) -> Trajectory:
+    h = layout.horizon
+    states = luck.integers(layout.states, size=h + 1)
+    rewards = luck.random(h) if luck.random() < 0.5 else luck.integers(2, size=h).astype(np.float64)
+    actions = np.array([luck.choice(_admissible(layout, s)) for s in states[:-1].tolist()], np.int64)
+    return Trajectory(states, actions, rewards)
+
+
+_EVERY, _FIRST, _LAST = None, 0, 10**6  # policies by release: all actions alike, the first, the last
+_CYCLE = (_EVERY, _FIRST, _LAST, _LAST)
+_SHARES = (None, 0.3, 0.6)
+
+
+@dataclass(frozen=True, eq=False)
+class _Bench:
+    """A privatizer on the bench: fixed lives under alternating policies, sessions of one or many seeds."""
+
+    start: Start
+    query: CountQuery
+    schedule: Schedule
+    seed: int
+
+    @property
+    def times(self) -> list[int]:
+        return [int(time) for time in self.schedule.release_times if time > 0]
+
+    def session(self, run: int = 0) -> Session:
+        return self.start(self.query, self.schedule, Seeded(self.seed, run))
+
+    def plan(self, release: int, users: int) -> Plan:
+        """Of the users before the release of this index."""
+        layout, which = self.query.layout, _CYCLE[release % len(_CYCLE)]
+        if which is None:
+            policy: Any = uniform(layout)
+        else:
+            row = [_nth(layout, s, which) for s in range(layout.states)]
+            policy = np.tile(np.array(row, np.int64), (layout.horizon, 1))
+        if self.schedule.plans == "deterministic" and which is None:
+            return self.plan(release + 1, users)
+        if self.schedule.plans == "stochastic" and which is not None:
+            policy = np.eye(layout.actions)[policy]
+        if not self.query.groups:
+            return Plan(policy, users=users)
+        share = _SHARES[release % len(_SHARES)]
+        return Plan(policy, users=users, group=release % self.query.groups, return_share=share)
+
+    def life(self, release: int, states: Sequence[int], reward: Sequence[float]) -> Trajectory:
+        """One that follows the release's policy."""
+        return _life(self.query.layout, states, _CYCLE[release % len(_CYCLE)] or 0, reward)
+
+    def batch(self, user: int) -> int:
+        """The index of the first release that holds the user (from 0)."""
+        return int(np.searchsorted(np.array(self.times), user, side="right"))
+
+    def lives(self, moved: int | None = None) -> list[Trajectory]:
+        """Everybody stands still, but for the ``moved``-th (from 0)."""
+        return [self.moving(user) if user == moved else self.still(user) for user in range(self.times[-1])]
+
+    def still(self, user: int) -> Trajectory:
+        return self.life(self.batch(user), [0], [0.25])
+
+    def moving(self, user: int) -> Trajectory:
+        return self.life(self.batch(user), [self.query.layout.states - 1], [1.0])
+
+    def releases(self, lives: Sequence[Trajectory], run: int = 0, before: Any = None) -> list[Release]:
+        """All releases but the first; ``before(session, encoder, plan)`` is called before user 1 submits."""
+        session, came, out = self.session(run), 0, []
+        session.release()
+        key = Seeded(self.seed, run).keys.noise
+        for release, time in enumerate(self.times):
+            plan = self.plan(release, time - came)
+            encoder = session.begin(plan)
+            plan = getattr(session, "open_plan", plan)
+            for user in range(came, time):
+                if before is not None and user == 0:
+                    before(session, encoder, plan)
+                session.submit(encoder(lives[user], plan, SeededCoins(key, user)))
+            came = time
+            out.append(session.release())
+        session.close()
+        return out
+
+    def cells(self, life: Trajectory, group: int = 0) -> Floats:
+        return self.query.to_cells(self.query.contribution(life, group))
+
+    def group(self, user: int) -> int:
+        return self.batch(user) % max(1, self.query.groups)
+
+    def sums(self) -> Floats:
+        """(T, cells) of each batch of people who stand still."""
+        out = np.zeros((len(self.times), self.query.cells))
+        for user in range(self.times[-1]):
+            out[self.batch(user)] += self.cells(self.still(user), self.group(user))
+        return out
+
+    def read(self, releases: Sequence[Release]) -> Readings:
+        return readings(self.query, releases)
+
+
+def _changes(bench: _Bench, pairs: int) -> Floats:
+    """(n, cells) changes over random pairs of trajectories and over pairs made to be extreme."""
+    layout, luck = bench.query.layout, np.random.default_rng(bench.seed)
+    last = layout.states - 1
+    ends = [
+        (_life(layout, a, x, r), _life(layout, b, y, q))
+        for a, x, b, y in (
+            ([0], 0, [last], 9),
+            ([0], 0, [0], 9),
+            ([0], 0, [0, last], 0),
+            ([0, last], 0, [last, 0], 0),
+        )
+        for r, q in (([1.0], [1.0]), ([1.0], [0.0]), ([0.0], [1.0]), ([1.0, 0.0], [0.0, 1.0]))
+    ]
+    lives = [_random_life(layout, luck) for _ in range(2 * pairs)]
+    everyone = [*ends, *zip(lives[::2], lives[1::2], strict=True)]
+    return np.array([bench.cells(one) - bench.cells(other) for one, other in everyone])
+
+
+# ------------------------------------------------------------------------------- what a user moves
+def _responses(bench: _Bench) -> tuple[Floats, list[str]]:
+    """(T, users) response of the releases to a unit change of each user, and what is wrong with it."""
+    users, times = bench.times[-1], np.array(bench.times)
+    base = bench.releases(bench.lives())
+    values, wrong = bench.read(base).values, []
+    rounding = 1e-9 * (1 + float(np.abs(values).max()))
+    matrix = np.zeros((len(times), users))
+    for k in range(users):
+        change = bench.cells(bench.moving(k), bench.group(k)) - bench.cells(bench.still(k), bench.group(k))
+        touched = change != 0
+        other = bench.releases(bench.lives(k))
+        moved = bench.read(other).values - values
+        after = times > k
+        if (moved[~after] != 0).any():
+            wrong.append(f"user {k + 1} moves a release made before she came")
+        if (np.abs(moved[:, ~touched]) > rounding).any():
+            wrong.append(f"user {k + 1} moves cells that she does not touch")
+        ratio = moved[:, touched] / change[touched]
+        matrix[:, k] = np.where(after, ratio.mean(axis=1), 0.0)
+        if (
+            np.abs(ratio - ratio.mean(axis=1, keepdims=True)) > rounding / np.abs(change[touched]).min()
+        ).any():
+            wrong.append(f"the cells of user {k + 1} move by different multiples of her change")
+        if any(
+            public_numbers(a).tobytes() != public_numbers(b).tobytes()
+            for a, b in zip(base, other, strict=True)
+        ):
+            wrong.append(f"a weight, law, clock or number of users depends on the data of user {k + 1}")
+    return matrix, wrong
+
+
+def _unplayed(bench: _Bench) -> Identity:
+    """Under clocks of rows: what no policy plays says nothing, and a record from there adds nothing."""
+    layout, times = bench.query.layout, bench.times
+    lives = bench.lives()
+    last, at = layout.states - 1, min(bench.times[0], times[-1] - 1)  # a user of the second release
+    ways = []
+    for state, reward in ((0, 1.0), (last, 0.0)):  # its policy plays the first action, she the last
+        lives[at] = _life(layout, [state], _LAST, [reward])
+        ways.append(bench.read(bench.releases(lives)))
+    same = ways[0].values.tobytes() == ways[1].values.tobytes()
+    said = int((ways[0].values[~ways[0].due] != 0).sum())
+    idle = int((~ways[0].due).sum())
+    found = (
+        f"{idle} cells of {ways[0].due.size} were not due, {said} of them hold something; a record off the "
+        f"policy {'adds nothing' if same else 'moves releases'}"
+    )
+    several = layout.actions > 1
+    return Identity(
+        "what no policy plays holds nothing", same and not said and (idle > 0 or not several), found
+    )
+
+
+def _made_from(bench: _Bench) -> Identity:
+    """Sums add nothing to the measurements: P_i = (y_i + (1 - decay) sum_{j<i} y_j) / gain."""
+    name = "sums are made from the measurements"
+    before, off, largest = np.zeros(bench.query.cells), 0.0, 1.0
+    for release in bench.releases(bench.lives()):
+        made = release.measurement
+        if made is None or not release.estimates:
+            return Identity(name, None, "these releases do not hold both")
+        fresh, sums = (
+            bench.query.to_cells({n: e.value for n, e in part.items()})
+            for part in (made.estimates, release.estimates)
+        )
+        told = (fresh + (1.0 - made.decay) * before) / made.gain
+        off, largest = max(off, float(np.abs(told - sums).max())), max(largest, float(np.abs(sums).max()))
+        before = before + fresh
+    return Identity(name, off <= 1e-9 * largest, f"largest difference {off:.2g}")
+
+
+def _least_l1(mixing: Floats, response: Floats) -> float:
+    """min ||s||_1 with mixing @ s = response."""
+    m = mixing.shape[1]
+    found = optimize.linprog(
+        np.ones(2 * m), A_eq=np.hstack([mixing, -mixing]), b_eq=response, bounds=(0, None)
+    )
+    return float(found.fun) if found.success else math.inf
+
+
+def _column_norm(laplace: bool, mixing: Floats, response: Floats) -> float:
+    """The norm of one user's column: l2 of B^+ u (Gaussian), least l1 (Laplace), inf if B cannot hide u."""
+    shift, *_ = np.linalg.lstsq(mixing, response, rcond=None)
+    if not np.allclose(mixing @ shift, response, atol=1e-7):
+        return math.inf
+    if not laplace:
+        return float(np.linalg.norm(shift))
+    if mixing.shape[0] == mixing.shape[1]:
+        return float(np.abs(shift).sum())
+    largest = float(np.abs(mixing).max())
+    return _least_l1(mixing / largest, response) / largest
+
+
+# ------------------------------------------------------------------------------- what noise is like
+def _noise_checks(draws: Floats, due: Any, noise: Noise, query: CountQuery, alarm: float) -> list[Identity]:
+    """Law and independence of whitened residuals (seeds, T, cells), in units of the claimed scale.
+
+    due : (T, cells) where there is noise at all.
+    """
+    square, laplace = noise.square, noise.laplace
+    law = stats.laplace() if laplace else stats.norm()
+    worst = ""
+    chance = 1.0
+    families = list(query.row_families)
+    for f, name in enumerate(families):
+        part = draws[:, :, query.offsets[f] : query.offsets[f + 1]]
+        part = part[:, due[:, query.offsets[f] : query.offsets[f + 1]]]
+        if not part.size:
+            continue
+        if square or not laplace:
+            p = float(stats.kstest(part.ravel(), law.cdf).pvalue)
+        else:  # sums of Laplace noises: fourth moments are at most a Laplace variable's
+            z = (float((part**2).mean()) - 2.0) / math.sqrt(20.0 / part.size)
+            p = float(2 * stats.norm.sf(abs(z)))
+        if p <= chance:
+            chance, worst = p, f"{name}: std {part.std() / law.std():.4f} of the claimed, p = {p:.2g}"
+    out = [Identity("noise has the claimed law and scale", chance > alarm / (2 * len(families)), worst)]
+
+    seeds, times, cells = draws.shape
+    signs = np.sign(draws).astype(np.float32)
+    flat = signs.reshape(seeds * times, cells)
+    shown = np.repeat(due[None], seeds, axis=0).reshape(seeds * times, cells).astype(np.float32)
+    pairs = max(1, cells * (cells - 1) // 2)
+    shared = _agreeing(flat.T @ flat, shown.T @ shown, alarm / 8 / pairs)
+    out.append(
+        Identity(
+            "noise is independent from cell to cell",
+            shared == 0,
+            f"{shared} of {pairs} pairs of cells share noise (signs agree, exact binomial test)",
+        )
+    )
+    count = max(1, times * (times - 1) // 2)
+    if square or not laplace:
+        both = seeds * np.einsum("ic,jc->ij", due.astype(np.float64), due.astype(np.float64))
+        mixed = _agreeing(np.einsum("sic,sjc->ij", signs, signs), both, alarm / 8 / count)
+    else:  # uncorrelated, not independent: products of two have mean 0 and a variance that is measured
+        products = np.einsum("sic,sjc->ij", draws, draws)
+        squares = np.einsum("sic,sjc->ij", draws**2, draws**2)
+        np.fill_diagonal(products, 0.0)
+        mixed = int((np.abs(products) > stats.norm.isf(alarm / 8 / count) * np.sqrt(squares)).sum()) // 2
+    out.append(
+        Identity(
+            "fresh noise is fresh, noise drawn once stays",
+            mixed == 0,
+            f"{mixed} of {count} pairs of releases mix noise otherwise",
+        )
+    )
+    return out
+
+
+def _agreeing(sums: Any, numbers: Any, alarm: float) -> int:
+    """How many pairs of signs agree (or differ) more often than fair coins: each with this alarm."""
+    sums, numbers = np.abs(np.asarray(sums, np.float64)), np.asarray(numbers, np.float64)
+    sizes, place = np.unique(numbers, return_inverse=True)
+    most = (2 * stats.binom.isf(alarm, sizes, 0.5) - sizes)[place].reshape(sums.shape)
+    np.fill_diagonal(sums, 0.0)
+    return int((sums > most).sum()) // 2
+
+
+def _stated(bench: _Bench, noise: Noise) -> Identity:
+    """Standard deviations that releases state, against the rows of B."""
+    name, worst = "stated laws have the noise's standard deviation", 0.0
+    if noise.mixings is None:
+        return Identity(
+            name, None, "how noise is mixed is not known, or the stated scales are what is tested"
+        )
+    unit = math.sqrt(2.0) if noise.laplace else 1.0
+    for i, release in enumerate(bench.releases(bench.lives())):
+        for b, estimate in zip(noise.mixings, release.estimates.values(), strict=True):
+            worst = max(worst, abs(estimate.law.std() / (unit * float(np.linalg.norm(b[i]))) - 1.0))
+    return Identity(name, worst <= SLACK, f"largest relative difference {worst:.2g}")
+
+
+# ------------------------------------------------------------------------------- calls and refusals
+def _refusals(bench: _Bench, still: Trajectory) -> Identity:
+    """Records outside the declared ranges: refused, and nothing of them is added."""
+    layout = bench.query.layout
+    worse: dict[str, Trajectory] = {}
+    for value in (1.2, -0.1, math.nan, math.inf):
+        rewards = still.rewards.copy()
+        rewards[-1] = value
+        worse[f"a reward of {value}"] = dataclasses.replace(still, rewards=rewards)
+    for name, size in (("states", layout.states), ("actions", layout.actions)):
+        indices = getattr(still, name).copy()
+        indices[0] = size
+        worse[f"{name}[0] = {size}"] = dataclasses.replace(still, **{name: indices})
+    worse["a missing step"] = Trajectory(still.states[:-1], still.actions[:-1], still.rewards[:-1])
+    accepted: list[str] = []
+
+    def try_all(session: Session, encoder: Any, plan: Plan) -> None:
+        for name, life in worse.items():
+            try:
+                report: Report = encoder(life, plan, SeededCoins(Seeded(0).keys.noise, 0))
+                session.submit(report)
+                accepted.append(name)
+                return  # it counts as the user: one is enough
+            except (ValueError, IndexError):
+                continue
+
+    if bench.times[0] == 1:  # or the count of users in the open batch would be short
+        lives = bench.lives()
+        plain = bench.read(bench.releases(lives)).values
+        try:
+            tried = bench.read(bench.releases(lives, before=try_all)).values
+            same = np.array_equal(plain, tried)
+        except RuntimeError:  # the accepted one took the user's place
+            same = False
+    else:
+        session: Any = bench.session()
+        session.release()
+        encoder = session.begin(bench.plan(0, bench.times[0]))
+        try_all(session, encoder, session.open_plan)
+        same = not accepted
+    found = (
+        f"accepted: {', '.join(accepted)}" if accepted else f"{len(worse)} kinds of broken records refused"
+    )
+    return Identity("records out of range are refused", not accepted and same, found)
+
+
+def _own_data(start: Start, learner: Any, seed: int) -> Identity:
+    """Until she submits, both worlds of the game are one: bit for bit, plan of hers included."""
+    wrong = 0
+    for run, target in enumerate((1, 2, 4)):
+        people = People(target=target)
+        both = [play(start, learner, people, world, Seeded(seed, run)) for world in (0, 1)]
+        wrong += both[0].before.tobytes() != both[1].before.tobytes()
+    return Identity(
+        "nothing that a user is given depends on her own data",
+        wrong == 0,
+        f"{wrong} of 3 games differ before",
+    )
+
+
+def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None) -> Identity:
+    """A release asked for twice, and again after a restart, is the same one; so are all after it."""
+    spec = Spec(People.layout, 6)
+    query, schedule = learner.query(spec), learner.schedule(spec)
+    schedule = dataclasses.replace(schedule, times=None, growth=1.0, pooled_shares=None)
+    ways: list[list[Floats]] = []
+    policy: Any = np.zeros((1, 2), np.int64)
+    if schedule.plans == "stochastic":
+        policy = np.eye(2)[policy]
+    group = 0 if query.groups else None
+    for again in (False, True):
+        session: Any = start(query, schedule, Seeded(seed))
+        shown: list[Floats] = []
+        for n in range(6):
+            shown.append(noisy_numbers(session.release()))
+            if again:
+                shown.append(noisy_numbers(session.release()))
+                if restart is not None and n in (1, 3):
+                    session = restart(session)
+                shown.append(noisy_numbers(session.release()))
+            encoder = session.begin(Plan(policy, group=group))
+            if again and restart is not None and n == 4:  # with a plan open
+                session = restart(session)
+            life = respond(People(6), n + 1, 0, policy)
+            session.submit(encoder(life, session.open_plan, SeededCoins(Seeded(seed).keys.noise, n)))
+        session.close()
+        ways.append(shown)
+    same = all(
+        np.array_equal(one, other) for i, one in enumerate(ways[0]) for other in ways[1][3 * i : 3 * i + 3]
+    )
+    how = "asked for again" + (", saved and restored three times" if restart is not None else "")
+    return Identity("a release is drawn once", same, f"{how}: {'the same noise' if same else 'other noise'}")
+
+
+# --------------------------------------------------------------------------------------- the whole
+def white_box(
+    start: Start,
+    learner: Any = None,
+    layout: Layout | None = None,
+    users: int = 16,
+    seed: int = 1,
+    alarm: float = ALARM,
+    restart: Restart | None = None,
+) -> list[Identity]:
+    """Identities at full size: see the module's head.
+
+    layout : S = 6, A = 2, H = 20 by default. users : of each session, 4 to 64. alarm : probability of a false
+    alarm by any of the statistical identities (law, independence, own records reported); the others are
+    exact. restart : gets a session and gives its successor (saved and restored).
+    """
+    users = checks.integer("users", users, 4, 64)
+    learner, layout = learner or reactive(start), layout or Layout(6, 2, 20)
+    spec = Spec(layout, users)
+    bench = _Bench(start, learner.query(spec), learner.schedule(spec), seed)
+    out = [
+        _refusals(bench, bench.still(0)),
+        _own_data(start, learner, seed),
+        _repeats(start, learner, seed, restart),
+        _changed(bench),
+        _made_from(bench),
+    ]
+    session: Any = bench.session()
+    if getattr(getattr(session, "mechanism", None), "clocks", None) is not None:
+        out.append(_unplayed(bench))
+    session.release()
+    noise = claimed_noise(session, bench.query, bench.times)
+    if noise is not None:
+        return out + _noise_and_loss(bench, session.guarantee, noise, alarm)
+    if session.guarantee.trust != "local":
+        return [*out, Identity("noise and realised loss", None, "no noise of a known law is claimed")]
+    return out + _reports(start, learner, bench, seed, alarm)
+
+
+def _changed(bench: _Bench) -> Identity:
+    """By brute force: how many cells of a count family one user changes."""
+    horizon, changes = bench.query.layout.horizon, _changes(bench, 500)
+    counts = {
+        name: int((part != 0).sum(axis=1).max())
+        for name, part in zip(
+            bench.query.row_families, np.split(changes, bench.query.offsets[1:-1], axis=1), strict=True
+        )
+    }
+    found = ", ".join(f"{name} {count}" for name, count in counts.items())
+    sure = bench.query.stationary or counts[TRANSITIONS] == 2 * horizon
+    passed = max(counts.values()) <= 2 * horizon and sure
+    return Identity(
+        f"one user changes at most 2H = {2 * horizon} cells of a family", passed, f"most: {found}"
+    )
+
+
+def _noise_and_loss(bench: _Bench, claim: Any, noise: Noise, alarm: float) -> list[Identity]:
+    times, users, query = bench.times, bench.times[-1], bench.query
+    batches = bench.sums()
+    seeds = max(12, math.ceil(180 / len(times)))
+    drawn = [bench.read(bench.releases(bench.lives(), run)) for run in range(seeds)]
+    due = drawn[0].due
+    residuals = np.array([read.values - expected(read, batches) for read in drawn])
+    silent = int(((residuals == 0) & due).any(axis=(0, 1)).sum())
+    out = [
+        Identity(
+            "every cell of the public support has noise",
+            silent == 0,
+            f"{silent} of {query.cells} cells were released without, where one trajectory is all data",
+        )
+    ]
+    matrix, wrong = _responses(bench)
+    said = wrong[0] if wrong else f"{users} users exchanged, one by one, under one seed"
+    out.append(Identity("a user moves her own cells only, by public multiples", not wrong, said))
+    slack = SLACK
+    if not noise.measured and noise.mixings is None:
+        if noise.laplace:
+            return [*out, Identity("noise and realised loss", None, "how noise is mixed is not known")]
+        # the covariance is measured, cells being alike
+        many = np.moveaxis(residuals / np.repeat(noise.scales, np.diff(query.offsets)), 1, 0)
+        many = many.reshape(len(times), -1)
+        root = np.linalg.cholesky(many @ many.T / many.shape[1])
+        noise = dataclasses.replace(noise, mixings=tuple(root * scale for scale in noise.scales))
+        slack = 4 * math.sqrt((len(times) + 8) / many.shape[1])
+    else:
+        out.append(_stated(bench, noise))
+    draws = np.array([whitened(noise, query, r, x) for r, x in zip(drawn, residuals, strict=True)])
+    out += _noise_checks(draws, due, noise, query, alarm)
+    out.append(_loss(bench, claim, noise, drawn[0], matrix, slack))
+    return out
+
+
+def _mixings(bench: _Bench, noise: Noise, read: Readings) -> list[Floats]:
+    """B_f of each family; of measurements, the scales that each states (where it is due)."""
+    if noise.mixings is not None:
+        return list(noise.mixings)
+    return [np.diag(read.scales[:, at]) for at in bench.query.offsets[:-1].tolist()]
+
+
+def _loss(bench: _Bench, claim: Any, noise: Noise, read: Readings, matrix: Floats, slack: float) -> Identity:
+    """Largest loss over users and changes: sum_f (change in f) (column norm in f), Gaussian: of squares."""
+    name = "realised loss is at most the claimed"
+    power = 1 if noise.laplace else 2
+    cuts = bench.query.offsets[1:-1]
+    changes = _changes(bench, 500)
+    moved = np.array(
+        [(np.abs(part) ** power).sum(axis=1) for part in np.split(changes, cuts, axis=1)]
+    )  # (families, n)
+    columns = np.array(
+        [[_column_norm(noise.laplace, b, u) ** power for u in matrix.T] for b in _mixings(bench, noise, read)]
+    )  # (families, users)
+    losses = (columns.T @ moved) ** (1.0 / power)  # (users, n)
+    loss, symbol, stated = float(losses.max()), "epsilon" if noise.laplace else "mu", claim.mu
+    if noise.laplace:
+        stated = claim.epsilon
+    if stated is None:
+        return Identity(name, None, "the guarantee claims none")
+    words = ""
+    if noise.laplace and claim.delta and loss > stated:
+        # noise set by its privacy-loss distribution: each draw is one coordinate of the worst exchanges
+        worst = sorted(zip(losses.max(axis=0).tolist(), range(len(changes)), strict=True))[-8:]
+        user = int(losses.max(axis=1).argmax())
+        mixings = _mixings(bench, noise, read)
+        loss = max(_numerical(bench, mixings, changes[n], matrix[:, user], claim.delta) for _, n in worst)
+        slack, words = 5e-3, f" at delta = {claim.delta:g}, by its privacy-loss distribution"
+    found = f"{symbol} {loss:.6g} of {stated:.6g}{words}, for the worst of {matrix.shape[1]} users"
+    return Identity(name, loss <= stated * (1 + slack), f"{found} and {len(changes)} changes")
+
+
+def _numerical(
+    bench: _Bench, mixings: Sequence[Floats], change: Floats, response: Floats, delta: float
+) -> float:
+    """epsilon at delta of fresh Laplace noise in every draw, for one exchange."""
+    counts: dict[float, int] = {}
+    for part, b in zip(np.split(change, bench.query.offsets[1:-1]), mixings, strict=True):
+        shift = np.linalg.lstsq(b, response, rcond=None)[0]
+        for one in np.abs(np.outer(part, shift)).ravel().tolist():
+            if one > 1e-12:
+                counts[round(one, 10)] = counts.get(round(one, 10), 0) + 1
+    return accounting.composed_epsilon(tuple(("laplace", 1.0, c, n) for c, n in counts.items()), delta)
+
+
+# ------------------------------------------------------------------------------- reports of a few steps
+def _reports(start: Start, learner: Any, bench: _Bench, seed: int, alarm: float) -> list[Identity]:
+    """The device's law: exact at small sizes; at full size, how often it reports its own records."""
+    name, worst, claimed, ran = "a message's exact law loses at most the claimed", 0.0, 0.0, 0
+    for horizon, most in ((1, 64), (2, 8)):
+        spec = Spec(Layout(2, 2, horizon), 4)
+        small = _Bench(start, learner.query(spec), learner.schedule(spec), seed)
+        for release in (0, 1):  # a stochastic policy, and one that is public
+            session: Any = small.session()
+            session.release()
+            encoder = session.begin(small.plan(release, 1))
+            every = list(audit_reports.lives(spec.layout))
+            every = every[:: max(1, math.ceil(len(every) / most))]
+            laws = [audit_reports.law_of(encoder, life, session.open_plan) for life in every]
+            known = [law for law in laws if law is not None]
+            if len(known) < len(laws):
+                none = "what devices send has no finite law, or one of too many outcomes; see the black box"
+                return [Identity(name, None, none)]
+            exact, claim = audit_reports.largest_ratio(known), float(session.guarantee.epsilon)
+            if exact / claim > worst / claimed if claimed else True:
+                worst, claimed = exact, claim
+            ran += sum(len(law) for law in known)
+    out = [
+        Identity(
+            name,
+            worst <= claimed * (1 + 1e-12),
+            f"epsilon {worst:.9g} of {claimed:.9g}: {ran} outcomes of devices at H = 1 and 2, S = A = 2",
+        )
+    ]
+    return [*out, _own_reports(bench, alarm)]
+
+
+def _own_reports(bench: _Bench, alarm: float) -> Identity:
+    """At full size: a report holds its own record as often as the mechanism's public numbers say."""
+    name = "own records are reported as often as stated"
+    reports: Any = None
+    tallies: dict[tuple[int, int], list[int]] = {}
+    worst, chance = "", 1.0
+    for release in (0, 1):
+        session: Any = bench.session()
+        session.release()
+        encoder = session.begin(bench.plan(release, bench.times[0]))
+        reports = getattr(getattr(session, "mechanism", None), "reports", None)
+        if not isinstance(encoder, ReportEncoder) or reports is None:
+            return Identity(name, None, "reports of an unknown form; see the black box")
+        life = bench.life(release, [bench.query.layout.states - 1], [1.0])
+        luck = Seeded(bench.seed, 1 + release).keys.noise
+        for run in range(2000):
+            message = encoder(life, session.open_plan, SeededCoins(luck, run)).message
+            for step, about, marks in local_reports.decode(reports, encoder.stochastic, message):
+                s, after = int(life.states[step]), int(life.states[step + 1])
+                row = bench.query.layout.row_index[s, life.actions[step]]
+                group = int(row) if encoder.stochastic else s
+                own = 2 * group + 1 if about else group * bench.query.layout.states + after
+                tally = tallies.setdefault((about, release), [0, 0, 0, 0])
+                tally[0] += int(marks[own])
+                tally[1] += 1
+                tally[2] += int(marks.sum() - marks[own])
+                tally[3] += marks.size - 1
+    for (about, release), (own, number, others, places) in tallies.items():
+        one = reports.randomizer(about, release == 0)
+        tests = [(own, number, float(one.p))]
+        if one.unary:
+            tests.append((others, places, float(one.q)))
+        for hits, number_of, p in tests:
+            found = float(stats.binomtest(hits, number_of, p).pvalue)
+            if found <= chance:
+                kind = "rewards" if about else "moves"
+                chance, worst = found, f"{kind}: {hits / number_of:.4f} of stated {p:.4f}, p = {found:.2g}"
+    return Identity(name, chance > alarm / 8, worst)
