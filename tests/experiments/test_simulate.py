@@ -71,6 +71,7 @@ def test_masks_and_gaussian_noise_are_equal_too() -> None:
     [
         {}, {"stationary": True}, {"known_rewards": True}, {"shrink": False, "derive_visits": False},
         {"pooled": "all", "center_rewards": False}, {"pooled": "first", "known_rewards": True},
+        {"consistent": False},
     ],
 )  # fmt: skip
 def test_the_noise_aware_learner_is_equal_too(options: dict[str, bool], by: str) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import discreet as dr
+from discreet.estimation import consistency_kernels
 from discreet.experiments.simulate import Setup
 from discreet.mdp.layout import Layout
 from discreet.online import noise_kernels
@@ -14,23 +15,32 @@ NONE = dr.NoPrivacy()
 
 
 def feed(
-    measurements: np.ndarray, assigned: np.ndarray, sigmas: np.ndarray, decay: float
+    measurements: np.ndarray,
+    assigned: np.ndarray,
+    sigmas: np.ndarray,
+    decay: float,
+    consistent: bool = False,
+    due: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(counts, their noise std, totals, q) after measurements (n, T, R, S) of assignments (n, T, R)."""
     gain = np.sqrt(1 - decay**2)
     knobs = np.zeros(noise_kernels.KNOBS)
     knobs[noise_kernels.STAT], knobs[noise_kernels.PRIVACY] = 0.1, 0.5
+    knobs[noise_kernels.CONSISTENT] = consistent
     memory = np.zeros(noise_kernels.memory_size(SLOTS * ROWS, STATES))
     values, q = np.zeros((SLOTS + 1, STATES)), np.zeros((SLOTS, ROWS))
-    work = np.zeros(noise_kernels.work_size(SLOTS * ROWS, ROWS, STATES))
+    work = np.full(noise_kernels.work_size(SLOTS * ROWS, ROWS, STATES), np.nan)
     pointers, cells = np.array([0, 2, 4]), SLOTS * ROWS
     for i in range(len(measurements) + 1):
         errors = np.array([sigmas[i - 1] if i else 0.0, 0.0, decay, gain, 0.0, 0.0, 0.0, 0.0])
         fresh = measurements[i - 1] if i else np.zeros((SLOTS, ROWS, STATES))
+        given = fresh.copy()
         noise_kernels.noise_aware_step(
-            knobs, pointers, SLOTS, i, fresh.copy(), np.zeros((SLOTS, ROWS)), np.zeros((0, 0, 0)),
-            np.zeros((0, 0)), np.zeros((0, 0)), errors, np.zeros(0), memory, values, q, work,
+            knobs, pointers, SLOTS, i, given, np.zeros((SLOTS, ROWS)), np.zeros((0, 0, 0)),
+            np.zeros((0, 0)), np.zeros((0, 0)), errors, np.zeros(0) if due is None else due, memory, values,
+            q, work,
         )  # fmt: skip
+        np.testing.assert_array_equal(given, fresh)  # a release may be looked at again
         if i < len(measurements):
             memory[:cells] += assigned[i].ravel()
     total, exposure, noise = (memory[k * cells : (k + 1) * cells] for k in (2, 3, 4))
@@ -64,6 +74,48 @@ def test_counts_are_the_generalised_least_squares(decay: float) -> None:
         assert total[c] == users.sum()
 
 
+def small_world(rng: np.random.Generator, decay: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(measurements, assigned, users behind each) of two states, two actions, one action never assigned."""
+    users, behind = rng.integers(20, 60, 6).astype(float), []
+    assigned = np.zeros((6, SLOTS, ROWS))
+    first = np.floor(users[:, None, None] * rng.random((6, SLOTS, 2)))
+    assigned[:, :, ::2], assigned[:, :, 1::2] = first, users[:, None, None] - first
+    assigned[:, 1, 0], assigned[:, 1, 1] = users, 0.0
+    for n in users:
+        behind.append(n + decay * (behind[-1] if behind else 0.0))
+    return rng.normal(8, 30, (6, SLOTS, ROWS, STATES)), assigned, np.array(behind)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.7])
+def test_consistent_measurements_are_the_projected_ones_with_less_noise(decay: float) -> None:
+    """Projecting by hand first, and telling of so much less noise, gives the same counts and errors."""
+    measurements, assigned, behind = small_world(np.random.default_rng(4), decay)
+    sigmas = np.full(6, 12.0)
+    counts, std, total, q = feed(measurements, assigned, sigmas, decay, consistent=True)
+    gain, left = np.sqrt(1 - decay**2), np.zeros(6)
+    by_hand = measurements.reshape(6, SLOTS * ROWS, STATES).copy()
+    for i in range(6):
+        left[i] = consistency_kernels.consistent_counts(
+            SLOTS, np.array([0, 2, 4]), gain * behind[i], assigned.sum(axis=0).ravel(), by_hand[i],
+            np.zeros(consistency_kernels.work_size(SLOTS, STATES)),
+        )  # fmt: skip
+    assert (left < 0.9).all()
+    projected = by_hand.reshape(measurements.shape)
+    assert np.abs(projected - measurements).max() > 1.0
+    np.testing.assert_allclose(projected.sum(axis=(2, 3)), np.tile(gain * behind[:, None], (1, 2)))
+    again = feed(projected, assigned, sigmas * np.sqrt(left), decay)
+    for mine, other in zip((counts, std, total, q), again, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-9)
+
+
+def test_what_has_no_noise_or_clocks_of_its_own_is_left_alone() -> None:
+    measurements, assigned, _ = small_world(np.random.default_rng(5), 0.7)
+    for sigma, due in ((0.0, None), (12.0, np.ones(SLOTS * ROWS))):
+        runs = [feed(measurements, assigned, np.full(6, sigma), 0.7, flag, due) for flag in (False, True)]
+        for mine, other in zip(*runs, strict=True):
+            np.testing.assert_array_equal(mine, other)
+
+
 def test_without_noise_counts_are_plain_sums() -> None:
     rng = np.random.default_rng(1)
     assigned = rng.integers(1, 50, (5, SLOTS, ROWS)).astype(float)
@@ -81,8 +133,9 @@ def test_an_action_that_nobody_was_assigned_keeps_the_largest_value() -> None:
     assert (q[:, :3] < [[2.0], [1.0]]).all()
 
 
+@pytest.mark.parametrize("consistent", [False, True])
 @pytest.mark.parametrize("pooled", [False, True])
-def test_names_of_states_do_not_matter(pooled: bool) -> None:
+def test_names_of_states_do_not_matter(pooled: bool, consistent: bool) -> None:
     """Relabelling states relabels Q: no part of the scratch space is used twice at a time."""
     slots, states, actions = 4, 3, 2
     rows, cells = states * actions, slots * states * actions
@@ -90,6 +143,7 @@ def test_names_of_states_do_not_matter(pooled: bool) -> None:
     rng = np.random.default_rng(3)
     knobs = np.zeros(noise_kernels.KNOBS)
     settings = {"STAT": 0.1, "PRIVACY": 0.5, "SHRINK": 1.0, "CENTERED": 1.0, "EXCESS": 1.0, "FLOW": 1.0}
+    settings["CONSISTENT"] = float(consistent)
     for knob, value in settings.items():
         knobs[getattr(noise_kernels, knob)] = value
     first = rng.integers(5, 395, (8, slots, states)).astype(float)  # of 400 users, at every (h, s)

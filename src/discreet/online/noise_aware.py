@@ -69,16 +69,20 @@ _PURE: Mapping[str, Any] = {
     "pooled": "all",
     "reward_share": 0.2,
 }
+_LOCAL: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.05, "priv_scale": 0.06}
+_NONE: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.02, "stat_scale": 0.05}
 _POOLED_UNTIL = 800.0
 
 
 def chosen(spec: Spec) -> Mapping[str, Any]:
-    """The knobs that depend on the budget, for one that is pure, or for all others (and an unknown one).
+    """The knobs that depend on the budget: pure joint, local, none, or all others (and an unknown one).
 
     Pooled counts are known well enough when H n / (S A), the visits to a pair, are some multiple of the noise
     H / epsilon in them: then their share of the budget can fall.
     """
     budget = spec.budget
+    if budget is not None and budget.trust in ("local", "none"):
+        return _LOCAL if budget.trust == "local" else _NONE
     if budget is None or not budget.pure or budget.trust != "joint":
         return _APPROX
     assert budget.epsilon is not None
@@ -107,6 +111,9 @@ class NoiseAwareUCBVI(GreedyLearner):
     flow : bool
         Weigh steps in the pooling by the visits that the policies lead to in a rough model, in place
         of noisy counts.
+    consistent : bool
+        Project each measurement's per-step counts onto the flow of people (who arrives at a state leaves
+        from it) where all have one noise and one clock. Needs no privacy: post-processing.
     reward_share : float
         Share of the privacy budget that rewards get, in (0, 1).
     pooled : "none", "all" or "first"
@@ -135,6 +142,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     shrink: bool | None = None
     excess: float | None = None
     flow: bool | None = None
+    consistent: bool | None = None
     reward_share: float | None = None
     pooled: Pooled | None = None
     pooled_share: float | None = None
@@ -146,7 +154,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         "default": {
             **_FIXED, "derive_visits": True, "center_rewards": True, "known_rewards": False,
             "stationary": False, "replan_every": 1, "tie_break": "random", "shrink": True, "flow": True,
-            "explore": "optimism", **_APPROX,
+            "consistent": True, "explore": "optimism", **_APPROX,
         },
         "plain": {"shrink": False},
     }  # fmt: skip
@@ -169,7 +177,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         put(self, "pooled_until", checks.integer("pooled_until", self.pooled_until, 0))
         put(self, "priv_scale", checks.real("priv_scale", self.priv_scale, 0.0))
         put(self, "excess", checks.real("excess", self.excess, 0.0))
-        for name in ("shrink", "flow"):
+        for name in ("shrink", "flow", "consistent"):
             put(self, name, checks.flag(name, getattr(self, name)))
         checks.choice("explore", self.explore, ("optimism", "returns"))
         for name in left_open:
@@ -226,6 +234,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         knobs[noise_kernels.CENTERED] = float(bool(self.center_rewards))
         knobs[noise_kernels.EXCESS] = float(mine.excess or 0.0)
         knobs[noise_kernels.FLOW] = float(bool(self.flow))
+        knobs[noise_kernels.CONSISTENT] = float(bool(self.consistent))
         knobs[noise_kernels.FIRST] = float(mine.pooled == "first")
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
 

@@ -13,7 +13,8 @@ noise from releases in which the action was not played has weight 0. Without noi
 A family pooled over steps (``counts.POOLED_TRANSITIONS``) is one slot more: its N_j(s, a) is the sum of the
 N_j(h, s, a), and its row is one more measurement of the average over steps, with noise of its own.
 
-One call is: take the measurement in (``_absorb``), weigh all of them (``_weigh``), predict visits
+One call is: make the measurement's counts obey the flow of people (``_consistent``; where they all have one
+noise and one clock), take it in (``_absorb``), weigh all of them (``_weigh``), predict visits
 (``_flow``), per row pool the steps (``_pool``), find the variation over steps (``_variation``), shrink every
 step (``_shrink``), and plan (``_induct``).
 Everything is a stream of sums per cell: no history is kept. All of it is post-processing, and the
@@ -23,8 +24,9 @@ Randomized reports of random steps (local privacy) have a noise of two parts: n 
 x among n users who were assigned the cell. The second is that of a sample of x / (1 + visit) records, and
 so all counts are kept in this unit; the first is the noise, per assigned user.
 
-Source: privacy-mechanisms, sections 2.1 (generalised least squares), 2.4 (bonus from the noise law),
-2.5 (empirical-Bayes sharing over steps); the weights of the pooling by predicted visits are ours.
+Source: privacy-mechanisms, sections 2.1 (generalised least squares), 2.3 (flow consistency), 2.4 (bonus from
+the noise law), 2.5 (empirical-Bayes sharing over steps); the weights of the pooling by predicted visits are
+ours.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.estimation.consistency_kernels import project_flow
+from discreet.estimation.consistency_kernels import work_size as flow_work_size
 from discreet.estimation.kernels import _level
 from discreet.numerics.compile import inlined, kernel
 
@@ -41,7 +45,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # knobs
-(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, KNOBS) = range(8)
+(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, KNOBS) = range(9)
 # errors: standard deviation of one cell of the measurement's transitions, of its rewards; decay, gain a
 # then the two standard deviations of the pooled families. Of randomized reports (INFLATION > 0): SIGMAs per
 # square root of a user who was assigned the cell, 1 + what a record adds to the variance of its count, and
@@ -97,7 +101,8 @@ def memory_size(cells: int, states: int) -> int:
 
 def work_size(cells: int, rows: int, states: int) -> int:
     """Floats of scratch that ``noise_aware_step`` needs."""
-    return cells * (2 * states + 8) + 2 * states + FACTS + (rows + 2) * states
+    flow = max((rows + 2) * states, flow_work_size(cells // rows, states))
+    return cells * (2 * states + 8) + 2 * states + FACTS + flow
 
 
 @kernel
@@ -172,9 +177,16 @@ def noise_aware_step(
             memory[c] = 0.0
     else:
         steps = slots * rows
+        moves, sigma = transitions.reshape(steps, states), errors[SIGMA_T]
+        one_noise = sigma > 0.0 and errors[INFLATION] == 0.0 and due.shape[0] == 0
+        if knobs[CONSISTENT] > 0.0 and one_noise and slots == horizon:
+            left = _consistent(
+                sums, model, horizon, state_ptr, errors[DECAY], errors[GAIN], moves, flow_scratch
+            )
+            moves, sigma = model.raw[:steps], sigma * np.sqrt(left)
         _absorb(
-            sums, 0, errors[SIGMA_T], errors[SIGMA_R], errors[DECAY], errors[INFLATION], due,
-            transitions.reshape(steps, states), reward_sums.reshape(steps), known,
+            sums, 0, sigma, errors[SIGMA_R], errors[DECAY], errors[INFLATION], due, moves,
+            reward_sums.reshape(steps), known,
         )  # fmt: skip
         if pooled:
             _absorb(
@@ -206,6 +218,33 @@ def noise_aware_step(
         for t in range(slots):
             _shrink(sums, model, t * rows + r, pool, scratch, facts)
     _induct(knobs, state_ptr, horizon, slots, rows, known_rewards, model, values, q)
+
+
+@inlined
+def _consistent(
+    sums: Sums,
+    model: Cells,
+    horizon: int,
+    state_ptr: Ints,
+    decay: float,
+    gain: float,
+    moves: Floats,
+    work: Floats,
+) -> float:
+    """The measurement's transitions, projected onto the flow of people, into ``model.raw``.
+
+    Total and active rows are public: how many users the measurement reflects, and which actions they were
+    assigned. Returns the share of the noise's variance that is left on average.
+    """
+    pending, filtered, active, raw = sums.pending, sums.filtered, model.counts, model.raw
+    for c in range(moves.shape[0]):
+        active[c] = decay * filtered[c] + pending[c]
+        for s in range(moves.shape[1]):
+            raw[c, s] = moves[c, s]
+    users = 0.0
+    for r in range(state_ptr[0], state_ptr[1]):  # all of them are assigned some action there
+        users += active[r]
+    return project_flow(horizon, state_ptr, gain * users, active, raw, work)
 
 
 @inlined
@@ -546,7 +585,7 @@ def _flow(
     for s in range(states):
         here[s] = here[s] / mass if mass > 0.0 else 1.0 / states
     # rough rows: pooled over steps by totals, one projection each
-    rough = scratch[2 * states :].reshape(rows, states)
+    rough = scratch[2 * states : (2 + rows) * states].reshape(rows, states)
     for r in range(rows):
         for s in range(states):
             rough[r, s] = 0.0
