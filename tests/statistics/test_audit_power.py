@@ -81,7 +81,7 @@ def test_half_the_noise_is_exposed(name: str) -> None:
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_reports_at_twice_the_epsilon_are_exposed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server, its claim and the likelihood's law know nothing of it; with moves alone, at the stated power."""
+    """Server, claim and the likelihood's law know nothing of it; with moves alone, at the stated power."""
     right, learner, runs = REPORTS[name], Plain(), 6000
     power = half_scale_power(right.start, learner, People(2), runs, 1e-6, 50)
     assert power is not None
