@@ -31,7 +31,7 @@ def grouped(users: int = 40, reads: Any = "measurements") -> CountSession:
 
 
 def test_a_plan_cannot_forget_and_remember_in_one_release() -> None:
-    """Its gain was that of a stream which ends, its sum went on: 1.3 times mu^2 after 9 releases at decay 0.9."""
+    """Its gain was that of a stream which ends, its sum went on: 1.3 mu^2 after 9 releases at decay 0.9."""
 
     class Turncoat(Plan):
         pass

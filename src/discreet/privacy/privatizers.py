@@ -40,8 +40,8 @@ import numpy as np
 
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
-from discreet.privacy import budget as budgets
 from discreet.privacy import accounting, calibration, kernels
+from discreet.privacy import budget as budgets
 from discreet.privacy.accounting import Coordinate
 from discreet.privacy.continual.clocks import Clocks
 from discreet.privacy.continual.decaying import DECAYS, Decaying
@@ -855,11 +855,11 @@ class Local(_Noisy):
                 name = "laplace" if family == kernels.LAPLACE else "gaussian"
                 found.append(LocalChoice(name, 0, 0.0, std, scales))
         kinds = KINDS if self.mechanism == "auto" else tuple(k for k in KINDS if k == self.mechanism)
-        if query.pooled != "none":  # a report says nothing of them: they would be zeros under a false law
+        if query.pooled != "none":  # reports say nothing of them: they would be zeros under a false law
             if steps_only or self.mechanism in KINDS:
                 raise ValueError(
-                    f"pooled = {query.pooled!r}: reports of random steps hold no pooled counts; use mechanism "
-                    "'laplace' or 'gaussian', or pooled 'none'"
+                    f"pooled = {query.pooled!r}: reports of random steps hold no pooled counts; use "
+                    "mechanism 'laplace' or 'gaussian', or pooled 'none'"
                 )
             kinds = ()
         if self.epsilon is not None and self.weights is None:
