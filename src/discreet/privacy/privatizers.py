@@ -855,7 +855,7 @@ class Local(_Noisy):
                 name = "laplace" if family == kernels.LAPLACE else "gaussian"
                 found.append(LocalChoice(name, 0, 0.0, std, scales))
         kinds = KINDS if self.mechanism == "auto" else tuple(k for k in KINDS if k == self.mechanism)
-        if query.pooled != "none":  # a report says nothing of them: they would be zeros under a false law
+        if query.pooled != "none":  # reports say nothing of them: they would be zeros under a false law
             if steps_only or self.mechanism in KINDS:
                 raise ValueError(
                     f"pooled = {query.pooled!r}: reports of random steps hold no pooled counts; use "

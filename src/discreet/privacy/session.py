@@ -351,7 +351,7 @@ class CountSession:
 
     @property
     def mechanism(self) -> Mechanism:
-        """The public parameters of the noise; a copy, since noise takes its scales from ours."""
+        """The public parameters of the noise: a copy, since a batch's noise takes its scales from ours."""
         return replace(self._mechanism)
 
     @property
@@ -497,7 +497,7 @@ class CountSession:
     def _with_plain_group(self, plan: Plan) -> Plan:
         """The plan with a checked group, share and forget: plain numbers, which say the same at every look.
 
-        (An integer of the caller's own making could name another cell when it is used than when checked.)
+        (An integer of the caller's making could name another cell when used than when checked.)
         """
         groups, share = self._query.groups, plan.return_share
         if not groups:
