@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -394,7 +395,7 @@ def test_forecast_says_what_would_be_chosen_and_what_it_costs() -> None:
     assert papers["std"]["visits"][1] == pytest.approx(60 * math.log2(20_000) * math.sqrt(2 * 9))
     text = call("forecast", "--learner", "dp-ucbvi", "--privatizer", "local", "--epsilon", "2").stdout
     assert "Local differential privacy" in text
-    assert "std at the last release" in text
+    assert "after 19,999 users" in text
 
 
 def test_audit_prints_bounds_identities_and_what_a_pass_means() -> None:
@@ -512,3 +513,70 @@ def test_json_alone_on_standard_output(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "discreet.cli", "run", "--episodes", "50", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["episodes"] == 50
+
+
+CENTRAL = ("--privatizer", "central", "--epsilon", "1")
+LOCAL = ("--privatizer", "local", "--epsilon", "1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((*CENTRAL, "--option", "clocks=rows"), r"clocks = 'rows'.*pooled = 'none'"),
+        ((*CENTRAL, "--option", "clock_growth=0.5"), r"clock_growth = 0\.5.*clocks = 'rows' only"),
+        ((*CENTRAL, "--option", "release=decaying"), r"release = 'decaying'.*delta"),
+        (
+            ("--learner", "dp-ucbvi", "--preset", "paper", *CENTRAL, "--option", "release=auto"),
+            r"release = 'auto': must be 'tree' with calibration 'published'",
+        ),
+        (
+            (*LOCAL, "--option", "explore=returns"),
+            r"explore = 'returns'.*privatizer 'central'",
+        ),
+        (
+            (*LOCAL, "--option", "mechanism=laplace", "--option", "steps=2"),
+            r"steps = 2: goes with mechanism 'auto', 'subset', 'oue' or 'krr'",
+        ),
+        (("--learner", "dp-ucbvi", *CENTRAL, "--episodes", "10000000000"), "users = 10000000000: must be"),
+        (("--option", "bonus_scale=3", *CENTRAL), r"bonus_scale = 3\.0: is no option of this learner"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_together_is_one_line(arguments: tuple[str, ...], said: str) -> None:
+    found = call("forecast", *arguments, code=2).stderr.strip()
+    assert "\n" not in found
+    assert re.search(said, found), found
+
+
+def test_options_lists_none_that_the_learner_refuses() -> None:
+    listed = document("options", "noise-aware")["options"]
+    assert "bonus_scale" not in listed
+    assert "priv_scale" in listed
+
+
+def test_a_delta_that_protects_nobody_is_remarked_on() -> None:
+    assert "publishing one of them whole" in call("forecast", *CENTRAL, "--delta", "0.01").stderr
+    assert call("forecast", *CENTRAL, "--delta", "1e-6").stderr == ""
+
+
+def test_forecast_says_after_how_many_users() -> None:
+    found = document("forecast", "--privatizer", "local", "--epsilon", "1")
+    half, last = found["at"]
+    assert 10_000 <= half < last < 20_000
+    one, other = found["std"]["transition_counts"]
+    assert other / one == pytest.approx(math.sqrt(last / half), rel=1e-3)
+
+
+def test_a_clock_without_growth_is_said_in_words() -> None:
+    words = document("forecast", *CENTRAL, "--delta", "1e-6", "--option", "clocks=rows")["statement"]
+    assert "whose policy plays it has grown)" in words
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: Any, **__: Any) -> None:
+        raise MemoryError("Unable to allocate 74.5 GiB")
+
+    monkeypatch.setattr("discreet.experiments.forecast.forecast_of", exhausted)
+    assert (
+        call("forecast", *CENTRAL, code=1).stderr
+        == "discreet: not enough memory (Unable to allocate 74.5 GiB)\n"
+    )

@@ -113,6 +113,9 @@ def command(function: F) -> F:
             raise typer.Exit(2) from None
         except BrokenPipeError:
             raise
+        except MemoryError as error:
+            say(f"discreet: not enough memory ({' '.join(str(error).split()) or 'no details'})")
+            raise typer.Exit(1) from None
         except OSError as error:
             say(f"discreet: {error}")
             raise typer.Exit(1) from None
@@ -216,6 +219,16 @@ def _announce_cost(setup: Setup, seeds: int) -> None:
     )
 
 
+def _announce_delta(setup: Setup) -> None:
+    """Say what a large delta means; nothing refuses it, since it is a true statement."""
+    delta = setup.guarantee.delta
+    if setup.guarantee.epsilon is not None and delta * setup.episodes >= 1.0:
+        say(
+            f"discreet: delta = {delta:g} is no small one for {setup.episodes:,} users: publishing one of "
+            f"them whole would meet it; usual is far below 1 / users = {1 / setup.episodes:.2g}"
+        )
+
+
 # -------------------------------------------------------------------------------------- list
 @command
 def list_(as_json: JsonFlag = False, plugin: PluginOption = None) -> None:
@@ -254,7 +267,11 @@ def options(name: str, as_json: JsonFlag = False, plugin: PluginOption = None) -
         )
     factory = found[0].factory()
     presets = registry.presets_of(factory, found[0].fixed)
-    hidden = {"preset", *(found[0].fixed if found[0].kind == "environment" else ())}
+    hidden = {
+        "preset",
+        *getattr(factory, "REFUSES", ()),
+        *(found[0].fixed if found[0].kind == "environment" else ()),
+    }
     known = {o.name: o for o in registry.options_of(factory).values() if o.name not in hidden}
     takes = {option: registry.describe(o.annotation) for option, o in known.items()}
     defaults = registry.defaults_of(found[0])
@@ -355,15 +372,17 @@ def forecast(
         "preset": preset, "episodes": episodes,
     }  # fmt: skip
     setup = registry.prepare(registry.resolved(_configuration(config, flags, option, env_option, plugin)))
+    _announce_delta(setup)
     found = forecast_of(setup)
     if as_json:
         print_json(found.to_json())
         return
     console().print(found.statement)
     console().print(f"{found.releases} releases for {found.users} users; {found.cells} cells with noise each")
-    noise = new_table("counts", "std halfway", "std at the last release")
-    for name, (half, last) in found.std.items():
-        noise.add_row(name, f"{half:.4g}", f"{last:.4g}")
+    half, last = (f"after {users:,} users" for users in found.at)
+    noise = new_table("std of the noise in sums of", half, last, right=(half, last))
+    for name, stds in found.std.items():
+        noise.add_row(name, *(f"{std:.4g}" for std in stds))
     console().print(noise)
     if found.choices:
         table = new_table("release", "noise", "error per transition count", "times the best")
@@ -399,6 +418,7 @@ def _run(config: RunConfig, out: Path | None, workers: int | None, title: str | 
             say(f"discreet: {name} = {value:g} is not used: privatizer {config.privatizer!r} takes none")
     _announce_compilation()
     setup = registry.prepare(config)
+    _announce_delta(setup)
     _announce_cost(setup, config.seeds)
     title = title or f"{config.learner}, {config.privatizer}"
     with progress_bar(title, config.episodes * config.seeds) as progress:
@@ -808,7 +828,8 @@ def _price_of_privacy(out: Path, quick: bool, workers: int | None, as_json: bool
         return
     for title, table in price_pages.summary(study):
         console().print(title, style="bold")
-        shown = new_table(*table[0], right=table[0][1:])
+        wide = len(table[0]) > 8  # else the first column would be squeezed out
+        shown = new_table(*table[0], right=() if wide else table[0][1:])
         for row in table[1:]:
             shown.add_row(*row)
         console().print(shown)

@@ -252,3 +252,22 @@ def test_pooled_counts_help_under_pure_epsilon() -> None:
     """RiverSwim, 20 000 users, pure epsilon = 10: per-step counts alone cost about 5 000."""
     mdp, privatizer = dr.make("riverswim", rewards="bernoulli"), dr.Central(epsilon=10.0)
     assert final(mdp, dr.NoiseAwareUCBVI(), privatizer, 20_000).mean() < 4_500
+
+
+@pytest.mark.parametrize("explore", ["optimism", "returns"])
+def test_replan_every_is_a_schedule_of_its_own(explore):
+    privatizer = dr.Central(epsilon=1.0)
+    spec = dr.Spec(dr.make("riverswim").layout, users=200, stationary=True, budget=privatizer.budget)
+    learner = dr.NoiseAwareUCBVI(replan_every=50, explore=explore)
+    assert learner.tuned(spec).replan_growth is None
+    assert learner.tuned(spec).excess == 5.0  # what is left open is still chosen by the budget
+    times = dr.NoiseAwareUCBVI(replan_every=50).schedule(spec).release_times
+    assert times.tolist() == [0, 50, 100, 150]
+    with pytest.raises(ValueError, match="replan_every = 0"):
+        dr.NoiseAwareUCBVI(replan_every=0)
+
+
+@pytest.mark.parametrize("weights", [3, True])
+def test_weights_that_are_no_list_are_refused(weights):
+    with pytest.raises(ValueError, match="weights = "):
+        dr.Central(epsilon=1.0, weights=weights)

@@ -369,7 +369,7 @@ def test_one_state_has_nothing_to_hide_in_its_moves():
         ({"epsilon": 1.0, "mechanism": "oue", "weights": (0.5, 0.5)}, "give reward_share"),
         ({"epsilon": 1.0, "mechanism": "krr", "calibration": "published"}, "under calibration 'published'"),
         ({"epsilon": 1.0, "mechanism": "laplace", "noise": "gaussian", "delta": 0.1}, "noise = 'gaussian'"),
-        ({"epsilon": 1.0, "mechanism": "laplace", "steps": 2}, "no option of a noisy vector"),
+        ({"epsilon": 1.0, "mechanism": "laplace", "steps": 2}, "not with noise in every counter"),
         ({"epsilon": 1.0, "steps": 0}, "steps = 0"),
         ({"epsilon": 1.0, "reward_share": 1.0}, "reward_share = 1.0"),
     ],

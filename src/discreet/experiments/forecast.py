@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from discreet.experiments.simulate import Setup
 from discreet.privacy.privatizers import Central, Local
 from discreet.privacy.randomness import Seeded
@@ -26,8 +28,8 @@ class Forecast:
     """What is known of a run before anybody comes.
 
     statement : the guarantee in words; users : K; releases : noisy ones; cells : counters that get noise.
-    std : family to the standard deviation of one cell's noise in the released sums, halfway through
-    the releases and at the last one.
+    at : users halfway (at the first release from half of them on) and at the last release.
+    std : family to the standard deviation of one cell's noise in the released sums, at these two.
     choices : mechanisms that meet the budget, best first; criterion : of their order.
     """
 
@@ -35,6 +37,7 @@ class Forecast:
     users: int
     releases: int
     cells: int
+    at: tuple[int, int]
     std: dict[str, tuple[float, float]]
     choices: tuple[Option, ...]
     criterion: str
@@ -53,7 +56,9 @@ def forecast_of(setup: Setup) -> Forecast:
     if not isinstance(session, CountSession):
         raise ValueError(f"privatizer = {setup.privatizer!r}: its session is not one of counts")
     times = setup.times[:-1]
-    laws = [session.laws_at(int(n)) for n in (times[times.size // 2], times[-1])]
+    half = min(int(np.searchsorted(times, setup.episodes / 2)), times.size - 1)
+    at = (int(times[half]), int(times[-1]))
+    laws = [session.laws_at(users) for users in at]
     std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0]}
     session.close()
     choices: tuple[Option, ...] = ()
@@ -73,6 +78,7 @@ def forecast_of(setup: Setup) -> Forecast:
         users=setup.episodes,
         releases=max(0, int(times.size) - 1),
         cells=setup.query.cells,
+        at=at,
         std=std,
         choices=choices,
         criterion=criterion,

@@ -150,6 +150,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     pooled_until: int | None = None
     explore: Literal["optimism", "returns"] | None = None
 
+    REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited fields that are no options here
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             **_FIXED, "derive_visits": True, "center_rewards": True, "known_rewards": False,
@@ -160,12 +161,12 @@ class NoiseAwareUCBVI(GreedyLearner):
     }  # fmt: skip
 
     def __post_init__(self) -> None:
-        if self.replan_every is not None and self.replan_growth is None:
+        if self.replan_every == 1 and self.replan_growth is None:
             object.__setattr__(self, "replan_growth", 1.0)
         for name, value in _FIXED.items():
             given = getattr(self, name)
             if given is not None and given != value:
-                raise ValueError(f"{name} = {given!r}: is no option of this learner")
+                raise ValueError(f"{name} = {given!r}: is no option of this learner, whose own is {value!r}")
         left_open = [name for name in _APPROX if getattr(self, name) is None]
         super().__post_init__()
         put = object.__setattr__
@@ -190,6 +191,8 @@ class NoiseAwareUCBVI(GreedyLearner):
             values["pooled"] = "none"
         if self.pooled_share is not None:  # one share is given: the same one for ever, unless told otherwise
             values["pooled_share_end"] = self.pooled_share
+        if self.replan_every != 1:  # its own schedule: no growth
+            values.pop("replan_growth", None)
         open_ones = {name: value for name, value in values.items() if getattr(self, name) is None}
         return replace(self, **open_ones) if open_ones else self
 

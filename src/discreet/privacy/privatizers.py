@@ -180,6 +180,8 @@ class _Noisy(Knobs):
         checks.choice("noise", self.noise, ("laplace", "gaussian", "auto"))
         checks.choice("calibration", self.calibration, ("exact", "published"))
         if self.weights is not None:
+            if not isinstance(self.weights, Iterable):
+                raise ValueError(f"weights = {self.weights!r}: must be positive numbers that sum to 1")
             weights = tuple(checks.positive("weights", w) for w in self.weights)
             if abs(sum(weights) - 1) > 1e-9:
                 raise ValueError(f"weights = {self.weights}: must sum to 1")
@@ -448,13 +450,18 @@ class Central(_Noisy):
         checks.choice("tree_estimate", self.tree_estimate, ("plain", "optimal"))
         checks.choice("leaf", self.leaf, ("batch", "user"))
         if self.calibration == "published" and self.release != "tree":
-            raise ValueError(f"release = {self.release!r}: the published scale is that of a tree")
+            raise ValueError(
+                f"release = {self.release!r}: must be 'tree' with calibration 'published', whose scale is "
+                "that of a tree; or give calibration 'exact'"
+            )
         if self.decay is not None:
             object.__setattr__(self, "decay", checks.real("decay", self.decay, 0.0, 1.0, open_high=True))
             if self.release != "decaying":
                 raise ValueError(f"decay = {self.decay!r}: is an option of release = 'decaying' only")
         checks.choice("clocks", self.clocks, ("common", "rows"))
         object.__setattr__(self, "clock_growth", Clocks(self.clock_growth or 0.0).growth)
+        if self.clock_growth and self.clocks != "rows":
+            raise ValueError(f"clock_growth = {self.clock_growth!r}: is an option of clocks = 'rows' only")
         if self.clocks == "rows" and (self.release in _WALKS or self.calibration == "published"):
             raise ValueError(
                 "clocks = 'rows': are for release 'batches', 'decaying' or 'auto', not for a tree"
@@ -465,6 +472,12 @@ class Central(_Noisy):
                 raise ValueError(f"arity = {self.arity!r}: is an option of release = 'signed-digits' only")
         if self.tree_estimate == "optimal" and self.release != "tree":
             raise ValueError("tree_estimate = 'optimal': is an option of release = 'tree' only")
+        gaussian = self.noise != "laplace" and (self.epsilon is None or self.delta is not None)
+        if self.release == "decaying" and self.decay != 0 and not gaussian:
+            raise ValueError(
+                "release = 'decaying': its noise is Gaussian; give epsilon and delta, rho or mu, and noise "
+                "'gaussian' or 'auto'"
+            )
         if self.release == "signed-digits" and (self.noise == "gaussian" or self.epsilon is None):
             raise ValueError(
                 "release = 'signed-digits': its guarantee is a pure epsilon by Laplace noise; give epsilon, "
@@ -502,8 +515,9 @@ class Central(_Noisy):
             discrete or schedule.reads == "sums" or self.release in _WALKS or self.clocks == "rows"
         ):
             raise ValueError(
-                "groups: returns are released to learners that read measurements, by release 'batches', "
-                "'decaying' or 'auto' on the common clock, and with seeded noise (in simulation) only"
+                "explore = 'returns': groups' returns are released to learners that read measurements, by "
+                "release 'batches', 'decaying' or 'auto' on the common clock, and with seeded noise (in "
+                "simulation) only"
             )
         if self.release in _WALKS or (self.release == "auto" and schedule.reads == "sums"):
             leaves = leaves_of(schedule, self.leaf or "batch")
@@ -607,7 +621,10 @@ class Central(_Noisy):
         leaf = leaf if choice.walk else "batch"  # only a walk has leaves: laws count the releases
         clocks = Clocks(self.clock_growth or 0.0) if self.clocks == "rows" else None
         if clocks is not None and query.pooled != "none":
-            raise ValueError("clocks = 'rows': are for queries without pooled families (pooled = 'none')")
+            raise ValueError(
+                f"clocks = 'rows': do not go with counts pooled over steps (the learner asks for pooled = "
+                f"{query.pooled!r}); give pooled = 'none', or clocks = 'common'"
+            )
         by_release = self._release_scales(query, schedule, choice)
         mechanism = Mechanism(
             "walk" if choice.walk else "decaying", choice.family, choice.scales, grid, leaf, choice.decay,
@@ -622,13 +639,14 @@ class Central(_Noisy):
         if clocks is not None:
             words += (
                 "; each (step, state, action) measured by its own clock, when the public number of users "
-                f"whose policy plays it has grown by {clocks.growth:g}"
-            )
+                "whose policy plays it has grown"
+            ) + (f" by {clocks.growth:.4g} of itself" if clocks.growth else "")
         if schedule.pooled_shares is not None:
+            first, last = (f"{share:.3g}" for share in schedule.pooled_shares[[0, -1]])
+            moves = f"goes from {first} to {last} on a public schedule" if first != last else f"is {first}"
             words += (
-                f"; the pooled families' share of the budget goes from {schedule.pooled_shares[0]:g} to "
-                f"{schedule.pooled_shares[-1]:g} on a schedule, at the same joint sensitivity; the scales "
-                f"here are those at share {sum(self._pooled(query)):g}"
+                f"; of the budget, the share of counts pooled over steps {moves}, always at the same joint "
+                f"loss; the composition lists scales at share {sum(self._pooled(query)):.3g}"
             )
         fresh = _fresh(choice.walk) if choice.walk else choice.decay == 0.0
         return self._start("joint", mechanism, words, query, schedule, randomness, choice.levels, fresh)
@@ -825,7 +843,8 @@ class Local(_Noisy):
         given = next((n for n in ("steps", "reward_share") if getattr(self, n) is not None), None)
         if given is not None and (self.mechanism in _VECTORS or self.weights is not None):
             raise ValueError(
-                f"{given} = {getattr(self, given)!r}: is no option of a noisy vector of all counters"
+                f"{given} = {getattr(self, given)!r}: goes with mechanism 'auto', 'subset', 'oue' or 'krr' "
+                "and without weights, not with noise in every counter"
             )
 
     def _check_reports(self) -> None:
@@ -896,7 +915,10 @@ class Local(_Noisy):
         query, schedule = _query(query), _schedule(schedule)
         _check_source(randomness)
         if query.groups:
-            raise ValueError("groups: group returns need a trusted server; use Central or NoPrivacy")
+            raise ValueError(
+                "explore = 'returns': sums of groups' returns need a trusted server; use privatizer "
+                "'central' or 'none', or explore = 'optimism'"
+            )
         grid = randomness.reward_grid if isinstance(randomness, Secure) else None
         if schedule.pooled_shares is not None:
             raise ValueError("schedule.pooled_shares: must be None, a device's noise has one scale")

@@ -132,6 +132,9 @@ class Plan:
     forget: bool = False  # that release is the last to see any user so far: later ones begin anew
 
 
+MOST_RELEASES = 50_000_000  # times of release are held as a list: 400 MB
+
+
 @dataclass(frozen=True, eq=False)
 class Schedule:
     """Public times of release, fixed before data (or capped in advance and then triggered by releases).
@@ -189,6 +192,11 @@ class Schedule:
         if self.users is None:
             raise ValueError("users = None: release times of an open-ended schedule are not a list")
         if self.growth is None or self.growth == 1.0:
+            if self.users > MOST_RELEASES:
+                raise ValueError(
+                    f"users = {self.users}: must be at most {MOST_RELEASES} with a release after every user; "
+                    "use a public schedule (replan_growth = 1.1)"
+                )
             times = np.arange(self.users, dtype=np.int64)
         else:
             points, k = [], 0
