@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Table = Sequence[Sequence[str]]
+_ENOUGH = 32
 _TITLES = {"joint": "joint DP", "local": "local DP"}
 _number = statistics.number
 
@@ -160,7 +161,8 @@ def targets_table(study: Study) -> Table:
 
 def _against(row: Row, limit: float) -> tuple[str, str]:
     low = row.mean - 2 * row.standard_error
-    return _number(row.mean), f"{_number(low)}{' ✓' if low <= limit else ''}"
+    reached = low <= limit and row.seeds >= _ENOUGH  # few seeds have wide errors, which reach anything
+    return _number(row.mean), f"{_number(low)}{' ✓' if reached else ''}"
 
 
 def baseline_table(study: Study) -> Table:
@@ -253,7 +255,7 @@ _TARGETS = """\
 
 Mean regret at K = {users:,}. *Tuned on this task*: the best of a grid on RiverSwim itself, chosen on
 {grid_seeds} seeds that the row does not use. *Defaults*: chosen on other worlds. ✓: the mean minus two
-standard errors is at most the figure; for the defaults, at most 1.5 times the figure."""
+standard errors is at most the figure; for the defaults, at most 1.5 times the figure (from 32 seeds on)."""
 _RETURNS = """\
 ## Exploration by measured returns
 

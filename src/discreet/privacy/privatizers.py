@@ -72,6 +72,9 @@ TreeEstimate = Literal["plain", "optimal"]
 _RELEASES = ("auto", "tree", "signed-digits", "square-root", "batches", "decaying")
 _WALKS = ("tree", "signed-digits", "square-root")  # correlated noise on prefix sums
 
+_FINEST_ACCOUNTED = (
+    4096  # grid of rewards: finer noise has more values than accounting can list; closed forms
+)
 _STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
 
 
@@ -303,6 +306,7 @@ class _Noisy(Knobs):
     ) -> CountSession:
         discrete, grid = isinstance(randomness, Secure), mechanism.reward_grid
         numerical = self._numerical(query, mechanism.family, discrete, fresh)
+        numerical = numerical and (grid or 1) <= _FINEST_ACCOUNTED
         if numerical and discrete:
             assert self.epsilon is not None and self.delta is not None
             guess = 1.0
