@@ -23,7 +23,7 @@ def test_repaired_matrices_are_positive_definite():
 
 
 def test_ridge_bound_leaves_the_floor_idle():
-    """p = 0.01 and 400 matrices: the floor acts at most 4 times on average; more than 18 has chance < 1e-6."""
+    """p = 0.01 and 400 matrices: at most 4 floors on average; more than 18 has chance < 1e-6."""
     coins = SeededCoins(Seeded(3).keys.noise, 0)
     ridge = linear.ridge_level(2.0, 10, "bound", 1.0)
     acted = sum(linear.repaired(goe(2.0, 10, coins), ridge, 1.0).floored > 0 for _ in range(400))

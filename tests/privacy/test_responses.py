@@ -106,7 +106,7 @@ def loss_of(question, one, other, states):
 
 @pytest.mark.parametrize("nonneg", [True, False])
 def test_no_neighbour_shifts_an_answer_by_more_than_its_mu(nonneg):
-    """End to end (test 2 of the specification): 60 random and extreme replaced users, all kinds of question."""
+    """End to end (test 2 of the specification): 60 replaced users, all kinds of question."""
     phi, mu, data = features(1, nonneg), 0.4, people(30)
     scales = ask_all(session_of(full_plan(mu), data, phi))
     base = ask_all(session_of(full_plan(None), data, phi))

@@ -1,5 +1,4 @@
-"""Post-processing of noisy linear statistics: positive definite Gram matrices, tails, widths, rows of a
-model.
+"""Post-processing of noisy linear statistics: positive definite Gram matrices, tails, widths, model rows.
 
 Specification: linear-and-offline, 1.4 and 1.5. Everything here reads released numbers only and costs no
 privacy.
@@ -11,7 +10,8 @@ normal. ||N(0, s^2 I)|| <= s (sqrt(d) + sqrt(2 log(1/p))). A sum of n such noise
 Width. y_i = <X_i, w> + eta_i with eta of range c (R = c/2), Gram + B with all eigenvalues of B (ridge and
 noise) in [low, high], response with noise g, ||g|| <= C_g, ||w|| <= C_w: with probability 1 - p,
 
-    ||w - w_hat||_Lambda <= R sqrt(2 log(1/p) + log det(I + Gram / lam)) + C_w sqrt(high) + C_g / sqrt(low)    (1.5)
+    ||w - w_hat||_Lambda <= R sqrt(2 log(1/p) + log det(I + Gram / lam))
+                            + C_w sqrt(high) + C_g / sqrt(low)                                   (1.5)
 
 for any 0 < lam <= low, since Lambda (w - w_hat) = B w - sum X eta - g and ||B w||_{Lambda^-1} <= sqrt(w^T B
 w).
