@@ -10,16 +10,15 @@ step h, backward:
 * VAPVI (Yin, Duan, Wang and Wang 2022): the same, weighted by 1 / max{1, Var}, with
   Var = clip(phi^T beta, 0, b^2) - clip(phi^T theta, 0, b)^2, beta and theta ridge estimates of V^2 and V;
   penalty C sqrt(d) ||phi||.
-* DP-VAPVI (Qiao and Wang 2023, algorithm 2): VAPVI on noisy sums. ``preset="paper"`` draws the printed noise: with
-  rho0 = rho / (5 H), GOE of s = 1 / (2 sqrt(rho0)) on both Grams, variance 2 H^4 / rho0 on sum phi V^2 and
-  2 H^2 / rho0 on the other two vectors. The printed sensitivity of the Gram, 1/sqrt(2), is that of
-  add-or-remove; under replace-one it is 1, but the clipped values pay that back: the guarantee of a session
-  is computed from what is drawn, 0.969 rho at H = 20 for features in the unit ball, 40.4 rho for those of
-  its appendix F as printed (norms up to sqrt(7)).
-* DP-PEVI (ours, the default of section 9): no variances, 2 H numbers' worth of budget instead of 5 H; Gram
-and
-  response priced together (lemma 3); targets centred, noise scaled to the range of the released values. With
-  ``response="model"`` Gram, next states and rewards are released once (lemma 5, finite S).
+* DP-VAPVI (Qiao and Wang 2023, algorithm 2): VAPVI on noisy sums. ``preset="paper"`` draws the printed
+  noise: with rho0 = rho / (5 H), GOE of s = 1 / (2 sqrt(rho0)) on both Grams, variance 2 H^4 / rho0 on
+  sum phi V^2 and 2 H^2 / rho0 on the other two vectors. The printed sensitivity of the Gram, 1/sqrt(2), is
+  that of add-or-remove; under replace-one it is 1, but the clipped values pay that back. The guarantee is
+  computed from what is drawn: 0.969 rho at H = 20 for features in the unit ball, 40.4 rho for those of its
+  appendix F as printed (norms up to sqrt(7)); less where features are declared nonnegative.
+* DP-PEVI (ours, the default of section 9): no variances, hence 2 H noisy sums instead of 5 H; Gram and
+  response priced together (lemma 3); targets centred, noise scaled to the range of the released values.
+  With ``response="model"`` Gram, next states and rewards are released once (lemma 5, finite S).
 
 Noise off, DP-VAPVI and DP-PEVI with the matching knobs are VAPVI and PEVI.
 """
@@ -34,13 +33,25 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.estimation.linear import Repaired, Ridge, check_ridge, norms, repaired, ridge_level,
-simplex_rows from discreet.mdp.features import Features from discreet.mdp.layout import Layout from
-discreet.mdp.trajectories import Trajectories from discreet.numerics import checks from
-discreet.numerics.knobs import Knobs from discreet.privacy import budget as budgets from
-discreet.privacy.gram import gram_mu, vector_sensitivity from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.randomness import Randomness, Secure from discreet.privacy.responses import Answer,
-Question, ResponseSession
+from discreet.estimation.linear import (
+    Repaired,
+    Ridge,
+    check_ridge,
+    norms,
+    repaired,
+    ridge_level,
+    simplex_rows,
+)
+from discreet.mdp.features import Features
+from discreet.mdp.layout import Layout
+from discreet.mdp.trajectories import Trajectories
+from discreet.numerics import checks
+from discreet.numerics.knobs import Knobs
+from discreet.privacy import budget as budgets
+from discreet.privacy.gram import gram_mu, vector_sensitivity
+from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.randomness import Randomness, Secure
+from discreet.privacy.responses import Answer, Question, ResponseSession
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -372,7 +383,7 @@ class DPPEVI(_Pessimist, _Private):
         """One pair (or Gram and response) a step, or one model a step, last step first."""
         centre, found = self._centred(features), list[Question]()
         assert self.range is not None
-        for h in reversed(range_of(layout.horizon)):
+        for h in reversed(range(layout.horizon)):
             mu = float(self._step_mu(layout.horizon, exact)[h])
             if self.response == "model" and h < layout.horizon - 1:
                 found.append(Question(kind="model", step=h, mu=mu))
@@ -411,9 +422,6 @@ class DPPEVI(_Pessimist, _Private):
             rows = simplex_rows(rows)
         rewards = np.clip(0.5 + features.rows @ (gram.inverse @ answer.rewards), 0.0, 1.0)
         return rewards + rows @ after, self._penalty(features, gram), gram.floored
-
-
-range_of = range  # inside DPPEVI the name is an option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -460,14 +468,18 @@ class DPVAPVI(_VarianceAware, _Private):
                 ]
             found.append(
                 Question(
-                    kind="pair", step=h, mu=mu if last else parts[3], high=after + 1, centre=centre,
-                    half=regression
+                    kind="pair",
+                    step=h,
+                    mu=mu if last else parts[3],
+                    high=after + 1,
+                    centre=centre,
+                    half=regression,
                 )
             )
         return tuple(found)
 
     def _published(self, horizon: int, h: int, features: Features) -> list[Question]:
-        """The true mu of the printed noise; vectors of V = 0 at the last step hold no data and are left out."""
+        """The true mu of the printed noise; at the last step vectors of V = 0 hold no data: left out."""
         assert self.rho is not None
         rho0 = self.rho / (5 * horizon)
         gram = gram_mu(features.bound, 0.5 / math.sqrt(rho0))
