@@ -104,19 +104,20 @@ def loss_of(question, one, other, states):
     return math.sqrt(squared)
 
 
+@pytest.mark.parametrize("randomness", [Seeded(3), Secure()])
 @pytest.mark.parametrize("nonneg", [True, False])
-def test_no_neighbour_shifts_an_answer_by_more_than_its_mu(nonneg):
+def test_no_neighbour_shifts_an_answer_by_more_than_its_mu(nonneg, randomness):
     """End to end (test 2 of the specification): 60 replaced users, all kinds of question."""
     phi, mu, data = features(1, nonneg), 0.4, people(30)
-    scales = ask_all(session_of(full_plan(mu), data, phi))
-    base = ask_all(session_of(full_plan(None), data, phi))
+    scales = ask_all(session_of(full_plan(mu), data, phi, randomness))
+    base = ask_all(session_of(full_plan(None), data, phi, randomness))
     rng, worst = np.random.default_rng(0), 0.0
     for trial in range(60):
         states, actions, rewards = data.states.copy(), data.actions.copy(), data.rewards.copy()
         at = rng.integers(30)
         states[at], actions[at] = rng.integers(S, size=H + 1), rng.integers(A, size=H)
         rewards[at] = rng.integers(2, size=H) if trial % 2 else rng.uniform(size=H)
-        other = ask_all(session_of(full_plan(None), Trajectories(states, actions, rewards), phi))
+        other = ask_all(session_of(full_plan(None), Trajectories(states, actions, rewards), phi, randomness))
         losses = [loss_of(*trio, S) for trio in zip(scales, base, other, strict=True)]
         worst = max(worst, *losses)
         assert max(losses) <= mu * (1 + 1e-9)
@@ -268,10 +269,13 @@ def test_exact_noise_keeps_sums_on_a_public_grid():
     for mu in (0.5, None):
         session = session_of(full_plan(mu), people(), randomness=Secure())
         for answer in ask_all(session):
-            for name in ("gram", "vector", "rewards"):
-                value = getattr(answer, name)
+            for value, unit in ((answer.gram, 1), (answer.vector, answer.span), (answer.rewards, 1)):
                 if value is not None:
-                    np.testing.assert_array_equal(value * 2**24, np.rint(value * 2**24))
+                    units = value * 2**24 / unit
+                    np.testing.assert_allclose(units, np.rint(units), atol=0, rtol=1e-12)
+            if answer.successors is not None:
+                units = answer.successors * 2**12 * S
+                np.testing.assert_allclose(units, np.rint(units), atol=1e-6, rtol=1e-12)
     phi, data = features(), people()
     exact = ask_all(session_of(full_plan(None), data, phi, Secure()))[2]
     float_sums = ask_all(session_of(full_plan(None), data, phi))[2]
@@ -317,3 +321,15 @@ def test_plans_are_checked():
         Question(kind="response", step=0, mu=1.0, low=0.0, high=0.0)
     with pytest.raises(ValueError, match="must be of 4 and 3"):
         ResponseSession(LAYOUT, one_hot(3, 3), full_plan(1.0), Seeded(0))
+
+
+def test_what_was_declared_cannot_be_moved_later():
+    plan, phi = full_plan(0.2), features()
+    session = session_of(plan, people(), phi)
+    for question in (plan[0], session.plan[0]):
+        object.__setattr__(question, "mu", 1e9)
+    phi.table.flags.writeable = True
+    phi.table[:] = 100.0
+    answer = session.gram(2)
+    assert answer.gram_scale == pytest.approx(features().bound ** 2 / 0.2)
+    assert np.abs(answer.gram).max() < 200 + 40 * answer.gram_scale

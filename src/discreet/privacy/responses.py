@@ -19,9 +19,11 @@ the visited ones, and only the noise's scale follows them. The bounds of feature
 question. Noise has its index spent before it is drawn; a session cannot be copied, pickled, or used in
 another process, since a copy would draw the same noise again.
 
-Exact noise (secure randomness). sqrt(w) phi and sqrt(w) y are truncated towards 0 to multiples of 2^-12,
-which keeps every contract; all sums are then integers on a public grid, and the noise is discrete Gaussian
-on it: rho = mu_i^2 / 2 each, composed as zCDP.
+Exact noise (secure randomness). sqrt(w) phi is truncated towards 0 to multiples of 2^-12, and sqrt(w) y, in
+units of its range, rounded to the nearest: norms do not grow, and the ends of the range are on the grid, so
+every contract is kept. All sums are then integers on a public grid, the noise is discrete Gaussian on it,
+and what follows (times the range) is a function of their sum alone: rho = mu_i^2 / 2 each, composed as
+zCDP.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NoReturn, get_args
 
 import numpy as np
@@ -196,8 +198,7 @@ class ResponseSession:
         self._key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
         self._grid = _GRID if self._exact else None
         self._guarantee = _guarantee(self._plan, self._features, layout, randomness, delta)
-        largest = max(max(abs(q.low), abs(q.high), q.high - q.low, features.bound) for q in self._plan)
-        self._most = int(_MOST_UNITS / (_GRID**2 * features.bound * largest))
+        self._most = int(_MOST_UNITS / (_GRID**2 * layout.states * max(features.bound, features.bound**2)))
         if self._exact:
             _check_exact(self._plan, self._features, layout.states)
         self._asked = 0  # spent before noise is drawn
@@ -253,8 +254,8 @@ class ResponseSession:
 
     @property
     def plan(self) -> tuple[Question, ...]:
-        """All that may be asked."""
-        return self._plan
+        """All that may be asked (copies)."""
+        return tuple(replace(question) for question in self._plan)
 
     @property
     def asked(self) -> int:
@@ -284,11 +285,8 @@ class ResponseSession:
                 )
             records = copied_many(trajectories, users, self._layout)
             rows = _checked_rows(records, self._layout)
-            rewards = records.rewards
-            if self._exact:
-                rewards = np.trunc(rewards * _GRID) / _GRID
             self._users += users  # before the records: an interrupt in between loses them
-            self._chunks.append((rows, records.states[:, 1:], rewards))
+            self._chunks.append((rows, records.states[:, 1:], records.rewards))
 
     # ----------------------------------------------------------------------------- questions
     def gram(self, step: int, weights: ArrayLike | None = None) -> Answer:
@@ -326,7 +324,7 @@ class ResponseSession:
         d = self._features.dimension
         law: laws.NoNoise | laws.GaussianSumLaw = laws.NoNoise()
         if found.vector_scale:
-            unit = 1.0 / _GRID**2 if self._exact else None
+            unit = found.span / _GRID**2 if self._exact else None
             law = laws.GaussianSumLaw(
                 found.vector_scale, 1.0, 1, cells=d, rows=d, share=1.0 / len(self._plan), unit=unit
             )
@@ -403,7 +401,8 @@ class ResponseSession:
         """Exact sums, by pairs: a user's features are a public function of her (s, a)."""
         pairs, states = len(self._features.rows), self._layout.states
         x = self._features.rows if root is None else self._features.rows * root[:, None]
-        x = self._cut(x)
+        if self._exact:
+            x = np.trunc(x * _GRID) / _GRID
         rows, to, rewards = parts[0] if parts else (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
         out: dict[str, Floats] = {}
         if question.kind != "response":
@@ -412,12 +411,17 @@ class ResponseSession:
             cells = np.bincount(rows * states + to, minlength=pairs * states).reshape(pairs, states)
             moved = x.T @ (states * cells - cells.sum(axis=1, keepdims=True)).astype(np.float64)
             out["successors"] = moved / states
-            out["rewards"] = x.T @ np.bincount(rows, self._cut(rewards - 0.5), minlength=pairs)
+            out["rewards"] = x.T @ np.bincount(rows, self._on_grid(rewards - 0.5), minlength=pairs)
         elif question.kind != "gram":
             y = values[to] - target.centre
             y = np.clip(y + rewards if question.reward else y, *self._ends(target))
-            y = self._cut(y if root is None else y * root[rows])
+            if root is not None:
+                y = y * root[rows]
+            if self._exact:  # in units of the range, until noise is added
+                y = self._on_grid(y / target.span)
             out["vector"] = x.T @ np.bincount(rows, y, minlength=pairs)
+            if self._exact and question.mu is None:
+                out["vector"] *= target.span
         return Answer(
             out.get("gram"),
             out.get("vector"),
@@ -432,9 +436,9 @@ class ResponseSession:
         """The range of y: rounding of r + V - centre never leaves it."""
         return (-target.span / 2, target.span / 2) if target.row == "centred" else (0.0, target.span)
 
-    def _cut(self, array: Floats) -> Floats:
-        """Truncated towards 0 to the grid, under exact noise: norms and ranges do not grow."""
-        return np.trunc(array * _GRID) / _GRID if self._exact else array
+    def _on_grid(self, array: Floats) -> Floats:
+        """Rounded to the grid, under exact noise; -1/2, 1/2 and 1 are on it, so ranges do not grow."""
+        return np.rint(array * _GRID) / _GRID if self._exact else array
 
     def _noisy(self, question: Question, exact: Answer, target: _Target) -> Answer:
         """Add noise for mu. Sums on a grid stay on it: integers below 2^51 add up exactly in float64."""
@@ -446,8 +450,9 @@ class ResponseSession:
         if exact.gram is not None:
             out["gram"] = exact.gram + gram.goe(scales["gram"], d, coins, fine)
         if exact.vector is not None:
-            std = scales["response"] * target.span
-            out["vector"] = exact.vector + gram.vector_noise(std, (d,), coins, fine)
+            unit = target.span if self._exact else 1.0
+            std = scales["response"] * target.span / unit
+            out["vector"] = unit * (exact.vector + gram.vector_noise(std, (d,), coins, fine))
         if exact.successors is not None and exact.rewards is not None:
             coarse = None if self._grid is None else self._grid * states
             noise = gram.vector_noise(scales["successors"], (d, states), coins, coarse)
@@ -484,7 +489,7 @@ def _checked_plan(plan: Sequence[Question], layout: Layout) -> tuple[Question, .
             raise ValueError(f"plan[{i}].kind = 'model': must be another one, there is one state only")
     if len({question.mu is None for question in questions}) > 1:
         raise ValueError("plan: mu must be given in all questions or in none")
-    return questions
+    return tuple(replace(question) for question in questions)  # private copies: no noise can be moved later
 
 
 def _checked_rows(records: Trajectories, layout: Layout) -> Ints:
@@ -563,8 +568,7 @@ def _check_exact(plan: tuple[Question, ...], features: Features, states: int) ->
         target = _target(question, question.low, question.high, features.nonneg)
         for name, scale in _scales(question, features, states, target.row).items():
             grid = _GRID * (states if name == "successors" else _GRID)
-            spans = (_FLAT, 2 * target.span) if name == "response" else (1.0, math.sqrt(2))
-            if not (low <= scale * spans[0] * grid and scale * spans[1] * grid <= high):
+            if not (low <= scale * grid and 2 * scale * grid <= high):  # GOE and raw rows: up to sqrt(2), 2
                 raise ValueError(
                     f"plan[{i}].mu = {question.mu!r}: exact noise of scale {scale:.6g} on {name} is outside "
                     f"what can be drawn, [{low / grid:.3g}, {high / grid:.3g}]"
