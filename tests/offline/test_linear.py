@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -252,3 +254,11 @@ def test_synthetic_world_end_to_end():
     assert found.policy.shape == (20, 2)
     assert "40 planned questions" not in found.guarantee.statement
     assert "20 planned questions" in found.guarantee.statement
+
+
+def test_the_page_runs(capsys):
+    page = Path(__file__).parents[2] / "docs" / "linear.md"
+    shared: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
+        exec(block, shared)
+    assert capsys.readouterr().out.startswith("Joint differential privacy")
