@@ -202,7 +202,7 @@ class ResponseSession:
         if self._exact:
             _check_exact(self._plan, self._features, layout.states)
         self._asked = 0  # spent before noise is drawn
-        self._chunks: list[tuple[Ints, Ints, Floats]] = []
+        self._chunks: list[tuple[Ints, Ints, Floats]] = []  # (H, n) rows, next states, rewards
         self._users = 0
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -286,7 +286,8 @@ class ResponseSession:
             records = copied_many(trajectories, users, self._layout)
             rows = _checked_rows(records, self._layout)
             self._users += users  # before the records: an interrupt in between loses them
-            self._chunks.append((rows, records.states[:, 1:], records.rewards))
+            by_step = [np.ascontiguousarray(part.T) for part in (rows, records.states[:, 1:])]
+            self._chunks.append((by_step[0], by_step[1], np.ascontiguousarray(records.rewards.T)))
 
     # ----------------------------------------------------------------------------- questions
     def gram(self, step: int, weights: ArrayLike | None = None) -> Answer:
@@ -347,7 +348,7 @@ class ResponseSession:
             target = self._targets(question, table, bounds)
             self._asked += 1  # from here on the question is spent, whatever happens
             users = slice(None) if question.half is None else slice(question.half, None, 2)
-            parts = [(rows[users, step], to[users, step], r[users, step]) for rows, to, r in self._aligned()]
+            parts = [(rows[step, users], to[step, users], r[step, users]) for rows, to, r in self._aligned()]
             exact = self._sums(question, parts, root, table, target)
             return exact if question.mu is None else self._noisy(question, exact, target)
 
@@ -387,7 +388,7 @@ class ResponseSession:
         """The records as one chunk, so that halves go by the position among all users."""
         if len(self._chunks) > 1:
             rows, to, rewards = zip(*self._chunks, strict=True)
-            self._chunks = [(np.concatenate(rows), np.concatenate(to), np.concatenate(rewards))]
+            self._chunks = [(np.concatenate(rows, 1), np.concatenate(to, 1), np.concatenate(rewards, 1))]
         return self._chunks
 
     def _sums(
