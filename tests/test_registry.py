@@ -153,7 +153,8 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
         )),
         *(("privatizer", n) for n in ("none", "central", "local")),
         *(("environment", n) for n in (
-            "riverswim", "random", "icu-sepsis", "switching-chain", "combination-lock", "gym:ID",
+            "riverswim", "random", "icu-sepsis", "switching-chain", "combination-lock", "synthetic-linear",
+                "gym:ID",
         )),
     }  # fmt: skip
     with pytest.raises(TypeError):

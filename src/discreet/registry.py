@@ -188,6 +188,11 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 "discreet.envs:icu_sepsis",
                 "716 states, 25 actions, estimated from intensive-care records (needs icu-sepsis)",
             ),
+            (
+                "synthetic-linear",
+                "discreet.envs:synthetic_linear",
+                "the linear MDP of Qiao and Wang (2023): 2 states, 100 actions, d = 10, H = 20",
+            ),
         ),
     }
 )

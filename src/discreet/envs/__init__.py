@@ -9,6 +9,11 @@ from discreet.envs.icu import expert_policy, icu_sepsis
 from discreet.envs.random_mdps import random_mdp
 from discreet.envs.riverswim import riverswim
 from discreet.envs.switching_chain import switching_chain
+from discreet.envs.synthetic_linear import (
+    synthetic_linear,
+    synthetic_linear_behaviour,
+    synthetic_linear_mdp,
+)
 
 __all__ = [
     "combination_lock",
@@ -18,5 +23,8 @@ __all__ = [
     "random_mdp",
     "riverswim",
     "switching_chain",
+    "synthetic_linear",
+    "synthetic_linear_behaviour",
+    "synthetic_linear_mdp",
     "to_gymnasium",
 ]

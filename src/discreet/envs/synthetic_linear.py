@@ -1,0 +1,90 @@
+"""The synthetic linear MDP of Qiao and Wang (2023, "Offline RL with differential privacy"), appendix F.
+
+Two states, 100 actions, d = 10, H = 20: phi(s, a) = (bits(a), delta, 1 - delta) with the 8-bit code of the
+action and delta = 1 if (s = 0) equals (a = 0). P_h(0 | s, a) is alpha_{h,1} where delta = 1, else
+alpha_{h,2}.
+
+As corrected in the specification (linear-and-offline, 2.1). The printed features have ||phi||^2 =
+popcount(a) + 1, up to 7, where the algorithm and its noise assume 1: here they are divided by sqrt(7), and
+measures and weights multiplied by it (``raw_features`` keeps them as printed). Codes up to 99 need 7 bits,
+so one coordinate is 0 everywhere and the feature covariance is singular (``Features.dead``). The order of
+the bits is not printed: most significant first by default.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mdp.features import Features
+from discreet.mdp.linear import LinearMDP
+from discreet.mdp.tabular import TabularMDP
+from discreet.numerics import checks
+
+STATES, ACTIONS, BITS = 2, 100, 8
+LARGEST = 7.0  # of ||phi||^2 as printed: six bits (63, 95) and one indicator
+
+
+def synthetic_linear_mdp(
+    *,
+    seed: int = 0,
+    horizon: int = 20,
+    bit_order: Literal["msb", "lsb"] = "msb",
+    rewards: Literal["deterministic", "bernoulli"] = "deterministic",
+    raw_features: bool = False,
+) -> LinearMDP:
+    """The instance of a seed; draws are alpha (H, 2), then r (H,), uniform, by ``default_rng(seed)``.
+
+    theta_h = (r/8, 0, r/8, 1/2 - r/2, r/8, 0, r/8, 0, r/2, 1/2 - r/2) with r = r_h; the first state is
+    uniform.
+    """
+    h = checks.integer("horizon", horizon, 1)
+    checks.choice("bit_order", bit_order, ("msb", "lsb"))
+    draw = np.random.default_rng(checks.integer("seed", seed, 0))
+    alpha, r = draw.uniform(size=(h, 2)), draw.uniform(size=h)
+    table = _features(bit_order)
+    measures = np.zeros((h, BITS + 2, STATES))
+    measures[:, BITS:, 0], measures[:, BITS:, 1] = alpha, 1.0 - alpha
+    none, eighth, rest = np.zeros(h), r / 8, 0.5 - r / 2
+    weights = np.stack([eighth, none, eighth, rest, eighth, none, eighth, none, r / 2, rest], axis=1)
+    printed = LinearMDP(
+        Features(table, LARGEST**0.5, l1=LARGEST, nonneg=True), measures, weights, np.full(STATES, 0.5),
+        reward_law=rewards, name=f"synthetic-linear-{seed}",
+    )  # fmt: skip
+    return printed if checks.flag("raw_features", raw_features) else printed.scaled(LARGEST**-0.5)
+
+
+def synthetic_linear(
+    *,
+    seed: int = 0,
+    horizon: int = 20,
+    bit_order: Literal["msb", "lsb"] = "msb",
+    rewards: Literal["deterministic", "bernoulli"] = "deterministic",
+) -> TabularMDP:
+    """The same MDP as a table: 2 states, 100 actions, optimal value about 13.9 at H = 20.
+
+    >>> synthetic_linear(seed=0)
+    TabularMDP('synthetic-linear-0', S=2, A=100, H=20, non-stationary, deterministic rewards)
+    """
+    mdp = synthetic_linear_mdp(seed=seed, horizon=horizon, bit_order=bit_order, rewards=rewards)
+    return mdp.to_tabular()
+
+
+def synthetic_linear_behaviour(*, horizon: int = 20, first: float = 0.6) -> NDArray[np.float64]:
+    """(H, S, A) the paper's behaviour policy: action 0 with probability ``first``, the others alike."""
+    p = checks.real("first", first, 0.0, 1.0)
+    row = np.full(ACTIONS, (1.0 - p) / (ACTIONS - 1))
+    row[0] = p
+    return np.tile(row, (checks.integer("horizon", horizon, 1), STATES, 1))
+
+
+def _features(bit_order: Literal["msb", "lsb"]) -> NDArray[np.float64]:
+    actions = np.arange(ACTIONS)
+    shifts = np.arange(BITS)[::-1] if bit_order == "msb" else np.arange(BITS)
+    table = np.zeros((STATES, ACTIONS, BITS + 2))
+    table[:, :, :BITS] = (actions[:, None] >> shifts) & 1
+    delta = (np.arange(STATES)[:, None] == 0) == (actions == 0)
+    table[:, :, BITS], table[:, :, BITS + 1] = delta, ~delta
+    return table

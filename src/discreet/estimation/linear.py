@@ -1,0 +1,114 @@
+"""Post-processing of noisy linear statistics: positive definite Gram matrices, tails, widths, model rows.
+
+Specification: linear-and-offline, 1.4 and 1.5. Everything here reads released numbers only and costs no
+privacy.
+
+Tails. ||GOE(s)||_op <= s (2 sqrt(d) + 2 sqrt(log(2/p))) with probability 1 - p: E lambda_max <= 2 s sqrt(d)
+(Sudakov and Fernique), and lambda_max is sqrt(2) s-Lipschitz in coordinates in which the noise is standard
+normal. ||N(0, s^2 I)|| <= s (sqrt(d) + sqrt(2 log(1/p))). A sum of n such noises: times sqrt(n).
+
+Width. y_i = <X_i, w> + eta_i with eta of range c (R = c/2), Gram + B with all eigenvalues of B (ridge and
+noise) in [low, high], response with noise g, ||g|| <= C_g, ||w|| <= C_w: with probability 1 - p,
+
+    ||w - w_hat||_Lambda <= R sqrt(2 log(1/p) + log det(I + Gram / lam))
+                            + C_w sqrt(high) + C_g / sqrt(low)                                   (1.5)
+
+for any 0 < lam <= low, since Lambda (w - w_hat) = B w - sum X eta - g and ||B w||_{Lambda^-1} <= sqrt(w^T B
+w).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.numerics import checks
+
+Floats = NDArray[np.float64]
+Ridge = float | Literal["bound"]
+
+__all__ = [
+    "Repaired", "Ridge", "check_ridge", "goe_tail", "norms", "repaired", "ridge_level", "ridge_width",
+    "simplex_rows", "vector_tail",
+]  # fmt: skip
+
+
+def goe_tail(scale: float, dimension: int, failure: float, terms: int = 1) -> float:
+    """A bound on the operator norm of a sum of ``terms`` GOE(s), with probability 1 - ``failure``."""
+    p = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
+    return scale * math.sqrt(terms) * (2 * math.sqrt(dimension) + 2 * math.sqrt(math.log(2 / p)))
+
+
+def vector_tail(scale: float, dimension: int, failure: float, terms: int = 1) -> float:
+    """A bound on the norm of a sum of ``terms`` vectors N(0, s^2 I), with probability 1 - ``failure``."""
+    p = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
+    return scale * math.sqrt(terms) * (math.sqrt(dimension) + math.sqrt(2 * math.log(1 / p)))
+
+
+def check_ridge(ridge: Ridge) -> Ridge:
+    """A number of at least 0, or "bound"; else ``ValueError``."""
+    return ridge if isinstance(ridge, str) and ridge == "bound" else checks.real("ridge", ridge, 0.0)
+
+
+def ridge_level(
+    scale: float, dimension: int, ridge: Ridge, lam: float, terms: int = 1, failure: float = 0.01
+) -> float:
+    """L = lam + ridge 2 s sqrt(n d), in multiples of the noise's spectral edge; "bound": lam + 2 tail."""
+    lam = checks.positive("lam", lam)
+    if check_ridge(ridge) == "bound":
+        return lam + 2 * goe_tail(scale, dimension, failure, terms)
+    return lam + float(ridge) * 2 * scale * math.sqrt(terms * dimension)
+
+
+class Repaired(NamedTuple):
+    """A positive definite matrix, its inverse, and how many eigenvalues were raised to the floor."""
+
+    matrix: Floats
+    inverse: Floats
+    floored: int
+
+
+def repaired(gram: Floats, ridge: float, floor: float) -> Repaired:
+    """Symmetrise, add ``ridge`` I, raise eigenvalues to ``floor`` > 0 (section 1.4). (d, d) in and out."""
+    floor = checks.positive("floor", floor)
+    symmetric = 0.5 * (gram + gram.T) + ridge * np.eye(len(gram))
+    values, vectors = np.linalg.eigh(symmetric)
+    raised = np.maximum(values, floor)
+    low = int((values < floor).sum())
+    matrix = (vectors * raised) @ vectors.T if low else symmetric
+    return Repaired(matrix, (vectors / raised) @ vectors.T, low)
+
+
+def norms(rows: Floats, inverse: Floats) -> Floats:
+    """(n,) ||phi||_{Lambda^-1} of every row phi of (n, d)."""
+    squared = np.einsum("nd,nd->n", rows @ inverse, rows)
+    return np.sqrt(np.maximum(squared, 0.0))
+
+
+def ridge_width(
+    *,
+    deviation: float,
+    log_det: float,
+    weight_norm: float,
+    noise_norm: float,
+    low: float,
+    high: float,
+    failure: float,
+) -> float:
+    """The width (1.5). ``deviation``: R; ``log_det``: of I + Gram / lam, or a bound of it."""
+    p = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
+    low = checks.positive("low", low)
+    martingale = deviation * math.sqrt(2 * math.log(1 / p) + checks.real("log_det", log_det, 0.0))
+    return martingale + weight_norm * math.sqrt(high) + noise_norm / math.sqrt(low)
+
+
+def simplex_rows(rows: Floats) -> Floats:
+    """The Euclidean projection of every row of (n, S) onto the probability simplex."""
+    descending = -np.sort(-rows, axis=1)
+    excess = (np.cumsum(descending, axis=1) - 1.0) / np.arange(1, rows.shape[1] + 1)
+    last = (descending > excess).sum(axis=1) - 1
+    threshold = np.take_along_axis(excess, last[:, None], axis=1)
+    return np.maximum(rows - threshold, 0.0)

@@ -1,0 +1,159 @@
+"""Linear MDPs: P_h(s' | s, a) = phi(s, a)^T mu_h(s') and r_h(s, a) = phi(s, a)^T theta_h.
+
+Jin, Yang, Wang and Jordan 2020, assumption A, in the form of the specification (linear-and-offline, 2.3).
+What the constructor certifies: the norms of phi (:class:`~discreet.mdp.features.Features`), that every row
+phi^T mu_h is a distribution, and that every mean reward lies in [0, 1]. :meth:`LinearMDP.to_tabular` is the
+same MDP as a table; :func:`as_linear` is the way back, with one-hot features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.mdp.features import Features, one_hot
+from discreet.mdp.layout import Layout
+from discreet.mdp.tabular import TabularMDP
+from discreet.numerics import checks
+
+Floats = NDArray[np.float64]
+
+_TOLERANCE = 1e-9  # rounding of phi^T mu and phi^T theta
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class LinearMDP:
+    """A finite linear MDP with H steps.
+
+    Parameters
+    ----------
+    features : Features
+        phi (S, A, d).
+    measures : (H, d, S)
+        mu_h: entry [h, i, s'] is the weight of s' in coordinate i.
+    weights : (H, d)
+        theta_h.
+    initial : int or (S,)
+        The first state, or its distribution.
+    reward_law : "deterministic" or "bernoulli"
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit, a row is no distribution, or a mean reward is outside [0, 1] (beyond 1e-9).
+    """
+
+    features: Features
+    measures: Floats
+    weights: Floats
+    initial: Floats
+    reward_law: Literal["deterministic", "bernoulli"]
+    name: str
+
+    def __init__(
+        self,
+        features: Features,
+        measures: ArrayLike,
+        weights: ArrayLike,
+        initial: int | ArrayLike = 0,
+        *,
+        reward_law: Literal["deterministic", "bernoulli"] = "deterministic",
+        name: str = "linear",
+    ) -> None:
+        if not isinstance(features, Features):
+            raise ValueError(f"features = {checks.said(features)}: must be Features(table, bound)")
+        checks.choice("reward_law", reward_law, ("deterministic", "bernoulli"))
+        shape = np.shape(measures)
+        if len(shape) != 3 or shape[0] < 1:
+            raise ValueError(f"measures has shape {shape}: must be (H, d, S), H at least 1")
+        mu = checks.floats("measures", measures, (shape[0], features.dimension, features.states))
+        theta = checks.floats("weights", weights, (shape[0], features.dimension))
+        rows, means = _rows(features, mu), _means(features, theta)
+        if rows.min() < -_TOLERANCE:
+            h, s, a, to = np.unravel_index(int(rows.argmin()), rows.shape)
+            raise ValueError(
+                f"measures: phi[{s}, {a}]^T mu[{h}, :, {to}] = {rows.min()}: probabilities must be at least 0"
+            )
+        checks.probabilities("phi^T mu", np.maximum(rows, 0.0), 10 * _TOLERANCE)
+        if means.min() < -_TOLERANCE or means.max() > 1 + _TOLERANCE:
+            raise ValueError(
+                f"weights: mean rewards phi^T theta lie in [{means.min()}, {means.max()}]: must be in [0, 1]"
+            )
+        start = np.zeros(features.states)
+        if np.ndim(initial) == 0:
+            start[checks.integer("initial", initial, 0, features.states - 1)] = 1.0
+        else:
+            start = checks.probabilities("initial", checks.floats("initial", initial, start.shape))
+        for array in (mu, theta, start):
+            array.flags.writeable = False
+        self.__dict__.update(
+            features=features,
+            measures=mu,
+            weights=theta,
+            initial=start,
+            reward_law=reward_law,
+            name=str(name),
+        )
+
+    @property
+    def horizon(self) -> int:
+        """H."""
+        return int(self.measures.shape[0])
+
+    @property
+    def layout(self) -> Layout:
+        """S, A, H; every action is admissible."""
+        return Layout(self.features.states, self.features.actions, self.horizon)
+
+    def to_tabular(self) -> TabularMDP:
+        """The same MDP as a table; rows are clipped at 0 and normalised where rounding moved them."""
+        rows = np.maximum(_rows(self.features, self.measures), 0.0)
+        return TabularMDP(
+            rows / rows.sum(axis=-1, keepdims=True),
+            np.clip(_means(self.features, self.weights), 0.0, 1.0),
+            self.initial,
+            reward_law=self.reward_law,
+            name=self.name,
+        )
+
+    def scaled(self, factor: float) -> LinearMDP:
+        """The same MDP with features times ``factor``, measures and weights divided by it."""
+        features = self.features.scaled(factor)
+        return LinearMDP(
+            features, self.measures / factor, self.weights / factor, self.initial,
+            reward_law=self.reward_law, name=self.name,
+        )  # fmt: skip
+
+
+def _rows(features: Features, measures: Floats) -> Floats:
+    """(H, S, A, S) phi^T mu_h."""
+    flat = features.rows @ measures
+    return flat.reshape(len(measures), features.states, features.actions, features.states)
+
+
+def _means(features: Features, weights: Floats) -> Floats:
+    """(H, S, A) phi^T theta_h."""
+    return (weights @ features.rows.T).reshape(len(weights), features.states, features.actions)
+
+
+def as_linear(mdp: TabularMDP) -> LinearMDP:
+    """A tabular MDP with one-hot features, mu_h(s')_{(s,a)} = P_h(s' | s, a), theta_h = r_h: exact.
+
+    Raises ``ValueError`` for an MDP with a mask, per-successor or many-valued rewards.
+    """
+    if mdp.layout.mask is not None or mdp.entry_rewards is not None or mdp.reward_law == "discrete":
+        raise ValueError(
+            "mdp: must have all actions admissible, and deterministic or Bernoulli rewards of (s, a)"
+        )
+    h, pairs = mdp.horizon, mdp.states * mdp.actions
+    return LinearMDP(
+        one_hot(mdp.states, mdp.actions),
+        mdp.transitions.reshape(h, pairs, mdp.states),
+        mdp.rewards.reshape(h, pairs),
+        mdp.initial,
+        reward_law="bernoulli" if mdp.reward_law == "bernoulli" else "deterministic",
+        name=mdp.name,
+    )

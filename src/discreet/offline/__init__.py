@@ -1,0 +1,1 @@
+"""Offline learners: policies from stored trajectories, private or not."""

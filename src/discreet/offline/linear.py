@@ -1,0 +1,517 @@
+"""Pessimistic value iteration for linear MDPs from stored trajectories: PEVI, VAPVI, DP-VAPVI, DP-PEVI.
+
+Specification: linear-and-offline, 7, 9, 13 and 14. A learner states its questions in advance
+(:meth:`~Linear.questions`), the core answers them (:class:`~discreet.privacy.responses.ResponseSession`),
+and all else is post-processing of the answers. With b_h = H - h (code: h from 0) the bound of values at
+step h, backward:
+
+* PEVI (Jin, Yang and Wang 2021): Lambda = lam I + sum phi phi^T, w = Lambda^-1 sum phi (r + V(s')),
+  Q = clip(phi^T w - c d H ||phi||_{Lambda^-1}, 0, b_h).
+* VAPVI (Yin, Duan, Wang and Wang 2022): the same, weighted by 1 / max{1, Var}, with
+  Var = clip(phi^T beta, 0, b^2) - clip(phi^T theta, 0, b)^2, beta and theta ridge estimates of V^2 and V;
+  penalty C sqrt(d) ||phi||.
+* DP-VAPVI (Qiao and Wang 2023, algorithm 2): VAPVI on noisy sums. ``preset="paper"`` draws the printed
+  noise: with rho0 = rho / (5 H), GOE of s = 1 / (2 sqrt(rho0)) on both Grams, variance 2 H^4 / rho0 on
+  sum phi V^2 and 2 H^2 / rho0 on the other two vectors. The printed sensitivity of the Gram, 1/sqrt(2), is
+  that of add-or-remove; under replace-one it is 1, but the clipped values pay that back. The guarantee is
+  computed from what is drawn: 0.969 rho at H = 20 for features in the unit ball, 40.4 rho for those of its
+  appendix F as printed (norms up to sqrt(7)); less where features are declared nonnegative.
+* DP-PEVI (ours, the default of section 9): no variances, hence 2 H noisy sums instead of 5 H; Gram and
+  response priced together (lemma 3); targets centred, noise scaled to the range of the released values.
+  With ``response="model"`` Gram, next states and rewards are released once (lemma 5, finite S).
+
+Noise off, DP-VAPVI and DP-PEVI with the matching knobs are VAPVI and PEVI.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.estimation.linear import (
+    Repaired,
+    Ridge,
+    check_ridge,
+    norms,
+    repaired,
+    ridge_level,
+    simplex_rows,
+)
+from discreet.mdp.features import Features
+from discreet.mdp.layout import Layout
+from discreet.mdp.trajectories import Trajectories
+from discreet.numerics import checks
+from discreet.numerics.knobs import Knobs
+from discreet.privacy import budget as budgets
+from discreet.privacy.gram import gram_mu, vector_sensitivity
+from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.randomness import Randomness, Secure
+from discreet.privacy.responses import Answer, Question, ResponseSession
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_STATED_DELTA = 1e-6  # at which a budget in rho or mu is also stated as (epsilon, delta)
+
+__all__ = ["DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "Learned", "Linear", "learn"]
+
+
+class Core(Protocol):
+    """What a learner may ask; only public arrays go in."""
+
+    @property
+    def users(self) -> int: ...
+    def gram(self, step: int, weights: ArrayLike | None = None) -> Answer: ...
+    def response(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer: ...
+    def pair(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer: ...
+    def model(self, step: int) -> Answer: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A policy from data, and what it cost.
+
+    policy : (H, S) actions; values : (H + 1, S) pessimistic V; q : (H, S, A), -inf where not admissible.
+    floored : eigenvalues of noisy Gram matrices that had to be raised.
+    guarantee : of the session that answered; None when solved by hand.
+    """
+
+    policy: Ints
+    values: Floats
+    q: Floats
+    floored: int
+    guarantee: Guarantee | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(Knobs):
+    """Base of the linear offline learners.
+
+    lam : ridge parameter, > 0.
+    """
+
+    lam: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.positive("lam", self.lam)
+
+    def questions(self, layout: Layout, features: Features, exact: bool = False) -> tuple[Question, ...]:
+        """All questions, fixed before data. ``exact``: of discrete noise (secure randomness)."""
+        raise TypeError(f"{type(self).__name__} states no questions")
+
+    def solve(self, layout: Layout, features: Features, core: Core) -> Learned:
+        """Ask the planned questions and plan backward: post-processing of answers alone."""
+        q = np.empty((layout.horizon, layout.states, layout.actions))
+        values = np.zeros((layout.horizon + 1, layout.states))
+        floored = 0
+        for h in reversed(range(layout.horizon)):
+            estimate, penalty, low = self._step(layout, features, core, h, values[h + 1])
+            table = np.clip(estimate - penalty, 0.0, layout.horizon - h).reshape(q.shape[1:])
+            q[h] = table if layout.mask is None else np.where(layout.mask, table, -np.inf)
+            values[h] = q[h].max(axis=1)
+            floored += low
+        return Learned(q.argmax(axis=2), values, q, floored)
+
+    def _step(
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats
+    ) -> tuple[Floats, Floats, int]:
+        """(S A,) estimates and penalties of step h, and how many eigenvalues were raised."""
+        raise TypeError(f"{type(self).__name__} plans nothing")
+
+    def _repaired(self, answer: Answer, ridge: Ridge) -> Repaired:
+        assert answer.gram is not None and self.lam is not None
+        level = self.lam
+        if answer.gram_scale:
+            level = ridge_level(answer.gram_scale, len(answer.gram), ridge, self.lam)
+        return repaired(answer.gram, level, self.lam)
+
+
+def _estimate(features: Features, gram: Repaired, answer: Answer) -> Floats:
+    """(S A,) predictions centre + phi^T Lambda^-1 u."""
+    assert answer.vector is not None
+    return answer.centre + features.rows @ (gram.inverse @ answer.vector)
+
+
+def learn(
+    learner: Linear,
+    layout: Layout,
+    features: Features,
+    trajectories: Trajectories,
+    randomness: Randomness,
+) -> Learned:
+    """A policy from the records of many users, with its guarantee.
+
+    Raises ``ValueError`` on broken records (a private message) and on options that do not fit the problem.
+    """
+    plan = learner.questions(layout, features, isinstance(randomness, Secure))
+    delta = getattr(learner, "delta", None) or _STATED_DELTA
+    with ResponseSession(layout, features, plan, randomness, delta=delta) as session:
+        session.submit_many(trajectories)
+        found = learner.solve(layout, features, session)
+        return Learned(found.policy, found.values, found.q, found.floored, session.guarantee)
+
+
+# ------------------------------------------------------------------------------ without privacy
+
+
+@dataclass(frozen=True, kw_only=True)
+class PEVI(Linear):
+    """Pessimistic value iteration without privacy.
+
+    c : penalty c d H ||phi||_{Lambda^-1}. The default is the best constant on the synthetic linear MDP;
+        ``preset="paper"`` is lam = 1.
+    """
+
+    c: float | None = None
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {"c": 0.005, "lam": 0.1},
+        "paper": {"lam": 1.0},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.real("c", self.c, 0.0)
+
+    def questions(self, layout: Layout, features: Features, exact: bool = False) -> tuple[Question, ...]:
+        """A pair for each step, last step first."""
+        return tuple(
+            Question(kind="pair", step=h, mu=None, high=float(layout.horizon - h), centre=False)
+            for h in reversed(range(layout.horizon))
+        )
+
+    def _step(
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats
+    ) -> tuple[Floats, Floats, int]:
+        answer = core.pair(h, after)
+        gram = self._repaired(answer, 0.0)
+        assert self.c is not None
+        scale = self.c * features.dimension * layout.horizon
+        return _estimate(features, gram, answer), scale * norms(features.rows, gram.inverse), gram.floored
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pessimist(Linear):
+    """Penalty C sqrt(d) ||phi||_{Lambda^-1}, which VAPVI, DP-VAPVI and DP-PEVI share."""
+
+    C: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.real("C", self.C, 0.0)
+
+    def _penalty(self, features: Features, gram: Repaired) -> Floats:
+        assert self.C is not None
+        return self.C * math.sqrt(features.dimension) * norms(features.rows, gram.inverse)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _VarianceAware(_Pessimist):
+    """One step of VAPVI on the answers of a core, exact or noisy.
+
+    split : variances from users at even positions, the regression from those at odd ones.
+    var_max : cap of the variance, at least 1; None: H^2.
+    D : adds D / K to the penalty.
+    ridge : in multiples of the noise's spectral edge, or "bound"; without noise it is not used.
+    """
+
+    split: bool | None = None
+    var_max: float | None = None
+    D: float | None = None
+    ridge: Ridge | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.flag("split", self.split)
+        checks.real("D", self.D, 0.0)
+        if self.var_max is not None:
+            checks.real("var_max", self.var_max, 1.0)
+        check_ridge(self.ridge if self.ridge is not None else 0.0)
+
+    def _step(
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats
+    ) -> tuple[Floats, Floats, int]:
+        ridge = 0.0 if self.ridge is None else self.ridge
+        weights, low = self._weights(layout, features, core, h, after, ridge)
+        gram_answer, answer = self._regression(core, h, after, weights)
+        gram = self._repaired(gram_answer, ridge)
+        penalty = self._penalty(features, gram)
+        if self.D:
+            penalty = penalty + self.D / max(1, core.users)
+        return _estimate(features, gram, answer), penalty, low + gram.floored
+
+    def _regression(self, core: Core, h: int, after: Floats, weights: Floats | None) -> tuple[Answer, Answer]:
+        answer = core.pair(h, after, weights)
+        return answer, answer
+
+    def _weights(
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats, ridge: Ridge
+    ) -> tuple[Floats | None, int]:
+        """1 / max{1, Var} (S, A); nothing at the last step, where V = 0."""
+        bound = float(layout.horizon - h)
+        if bound == 1.0:
+            return None, 0
+        gram = self._repaired(core.gram(h), ridge)
+        second = np.clip(_estimate(features, gram, core.response(h, after**2)), 0.0, bound**2)
+        first = np.clip(_estimate(features, gram, core.response(h, after)), 0.0, bound)
+        most = float(layout.horizon**2) if self.var_max is None else self.var_max
+        variance = np.clip(second - first**2, 1.0, max(1.0, most))
+        return (1.0 / variance).reshape(layout.states, layout.actions), gram.floored
+
+    def _halves(self) -> tuple[int | None, int | None]:
+        return (0, 1) if self.split else (None, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VAPVI(_VarianceAware):
+    """Variance-aware pessimistic value iteration without privacy: penalty C sqrt(d) ||phi||."""
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {"C": 0.1, "lam": 0.1, "split": False, "D": 0.0, "ridge": 0.0},
+        "paper": {},
+    }
+
+    def questions(self, layout: Layout, features: Features, exact: bool = False) -> tuple[Question, ...]:
+        """Gram, V^2, V, then the weighted pair, for each step, last step first."""
+        variances, regression = self._halves()
+        found: list[Question] = []
+        for h in reversed(range(layout.horizon)):
+            b, after = float(layout.horizon - h), float(layout.horizon - h - 1)
+            if after:
+                raw: dict[str, Any] = {"mu": None, "step": h, "centre": False, "half": variances}
+                found += [
+                    Question(kind="gram", **raw),
+                    Question(kind="response", high=after**2, reward=False, **raw),
+                    Question(kind="response", high=after, reward=False, **raw),
+                ]
+            found.append(Question(kind="pair", step=h, mu=None, high=b, centre=False, half=regression))
+        return tuple(found)
+
+
+# --------------------------------------------------------------------------------- with privacy
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Private(Linear):
+    """Exactly one of epsilon (with delta), rho and mu."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    mu: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [name for name in ("epsilon", "rho", "mu") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"{' and '.join(given) or 'epsilon'}: exactly one of epsilon, rho and mu must be given"
+            )
+        budgets.check_epsilon(getattr(self, given[0]), given[0])
+        if self.delta is not None or self.epsilon is not None:
+            budgets.check_delta(self.delta)
+
+    def total_mu(self, exact: bool) -> float:
+        """The mu of the whole budget; discrete noise is accounted as zCDP, rho = mu^2 / 2."""
+        if self.mu is not None:
+            return self.mu
+        if self.rho is not None:
+            return math.sqrt(2 * self.rho)
+        assert self.epsilon is not None and self.delta is not None
+        if exact:
+            return math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta))
+        return budgets.gdp_mu(self.epsilon, self.delta)
+
+    def _step_mu(self, horizon: int, exact: bool) -> Floats:
+        """(H,) mu of each step: the share of mu^2 is proportional to b_h^{2/3} (section 1.2)."""
+        shares = np.arange(horizon, 0, -1) ** (2 / 3)
+        return self.total_mu(exact) * np.sqrt(shares / shares.sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPPEVI(_Pessimist, _Private):
+    """Private PEVI: one noisy Gram matrix and one noisy response a step, priced together.
+
+    response : "requery": the response is a new question for each V; "model": Gram, next states and
+        rewards once (S of at most a few tens), and any policy is then planned free of budget.
+    range : "values": noise follows the range of the released values; "declared": b_h.
+    joint : price Gram and response by lemma 3; else by their separate worst cases.
+    centre : centre targets (needs 1 in the span of the features); None: where that holds.
+    ridge : in multiples of the noise's spectral edge 2 s sqrt(d), or "bound"; None: 2 (requery), 1 (model).
+    simplex : project rows of the model onto the simplex.
+    """
+
+    response: Literal["requery", "model"] | None = None
+    range: Literal["values", "declared"] | None = None
+    joint: bool | None = None
+    centre: bool | None = None
+    ridge: Ridge | None = None
+    simplex: bool | None = None
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {
+            "C": 0.1, "lam": 0.1, "response": "requery", "range": "values", "joint": True, "simplex": True,
+        }
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.choice("response", self.response, ("requery", "model"))
+        checks.choice("range", self.range, ("values", "declared"))
+        checks.flag("joint", self.joint)
+        checks.flag("simplex", self.simplex)
+        if self.centre is not None:
+            checks.flag("centre", self.centre)
+        if self.ridge is None:
+            object.__setattr__(self, "ridge", 1.0 if self.response == "model" else 2.0)
+        check_ridge(self.ridge if self.ridge is not None else 0.0)
+
+    def _centred(self, features: Features) -> bool:
+        asked = features.constant if self.centre is None else self.centre
+        if (asked or self.response == "model") and not features.constant:
+            name = "response = 'model'" if self.response == "model" else "centre = True"
+            raise ValueError(f"{name}: needs 1 in the span of the features, or estimates are biased")
+        return asked or self.response == "model"
+
+    def questions(self, layout: Layout, features: Features, exact: bool = False) -> tuple[Question, ...]:
+        """One pair (or Gram and response) a step, or one model a step, last step first."""
+        centre, found = self._centred(features), list[Question]()
+        assert self.range is not None
+        for h in reversed(range(layout.horizon)):
+            mu = float(self._step_mu(layout.horizon, exact)[h])
+            if self.response == "model" and h < layout.horizon - 1:
+                found.append(Question(kind="model", step=h, mu=mu))
+                continue
+            common: dict[str, Any] = {"step": h, "high": float(layout.horizon - h)}
+            common |= {"centre": centre, "span": self.range}
+            if self.joint:
+                found.append(Question(kind="pair", mu=mu, **common))
+            else:
+                half = mu * math.sqrt(0.5)
+                found += [
+                    Question(kind="gram", step=h, mu=half),
+                    Question(kind="response", mu=half, **common),
+                ]
+        return tuple(found)
+
+    def _step(
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats
+    ) -> tuple[Floats, Floats, int]:
+        assert self.ridge is not None
+        if self.response == "model" and h < layout.horizon - 1:
+            return self._model_step(features, core.model(h), after)
+        gram_answer = core.pair(h, after) if self.joint else core.gram(h)
+        answer = gram_answer if self.joint else core.response(h, after)
+        gram = self._repaired(gram_answer, self.ridge)
+        return _estimate(features, gram, answer), self._penalty(features, gram), gram.floored
+
+    def _model_step(self, features: Features, answer: Answer, after: Floats) -> tuple[Floats, Floats, int]:
+        """Q = r + P V with P = rows of 1/S + phi^T Lambda^-1 M (section 6): centred, hence no bias."""
+        assert answer.successors is not None and answer.rewards is not None and self.ridge is not None
+        gram = self._repaired(answer, self.ridge)
+        # the true rows sum to 0: the noise along 1 carries no data and would be multiplied by V's mean
+        moved = answer.successors - answer.successors.mean(axis=1, keepdims=True)
+        rows = 1.0 / features.states + features.rows @ (gram.inverse @ moved)
+        if self.simplex:
+            rows = simplex_rows(rows)
+        rewards = np.clip(0.5 + features.rows @ (gram.inverse @ answer.rewards), 0.0, 1.0)
+        return rewards + rows @ after, self._penalty(features, gram), gram.floored
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPVAPVI(_VarianceAware, _Private):
+    """Private VAPVI. ``preset="paper"``: algorithm 2 of Qiao and Wang (2023) as printed, for a budget in rho.
+
+    noise : "exact": noise set for the budget by the exact sensitivities, centred targets, ranges of the
+        released values; shares of a step .15 Gram, .05 V^2, .10 V, .70 the weighted pair (with ``split`` each
+        half has the whole budget: .5/.17/.33, and the pair). "published": the printed noise, raw targets;
+        the guarantee then says which rho that really is.
+    """
+
+    noise: Literal["exact", "published"] | None = None
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {"C": 0.1, "lam": 0.1, "split": False, "D": 0.0, "ridge": 2.0, "noise": "exact"},
+        "paper": {"ridge": 1.0, "noise": "published"},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.choice("noise", self.noise, ("exact", "published"))
+        if self.noise == "published" and self.rho is None:
+            raise ValueError("rho = None: must be given, the printed noise is stated for a budget in rho")
+
+    def questions(self, layout: Layout, features: Features, exact: bool = False) -> tuple[Question, ...]:
+        """Gram, V^2, V and the weighted regression for each step, last step first."""
+        steps = reversed(range(layout.horizon))
+        if self.noise == "published":
+            return tuple(q for h in steps for q in self._published(layout.horizon, h, features))
+        variances, regression = self._halves()
+        shares = (0.5, 0.17, 0.33, 1.0) if self.split else (0.15, 0.05, 0.10, 0.70)
+        centre, found = features.constant, list[Question]()
+        for h in steps:
+            mu = float(self._step_mu(layout.horizon, exact)[h])
+            after, last = float(layout.horizon - h - 1), h == layout.horizon - 1
+            parts = [mu * math.sqrt(share) for share in shares]
+            if not last:
+                common: dict[str, Any] = {"step": h, "reward": False, "centre": centre, "half": variances}
+                found += [
+                    Question(kind="gram", mu=parts[0], **common),
+                    Question(kind="response", mu=parts[1], high=after**2, **common),
+                    Question(kind="response", mu=parts[2], high=after, **common),
+                ]
+            found.append(
+                Question(
+                    kind="pair",
+                    step=h,
+                    mu=mu if last else parts[3],
+                    high=after + 1,
+                    centre=centre,
+                    half=regression,
+                )
+            )
+        return tuple(found)
+
+    def _published(self, horizon: int, h: int, features: Features) -> list[Question]:
+        """The true mu of the printed noise; at the last step vectors of V = 0 hold no data: left out."""
+        assert self.rho is not None
+        rho0 = self.rho / (5 * horizon)
+        gram = gram_mu(features.bound, 0.5 / math.sqrt(rho0))
+        row: Literal["raw", "raw-nonneg"] = "raw-nonneg" if features.nonneg else "raw"
+
+        def mu(high: float, std: float) -> float:
+            return vector_sensitivity(features.bound, high, row) / std
+
+        variances, regression = self._halves()
+        raw: dict[str, Any] = {"step": h, "centre": False, "span": "declared"}
+        b, after, std = float(horizon - h), float(horizon - h - 1), horizon * math.sqrt(2 / rho0)
+        found = [Question(kind="gram", mu=gram, half=variances, **raw)]
+        if after:
+            squares = mu(after**2, horizon * std)
+            found += [
+                Question(kind="response", mu=squares, high=after**2, reward=False, half=variances, **raw),
+                Question(kind="response", mu=mu(after, std), high=after, reward=False, half=variances, **raw),
+            ]
+        return [
+            *found,
+            Question(kind="gram", mu=gram, half=regression, **raw),
+            Question(kind="response", mu=mu(b, std), high=b, half=regression, **raw),
+        ]
+
+    def _weights(
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats, ridge: Ridge
+    ) -> tuple[Floats | None, int]:
+        if self.noise == "published" and h == layout.horizon - 1:
+            core.gram(h)  # printed, paid for and without use: clipped at b_H = 1 every variance is 1
+        return super()._weights(layout, features, core, h, after, ridge)
+
+    def _regression(self, core: Core, h: int, after: Floats, weights: Floats | None) -> tuple[Answer, Answer]:
+        if self.noise == "published":
+            return core.gram(h, weights), core.response(h, after, weights)
+        return super()._regression(core, h, after, weights)

@@ -1,0 +1,335 @@
+"""The core of re-evaluated sums: budget, order, doors, shift of neighbours, exact noise."""
+
+import copy
+import math
+import multiprocessing
+import pickle
+
+import numpy as np
+import pytest
+
+from discreet.envs import random_mdp
+from discreet.mdp.features import Features, one_hot
+from discreet.mdp.layout import Layout
+from discreet.mdp.planning import uniform_policy
+from discreet.mdp.simulation import rollouts
+from discreet.mdp.trajectories import Trajectories
+from discreet.privacy import budget, gram
+from discreet.privacy.noise import laws
+from discreet.privacy.protocol import Response
+from discreet.privacy.randomness import Secure, Seeded
+from discreet.privacy.responses import Question, ResponseSession
+
+S, A, H, D = 4, 3, 3, 5
+LAYOUT = Layout(S, A, H)
+
+
+def features(seed=0, nonneg=True):
+    rng = np.random.default_rng(seed)
+    table = rng.dirichlet(np.full(D, 0.4), (S, A)) if nonneg else rng.normal(size=(S, A, D)) / 5
+    return Features(table, float(np.linalg.norm(table, axis=2).max()), nonneg=nonneg)
+
+
+def people(n=200, seed=0):
+    mdp = random_mdp(states=S, actions=A, horizon=H, seed=2)
+    return rollouts(mdp, uniform_policy(mdp), n, seed)
+
+
+def full_plan(mu):
+    """Every kind of question, with and without centring."""
+    return [
+        Question(kind="gram", step=2, mu=mu),
+        Question(kind="response", step=2, mu=mu, low=0, high=3),
+        Question(kind="pair", step=1, mu=mu, low=0, high=3),
+        Question(kind="pair", step=1, mu=mu, low=0, high=3, centre=False),
+        Question(kind="response", step=1, mu=mu, low=-4, high=4, centre=False, reward=False),
+        Question(kind="response", step=0, mu=mu, low=0, high=9, reward=False, span="declared"),
+        Question(kind="model", step=0, mu=mu),
+    ]
+
+
+VALUES = [np.array(v) for v in ([0.0, 1, 2, 0.5], [1, 1.2, 0.7, 0.1], [-1, 2, 0, 3.0], [0, 1, 4, 9.0])]
+WEIGHTS = np.linspace(0.2, 1.0, S * A).reshape(S, A)
+
+
+def ask_all(session):
+    return [
+        session.gram(2, WEIGHTS),
+        session.response(2, VALUES[0]),
+        session.pair(1, VALUES[1], WEIGHTS),
+        session.pair(1, VALUES[1]),
+        session.response(1, VALUES[2], WEIGHTS),
+        session.response(0, VALUES[3]),
+        session.model(0),
+    ]
+
+
+def session_of(plan, data, phi=None, randomness=None):
+    session = ResponseSession(LAYOUT, phi or features(), plan, randomness or Seeded(3))
+    session.submit_many(data)
+    return session
+
+
+def test_exact_answers_are_the_sums_by_definition():
+    data, phi = people(), features()
+    answers = ask_all(session_of(full_plan(None), data))
+    gram_sum, vector = np.zeros((D, D)), np.zeros(D)
+    moved, rewards = np.zeros((D, S)), np.zeros(D)
+    third, fourth = answers[2], answers[4]
+    for user in data:
+        x = phi.table[user.states[1], user.actions[1]]
+        w = WEIGHTS[user.states[1], user.actions[1]]
+        gram_sum += w * np.outer(x, x)
+        vector += w * x * (user.rewards[1] + VALUES[1][user.states[2]] - third.centre)
+        first = phi.table[user.states[0], user.actions[0]]
+        moved += np.outer(first, np.eye(S)[user.states[1]] - 1 / S)
+        rewards += first * (user.rewards[0] - 0.5)
+    np.testing.assert_allclose(third.gram, gram_sum, atol=1e-10)
+    np.testing.assert_allclose(third.vector, vector, atol=1e-10)
+    assert third.centre == pytest.approx((0.1 + 2.2) / 2)
+    assert fourth.centre == 0.0
+    np.testing.assert_allclose(answers[6].successors, moved, atol=1e-10)
+    np.testing.assert_allclose(answers[6].rewards, rewards, atol=1e-10)
+
+
+def loss_of(question, one, other, states):
+    """(mu of the noise on the shift between two exact answers), from the scales that are drawn."""
+    squared = 0.0
+    if one.gram is not None:
+        squared += (np.linalg.norm(one.gram - other.gram) / (math.sqrt(2) * question.gram_scale)) ** 2
+    for name in ("vector", "successors", "rewards"):
+        a, b = getattr(one, name), getattr(other, name)
+        if a is not None:
+            squared += (np.linalg.norm(a - b) / getattr(question, f"{name}_scale")) ** 2
+    return math.sqrt(squared)
+
+
+@pytest.mark.parametrize("randomness", [Seeded(3), Secure()])
+@pytest.mark.parametrize("nonneg", [True, False])
+def test_no_neighbour_shifts_an_answer_by_more_than_its_mu(nonneg, randomness):
+    """End to end (test 2 of the specification): 60 replaced users, all kinds of question."""
+    phi, mu, data = features(1, nonneg), 0.4, people(30)
+    scales = ask_all(session_of(full_plan(mu), data, phi, randomness))
+    base = ask_all(session_of(full_plan(None), data, phi, randomness))
+    rng, worst = np.random.default_rng(0), 0.0
+    for trial in range(60):
+        states, actions, rewards = data.states.copy(), data.actions.copy(), data.rewards.copy()
+        at = rng.integers(30)
+        states[at], actions[at] = rng.integers(S, size=H + 1), rng.integers(A, size=H)
+        rewards[at] = rng.integers(2, size=H) if trial % 2 else rng.uniform(size=H)
+        other = ask_all(session_of(full_plan(None), Trajectories(states, actions, rewards), phi, randomness))
+        losses = [loss_of(*trio, S) for trio in zip(scales, base, other, strict=True)]
+        worst = max(worst, *losses)
+        assert max(losses) <= mu * (1 + 1e-9)
+    assert worst > mu / 3
+
+
+def test_guarantee_is_known_before_data_and_is_the_plan():
+    plan = full_plan(0.2)
+    session = ResponseSession(LAYOUT, features(), plan, Seeded(1), delta=1e-5)
+    mu = 0.2 * math.sqrt(len(plan))
+    assert session.guarantee.mu == pytest.approx(mu, rel=1e-12)
+    assert session.guarantee.epsilon == pytest.approx(budget.gdp_epsilon(mu, 1e-5), rel=1e-9)
+    assert session.budget_left() == pytest.approx(mu**2, rel=1e-12)
+    before = session.guarantee
+    session.submit_many(people())
+    ask_all(session)
+    assert session.guarantee is before
+    assert session.budget_left() == 0.0
+
+
+def test_halves_cost_once_and_hold_each_user_once():
+    plan = [Question(kind="gram", step=0, mu=mu, half=half) for mu, half in ((0.3, 0), (0.4, 1))]
+    assert ResponseSession(LAYOUT, features(), plan, Seeded(1)).guarantee.mu == pytest.approx(0.4)
+    data = people(31)
+    split = [Question(kind="gram", step=0, mu=None, half=half) for half in (0, 1, None)]
+    session = ResponseSession(LAYOUT, features(), split, Seeded(1))
+    for part in (slice(0, 10), slice(10, 31)):
+        session.submit_many(Trajectories(data.states[part], data.actions[part], data.rewards[part]))
+    even, odd, everybody = (session.gram(0).gram for _ in split)
+    np.testing.assert_allclose(even + odd, everybody, atol=1e-12)
+    one = Trajectories(data.states[::2], data.actions[::2], data.rewards[::2])
+    np.testing.assert_allclose(even, session_of(split[2:], one).gram(0).gram, atol=1e-12)
+
+
+def test_noise_follows_the_range_and_its_law():
+    """300 answers of d = 5: the variance within 6 standard errors (false alarms below 1e-6)."""
+    plan = [Question(kind="response", step=1, mu=0.5, low=0, high=9)] * 300
+    session, exact = (
+        session_of(plan, people()),
+        session_of([Question(kind="response", step=1, mu=None, high=9)], people()),
+    )
+    truth = exact.response(1, VALUES[0]).vector
+    draws = np.stack([session.response(1, VALUES[0]).vector - truth for _ in plan])
+    std = gram.vector_sensitivity(features().bound, 3.0, "centred") / 0.5
+    assert draws.var() == pytest.approx(std**2, rel=6 * math.sqrt(2 / draws.size))
+    assert abs(np.corrcoef(draws[:-1, 0], draws[1:, 0])[0, 1]) < 0.35
+    wide = session_of(plan, people()).response(1, VALUES[3] * 0.5)
+    assert wide.vector_scale == pytest.approx(std * 5.5 / 3.0)
+
+
+def test_equal_seeds_equal_noise_and_data_never_move_it():
+    """Noise is a function of seed and question (test 5): two data sets differ by their exact sums only."""
+    plan, exact = full_plan(0.3), full_plan(None)
+    one, other = people(50, 1), people(50, 2)
+    for a, b, c, d in zip(
+        *(ask_all(session_of(p, x)) for p, x in ((plan, one), (exact, one), (plan, other), (exact, other))),
+        strict=True,
+    ):
+        for name in ("gram", "vector", "successors", "rewards"):
+            if getattr(a, name) is not None:
+                noise = getattr(a, name) - getattr(b, name)
+                np.testing.assert_allclose(noise, getattr(c, name) - getattr(d, name), atol=1e-9)
+
+
+def test_only_the_planned_questions_in_their_order():
+    session = session_of(full_plan(0.2), people())
+    with pytest.raises(ValueError, match="must be gram of step 2, question 0"):
+        session.response(2, VALUES[0])
+    with pytest.raises(ValueError, match="must be gram of step 2"):
+        session.gram(1)
+    assert session.asked == 0
+    ask_all(session)
+    with pytest.raises(RuntimeError, match="all 7 planned questions are spent"):
+        session.model(0)
+    with pytest.raises(RuntimeError, match="questions were asked"):
+        session.submit_many(people())
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([0, 1, 2, 2.5], r"must lie in \[0, 3\]|must lie in"),
+        ([0, 1, 2, math.nan], "must be finite"),
+        ([-0.1, 1, 2, 2], "must lie in"),
+        ([0, 1, 2], "has shape"),
+    ],
+)
+def test_public_arrays_are_checked_and_refusals_cost_nothing(values, message):
+    session = session_of([Question(kind="response", step=0, mu=0.1, low=0, high=3)], people())
+    with pytest.raises(ValueError, match=message):
+        session.response(0, values)
+    assert session.asked == 0
+
+
+@pytest.mark.parametrize("weights", [np.zeros((S, A)), np.full((S, A), 1.1), np.full((S, A), math.nan)])
+def test_weights_outside_their_contract_are_refused(weights):
+    session = session_of([Question(kind="gram", step=0, mu=0.1)], people())
+    with pytest.raises(ValueError, match="weights"):
+        session.gram(0, weights)
+
+
+def test_the_range_cannot_be_that_of_visited_states():
+    """The range is read off all S values; there is no argument through which a narrower one could come."""
+    data = people(20)
+    data.states[:, 1:] = 0
+    session = session_of([Question(kind="response", step=0, mu=0.1, low=0, high=9)], data)
+    assert session.response(0, VALUES[3] * 0.8).span == pytest.approx(7.2 + 1)
+
+
+def test_broken_records_are_refused_before_anything_is_stored():
+    session = ResponseSession(LAYOUT, features(), full_plan(0.1), Seeded(0))
+    for name, value in (("rewards", 1.5), ("states", S), ("actions", -1), ("rewards", math.nan)):
+        data = people(10)
+        getattr(data, name)[7, 1] = value
+        with pytest.raises(ValueError, match=rf"trajectories\[7\]\.{name}\[1\]"):
+            session.submit_many(data)
+    assert session.users == 0
+
+
+def test_sessions_are_never_copied():
+    session = session_of(full_plan(0.1), people())
+    for act in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be pickled or copied"):
+            act(session)
+    session.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        session.gram(2)
+
+
+def _asked_elsewhere(session, pipe):
+    try:
+        session.gram(2)
+        pipe.send("answered")
+    except RuntimeError as error:
+        pipe.send(str(error))
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_process_gets_no_answer():
+    session = session_of(full_plan(0.1), people())
+    here, there = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=_asked_elsewhere, args=(session, there))
+    child.start()
+    assert "another process" in here.recv()
+    child.join()
+
+
+def test_exact_noise_keeps_sums_on_a_public_grid():
+    for mu in (0.5, None):
+        session = session_of(full_plan(mu), people(), randomness=Secure())
+        for answer in ask_all(session):
+            for value, unit in ((answer.gram, 1), (answer.vector, answer.span), (answer.rewards, 1)):
+                if value is not None:
+                    units = value * 2**24 / unit
+                    np.testing.assert_allclose(units, np.rint(units), atol=0, rtol=1e-12)
+            if answer.successors is not None:
+                units = answer.successors * 2**12 * S
+                np.testing.assert_allclose(units, np.rint(units), atol=1e-6, rtol=1e-12)
+    phi, data = features(), people()
+    exact = ask_all(session_of(full_plan(None), data, phi, Secure()))[2]
+    float_sums = ask_all(session_of(full_plan(None), data, phi))[2]
+    assert np.abs(exact.vector - float_sums.vector).max() < 200 * 3 * 2.0**-11
+    guarantee = session_of(full_plan(0.5), data, phi, Secure()).guarantee
+    assert guarantee.mu is None
+    assert guarantee.rho == pytest.approx(7 * 0.5**2 / 2)
+    with pytest.raises(ValueError, match="exact noise of scale"):
+        ResponseSession(LAYOUT, phi, full_plan(1e-9), Secure())
+
+
+def test_answers_through_the_common_door():
+    session = session_of([Question(kind="response", step=1, mu=0.3, low=0, high=3)] * 2, people())
+    plain = session_of([Question(kind="response", step=1, mu=0.3, low=0, high=3)], people()).response(
+        1, VALUES[0]
+    )
+    found = session.answer(Response(1, VALUES[0], (0.0, 3.0)))
+    np.testing.assert_array_equal(found.value, plain.vector)
+    assert isinstance(found.law, laws.GaussianSumLaw)
+    assert found.law.std() == pytest.approx(plain.vector_scale)
+    with pytest.raises(ValueError, match="must lie in"):
+        session.answer(Response(1, VALUES[0], (0.0, 4.0)))
+    with pytest.raises(ValueError, match=r"must lie in \[0.0, 2.0\]"):
+        session.answer(Response(1, VALUES[0], (0.0, 2.0)))
+    with pytest.raises(ValueError, match="ask session.pair"):
+        session.answer(Response(1, VALUES[0], (0.0, 3.0), gram=True))
+
+
+def test_one_hot_gram_is_the_visit_counts():
+    data = people()
+    session = ResponseSession(LAYOUT, one_hot(S, A), [Question(kind="gram", step=0, mu=None)], Seeded(0))
+    session.submit_many(data)
+    counts = np.bincount(data.states[:, 0] * A + data.actions[:, 0], minlength=S * A)
+    np.testing.assert_array_equal(session.gram(0).gram, np.diag(counts))
+
+
+def test_plans_are_checked():
+    with pytest.raises(ValueError, match="in all questions or in none"):
+        ResponseSession(LAYOUT, features(), [*full_plan(0.1), *full_plan(None)], Seeded(0))
+    with pytest.raises(ValueError, match=r"plan\[0\].step = 3"):
+        ResponseSession(LAYOUT, features(), [Question(kind="gram", step=3, mu=1.0)], Seeded(0))
+    with pytest.raises(ValueError, match="high = 0"):
+        Question(kind="response", step=0, mu=1.0, low=0.0, high=0.0)
+    with pytest.raises(ValueError, match="must be of 4 and 3"):
+        ResponseSession(LAYOUT, one_hot(3, 3), full_plan(1.0), Seeded(0))
+
+
+def test_what_was_declared_cannot_be_moved_later():
+    plan, phi = full_plan(0.2), features()
+    session = session_of(plan, people(), phi)
+    for question in (plan[0], session.plan[0]):
+        object.__setattr__(question, "mu", 1e9)
+    phi.table.flags.writeable = True
+    phi.table[:] = 100.0
+    answer = session.gram(2)
+    assert answer.gram_scale == pytest.approx(features().bound ** 2 / 0.2)
+    assert np.abs(answer.gram).max() < 200 + 40 * answer.gram_scale
