@@ -32,7 +32,16 @@ PRIVATIZERS: dict[str, Any] = {
     "none": dr.NoPrivacy(),
 }
 # what ``python -m discreet.experiments.tuning --task NAME --seeds 32`` chose
-TUNED_ON_TASK: dict[str, dict[str, Any]] = {}
+_START: dict[str, Any] = {"stat_scale": 0.1, "priv_scale": 0.25, "excess": 2.0, "reward_share": 0.2}
+_PURE: dict[str, Any] = {**_START, "replan_growth": 1.2, "pooled_share": 0.9, "pooled_share_end": 0.1}
+TUNED_ON_TASK: dict[str, dict[str, Any]] = {
+    "(1, 1e-6)": {**_START, "replan_growth": 1.05, "stat_scale": 0.2},
+    "(10, 1e-6)": {**_START, "replan_growth": 1.05, "priv_scale": 0.35, "reward_share": 0.1},
+    "pure 1": {**_PURE, "excess": 5.0},
+    "pure 10": {**_PURE, "excess": 8.0, "priv_scale": 0.35, "pooled_share_end": 0.3, "consistent": False},
+    "local 3": {**_START, "replan_growth": 1.1, "reward_share": 0.3},
+    "local 10": {**_START, "replan_growth": 1.05, "priv_scale": 0.15},
+}
 
 
 def row(name: str, mdp: dr.TabularMDP, learner: Any, privatizer: Any, seeds: int, users: int = USERS) -> None:
@@ -41,13 +50,13 @@ def row(name: str, mdp: dr.TabularMDP, learner: Any, privatizer: Any, seeds: int
     with ThreadPoolExecutor(default_workers()) as pool:
         finals = list(pool.map(lambda run: float(setup.run(REPORTING_SEED, run).regret[-1]), range(seeds)))
     values = np.array(finals)
-    low, median, high = np.quantile(values, [0.1, 0.5, 0.9])
+    quantiles = np.quantile(values, [0.1, 0.5, 0.9])
     uniform = users * (setup.optimal_value - setup.uniform_value)
-    print(
-        f"| {name} | {values.mean():,.0f} ± {values.std(ddof=1) / seeds**0.5:,.0f} | {median:,.0f} | "
-        f"{low:,.0f} to {high:,.0f} | {100 * values.mean() / uniform:.3g} % |".replace(",", " "),
-        flush=True,
+    mean, error, low, median, high = (
+        f"{x:,.0f}".replace(",", " ") for x in (values.mean(), values.std(ddof=1) / seeds**0.5, *quantiles)
     )
+    share = 100 * values.mean() / uniform
+    print(f"| {name} | {mean} ± {error} | {median} | {low} to {high} | {share:.3g} % |", flush=True)
 
 
 def on_riverswim(seeds: int) -> None:

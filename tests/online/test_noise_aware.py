@@ -237,6 +237,20 @@ def test_open_knobs_follow_the_public_budget() -> None:
         NONE.budget,
     ):
         assert open_learner.tuned(Spec(layout, 20_000, budget=budget)).pooled == "none"
+    by_kind = {
+        privatizer: open_learner.tuned(Spec(layout, 20_000, budget=privatizer.budget))
+        for privatizer in (
+            dr.Central(epsilon=1.0, delta=1e-6),
+            dr.Central(mu=1.0),
+            dr.Local(epsilon=1.0),
+            NONE,
+        )
+    }
+    approximate, mu, local, none = by_kind.values()
+    assert approximate == mu == open_learner.tuned(Spec(layout, 20_000))
+    assert len({approximate.replan_growth, local.replan_growth}) == 2
+    assert local.priv_scale < approximate.priv_scale  # type: ignore[operator]
+    assert none.replan_growth < approximate.replan_growth  # type: ignore[operator]
     given = dr.NoiseAwareUCBVI(replan_growth=1.7, pooled="first", pooled_share=0.3)
     tuned = given.tuned(Spec(layout, 20_000, budget=dr.Central(epsilon=1.0).budget))
     assert (tuned.replan_growth, tuned.pooled, tuned.pooled_share_end) == (1.7, "first", 0.3)

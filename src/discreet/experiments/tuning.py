@@ -15,7 +15,7 @@ unrecorded searches on training worlds ended at. ``replan_growth`` comes last, a
 to try; under joint privacy 1.05 is the least allowed, since each release costs a noise draw for every cell.
 docs/tuning.md has the outcome; :func:`discreet.online.noise_aware.chosen` holds it.
 
-With ``--task`` the same search is made on RiverSwim itself, for one budget: what tuning on it would give.
+With ``--task`` the same search is made on RiverSwim itself, for one budget: what tuning on the task gives.
 That is no default; benchmarks/noise_aware.py reports it beside the defaults, on fresh seeds.
 """
 

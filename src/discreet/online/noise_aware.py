@@ -58,19 +58,16 @@ _FIXED: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+# Chosen by discreet.experiments.tuning, kind by kind
 _APPROX: Mapping[str, Any] = {
-    "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.25, "excess": 2.0, "reward_share": 0.2,
+    "replan_growth": 1.05, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 2.0, "reward_share": 0.2,
     "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
 }  # fmt: skip
 _PURE: Mapping[str, Any] = {
-    **_APPROX,
-    "replan_growth": 1.2,
-    "excess": 5.0,
-    "pooled": "all",
-    "reward_share": 0.2,
-}
-_LOCAL: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.05, "priv_scale": 0.06}
-_NONE: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.02, "stat_scale": 0.05}
+    **_APPROX, "replan_growth": 1.1, "priv_scale": 0.25, "excess": 8.0, "reward_share": 0.3, "pooled": "all",
+}  # fmt: skip
+_LOCAL: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.02, "priv_scale": 0.06, "excess": 5.0}
+_NONE: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.02, "stat_scale": 0.05, "excess": 5.0}
 _POOLED_UNTIL = 800.0
 
 
