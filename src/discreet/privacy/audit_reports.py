@@ -73,7 +73,7 @@ def law_of(encoder: Encoder, life: Trajectory, plan: Plan) -> Law | None:
     for _ in range(_MOST_OUTCOMES):
         coins = _Script(path)
         try:
-            report = encoder(life, plan, coins)  # type: ignore[arg-type]
+            report = encoder(life, plan, coins)
         except _NotFinite:
             return None
         if report.message is None:
