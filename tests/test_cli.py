@@ -399,7 +399,7 @@ def test_forecast_says_what_would_be_chosen_and_what_it_costs() -> None:
 
 
 def test_audit_prints_bounds_identities_and_what_a_pass_means() -> None:
-    known = ["audit", "--privatizer", "local", "--epsilon", "2", "--runs", "800"]
+    known = ["audit", "--privatizer", "local", "--epsilon", "2", "--runs", "800"]  # subset selection
     out = document(*known)
     assert out["passed"]
     assert 0 <= out["lower_bound"]["epsilon"] <= out["claimed"]["epsilon"] == pytest.approx(2.0)
@@ -407,19 +407,21 @@ def test_audit_prints_bounds_identities_and_what_a_pass_means() -> None:
     assert 0 <= out["power_half_scale"] <= 1
     assert len(out["games"]) == 2
     assert all(one["passed"] for one in out["identities"])
+    assert "saved and restored three times" in str(out["identities"])
     assert "no certificate" in out["verdict"]
-    text = call(*known, "--option", "noise=gaussian", "--delta", "1e-6", "--seed", "2").stdout
+    text = call(*known, "--option", "mechanism=gaussian", "--delta", "1e-6").stdout
     assert "no certificate" in text
     assert "mu at least" in text
 
 
 def test_audit_runs_under_a_learner() -> None:
     out = document(
-        "audit", "--privatizer", "central", "--learner", "noise-aware", "--epsilon", "1", "--delta", "1e-6",
+        "audit", "--privatizer", "central", "--learner", "private-ucb-vi", "--epsilon", "1", "--delta",
+        "1e-6",
         "--runs", "800",
     )  # fmt: skip
     assert out["passed"]
-    assert out["learner"] == "noise-aware"
+    assert out["learner"] == "private-ucb-vi"
 
 
 def test_audit_of_a_false_claim_is_status_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,10 +435,21 @@ def test_audit_of_a_false_claim_is_status_one(monkeypatch: pytest.MonkeyPatch) -
             message=(report.message + 3 * self.query.to_cells(self.query.contribution(life))) / 4,
         ),
     )  # fmt: skip
-    out = document("audit", "--privatizer", "local", "--runs", "1600", "--epsilon", "2", code=1)
+    wrong = (
+        "audit",
+        "--privatizer",
+        "local",
+        "--option",
+        "mechanism=laplace",
+        "--runs",
+        "1600",
+        "--epsilon",
+        "2",
+    )
+    out = document(*wrong, code=1)
     assert not out["passed"]
     assert {"a lower bound exceeds the claim", "noise has the claimed law and scale"} <= set(out["failures"])
-    shown = call("audit", "--privatizer", "local", "--runs", "1600", "--epsilon", "2", code=1).stdout
+    shown = call(*wrong, code=1).stdout
     assert "FAILED" in shown
 
 
@@ -461,9 +474,15 @@ def test_audit_refuses_bad_input(arguments: list[str], message: str) -> None:
 
 def test_mechanisms_are_every_combination_that_fits() -> None:
     names = dict(registry.mechanisms(1.0, 1e-6))
-    assert {"central tree laplace", "central decaying gaussian", "central paper", "local laplace"} <= set(
-        names
-    )
+    assert {
+        "central tree laplace", "central tree gaussian tree estimate optimal",
+        "central signed-digits laplace",
+        "central square-root gaussian", "central decaying gaussian", "central batches laplace clocks rows",
+        "central paper", "local laplace", "local gaussian", "local subset", "local oue", "local krr",
+    } <= set(names)  # fmt: skip
+    assert len(set(names)) == len(names)
+    assert names["local gaussian"].delta == 1e-6
+    assert names["local krr"].delta is None
     assert not any(name.startswith("none") for name in names)
 
 

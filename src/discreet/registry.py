@@ -663,8 +663,9 @@ def _published_code(config: RunConfig) -> Setup:
 def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
     """(label, privatizer) of every mechanism that the registered privatizers offer at this budget.
 
-    Tried is every value of the options that choose one (``release``, ``mechanism``, ``noise``), in pure
-    epsilon and at delta, and the papers' presets; combinations that a class refuses are left out.
+    Tried is every value of the options that choose one (``release`` and ``noise``, or ``mechanism``; then
+    ``tree_estimate`` and ``clocks``), in pure epsilon, else at delta, and the papers' presets; combinations
+    that a class refuses are left out.
     """
     found: dict[str, Any] = {}
     for one in entries("privatizer"):
@@ -672,20 +673,31 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
         if "epsilon" not in takes:
             continue
         tables: list[dict[str, Any]] = [{}]
-        for name in ("release", "mechanism", "noise"):
+        chosen = ("mechanism",) if "mechanism" in takes else ("release", "noise")
+        for name in chosen:
             values = [v for v in _choices(takes[name].annotation) if v != "auto"] if name in takes else []
             tables = [{**table, name: value} for table in tables for value in values] or tables
+        for name, value in (("tree_estimate", "optimal"), ("clocks", "rows")):
+            if name in takes:
+                tables += [{**table, name: value} for table in tables]
         if "paper" in presets_of(one.factory(), one.fixed):
             tables.append({"preset": "paper"})
         for table in tables:
-            words = " ".join([one.name, *map(str, table.values())])
+            words = [
+                f"{name} {v}" if name in ("tree_estimate", "clocks") else str(v) for name, v in table.items()
+            ]
+            label = " ".join([one.name, *words]).replace("_", " ")
             preset, options = table.get("preset"), {k: v for k, v in table.items() if k != "preset"}
-            approximate = "delta" in takes and preset is None and options.get("noise") != "laplace"
-            for budget in ({}, {"delta": delta}) if approximate else ({},):
-                label = words + (" at delta" if budget and "noise" not in options else "")
-                given = {**options, "epsilon": epsilon, **budget}
+            budgets: list[dict[str, float]] = [{}]
+            if "delta" in takes and preset is None:
+                budgets.append({"delta": delta})
+            for budget in budgets:
                 with suppress(ValueError):
+                    given = {**options, "epsilon": epsilon, **budget}
                     found[label] = build("privatizer", one.name, preset, given)
+                    if options:
+                        break  # what a pure epsilon allows is tried there
+                    label += " at delta"
     return [*found.items()]
 
 

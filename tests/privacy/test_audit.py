@@ -475,7 +475,7 @@ def on_device(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_a_device_that_reports_its_own_record_too_often(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a hundredth of the rest: seen in the exact law. By three tenths: in 2000 full reports too."""
+    """By a hundredth of the rest: seen in the exact law; by three tenths: at full size too."""
     share, seen = {"oue": (0.01, {"message"})}.get(name, (0.3, {"message", "reports"}))
     on_device(monkeypatch, eager(share))
     assert failed(REPORTS[name].start) == seen

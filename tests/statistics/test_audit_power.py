@@ -66,23 +66,28 @@ LOCAL = {name: (right, SUMS, 2) for name, right in {**VECTORS, **REPORTS}.items(
 @pytest.mark.parametrize("name", [*JOINT, *LOCAL])
 def test_bounds_stay_below_the_claim(name: str) -> None:
     privatizer, learner, users = {**JOINT, **LOCAL}[name]
-    found = black_box(privatizer.start, learner, 3000, people=People(users))
+    found = black_box(privatizer.start, learner, 1000 if name in JOINT else 5000, people=People(users))
     assert not found.exceeded
     assert found.bounds[0].statistic == "likelihood ratio"
     least = found.mu if found.guarantee.mu is not None else found.epsilon
-    assert least > 0.2  # it does see the target: a bound of nothing would pass for ever
+    assert least > 0.1  # it does see the target: a bound of nothing would pass for ever
 
 
 @pytest.mark.parametrize("name", JOINT)
 def test_half_the_noise_is_exposed(name: str) -> None:
+    """With the power that is stated, 0.9 and more at these runs."""
     privatizer, learner, users = JOINT[name]
-    assert black_box(broken(privatizer, halve), learner, 5000, people=People(users)).exceeded
+    runs = 1500 if privatizer.mu else 2500
+    power = half_scale_power(privatizer.start, learner, People(users), runs, 1e-6, 30)
+    assert power is not None
+    assert power > 0.85
+    assert black_box(broken(privatizer, halve), learner, runs, people=People(users)).exceeded
 
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_reports_at_twice_the_epsilon_are_exposed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Server, claim and the likelihood's law know nothing of it; with moves alone, at the stated power."""
-    right, learner, runs = REPORTS[name], Plain(), 6000
+    """The server and its claim know nothing of it."""
+    right, learner, runs = REPORTS[name], Plain(), 4000
     power = half_scale_power(right.start, learner, People(2), runs, 1e-6, 50)
     assert power is not None
     assert power > 0.95
@@ -102,7 +107,9 @@ def test_reports_at_twice_the_epsilon_are_exposed(name: str, monkeypatch: pytest
 def test_power_is_what_sessions_show() -> None:
     """Simulated power of (nearly) 1 at 5000 runs, and of nothing at 200."""
     for privatizer in (PURE, GAUSS):
-        assert half_scale_power(privatizer.start, Plain(), People(2), 5000, 1e-6, 50) > 0.95  # type: ignore[operator]
+        power = half_scale_power(privatizer.start, Plain(), People(2), 5000, 1e-6, 50)
+        assert power is not None
+        assert power > 0.95
     assert half_scale_power(PURE.start, Plain(), People(2), 200, 1e-6, 50) == 0.0
 
 
