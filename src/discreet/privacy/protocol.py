@@ -181,7 +181,8 @@ class Schedule:
             if self.users is not None and times[-1] >= self.users + self.final:
                 allowed = "at most" if self.final else "below"
                 raise ValueError(
-                    f"times[-1] = {times[-1]}: must be {allowed} users = {self.users} (nobody is left to use it)"
+                    f"times[-1] = {times[-1]}: must be {allowed} users = {self.users} (nobody is left to "
+                    "use it)"
                 )
             times.flags.writeable = False
             object.__setattr__(self, "times", times)
