@@ -291,3 +291,19 @@ def test_bad_options_and_releases() -> None:
         learner.learn(Release(table, 10, 1, release.guarantee), spec)
     with pytest.raises(ValueError, match="initial"):
         learner.learn(release, spec).lower_bound(np.ones(S))
+
+
+def test_support_is_read_without_the_projections_bias() -> None:
+    """Nobody plays action 0: it is marked in at most a share 0.16 (a noise above 1 sigma), in many states."""
+    states = 40
+    mdp, _, _ = world(9, states=states)
+    behaviour = np.zeros((H, states, A))
+    behaviour[..., 1] = 1.0
+    spec = dr.Spec(mdp.layout, known_rewards=np.broadcast_to([1.0, 0.0, 0.0], (H, states, A)).copy())
+    data = Simulated(mdp, behaviour, 1000)
+    learned = learn_from(data, DPAPVI(), dr.Central(rho=1.0), dr.Seeded(3), spec)
+    never = learned.policy == 0
+    assert never.mean() > 0.9  # its known reward is all that there is to win
+    assert (learned.visits[..., 0] > learned.threshold).mean() > 0.9
+    # 144 or more independent noises: five standard errors of their share are 0.16
+    assert learned.supported[never].mean() < 0.16 + 0.16

@@ -41,10 +41,10 @@ the sum of S counts, and a count's variance is halved) sigma_v^2 is S H / rho ag
 Pessimism. At ``preset="theory"`` V_1 is at most the value of the policy, but for probability p each for
 noise and sampling. The ``default`` constants are measured, not proven; privacy is touched by neither.
 They were chosen on random MDPs (S = 3, 5, 8 and 16, A = 3, H = 5; 24 of each size, rho = 0.1 and 1, n from
-300 to 30 000) that no table in the documentation uses: the least-squares combination, the floor of known rewards
-and a c2 ten times below the specification's 0.0003 each lower the suboptimality there; deriving visits
-does for S <= 4 only. Unknown rewards (S = 5)
-need c4 = 0.1 (0 and 0.3 are worse); shares from 0.3 to 0.6 for them are alike, and better than 0.2.
+300 to 30 000) that no table in the documentation uses: the least-squares combination, the floor of known
+rewards and a c2 ten times below the specification's 0.0003 each lower the suboptimality there; deriving
+visits does for S <= 4 only. Unknown rewards (S = 5) need c4 = 0.1 (0 and 0.3 are worse); shares from 0.3 to
+0.6 for them are alike, and better than 0.2.
 """
 
 from __future__ import annotations
@@ -83,8 +83,9 @@ class OfflinePolicy:
     q : (H, S, A) pessimistic values in [0, H]; -inf at inadmissible pairs.
     values : (H + 1, S), max over actions of q; lower bounds of the policy's values under the theory's
         constants (``heuristics`` is empty), with probability 1 - failure each for noise and sampling.
-    supported : (H, S), whether the policy's own action has counts above the threshold. Where it is False the
-        release says nothing of the action, whose value is bounded by 0.
+    supported : (H, S), whether the estimated visits of the policy's own action are above T before they are
+        truncated and projected: an unbiased reading, where n~ of a pair that nobody played is up to E / 2
+        (the positive halves of S noises), so that the planner may still play it.
     visits : (H, S, A), the consistent counts n~ of the release.
     threshold : T, in visits. noise_error : E, twice the bound of one count's noise. users : in the release.
     guarantee : of the release; it covers all of this.
@@ -113,6 +114,7 @@ class _Counts(NamedTuple):
 
     moves: Floats  # (H, R, S) x
     visits: Floats  # (H, R) n~
+    estimated: Floats  # (H, R) of visits, before truncation and projection: unbiased
     rewards: Floats  # (H, R) r~, or the known ones
     sigma: float  # standard deviation of the estimate of visits before its projection
     error: float  # E
@@ -196,7 +198,7 @@ class _Pessimistic(Knobs):
         q, values = self._plan(counts, supported, threshold, spec)
         table = layout.from_rows(q, fill=-np.inf)
         policy = np.ascontiguousarray(table.argmax(axis=-1), np.int64)
-        has = layout.from_rows(supported.astype(np.float64)) > 0
+        has = layout.from_rows((counts.estimated > threshold).astype(np.float64)) > 0
         chosen = np.take_along_axis(has, policy[..., None], axis=-1)[..., 0]
         return OfflinePolicy(
             policy, table, values, chosen, layout.from_rows(counts.visits), threshold, counts.error,
@@ -291,7 +293,7 @@ class APVI(_Pessimistic):
     def _counts(self, release: Release, spec: Spec) -> _Counts:
         visits, moves, sums = release_rows(release, spec.layout)
         kept, whole = np.maximum(visits, 0.0), np.maximum(moves, 0.0)
-        return _Counts(whole, kept, _rewards(release, visits, sums, kept, spec), 0.0, 0.0, 0.0)
+        return _Counts(whole, kept, visits, _rewards(release, visits, sums, kept, spec), 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -398,23 +400,24 @@ class DPAPVI(_Pessimistic):
         error, reward_error = self._errors(laws, layout)
         sigma_moves = laws[TRANSITIONS].std()
         sigma = laws[VISITS].std() if VISITS in laws else math.sqrt(layout.states) * sigma_moves
-        better, consistent = visits, moves
+        better = estimated = visits
+        # the tables of moves are large, and ours: they change in place
         if self.combine and VISITS in laws and sigma > 0.0:
             both = sigma**2 + layout.states * sigma_moves**2
             gap = moves.sum(axis=-1) - visits
-            better = visits + gap * (sigma**2 / both)
-            consistent = moves - (gap * (sigma_moves**2 / both))[..., None]
+            better = estimated = visits + gap * (sigma**2 / both)
+            moves -= (gap * (sigma_moves**2 / both))[..., None]
             sigma *= math.sqrt(layout.states) * sigma_moves / math.sqrt(both)
         if error > 0.0:
-            flat = np.maximum(consistent, 0.0).reshape(-1, layout.states)
+            np.maximum(moves, 0.0, out=moves)
             targets = np.maximum(better, 0.0).ravel()
-            projected, moved = np.empty_like(flat), np.empty(targets.size)
+            projected, moved = np.empty((targets.size, layout.states)), np.empty(targets.size)
             half = np.full(targets.size, (self.width or 0.0) * error)
-            kernels.project_table(flat, targets, half, projected, moved)
-            consistent = projected.reshape(moves.shape)
-            better = consistent.sum(axis=-1)
+            kernels.project_table(moves.reshape(projected.shape), targets, half, projected, moved)
+            moves = projected.reshape(moves.shape)
+            better = moves.sum(axis=-1)
         rewards = _rewards(release, visits, sums, better, spec)
-        return _Counts(consistent, better, rewards, sigma, error, reward_error)
+        return _Counts(moves, better, estimated, rewards, sigma, error, reward_error)
 
     def _errors(self, laws: Mapping[str, NoiseLaw], layout: Layout) -> tuple[float, float]:
         """(E, E_r): 2 x what bounds the noises of visits and transitions, and that of rewards."""
