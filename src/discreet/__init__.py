@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from discreet.mdp.tabular import TabularMDP as TabularMDP
     from discreet.mdp.trajectories import Trajectories as Trajectories
     from discreet.mdp.trajectories import Trajectory as Trajectory
+    from discreet.offline.datasets import Simulated as Simulated
+    from discreet.offline.datasets import learn_from as learn_from
+    from discreet.offline.datasets import release_of as release_of
+    from discreet.offline.tabular import APVI as APVI
+    from discreet.offline.tabular import DPAPVI as DPAPVI
+    from discreet.offline.tabular import OfflinePolicy as OfflinePolicy
     from discreet.online.ldp_obi import LDPOBI as LDPOBI
     from discreet.online.noise_aware import NoiseAwareUCBVI as NoiseAwareUCBVI
     from discreet.online.optimistic import DPUCBVI as DPUCBVI
@@ -66,6 +72,12 @@ _HOMES = {
     "PrivateUCBPO": "online.policy_optimization",
     "PUCB": "online.pucb",
     "LDPOBI": "online.ldp_obi",
+    "APVI": "offline.tabular",
+    "DPAPVI": "offline.tabular",
+    "OfflinePolicy": "offline.tabular",
+    "Simulated": "offline.datasets",
+    "learn_from": "offline.datasets",
+    "release_of": "offline.datasets",
     "NoPrivacy": "privacy.privatizers",
     "Central": "privacy.privatizers",
     "Local": "privacy.privatizers",

@@ -523,7 +523,9 @@ class Central(_Noisy):
                 "release 'batches', 'decaying' or 'auto' on the common clock, and with seeded noise (in "
                 "simulation) only"
             )
-        if self.release in _WALKS or (self.release == "auto" and schedule.reads == "sums"):
+        # before a lone release there is nothing to correlate its noise with
+        alone = schedule.final and schedule.releases == 1
+        if self.release in _WALKS or (self.release == "auto" and schedule.reads == "sums" and not alone):
             leaves = leaves_of(schedule, self.leaf or "batch")
             for release, laplace, walk in self._walks(leaves, discrete):
                 # the signed digits' guarantee is pure; the square root's columns have a large l1 norm

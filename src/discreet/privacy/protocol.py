@@ -146,6 +146,9 @@ class Schedule:
     ``pooled_shares``, in (0, 1), one for each of ``release_times``: the share of the budget that the pooled
     families of the query get in the noise of that release (the first is of release 0, without noise).
     Only mechanisms with noise of its own for each release can follow it.
+
+    ``final`` : the last of ``times`` may be ``users`` itself. Online such a release is refused, since nobody
+    is left to use it; a stored data set is released in just that way (:meth:`one_shot`).
     """
 
     users: int | None
@@ -156,8 +159,18 @@ class Schedule:
     reads: Literal["sums", "measurements"] = "sums"  # what the learner will use: chooses the mechanism
     plans: Literal["any", "deterministic", "stochastic"] = "any"  # its policies: what devices report about
     pooled_shares: Floats | None = None
+    final: bool = False
+
+    @classmethod
+    def one_shot(cls, users: int, plans: Literal["any", "deterministic", "stochastic"] = "any") -> Schedule:
+        """All n users, then one release: what offline learners ask for."""
+        users = checks.integer("users", users, 1)
+        return cls(users, np.array([0, users], np.int64), plans=plans, final=True)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "final", checks.flag("final", self.final))
+        if self.final and (self.times is None or self.users is None):
+            raise ValueError("final = True: must come with users and with the times of release")
         checks.choice("reads", self.reads, ("sums", "measurements"))
         checks.choice("plans", self.plans, ("any", "deterministic", "stochastic"))
         if self.users is not None:
@@ -168,9 +181,11 @@ class Schedule:
             times = np.array(self.times, np.int64)  # a copy: nobody else may move the boundaries of batches
             if times.ndim != 1 or times.size == 0 or times[0] != 0 or (np.diff(times) <= 0).any():
                 raise ValueError("times must be ascending integers that start with 0")
-            if self.users is not None and times[-1] >= self.users:
+            if self.users is not None and times[-1] >= self.users + self.final:
+                allowed = "at most" if self.final else "below"
                 raise ValueError(
-                    f"times[-1] = {times[-1]}: must be below users = {self.users} (nobody is left to use it)"
+                    f"times[-1] = {times[-1]}: must be {allowed} users = {self.users} (nobody is left to "
+                    "use it)"
                 )
             times.flags.writeable = False
             object.__setattr__(self, "times", times)

@@ -207,8 +207,10 @@ def family_begins(query: CountQuery) -> Ints:
 
 def leaves_of(schedule: Schedule, leaf: Literal["batch", "user"]) -> int | None:
     """How many leaves a walk over a schedule has; None where the number of users is unknown."""
-    if schedule.users is None or leaf == "user":
-        return schedule.users
+    if schedule.users is None:
+        return None
+    if leaf == "user":
+        return schedule.users + schedule.final
     return int(schedule.release_times.size)
 
 
@@ -716,7 +718,7 @@ class CountSession:
             if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
                 return self._last
             n, most = self._users, self._schedule.max_releases
-            if self._schedule.users is not None and n >= self._schedule.users > 0:
+            if self._schedule.users is not None and n >= self._schedule.users + self._schedule.final > 0:
                 raise RuntimeError(
                     f"release: all {n} declared users have come, nobody is left to use a release"
                 )
@@ -966,11 +968,11 @@ class CountSession:
             return {name: laws.NoNoise() for name in names}
         share = self._share(n)
         if mechanism.reports is not None:
-            last = (self._schedule.users or 2**62) - 1
+            last = self._last_count
             return self._report_laws(reports, report_grid(n, max(1, last)), share)
         factor = 1.0
         if mechanism.stream == "local":
-            last = (self._schedule.users or 2**62) - 1
+            last = self._last_count
             terms, terms_bound = float(reports), report_grid(n, max(1, last))
         elif mechanism.stream == "decaying":
             # exactly the law for decay 0; for Gaussian noise variances add, whatever the weights
@@ -992,6 +994,12 @@ class CountSession:
     def _parts(self) -> int:
         """Parts of a draw's variance in which a walk's laws count: Gaussian noise can be cut into any."""
         return self._walk.parts if self._walk and self._mechanism.family == kernels.GAUSSIAN else 1
+
+    @property
+    def _last_count(self) -> int:
+        """How many users the last release can see."""
+        schedule = self._schedule
+        return 2**62 - 1 if schedule.users is None else schedule.users - 1 + schedule.final
 
     def _report_laws(self, users: int, most: int, share: float) -> dict[str, NoiseLaw]:
         reports, plans = self._mechanism.reports, self._schedule.plans
