@@ -6,6 +6,7 @@ A file is written aside, readable by its owner only, and takes its name when it 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -77,6 +78,9 @@ class TrajectoryWriter:
             raise
 
     def _discard(self) -> None:
+        if self._writer is not None:
+            with suppress(Exception):  # it may be what failed; the file goes anyway
+                self._writer.close()
         self._file.close()
         self._aside.unlink(missing_ok=True)
 
