@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from discreet.data.schema import parse_schema, read_schema
+from discreet.data.schema import parse_schema, read_schema, write_schema
 from discreet.mdp.layout import Layout
 
 TEXT = """
@@ -156,3 +156,17 @@ def test_features_keep_their_bound(content, folder) -> None:
     (folder / "phi.npy").write_bytes(b"no array")
     with pytest.raises(ValueError, match=r"not a \.npy"):
         parse_schema(content, folder)
+
+
+def test_what_is_written_is_the_same_schema(content, folder, schema) -> None:
+    np.save(folder / "mask.npy", parse_schema(content, folder).layout.mask)
+    content["actions"]["mask"] = "mask.npy"
+    content["states"] = ["a", 'b"', "c\\", "é", "e", "f"]
+    content["terminal"] = {"states": ["f"], "unfinished": "terminal"}
+    first = parse_schema(content, folder)
+    rich = replace(
+        first, low=0.0, known=np.full((20, 6, 3), 1 / 3), features=np.ones((6, 3, 2)), feature_bound=1.5
+    )
+    for each in (first, rich, schema):
+        write_schema(each, folder / "made.toml")
+        assert read_schema(folder / "made.toml").hash == each.hash

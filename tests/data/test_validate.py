@@ -308,3 +308,15 @@ def test_known_rewards_take_the_place_of_the_files(schema, make, tmp_path) -> No
     for part in episodes(open_source(path, replace(schema, layout=layout, known=known))):
         kept = part.trajectories
         assert np.array_equal(kept.rewards, known[np.arange(4), kept.states[:, :-1], kept.actions])
+
+
+def test_a_file_that_changes_while_it_is_read(schema, make, tmp_path) -> None:
+    rows = make.people(20)
+    path = make.save(rows, tmp_path / "x.parquet")
+
+    def meddle(what, done, total):
+        if what == "look at the order" and done == total:
+            make.save(make.shuffled(rows), path)
+
+    with pytest.raises(ValueError, match="change while it was read"):
+        check(open_source(path, schema), batch_rows=16, progress=meddle)

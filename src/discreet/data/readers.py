@@ -7,7 +7,8 @@ or is no label of the schema is kept as a code that no check passes, never repai
 counts it. Only one batch is in memory at a time.
 
 A user's or episode's name is an integer where every file says so, else a text; ``7`` in a CSV file and
-7 in a Parquet file are the same user. CSV values that are empty, ``NA``, ``NaN`` or ``null`` are empty.
+7 in a Parquet file are the same user, ``07`` and `` 7`` are others: a data set must write a name in
+one way, or one person counts as two. CSV values that are empty, ``NA``, ``NaN`` or ``null`` are empty.
 """
 
 from __future__ import annotations
@@ -389,7 +390,7 @@ def _minari(name: str) -> Any:
     try:
         import minari
     except ImportError:
-        raise ImportError("Minari datasets need the package minari: pip install 'minari[hdf5]'") from None
+        raise ImportError("Minari datasets need the package minari: pip install 'discreet[minari]'") from None
     try:
         return minari.load_dataset(name)
     except (FileNotFoundError, ValueError) as error:

@@ -234,6 +234,63 @@ def read_schema(path: str | Path) -> Schema:
         raise ValueError(f"{path}: {error}") from None
 
 
+def write_schema(schema: Schema, path: str | Path) -> None:
+    """Write SCHEMA.toml, and beside it ``.npy`` files named after it for a mask, rewards, features.
+
+    :func:`read_schema` gives the same facts back: the same hash, if known rewards survive their rounding
+    (they do at a range of [0, 1]).
+    """
+    path = Path(path)
+
+    def array(what: str, values: NDArray[Any]) -> str:
+        name = f"{path.stem}.{what}.npy"
+        np.save(path.with_name(name), values)
+        return _quoted(name)
+
+    def sizes(count: int, labels: tuple[str, ...] | None) -> str:
+        return f"count = {count}" if labels is None else f"labels = {_listed(labels)}"
+
+    layout = schema.layout
+    actions = sizes(layout.actions, schema.action_labels)
+    if layout.mask is not None:
+        actions += f", mask = {array('admissible', layout.mask)}"
+    reward = f"low = {float(schema.low)!r}, high = {float(schema.high)!r}"
+    if schema.known is not None:
+        known = schema.low + schema.known * (schema.high - schema.low)
+        reward += f", known = {array('rewards', known if len(known) > 1 else known[0])}"
+    lines = [
+        f"dataset = {_quoted(schema.dataset)}",
+        f"horizon = {layout.horizon}",
+        f"unit = {_quoted(schema.unit)}",
+        *(f"{key} = {_quoted(getattr(schema.columns, part))}" for key, part in _COLUMN_KEYS.items()),
+        f"first_step = {schema.first_step}",
+        f"episodes_per_user = {schema.episodes_per_user}",
+        f"contribute = {_quoted(schema.contribute)}",
+        f"states = {{ {sizes(layout.states, schema.state_labels)} }}",
+        f"actions = {{ {actions} }}",
+        f"reward = {{ {reward} }}",
+    ]
+    if schema.terminal:
+        labels = schema.state_labels
+        ends = schema.terminal if labels is None else tuple(labels[state] for state in schema.terminal)
+        lines.append(f"terminal = {{ states = {_listed(ends)}, unfinished = {_quoted(schema.unfinished)} }}")
+    if schema.features is not None:
+        file = array("features", schema.features)
+        lines.append(f"features = {{ file = {file}, bound = {float(schema.feature_bound)!r} }}")
+    lines += ["", "[provenance]"]
+    lines += [f"{fact} = {_quoted(source)}" for fact, source in schema.provenance.items()]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _quoted(text: str) -> str:
+    """A TOML string; JSON's escapes of quotes and backslashes are TOML's."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _listed(values: Sequence[str] | Sequence[int]) -> str:
+    return json.dumps(list(values), ensure_ascii=False)
+
+
 _COLUMN_KEYS = {f"{part.name}_column": part.name for part in fields(Columns)}
 _REQUIRED = ("dataset", "horizon", "unit", "states", "actions", "reward")
 _OPTIONAL = (
