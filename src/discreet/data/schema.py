@@ -157,9 +157,34 @@ class Schema:
                 f"reward.low = {low!r}, reward.high = {high!r}: must enclose 0 where a terminal state is "
                 "declared, since it pays 0"
             )
+        self._check_arrays()
         for fact, source in self.provenance.items():
             checks.choice("provenance key", fact, FACTS)
             checks.choice(f"provenance.{fact}", source, PROVENANCES)
+
+    def _check_arrays(self) -> None:
+        """Known rewards and features: shapes, ranges; copies that nobody can change, 0 where inadmissible."""
+        shape = (self.layout.states, self.layout.actions)
+        if self.known is not None:
+            slots = len(self.known) if np.ndim(self.known) == 3 and len(self.known) == self.horizon else 1
+            known = checks.floats("known", self.known, (slots, *shape))
+            if self.layout.mask is not None:
+                known[:, ~self.layout.mask] = 0.0
+            if not ((known >= 0) & (known <= 1)).all():
+                raise ValueError("known: rewards must be scaled to [0, 1]")
+            known.flags.writeable = False
+            object.__setattr__(self, "known", known)
+        bound = checks.positive("feature_bound", self.feature_bound)
+        if self.features is not None:
+            size = np.shape(self.features)[-1] if np.ndim(self.features) == 3 else 0
+            features = checks.floats("features", self.features, (*shape, size))
+            largest = float(np.linalg.norm(features, axis=2).max(initial=0.0))
+            if largest > bound * (1 + 1e-12):
+                raise ValueError(
+                    f"features.bound = {bound!r}: a feature vector has norm {largest!r} above it"
+                )
+            features.flags.writeable = False
+            object.__setattr__(self, "features", features)
 
     @property
     def horizon(self) -> int:
@@ -441,12 +466,7 @@ def _features(value: Any, folder: Path, states: int, actions: int) -> tuple[Floa
     array = _array("features.file", _file("features.file", value["file"], folder))
     if array.ndim != 3 or array.shape[:2] != (states, actions) or not array.shape[2]:
         raise ValueError(f"features.file has shape {array.shape}: must be ({states}, {actions}, d)")
-    features = checks.floats("features.file", array, array.shape)
-    largest = float(np.linalg.norm(features, axis=2).max())
-    if largest > bound * (1 + 1e-12):
-        raise ValueError(f"features.bound = {bound!r}: the file holds a vector of norm {largest!r} above it")
-    features.flags.writeable = False
-    return features, bound
+    return checks.floats("features.file", array, array.shape), bound
 
 
 @dataclass(frozen=True)
@@ -503,9 +523,7 @@ class _Named:
                 f"reward.known: reward of step {step}, state {s}, action {a} is {table[step, s, a]}: must be "
                 f"given, in [{low!r}, {high!r}]"
             )
-        scaled = np.where(admissible, (table - low) / (high - low), 0.0)
-        scaled.flags.writeable = False
-        return scaled
+        return np.where(admissible, (table - low) / (high - low), 0.0)
 
     def _pair(self, name: str, rows: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return (
