@@ -1,0 +1,162 @@
+"""Compiled passes over raw rows: check them, put them together, count them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.numerics.compile import inlined, kernel
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+MISSING = -(2**63)  # an empty cell, in columns of integers
+KINDS = 12
+EMPTY, STATE, ACTION, REWARD, INADMISSIBLE, STEP, TWICE, GAP, BROKEN, SHORT, LEFT, MANY = range(KINDS)
+_STEPS = 512  # counted together: their addresses stay in the cache
+
+
+@inlined
+def _note(kind: int, number: int, found: Ints, first: Ints) -> None:
+    found[kind] += 1
+    if first[kind] < 0 or number < first[kind]:
+        first[kind] = number
+
+
+@kernel
+def check_rows(
+    step: Ints, state: Ints, action: Ints, reward: Floats, after: Ints, number: Ints,
+    keyless: Bytes, new_user: Bytes, new_episode: Bytes,
+    row_index: Ints, horizon: int, low: float, high: float, absorbing: Bytes, terminal: int,
+    cut_allowed: bool, read_rewards: bool, most: int, found: Ints, first: Ints,
+) -> None:  # fmt: skip
+    """Check whole users' rows, sorted by user, episode, step, row number, against the schema.
+
+    ``found[kind]`` is raised by the number of offending rows, ``first[kind]`` lowered to the least row
+    number among them (-1: none yet). A step that is out of range or a repetition is counted as that and
+    takes no part in the sequence of its episode.
+    """
+    states, actions = row_index.shape
+    n, episodes, before = step.shape[0], 0, -1
+    for i in range(n):
+        s, a, z, t = state[i], action[i], after[i], step[i]
+        if new_user[i]:
+            episodes = 0
+        if new_episode[i]:
+            episodes += 1
+            before = -1
+            if episodes > most:
+                _note(MANY, number[i], found, first)
+        last = i + 1 == n or new_episode[i + 1] != 0
+        ended = z == MISSING and last and terminal >= 0
+        if keyless[i] or s == MISSING or a == MISSING or t == MISSING or (z == MISSING and not ended):
+            _note(EMPTY, number[i], found, first)
+        good_s, good_z, good_a = 0 <= s < states, 0 <= z < states, 0 <= a < actions
+        if (not good_s and s != MISSING) or (not good_z and z != MISSING):
+            _note(STATE, number[i], found, first)
+        if not good_a and a != MISSING:
+            _note(ACTION, number[i], found, first)
+        if good_s and good_a and row_index[s, a] < 0:
+            _note(INADMISSIBLE, number[i], found, first)
+        if read_rewards and not low <= reward[i] <= high:  # NaN is not
+            _note(REWARD, number[i], found, first)
+        if good_s and absorbing[s] and z != s and z != MISSING:
+            _note(LEFT, number[i], found, first)
+        if t != MISSING:
+            if t < 0 or t >= horizon:
+                _note(STEP, number[i], found, first)
+            elif before >= 0 and t == step[before]:
+                _note(TWICE, number[i], found, first)
+            else:
+                if t != (0 if before < 0 else step[before] + 1):
+                    _note(GAP, number[i], found, first)
+                elif before >= 0 and s != after[before] and good_s and 0 <= after[before] < states:
+                    _note(BROKEN, number[i], found, first)
+                before = i
+        if last and before >= 0 and step[before] + 1 < horizon:
+            z = after[before]
+            if terminal < 0 or (0 <= z < states and absorbing[z] == 0 and not cut_allowed):
+                _note(SHORT, number[before], found, first)
+
+
+@kernel
+def assemble(
+    state: Ints, action: Ints, reward: Floats, after: Ints, new_episode: Bytes, keep: Bytes,
+    low: float, high: float, absorbing: Bytes, terminal: int, idle: Ints, known: Floats,
+    states: Ints, actions: Ints, rewards: Floats,
+) -> None:  # fmt: skip
+    """Put checked rows together as episodes; ``keep`` has one entry an episode.
+
+    states (n, H + 1), actions (n, H), rewards (n, H) in [0, 1] are filled; ``idle`` (S,) is what is played
+    in a terminal state; known (0, S, A): rewards come from the rows.
+    """
+    horizon, pays = actions.shape[1], (0.0 - low) / (high - low)
+    episode, out, i, n = 0, 0, 0, state.shape[0]
+    slots = known.shape[0]
+    while i < n:
+        h = 0
+        while True:
+            if keep[episode]:
+                s, a = state[i], action[i]
+                states[out, h], actions[out, h] = s, a
+                if slots > 0:
+                    rewards[out, h] = known[h if slots > 1 else 0, s, a]
+                else:
+                    rewards[out, h] = (reward[i] - low) / (high - low)
+            h += 1
+            i += 1
+            if i == n or new_episode[i]:
+                break
+        if keep[episode]:
+            end = after[i - 1]
+            if end == MISSING or (h < horizon and not absorbing[end]):
+                end = terminal
+            states[out, h] = end
+            for t in range(h, horizon):
+                actions[out, t] = idle[end]
+                rewards[out, t] = known[t if slots > 1 else 0, end, idle[end]] if slots > 0 else pays
+                states[out, t + 1] = end
+            out += 1
+        episode += 1
+
+
+@inlined
+def _add(size: int, rows: Ints, cells: Ints, gains: Floats, transitions: Floats, sums: Floats) -> None:
+    """Add by addresses that are known: many additions are on their way to memory at once."""
+    for k in range(size):
+        transitions[cells[k]] += 1.0
+    for k in range(size):
+        sums[rows[k]] += gains[k]
+
+
+@kernel
+def count_episodes(
+    states: Ints, actions: Ints, rewards: Floats, row_index: Ints, slots: int, all_rows: int,
+    shift: float, grid: float, transitions: Floats, sums: Floats,
+) -> None:  # fmt: skip
+    """Add episodes to ``transitions`` (T R S,) and ``sums`` (T R,), both flat; T = 1 pools the steps.
+
+    A reward enters as its nearest multiple of 1 / grid, less ``shift``: with a power of two every sum
+    below 2^53 / grid is exact, whatever the order.
+    """
+    n, horizon = actions.shape
+    all_states, unit = row_index.shape[0], 1.0 / grid
+    # pooled: episode by episode, as records lie; else step by step, which keeps to a part of the tables
+    pooled = slots == 1
+    block = max(1, _STEPS // horizon) if pooled else _STEPS
+    length = max(_STEPS, horizon)
+    rows, cells, gains = np.empty(length, np.int64), np.empty(length, np.int64), np.empty(length)
+    for begin in range(0, n, block):
+        end, k = min(begin + block, n), 0
+        for outer in range(begin, end) if pooled else range(horizon):
+            for inner in range(horizon) if pooled else range(begin, end):
+                i, h = (outer, inner) if pooled else (inner, outer)
+                row = row_index[states[i, h], actions[i, h]] + (0 if pooled else h * all_rows)
+                rows[k], cells[k] = row, row * all_states + states[i, h + 1]
+                gains[k] = np.rint(rewards[i, h] * grid) * unit - shift
+                k += 1
+            if not pooled:
+                _add(k, rows, cells, gains, transitions, sums)
+                k = 0
+        _add(k, rows, cells, gains, transitions, sums)

@@ -1,0 +1,431 @@
+"""Rows of trajectories from Parquet, CSV and Minari, in column batches of one form.
+
+Whatever the source, a batch is an Arrow table with the columns ``user``, ``episode`` (int64 or text),
+``step``, ``state``, ``action``, ``next_state`` (int64: indices, steps from 0), ``reward`` (float64, in the
+file's units) and ``number`` (int64: the row's place in the whole source). What cannot be read as a number
+or is no label of the schema is kept as a code that no check passes, never repaired: :mod:`.validate`
+counts it. Only one batch is in memory at a time.
+
+A user's or episode's name is an integer where every file says so, else a text; ``7`` in a CSV file and
+7 in a Parquet file are the same user, ``07`` and `` 7`` are others: a data set must write a name in
+one way, or one person counts as two. CSV values that are empty, ``NA``, ``NaN`` or ``null`` are empty.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyarrow import csv as arrow_csv
+from pyarrow import parquet
+
+from discreet.data.kernels import MISSING
+from discreet.data.schema import Schema
+
+Ints = NDArray[np.int64]
+Progress = Callable[[str, int, int | None], None]
+"""Called as ``progress(what, rows done, rows in all or None)`` after every batch."""
+
+BATCH_ROWS = 2**18
+UNREADABLE = -1  # the code of a value that is no index and no label
+_EXACT = 2.0**53
+_EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
+_LONGEST_LINE = 2**20  # bytes of a CSV block, at least
+
+
+class Broken(ValueError):
+    """A source that cannot be read at all: no table, a column that is missing or of the wrong type."""
+
+
+@dataclass
+class Source:
+    """Where the rows are: files in a fixed order, or one Minari dataset. Holds no rows itself.
+
+    ``malformed`` lists the CSV lines (file, line from 1; 0: not known) that were skipped in the last pass
+    since their number of fields was wrong; they have no row number.
+    """
+
+    schema: Schema
+    files: tuple[Path, ...] = ()
+    minari: str | None = None
+    malformed: list[tuple[Path, int]] = field(default_factory=list)
+
+    @cached_property
+    def rows(self) -> int | None:
+        """The number of rows, where the files say so without being read (Parquet)."""
+        if self.minari is not None or any(path.suffix != ".parquet" for path in self.files):
+            return None
+        return sum(_parquet(path).metadata.num_rows for path in self.files)
+
+    @cached_property
+    def size(self) -> int:
+        """Rows, or a generous guess from the size of the files (10 bytes a row at least)."""
+        if self.minari is not None:
+            return int(_minari(self.minari).total_steps)
+        return self.rows if self.rows is not None else sum(p.stat().st_size for p in self.files) // 10
+
+    @cached_property
+    def _text(self) -> tuple[bool, bool]:
+        """Whether users, and episodes, are read as text."""
+        if self.minari is not None:
+            return False, False
+        names = self.schema.columns
+        found = []
+        for name in (names.user, names.episode):
+            whole = True
+            for path in self.files:
+                if path.suffix == ".parquet":
+                    schema = _parquet(path).schema_arrow
+                    whole &= name in schema.names and pa.types.is_integer(schema.field(name).type)
+                else:
+                    whole = False
+            found.append(not whole)
+        return found[0], found[1]
+
+    def batches(
+        self,
+        batch_rows: int = BATCH_ROWS,
+        progress: Progress | None = None,
+        what: str = "read",
+        users_only: bool = False,
+    ) -> Iterator[pa.Table]:
+        """All rows in order. ``users_only``: only the column ``user``, cheaply.
+
+        Raises
+        ------
+        ValueError
+            If a file is no table of its kind, or lacks a column, or a column cannot hold what it should.
+        """
+        self.malformed.clear()
+        done = 0
+        try:
+            for batch in self._raw(batch_rows, users_only):
+                table = self._users(batch) if users_only else self._canonical(batch, done)
+                done += table.num_rows
+                if table.num_rows:
+                    yield table
+                if progress is not None:
+                    progress(what, done, self.rows)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise Broken(f"the rows after row {done} cannot be read: {error}") from None
+
+    def _raw(self, batch_rows: int, users_only: bool) -> Iterator[pa.Table]:
+        if self.minari is not None:
+            yield from _minari_batches(self.minari, batch_rows)
+            return
+        wanted = _wanted(self.schema, users_only)
+        for path in self.files:
+            if path.suffix == ".parquet":
+                pieces = _parquet_batches(path, wanted, batch_rows)
+            else:
+                pieces = self._csv_batches(path, wanted, batch_rows)
+            yield from pieces
+
+    def _csv_batches(self, path: Path, wanted: dict[str, str], batch_rows: int) -> Iterator[pa.Table]:
+        """Numbers at full speed; after the first cell that is none, text, in which it can be told which."""
+        _csv_header(path, wanted)
+        done = 0
+        try:
+            for batch in self._csv_pass(path, wanted, batch_rows, as_text=False):
+                done += batch.num_rows
+                yield batch
+            return
+        except pa.ArrowInvalid:
+            pass
+        skip = done
+        self.malformed[:] = [line for line in self.malformed if line[0] != path]
+        for batch in self._csv_pass(path, wanted, batch_rows, as_text=True):
+            rest = batch.slice(min(skip, batch.num_rows))
+            skip -= batch.num_rows - rest.num_rows
+            yield rest
+
+    def _csv_pass(
+        self, path: Path, wanted: dict[str, str], batch_rows: int, as_text: bool
+    ) -> Iterator[pa.Table]:
+        def skipped(row: Any) -> str:
+            self.malformed.append((path, int(row.number or 0)))
+            return "skip"
+
+        types = {"user": pa.string(), "episode": pa.string(), "step": pa.int64(), "reward": pa.float64()}
+        types |= {
+            part: pa.int64() if labels is None else pa.string()
+            for part, labels in (
+                ("state", self.schema.state_labels),
+                ("next_state", self.schema.state_labels),
+                ("action", self.schema.action_labels),
+            )
+        }
+        with arrow_csv.open_csv(
+            str(path),
+            read_options=arrow_csv.ReadOptions(
+                block_size=max(_LONGEST_LINE, 40 * batch_rows), use_threads=False
+            ),
+            parse_options=arrow_csv.ParseOptions(newlines_in_values=False, invalid_row_handler=skipped),
+            convert_options=arrow_csv.ConvertOptions(
+                include_columns=list(wanted),
+                column_types={name: pa.string() if as_text else types[wanted[name]] for name in wanted},
+                null_values=_EMPTY,
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=True,
+            ),
+        ) as reader:
+            for batch in reader:
+                table = pa.table(batch).rename_columns(list(wanted.values()))
+                for start in range(0, table.num_rows, batch_rows):
+                    yield table.slice(start, batch_rows)
+
+    def _users(self, raw: pa.Table) -> pa.Table:
+        return pa.table({"user": _key(_one(raw, "user"), self._text[0])})
+
+    def _canonical(self, raw: pa.Table, first: int) -> pa.Table:
+        schema = self.schema
+        state_labels, action_labels = schema.state_labels, schema.action_labels
+        step = _whole("step", _one(raw, "step"))
+        if schema.first_step:
+            step = np.where(step > MISSING, step - (step > MISSING) * schema.first_step, step)
+        rewards = np.full(raw.num_rows, np.nan) if "reward" not in raw.column_names else _reals(raw)
+        return pa.table(
+            {
+                "user": _key(_one(raw, "user"), self._text[0]),
+                "episode": _key(_one(raw, "episode"), self._text[1]),
+                "step": step,
+                "state": _codes("state", _one(raw, "state"), state_labels),
+                "action": _codes("action", _one(raw, "action"), action_labels),
+                "reward": rewards,
+                "next_state": _codes("next_state", _one(raw, "next_state"), state_labels),
+                "number": np.arange(first, first + raw.num_rows),
+            }
+        )
+
+    def place(self, number: int) -> str:
+        """Where row ``number`` is, in words, with what it holds: private, for the owner's terminal only."""
+        before = 0
+        for raw in self._raw(BATCH_ROWS, users_only=False):
+            if number < before + raw.num_rows:
+                row = raw.slice(number - before, 1).to_pylist()[0]
+                held = ", ".join(f"{name} = {value!r}" for name, value in row.items())
+                return f"{self._file_of(number)} ({held})"
+            before += raw.num_rows
+        return f"row {number}"
+
+    def _file_of(self, number: int) -> str:
+        if self.minari is not None:
+            return f"{self.minari} row {number}"
+        before = 0
+        for path in self.files:
+            if len(self.files) == 1:
+                break
+            count = sum(
+                raw.num_rows for raw in Source(self.schema, (path,))._raw(BATCH_ROWS, users_only=True)
+            )
+            if number < before + count:
+                break
+            before += count
+        return f"{path.name} row {number - before}"
+
+
+def open_source(where: str | Path | Sequence[str | Path], schema: Schema) -> Source:
+    """A file, several, a folder of files (``.parquet``, ``.csv``), or ``minari:NAME`` of a local dataset.
+
+    Files are read in the order given, a folder's in the order of their names. In a Minari dataset every
+    episode is one user, and both observations and actions are integers.
+
+    Raises
+    ------
+    ValueError
+        If there is no such file, or none of these kinds, or a column of the schema is missing.
+    ImportError
+        If Minari is asked for and not installed.
+    """
+    if isinstance(where, str) and where.startswith("minari:"):
+        name = where.removeprefix("minari:")
+        _minari(name)
+        return Source(schema, minari=name)
+    given = [where] if isinstance(where, str | Path) else list(where)
+    files: list[Path] = []
+    for item in map(Path, given):
+        inside = [p for p in sorted(item.iterdir()) if p.is_file()] if item.is_dir() else [item]
+        files += [p for p in inside if not item.is_dir() or p.suffix in (".parquet", ".csv")]
+    if not files:
+        raise Broken(f"{', '.join(map(str, given)) or 'no file'}: must be Parquet or CSV files")
+    for path in files:
+        if path.suffix not in (".parquet", ".csv"):
+            raise Broken(f"{path}: must end in .parquet or .csv")
+        if not path.is_file():
+            raise Broken(f"{path}: no such file")
+    if len({path.resolve() for path in files}) < len(files):
+        raise Broken("a file is given twice: its people would count twice")
+    source = Source(schema, tuple(files))
+    for path in files:
+        wanted = _wanted(schema, users_only=False)
+        if path.suffix == ".csv":
+            _csv_header(path, wanted)
+        else:
+            _require(path, _parquet(path).schema_arrow.names, wanted)
+    return source
+
+
+def _wanted(schema: Schema, users_only: bool) -> dict[str, str]:
+    """The file's names of the columns to read, and ours."""
+    wanted = {getattr(schema.columns, part.name): part.name for part in fields(schema.columns)}
+    if schema.known is not None:
+        del wanted[schema.columns.reward]
+    return {schema.columns.user: "user"} if users_only else wanted
+
+
+def _require(path: Path, names: Sequence[str], wanted: dict[str, str]) -> None:
+    for name, part in wanted.items():
+        if names.count(name) != 1:
+            raise Broken(f"{path}: must have one column {name!r} ({part}_column), has {names.count(name)}")
+
+
+def _csv_header(path: Path, wanted: dict[str, str]) -> None:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            _require(path, next(csv.reader([stream.readline(2**20)]), []), wanted)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise Broken(f"{path}: not a CSV file ({error})") from None
+
+
+def _parquet(path: Path) -> Any:
+    try:
+        return parquet.ParquetFile(str(path))
+    except (pa.ArrowException, OSError) as error:
+        raise Broken(f"{path}: not a Parquet file ({error})") from None
+
+
+def _parquet_batches(path: Path, wanted: dict[str, str], batch_rows: int) -> Iterator[pa.Table]:
+    file = _parquet(path)
+    _require(path, file.schema_arrow.names, wanted)
+    try:
+        for batch in file.iter_batches(batch_size=batch_rows, columns=list(wanted)):
+            table = pa.table(batch)
+            yield table.select(list(wanted)).rename_columns(list(wanted.values()))
+    except OSError as error:  # pyarrow's name for a damaged page
+        raise Broken(f"{path}: cannot be read ({error})") from None
+
+
+def _one(table: pa.Table, name: str) -> Any:
+    """A column as one Arrow array, plain instead of dictionary-encoded."""
+    column = table[name].combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _key(column: Any, as_text: bool) -> Any:
+    """Users or episodes without nulls: ``MISSING`` or an empty text stand for them."""
+    if not as_text:
+        return pc.fill_null(column.cast(pa.int64()), MISSING)
+    kind = column.type
+    if not (_textual(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+        raise Broken(f"users and episodes must be integers or text, not {kind}")
+    return pc.fill_null(column.cast(pa.large_string()), "")
+
+
+def _textual(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _whole(name: str, column: Any) -> Ints:
+    """Integers; ``MISSING`` where empty, ``UNREADABLE`` where it is no whole number."""
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), MISSING)
+    if pa.types.is_integer(kind):
+        filled = pc.fill_null(column.cast(pa.int64(), safe=False), MISSING)
+        return np.asarray(filled.to_numpy(zero_copy_only=False))
+    empty = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
+    if _textual(kind):
+        values = pd.to_numeric(pd.Series(column.to_pandas(), dtype=object), errors="coerce").to_numpy(
+            np.float64
+        )
+    elif pa.types.is_floating(kind):
+        values = np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
+        empty |= np.isnan(values)
+    else:
+        raise Broken(f"the column of {name} must hold integers, not {kind}")
+    out = np.full(len(column), UNREADABLE)
+    whole = (values == np.floor(values)) & (np.abs(values) < _EXACT)
+    out[whole] = values[whole].astype(np.int64)
+    out[empty] = MISSING
+    return out
+
+
+def _codes(name: str, column: Any, labels: tuple[str, ...] | None) -> Ints:
+    """Indices; through the labels if the schema has them."""
+    if labels is None or pa.types.is_null(column.type):
+        return _whole(name, column)
+    if not (_textual(column.type) or pa.types.is_integer(column.type)):
+        raise Broken(f"the column of {name} must hold labels, not {column.type}")
+    text = column.cast(pa.large_string())
+    found = pc.index_in(text, value_set=pa.array(labels, pa.large_string()))
+    codes = pc.fill_null(found.cast(pa.int64()), UNREADABLE).to_numpy(zero_copy_only=False).copy()
+    codes[pc.fill_null(pc.equal(text, ""), True).to_numpy(zero_copy_only=False)] = MISSING
+    return np.asarray(codes)
+
+
+def _reals(table: pa.Table) -> NDArray[np.float64]:
+    """Rewards; NaN where empty or no number."""
+    column = _one(table, "reward")
+    kind = column.type
+    if _textual(kind):
+        series = pd.Series(column.to_pandas(), dtype=object)
+        return np.asarray(pd.to_numeric(series, errors="coerce").to_numpy(np.float64))
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+        raise Broken(f"the column of reward must hold numbers, not {kind}")
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+
+
+def _minari(name: str) -> Any:
+    try:
+        import minari
+    except ImportError:
+        raise ImportError("Minari datasets need the package minari: pip install 'discreet[minari]'") from None
+    try:
+        return minari.load_dataset(name)
+    except (FileNotFoundError, ValueError) as error:
+        raise Broken(f"minari:{name}: no such local dataset ({error})") from None
+
+
+def _minari_batches(name: str, batch_rows: int) -> Iterator[pa.Table]:
+    """Every episode as the one episode of one user, in the order of their numbers."""
+    held: list[pa.Table] = []
+    rows = 0
+    for episode in _minari(name).iterate_episodes():
+        seen, actions = np.asarray(episode.observations), np.asarray(episode.actions)
+        for what, values, length in (("observations", seen, len(actions) + 1), ("actions", actions, None)):
+            if values.dtype.kind not in "iu" or values.ndim != 1 or length not in (None, len(values)):
+                raise Broken(
+                    f"minari:{name}: {what} of episode {episode.id} are {values.dtype} of shape "
+                    f"{values.shape}: must be one integer a step (Discrete spaces)"
+                )
+        n = len(actions)
+        held.append(
+            pa.table(
+                {
+                    "user": np.full(n, episode.id),
+                    "episode": np.zeros(n, np.int64),
+                    "step": np.arange(n),
+                    "state": seen[:-1].astype(np.int64),
+                    "action": actions.astype(np.int64),
+                    "reward": np.asarray(episode.rewards, np.float64),
+                    "next_state": seen[1:].astype(np.int64),
+                }
+            )
+        )
+        rows += n
+        if rows >= batch_rows:
+            yield pa.concat_tables(held)
+            held, rows = [], 0
+    if held:
+        yield pa.concat_tables(held)

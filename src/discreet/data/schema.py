@@ -1,0 +1,568 @@
+"""SCHEMA.toml: all that is public about a file of trajectories, written by hand before the data are seen.
+
+Everything here is a declaration, and the noise rests on it: sizes fix the cells that get noise, the
+horizon and the episodes per user fix the sensitivity, the reward's range fixes the scale. Where a
+declaration comes from is declared too (``[provenance]``); ``"this data"`` is a leak that no noise
+covers, and the statement has to print it. Nothing in this module reads a person's row. ::
+
+    dataset = "icu-2024"            # the population; a ledger is keyed by it
+    horizon = 20
+    unit = "patient"                # what one neighbour is
+    user_column = "patient_id"      # also episode_, step_, state_, action_, reward_, next_state_column
+    first_step = 0                  # or 1: what the file calls the first step
+    episodes_per_user = 1           # m
+    contribute = "error"            # more than m: an error, or "random" keeps m of them
+    states = 716                    # or ["healthy", "ill"], or { count = 716 }, { labels = [...] }
+    actions = { count = 25, mask = "admissible.parquet" }
+    terminal = 713                  # or several, or { states = [713, 714], unfinished = "terminal" }
+    reward = { low = 0.0, high = 1.0, known = false }       # known = "rewards.npy"
+    features = "one-hot"            # or { file = "phi.npy", bound = 1.0 }
+    [provenance]
+    states = "literature"           # "protocol", "literature", "other data", "this data"
+
+Files named in a schema lie beside it and are public: a mask is ``.npy`` (S, A) of bool or a table
+(``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs; known rewards are
+``.npy`` (S, A) or (H, S, A), in the file's units, or a table with ``state``, ``action``, ``reward`` and
+perhaps ``step``; features are ``.npy`` (S, A, d).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mdp.layout import Layout
+from discreet.numerics import checks
+
+Floats = NDArray[np.float64]
+
+PROVENANCES = ("protocol", "literature", "other data", "this data")
+FACTS = (
+    "states", "actions", "mask", "horizon", "episodes_per_user", "terminal", "reward", "features",
+)  # fmt: skip
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the file calls its seven columns."""
+
+    user: str = "user"
+    episode: str = "episode"
+    step: str = "step"
+    state: str = "state"
+    action: str = "action"
+    reward: str = "reward"
+    next_state: str = "next_state"
+
+    def __post_init__(self) -> None:
+        names = [getattr(self, part.name) for part in fields(self)]
+        for part, name in zip(fields(self), names, strict=True):
+            _text(f"{part.name}_column", name)
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"column {twice[0]!r} is named twice: every column must have its own name")
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """The public facts about a data set of trajectories; checked, with all its files loaded.
+
+    Parameters
+    ----------
+    dataset, unit : str
+        The population (a ledger's key) and what one neighbour is.
+    layout : Layout
+        S, A, H and the mask of admissible actions.
+    columns : Columns
+    first_step : 0 or 1
+        The number of an episode's first step in the file.
+    episodes_per_user, contribute : int >= 1, "error" or "random"
+        A user counts for at most m episodes; with more the file is refused, or m are chosen at random.
+    state_labels, action_labels : tuple of str, optional
+        The file's names of the indices 0, 1, ..; None: the file holds indices.
+    terminal : tuple of int
+        Absorbing states. An episode that ends in one before step H stays there, with the first
+        admissible action and reward 0; one without a last next state ends in the first of them.
+    unfinished : "error" or "terminal"
+        An episode that is cut in another state is an error, or its last next state is replaced by
+        the first terminal state.
+    low, high : float
+        The range of rewards in the file; learned from as (r - low) / (high - low).
+    known : (1 or H, S, A) float64, optional
+        Known mean rewards, already scaled to [0, 1]; then the file's rewards are not read.
+    features, feature_bound : (S, A, d) float64, optional; float
+        None: one-hot. The l2 norm of each feature vector is at most the bound.
+    provenance : mapping of facts to where they come from
+
+    Raises
+    ------
+    ValueError
+        Naming the key, its value, and what is allowed.
+    """
+
+    dataset: str
+    unit: str
+    layout: Layout
+    columns: Columns = field(default_factory=Columns)
+    first_step: int = 0
+    episodes_per_user: int = 1
+    contribute: Literal["error", "random"] = "error"
+    state_labels: tuple[str, ...] | None = None
+    action_labels: tuple[str, ...] | None = None
+    terminal: tuple[int, ...] = ()
+    unfinished: Literal["error", "terminal"] = "error"
+    low: float = 0.0
+    high: float = 1.0
+    known: Floats | None = None
+    features: Floats | None = None
+    feature_bound: float = 1.0
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _text("dataset", self.dataset)
+        _text("unit", self.unit)
+        checks.integer("first_step", self.first_step, 0, 1)
+        checks.integer("episodes_per_user", self.episodes_per_user, 1, _LARGEST)
+        checks.choice("contribute", self.contribute, ("error", "random"))
+        checks.choice("terminal.unfinished", self.unfinished, ("error", "terminal"))
+        for name, labels, size in (
+            ("states", self.state_labels, self.layout.states),
+            ("actions", self.action_labels, self.layout.actions),
+        ):
+            if labels is not None and len(labels) != size:
+                raise ValueError(f"{name}.labels has {len(labels)} entries: must be {size}")
+        for state in self.terminal:
+            checks.integer("terminal", state, 0, self.layout.states - 1)
+        if len(set(self.terminal)) < len(self.terminal):
+            raise ValueError(f"terminal = {list(self.terminal)}: must name every state once")
+        if self.unfinished == "terminal" and not self.terminal:
+            raise ValueError("terminal.unfinished = 'terminal': needs a terminal state")
+        low, high = checks.real("reward.low", self.low), checks.real("reward.high", self.high)
+        if not low < high or not np.isfinite(high - low):
+            raise ValueError(
+                f"reward.high = {high!r}: must be above reward.low = {low!r}, by a finite number"
+            )
+        if self.terminal and self.known is None and not low <= 0 <= high:
+            raise ValueError(
+                f"reward.low = {low!r}, reward.high = {high!r}: must enclose 0 where a terminal state is "
+                "declared, since it pays 0"
+            )
+        self._check_arrays()
+        for fact, source in self.provenance.items():
+            checks.choice("provenance key", fact, FACTS)
+            checks.choice(f"provenance.{fact}", source, PROVENANCES)
+
+    def _check_arrays(self) -> None:
+        """Known rewards and features: shapes, ranges; copies that nobody can change, 0 where inadmissible."""
+        shape = (self.layout.states, self.layout.actions)
+        if self.known is not None:
+            slots = len(self.known) if np.ndim(self.known) == 3 and len(self.known) == self.horizon else 1
+            known = checks.floats("known", self.known, (slots, *shape))
+            if self.layout.mask is not None:
+                known[:, ~self.layout.mask] = 0.0
+            if not ((known >= 0) & (known <= 1)).all():
+                raise ValueError("known: rewards must be scaled to [0, 1]")
+            known.flags.writeable = False
+            object.__setattr__(self, "known", known)
+        bound = checks.positive("feature_bound", self.feature_bound)
+        if self.features is not None:
+            size = np.shape(self.features)[-1] if np.ndim(self.features) == 3 else 0
+            features = checks.floats("features", self.features, (*shape, size))
+            largest = float(np.linalg.norm(features, axis=2).max(initial=0.0))
+            if largest > bound * (1 + 1e-12):
+                raise ValueError(
+                    f"features.bound = {bound!r}: a feature vector has norm {largest!r} above it"
+                )
+            features.flags.writeable = False
+            object.__setattr__(self, "features", features)
+
+    @property
+    def horizon(self) -> int:
+        """H."""
+        return self.layout.horizon
+
+    @property
+    def from_this_data(self) -> tuple[str, ...]:
+        """The facts that were read off the private data itself: each is a leak to be printed."""
+        return tuple(fact for fact in FACTS if self.provenance.get(fact) == "this data")
+
+    @property
+    def unstated(self) -> tuple[str, ...]:
+        """The facts in use whose provenance nobody stated."""
+        used = {
+            "mask": self.layout.mask is not None,
+            "terminal": bool(self.terminal),
+            "features": self.features is not None,
+        }
+        return tuple(fact for fact in FACTS if used.get(fact, True) and fact not in self.provenance)
+
+    @cached_property
+    def hash(self) -> str:
+        """``sha256:`` and 64 digits over all facts, files by content: layout and comments do not matter."""
+        plain: dict[str, Any] = {
+            part.name: getattr(self, part.name)
+            for part in fields(self)
+            if part.name not in ("layout", "columns", "provenance", "known", "features")
+        }
+        plain |= {
+            "version": 1,
+            "horizon": self.layout.horizon,
+            "states": self.layout.states,
+            "actions": self.layout.actions,
+            "columns": {part.name: getattr(self.columns, part.name) for part in fields(self.columns)},
+            "provenance": dict(self.provenance),
+            "low": float(self.low).hex(),
+            "high": float(self.high).hex(),
+            "feature_bound": float(self.feature_bound).hex(),
+            "mask": _digest(self.layout.mask),
+            "known": _digest(self.known),
+            "features": _digest(self.features),
+        }
+        text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest(array: NDArray[Any] | None) -> str | None:
+    """Shape, type and content of an array, independent of the machine's byte order."""
+    if array is None:
+        return None
+    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    return hashlib.sha256(f"{array.shape}{little.dtype.str}".encode() + little.tobytes()).hexdigest()
+
+
+def read_schema(path: str | Path) -> Schema:
+    """Read and check SCHEMA.toml and the files that it names.
+
+    Raises
+    ------
+    ValueError
+        If it is not TOML, or a key is unknown, missing, or has a value that is not allowed.
+    """
+    path = Path(path)
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not a TOML file ({error})") from None
+    try:
+        return parse_schema(content, path.parent)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def write_schema(schema: Schema, path: str | Path) -> None:
+    """Write SCHEMA.toml, and beside it ``.npy`` files named after it for a mask, rewards, features.
+
+    :func:`read_schema` gives the same facts back: the same hash, if known rewards survive their rounding
+    (they do at a range of [0, 1]).
+    """
+    path = Path(path)
+
+    def array(what: str, values: NDArray[Any]) -> str:
+        name = f"{path.stem}.{what}.npy"
+        np.save(path.with_name(name), values)
+        return _quoted(name)
+
+    def sizes(count: int, labels: tuple[str, ...] | None) -> str:
+        return f"count = {count}" if labels is None else f"labels = {_listed(labels)}"
+
+    layout = schema.layout
+    actions = sizes(layout.actions, schema.action_labels)
+    if layout.mask is not None:
+        actions += f", mask = {array('admissible', layout.mask)}"
+    reward = f"low = {float(schema.low)!r}, high = {float(schema.high)!r}"
+    if schema.known is not None:
+        known = schema.low + schema.known * (schema.high - schema.low)
+        reward += f", known = {array('rewards', known if len(known) > 1 else known[0])}"
+    lines = [
+        f"dataset = {_quoted(schema.dataset)}",
+        f"horizon = {layout.horizon}",
+        f"unit = {_quoted(schema.unit)}",
+        *(f"{key} = {_quoted(getattr(schema.columns, part))}" for key, part in _COLUMN_KEYS.items()),
+        f"first_step = {schema.first_step}",
+        f"episodes_per_user = {schema.episodes_per_user}",
+        f"contribute = {_quoted(schema.contribute)}",
+        f"states = {{ {sizes(layout.states, schema.state_labels)} }}",
+        f"actions = {{ {actions} }}",
+        f"reward = {{ {reward} }}",
+    ]
+    if schema.terminal:
+        labels = schema.state_labels
+        ends = schema.terminal if labels is None else tuple(labels[state] for state in schema.terminal)
+        lines.append(f"terminal = {{ states = {_listed(ends)}, unfinished = {_quoted(schema.unfinished)} }}")
+    if schema.features is not None:
+        file = array("features", schema.features)
+        lines.append(f"features = {{ file = {file}, bound = {float(schema.feature_bound)!r} }}")
+    lines += ["", "[provenance]"]
+    lines += [f"{fact} = {_quoted(source)}" for fact, source in schema.provenance.items()]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _quoted(text: str) -> str:
+    """A TOML string; JSON's escapes of quotes and backslashes are TOML's."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _listed(values: Sequence[str] | Sequence[int]) -> str:
+    return json.dumps(list(values), ensure_ascii=False)
+
+
+_COLUMN_KEYS = {f"{part.name}_column": part.name for part in fields(Columns)}
+_REQUIRED = ("dataset", "horizon", "unit", "states", "actions", "reward")
+_OPTIONAL = (
+    *_COLUMN_KEYS, "first_step", "episodes_per_user", "contribute", "terminal", "features", "provenance",
+)  # fmt: skip
+
+
+def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema:
+    """The schema in a parsed TOML document; files that it names are looked up in ``folder``."""
+    folder = Path(folder)
+    _keys("", content, (*_REQUIRED, *_OPTIONAL), _REQUIRED)
+    horizon = checks.integer("horizon", content["horizon"], 1, _LARGEST)
+    states, state_labels, _ = _names("states", content["states"], ())
+    actions, action_labels, more = _names("actions", content["actions"], ("mask",))
+    named = _Named(horizon, states, actions, state_labels, action_labels)
+    mask = None if "mask" not in more else named.mask(_file("actions.mask", more["mask"], folder))
+    layout = Layout(states, actions, horizon, mask)
+    terminal, unfinished = _terminal(content.get("terminal", []), states, state_labels)
+    reward = _table("reward", content["reward"])
+    _keys("reward.", reward, ("low", "high", "known"), ("low", "high"))
+    low, high = checks.real("reward.low", reward["low"]), checks.real("reward.high", reward["high"])
+    known = reward.get("known", False)
+    if known is True:
+        raise ValueError("reward.known = True: must be false, or the name of the file with the known rewards")
+    rewards = None
+    if known is not False:
+        if not low < high:
+            raise ValueError(f"reward.high = {high!r}: must be above reward.low = {low!r}")
+        rewards = named.rewards(_file("reward.known", known, folder), layout, low, high)
+    features, bound = _features(content.get("features", "one-hot"), folder, states, actions)
+    return Schema(
+        dataset=content["dataset"],
+        unit=content["unit"],
+        layout=layout,
+        columns=Columns(**{_COLUMN_KEYS[key]: content[key] for key in _COLUMN_KEYS if key in content}),
+        first_step=content.get("first_step", 0),
+        episodes_per_user=content.get("episodes_per_user", 1),
+        contribute=content.get("contribute", "error"),
+        state_labels=state_labels,
+        action_labels=action_labels,
+        terminal=terminal,
+        unfinished=unfinished,
+        low=low,
+        high=high,
+        known=rewards,
+        features=features,
+        feature_bound=bound,
+        provenance=dict(_table("provenance", content.get("provenance", {}))),
+    )
+
+
+def _keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], required: Sequence[str]) -> None:
+    for key in given:
+        if key not in allowed:
+            raise ValueError(f"unknown key {where}{key}: must be one of {', '.join(allowed)}")
+    for key in required:
+        if key not in given:
+            raise ValueError(f"{where}{key} is missing: must be given")
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError(f"{name} = {checks.said(value)}: must be a text of one line, not empty")
+    return value
+
+
+def _table(name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} = {checks.said(value)}: must be a table")
+    return value
+
+
+def _names(
+    name: str, value: Any, extra: tuple[str, ...]
+) -> tuple[int, tuple[str, ...] | None, Mapping[str, Any]]:
+    """Size, labels if there are any, and the other keys of ``states`` or ``actions``."""
+    more: dict[str, Any] = {}
+    if isinstance(value, Mapping):
+        _keys(f"{name}.", value, ("count", "labels", *extra), ())
+        if ("count" in value) == ("labels" in value):
+            raise ValueError(f"{name} = {checks.said(dict(value))}: must have either count or labels")
+        more = {key: value[key] for key in extra if key in value}
+        value = value["count"] if "count" in value else _list(f"{name}.labels", value["labels"])
+    if not isinstance(value, list):
+        return checks.integer(name, value, 1, _LARGEST), None, more
+    labels = tuple(_text(f"{name}.labels", label) for label in value)
+    twice = sorted({label for label in labels if labels.count(label) > 1}) if len(labels) < 2000 else []
+    if twice or len(set(labels)) < len(labels):
+        raise ValueError(
+            f"{name}.labels holds {twice[0] if twice else 'a label'!r} twice: labels must differ"
+        )
+    if not labels:
+        raise ValueError(f"{name}.labels = []: must have at least one label")
+    return len(labels), labels, more
+
+
+def _list(name: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{name} = {checks.said(value)}: must be a list")
+    return value
+
+
+def _terminal(
+    value: Any, states: int, labels: tuple[str, ...] | None
+) -> tuple[tuple[int, ...], Literal["error", "terminal"]]:
+    unfinished = "error"
+    if isinstance(value, Mapping):
+        _keys("terminal.", value, ("states", "unfinished"), ("states",))
+        unfinished = checks.choice(
+            "terminal.unfinished", value.get("unfinished", "error"), ("error", "terminal")
+        )
+        value = value["states"]
+    several = value if isinstance(value, list) else [value]
+    found = []
+    for state in several:
+        if labels is None:
+            found.append(checks.integer("terminal", state, 0, states - 1))
+        elif state in labels:
+            found.append(labels.index(state))
+        else:
+            raise ValueError(f"terminal = {checks.said(state)}: must be one of the labels of states")
+    return tuple(found), unfinished  # type: ignore[return-value]
+
+
+def _file(name: str, value: Any, folder: Path) -> Path:
+    path = folder / _text(name, value)
+    if not path.is_file():
+        raise ValueError(f"{name} = {checks.said(value)}: must be a file, in the folder of the schema")
+    return path
+
+
+def _array(name: str, path: Path) -> NDArray[Any]:
+    try:
+        return np.asarray(np.load(path, allow_pickle=False))
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{name}: {path.name} is not a .npy file of numbers ({error})") from None
+
+
+def _features(value: Any, folder: Path, states: int, actions: int) -> tuple[Floats | None, float]:
+    if value == "one-hot":
+        return None, 1.0
+    if not isinstance(value, Mapping):
+        raise ValueError(
+            f"features = {checks.said(value)}: must be 'one-hot', or a table with file and bound"
+        )
+    _keys("features.", value, ("file", "bound"), ("file", "bound"))
+    bound = checks.positive("features.bound", value["bound"])
+    array = _array("features.file", _file("features.file", value["file"], folder))
+    if array.ndim != 3 or array.shape[:2] != (states, actions) or not array.shape[2]:
+        raise ValueError(f"features.file has shape {array.shape}: must be ({states}, {actions}, d)")
+    return checks.floats("features.file", array, array.shape), bound
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Reads public tables by (state, action), which may use labels."""
+
+    horizon: int
+    states: int
+    actions: int
+    state_labels: tuple[str, ...] | None
+    action_labels: tuple[str, ...] | None
+
+    def mask(self, path: Path) -> NDArray[np.bool_]:
+        """(S, A) True where admissible."""
+        if path.suffix == ".npy":
+            array = _array("actions.mask", path)
+            if array.shape != (self.states, self.actions) or array.dtype != bool:
+                raise ValueError(
+                    f"actions.mask: {path.name} holds {array.dtype} of shape {array.shape}: must be bool, "
+                    f"({self.states}, {self.actions})"
+                )
+            return array
+        table = _columns("actions.mask", path, ("state", "action"), ("state", "action"))
+        mask = np.zeros((self.states, self.actions), bool)
+        mask[self._pair("actions.mask", table)] = True
+        return mask
+
+    def rewards(self, path: Path, layout: Layout, low: float, high: float) -> Floats:
+        """(1 or H, S, A) scaled to [0, 1]; 0 at inadmissible pairs."""
+        shape = (self.states, self.actions)
+        if path.suffix == ".npy":
+            array = _array("reward.known", path)
+            array = array[None] if array.ndim == 2 else array
+            if array.shape not in ((1, *shape), (self.horizon, *shape)) or array.dtype.kind not in "iufb":
+                raise ValueError(
+                    f"reward.known: {path.name} holds {array.dtype} of shape {array.shape}: must be numbers, "
+                    f"{shape} or {(self.horizon, *shape)}"
+                )
+            table = array.astype(np.float64)
+        else:
+            rows = _columns(
+                "reward.known", path, ("step", "state", "action", "reward"), ("state", "action", "reward")
+            )
+            table = np.full((self.horizon if "step" in rows else 1, *shape), np.nan)
+            steps = self._index("reward.known", "step", rows["step"], self.horizon) if "step" in rows else 0
+            if np.asarray(rows["reward"]).dtype.kind not in "iufb":
+                raise ValueError(f"reward.known: column 'reward' of {path.name} must hold numbers")
+            table[(steps, *self._pair("reward.known", rows))] = rows["reward"]
+        admissible = np.ones(shape, bool) if layout.mask is None else layout.mask
+        bad = np.argwhere(admissible & ~((table >= low) & (table <= high)))
+        if bad.size:
+            step, s, a = bad[0].tolist()
+            raise ValueError(
+                f"reward.known: reward of step {step}, state {s}, action {a} is {table[step, s, a]}: must be "
+                f"given, in [{low!r}, {high!r}]"
+            )
+        return np.where(admissible, (table - low) / (high - low), 0.0)
+
+    def _pair(self, name: str, rows: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return (
+            self._index(name, "state", rows["state"], self.states, self.state_labels),
+            self._index(name, "action", rows["action"], self.actions, self.action_labels),
+        )
+
+    def _index(
+        self, name: str, column: str, values: Any, size: int, labels: tuple[str, ...] | None = None
+    ) -> NDArray[np.int64]:
+        array = np.asarray(values)
+        if labels is not None:
+            index = {label: i for i, label in enumerate(labels)}
+            array = np.array([index.get(str(value), -1) for value in array.tolist()], np.int64)
+            bad = np.flatnonzero(array < 0)
+        elif array.dtype.kind not in "iu":
+            raise ValueError(f"{name}: column {column!r} must hold integers without gaps")
+        else:
+            bad = np.flatnonzero((array < 0) | (array >= size))
+        if bad.size:
+            allowed = "one of the labels" if labels is not None else f"in [0, {size - 1}]"
+            value = checks.said(np.asarray(values)[bad[0]])
+            raise ValueError(f"{name}: {column} = {value} in row {bad[0]}: must be {allowed}")
+        return array.astype(np.int64)
+
+
+def _columns(
+    name: str, path: Path, allowed: Sequence[str], required: Sequence[str]
+) -> dict[str, NDArray[Any]]:
+    """The columns of a small public table."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    readers = {".parquet": parquet.read_table, ".csv": csv.read_csv}
+    if path.suffix not in readers:
+        raise ValueError(f"{name} = {path.name!r}: must end in .npy, .parquet or .csv")
+    try:
+        table = readers[path.suffix](str(path))
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{name}: {path.name} cannot be read ({error})") from None
+    _keys(f"{name}: column ", dict.fromkeys(table.column_names), allowed, required)
+    return {column: table[column].to_numpy() for column in table.column_names}

@@ -1,0 +1,172 @@
+"""The public schema at its door."""
+
+import tomllib
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from discreet.data.schema import parse_schema, read_schema, write_schema
+from discreet.mdp.layout import Layout
+
+TEXT = """
+dataset = "icu-2024"
+horizon = 20
+unit = "patient"
+user_column = "patient_id"
+episodes_per_user = 2
+contribute = "random"
+states = 6
+actions = { count = 3, mask = "admissible.parquet" }
+terminal = 5
+reward = { low = -1.0, high = 1.0, known = false }
+features = "one-hot"
+[provenance]
+states = "literature"
+reward = "this data"
+"""
+
+
+@pytest.fixture
+def content():
+    return tomllib.loads(TEXT)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    pairs = {"state": [0, 1, 2, 3, 4, 5, 5], "action": [0, 1, 2, 0, 1, 2, 0]}
+    parquet.write_table(pa.table(pairs), tmp_path / "admissible.parquet")
+    return tmp_path
+
+
+def test_the_schema_of_the_guide(folder) -> None:
+    (folder / "SCHEMA.toml").write_text(TEXT)
+    schema = read_schema(folder / "SCHEMA.toml")
+    mask = np.zeros((6, 3), bool)
+    mask[[0, 1, 2, 3, 4, 5, 5], [0, 1, 2, 0, 1, 2, 0]] = True
+    assert schema.layout == Layout(6, 3, 20, mask)
+    assert (schema.dataset, schema.unit, schema.horizon) == ("icu-2024", "patient", 20)
+    assert (schema.columns.user, schema.columns.next_state) == ("patient_id", "next_state")
+    assert (schema.episodes_per_user, schema.contribute) == (2, "random")
+    assert (schema.terminal, schema.unfinished) == ((5,), "error")
+    assert (schema.low, schema.high, schema.known, schema.features) == (-1.0, 1.0, None, None)
+    assert schema.from_this_data == ("reward",)
+    assert schema.unstated == ("actions", "mask", "horizon", "episodes_per_user", "terminal")
+
+
+WRONG = {
+    "dataset": ["", 3, "two\nlines"],
+    "horizon": [0, 2.0, True, "20"],
+    "unit": [""],
+    "user_column": ["", 1, "state"],
+    "first_step": [2, -1],
+    "episodes_per_user": [0, 1.5],
+    "contribute": ["all", 1],
+    "states": [0, -3, 2.5, [], ["a", "a"], ["a", 1], {"count": 6, "labels": ["a"]},
+               {"labels": 6}, {"size": 6}],
+    "actions": [{"count": 2, "mask": "none.parquet"}, {"count": 4, "mask": "mask.txt"}, {"mask": "x"}],
+    "terminal": [6, -1, "5", [5, 5], {"unfinished": "error"}, {"states": 5, "unfinished": "no"},
+                 {"state": 5}],
+    "reward": [1.0, {"low": 0.0}, {"low": 1.0, "high": 1.0}, {"low": 0.0, "high": float("inf")},
+               {"low": 0.0, "high": 1.0, "known": True}, {"low": 0.0, "high": 1.0, "known": "r.npy"},
+               {"low": 0.5, "high": 1.0}, {"low": 0.0, "high": 1.0, "unit": 1}],
+    "features": ["one_hot", 3, {"file": "phi.npy"}, {"file": "phi.npy", "bound": 1.0}],
+    "provenance": [3, {"weather": "protocol"}, {"states": "hearsay"}],
+    "colour": ["red"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in WRONG.items() for value in values]
+)
+def test_what_is_wrong_is_named(content, folder, key, value) -> None:
+    content[key] = value
+    with pytest.raises(ValueError, match="column" if value == "state" else key):
+        parse_schema(content, folder)
+
+
+@pytest.mark.parametrize("key", ["dataset", "horizon", "unit", "states", "actions", "reward"])
+def test_what_is_missing_is_named(content, folder, key) -> None:
+    del content[key]
+    with pytest.raises(ValueError, match=f"{key} is missing"):
+        parse_schema(content, folder)
+
+
+def test_no_toml_is_an_error_that_names_the_file(tmp_path) -> None:
+    for text in (b"horizon = ", b"\xff\xfe"):
+        (tmp_path / "S.toml").write_bytes(text)
+        with pytest.raises(ValueError, match=r"S\.toml"):
+            read_schema(tmp_path / "S.toml")
+
+
+def test_the_hash_is_of_facts_not_of_words(content, folder) -> None:
+    first = parse_schema(content, folder)
+    np.save(folder / "mask.npy", first.layout.mask)
+    content["actions"]["mask"] = "mask.npy"
+    assert parse_schema(dict(reversed(content.items())), folder).hash == first.hash
+    assert first.hash.startswith("sha256:")
+    assert len(first.hash) == 71
+    changed = [
+        replace(first, dataset="other"),
+        replace(first, layout=replace(first.layout, mask=None)),
+        replace(first, high=1.5),
+        replace(first, terminal=()),
+        replace(first, contribute="error"),
+        replace(first, provenance={}),
+        replace(first, known=np.zeros((1, 6, 3))),
+        replace(first, columns=replace(first.columns, step="t")),
+    ]
+    assert len({first.hash, *(schema.hash for schema in changed)}) == 1 + len(changed)
+
+
+def test_labels_and_their_tables(content, folder) -> None:
+    content["states"] = ["a", "b", "c"]
+    content["actions"] = {"labels": ["x", "y"], "mask": "m.csv"}
+    content["terminal"] = {"states": ["c", "b"], "unfinished": "terminal"}
+    content["reward"] = {"low": -2, "high": 2, "known": "r.csv"}
+    (folder / "m.csv").write_text("state,action\na,x\nb,y\nc,x\n")
+    (folder / "r.csv").write_text("state,action,reward\na,x,1.0\nb,y,-2.0\nc,x,0\n")
+    schema = parse_schema(content, folder)
+    assert schema.terminal == (2, 1)
+    assert schema.known.tolist() == [[[0.75, 0.0], [0.0, 0.0], [0.5, 0.0]]]
+    (folder / "r.csv").write_text("state,action,reward\na,x,1.0\nb,y,-2.0\n")
+    with pytest.raises(ValueError, match="state 2, action 0"):
+        parse_schema(content, folder)
+    (folder / "m.csv").write_text("state,action\na,x\nb,q\n")
+    with pytest.raises(ValueError, match="'q' in row 1"):
+        parse_schema(content, folder)
+
+
+def test_features_keep_their_bound(content, folder) -> None:
+    phi = np.zeros((6, 3, 2))
+    phi[..., 0] = 0.5
+    np.save(folder / "phi.npy", phi)
+    content["features"] = {"file": "phi.npy", "bound": 0.5}
+    schema = parse_schema(content, folder)
+    assert np.array_equal(schema.features, phi)
+    assert schema.feature_bound == 0.5
+    content["features"]["bound"] = 0.4
+    with pytest.raises(ValueError, match="norm 0.5 above"):
+        parse_schema(content, folder)
+    np.save(folder / "phi.npy", phi[:5])
+    with pytest.raises(ValueError, match=r"must be \(6, 3, d\)"):
+        parse_schema(content, folder)
+    (folder / "phi.npy").write_bytes(b"no array")
+    with pytest.raises(ValueError, match=r"not a \.npy"):
+        parse_schema(content, folder)
+
+
+def test_what_is_written_is_the_same_schema(content, folder, schema) -> None:
+    np.save(folder / "mask.npy", parse_schema(content, folder).layout.mask)
+    content["actions"]["mask"] = "mask.npy"
+    content["states"] = ["a", 'b"', "c\\", "é", "e", "f"]
+    content["terminal"] = {"states": ["f"], "unfinished": "terminal"}
+    first = parse_schema(content, folder)
+    rich = replace(
+        first, low=0.0, known=np.full((20, 6, 3), 1 / 3), features=np.ones((6, 3, 2)), feature_bound=1.5
+    )
+    for each in (first, rich, schema):
+        write_schema(each, folder / "made.toml")
+        assert read_schema(folder / "made.toml").hash == each.hash

@@ -1,0 +1,322 @@
+"""Rows of people become episodes, or one error that names the first offence and counts all."""
+
+import os
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from discreet.data.readers import open_source
+from discreet.data.validate import KINDS, DataError, Totals, check, episodes
+from discreet.mdp.layout import Layout
+
+SMALL = {"batch_rows": 7, "memory": 2000}  # of some hundred rows: many batches, many partitions
+
+
+def everyone(source, **how):
+    """All episodes as tuples, and how many episodes each user has."""
+    found, users = Counter(), Counter()
+    for part in episodes(source, **how):
+        users.update(part.user.tolist())
+        kept = part.trajectories
+        for trajectory in kept:
+            found[
+                (*trajectory.states.tolist(), *trajectory.actions.tolist(), *trajectory.rewards.tolist())
+            ] += 1
+    return found, users
+
+
+def reference(rows, schema):
+    """Slowly, from dictionaries."""
+    found = Counter()
+    by_episode = {}
+    for row in rows:
+        by_episode.setdefault((row["user"], row["episode"]), []).append(row)
+    for steps in by_episode.values():
+        steps.sort(key=lambda row: row["step"])
+        states = [row["state"] for row in steps] + [steps[-1]["next_state"]]
+        actions = [row["action"] for row in steps]
+        rewards = [(row["reward"] - schema.low) / (schema.high - schema.low) for row in steps]
+        while len(actions) < schema.horizon:
+            assert states[-1] == 4
+            states.append(4)
+            actions.append(0)
+            rewards.append((0 - schema.low) / (schema.high - schema.low))
+        found[(*states, *actions, *rewards)] += 1
+    return found
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+@pytest.mark.parametrize("name", [int, str, lambda u: f"p{u:03}", lambda u: f"{(u * 7919) % 104729:x}"])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_one_or_many_files_in_any_order_and_kind(schema, make, tmp_path, suffix, name, mixed) -> None:
+    rows = make.people(60, name=name)
+    given = make.shuffled(rows) if mixed else rows
+    expected = reference(rows, schema)
+    one = make.save(given, tmp_path / f"one{suffix}")
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for i in range(3):
+        make.save(given[i * 50 : (i + 1) * 50 if i < 2 else None], folder / f"{i}{suffix}")
+    for where in (one, folder, [str(path) for path in sorted(folder.iterdir())]):
+        for how in ({}, SMALL):
+            found, users = everyone(open_source(where, schema), **how)
+            assert found == expected
+            assert users == Counter(range(60))
+
+
+def test_files_of_two_kinds_name_the_same_people(schema, make, tmp_path) -> None:
+    rows = make.people(20)
+    files = [make.save(rows[::2], tmp_path / "a.parquet"), make.save(rows[1::2], tmp_path / "b.csv")]
+    assert everyone(open_source(files, schema), **SMALL)[0] == reference(rows, schema)
+
+
+BREAKS = {
+    "empty cell": lambda row: row.update(action=None),
+    "state": lambda row: row.update(state=5),
+    "action": lambda row: row.update(action=3),
+    "reward": lambda row: row.update(reward=3.001),
+    "inadmissible action": lambda row: row.update(action=2),
+    "step": lambda row: row.update(step=4),
+    "repeated step": None,
+    "missing step": None,
+    "broken chain": lambda row: row.update(state=3),
+    "short episode": None,
+    "left terminal": lambda row: row.update(next_state=1),
+    "too many episodes": None,
+}
+
+
+def whole(user):
+    """An episode of four steps through states 0, 1, 2, 0."""
+    return [
+        {"user": user, "episode": 0, "step": h, "state": s, "action": 0, "reward": 0.5, "next_state": z}
+        for h, (s, z) in enumerate([(0, 1), (1, 2), (2, 0), (0, 3)])
+    ]
+
+
+def broken(kind):
+    """Forty users; users 11 and 30 offend once each; the rows and the first offending row's number."""
+    rows, first = [], None
+    for user in range(40):
+        mine, where = whole(user), None
+        if user in (11, 30):
+            if kind == "repeated step":
+                mine.insert(2, dict(mine[1]))
+                where = 2
+            elif kind == "missing step":
+                del mine[2]
+                where = 2
+            elif kind == "short episode":
+                del mine[3]
+                where = 2
+            elif kind == "too many episodes":
+                mine += [{**row, "episode": 1} for row in whole(user)]
+                where = 4
+            elif kind == "left terminal":
+                mine[2]["next_state"] = mine[3]["state"] = 4
+                mine[3]["next_state"] = 1
+                where = 3
+            else:
+                where = 3 if kind in ("step", "broken chain") else 1
+                BREAKS[kind](mine[where])
+        if where is not None and first is None:
+            first = len(rows) + where
+        rows += mine
+    return rows, first
+
+
+@pytest.mark.parametrize("kind", BREAKS)
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+@pytest.mark.parametrize("how", [{}, SMALL])
+def test_the_first_offence_is_named_and_all_are_counted(schema, make, tmp_path, kind, suffix, how) -> None:
+    rows, first = broken(kind)
+    path = make.save(rows, tmp_path / f"broken{suffix}")
+    with pytest.raises(DataError) as error:
+        check(open_source(path, schema), **how)
+    assert error.value.counts[kind] == 2
+    assert set(error.value.counts) <= {kind, *({"short episode"} if kind == "step" else ())}
+    assert error.value.first[1] <= first
+    if kind != "step":
+        assert error.value.first == (kind, first)
+    assert f"row {error.value.first[1]} (user" in str(error.value)
+    assert f"{kind}: 2" in str(error.value)
+
+
+@pytest.mark.parametrize("kind", sorted(set(BREAKS) - {"repeated step", "missing step"}))
+def test_shuffled_rows_offend_alike(schema, make, tmp_path, kind) -> None:
+    rows, first = broken(kind)
+    offender = rows[first]
+    mixed = make.shuffled(rows)
+    path = make.save(mixed, tmp_path / "broken.parquet")
+    with pytest.raises(DataError) as error:
+        check(open_source(path, schema), **SMALL)
+    assert error.value.counts[kind] == 2
+    if kind not in ("step", "too many episodes"):
+        assert mixed[error.value.first[1]]["user"] in (11, 30)
+        assert error.value.first[1] <= mixed.index(offender)
+
+
+def test_several_kinds_at_once(schema, make, tmp_path) -> None:
+    rows = make.people(30)
+    rows[40]["reward"] = float("nan")
+    rows[20]["state"] = None
+    rows[50]["action"] = -1
+    with pytest.raises(DataError, match=r"x\.csv row 20 .*a cell is empty") as error:
+        check(open_source(make.save(rows, tmp_path / "x.csv"), schema))
+    assert error.value.counts == {"empty cell": 1, "action": 1, "reward": 1}
+
+
+def test_words_where_numbers_should_be(schema, make, tmp_path) -> None:
+    rows = make.people(30)
+    rows[9]["state"], rows[33]["reward"], rows[34]["step"] = "ill", "much", "1.5"
+    with pytest.raises(DataError) as error:
+        check(open_source(make.save(rows, tmp_path / "x.csv"), schema), batch_rows=5)
+    assert error.value.first == ("state", 9)
+    assert "'ill'" in str(error.value)
+    assert {"state", "reward", "step"} <= set(error.value.counts)
+
+
+def test_a_line_with_too_few_fields(schema, make, tmp_path) -> None:
+    path = make.save(make.people(10), tmp_path / "x.csv")
+    path.write_text(path.read_text() + "3,1\n")
+    with pytest.raises(DataError, match="must have as many fields") as error:
+        check(open_source(path, schema))
+    assert error.value.counts == {"malformed line": 1}
+    assert error.value.first[0] == KINDS[-1]
+
+
+def test_a_cut_episode(schema, make, tmp_path) -> None:
+    path = make.save(whole(0)[:3], tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="must end in a terminal state"):
+        check(open_source(path, schema))
+    with pytest.raises(DataError, match="no terminal state is declared"):
+        check(open_source(path, replace(schema, terminal=())))
+    (part,) = episodes(open_source(path, replace(schema, unfinished="terminal")))
+    assert part.trajectories.states.tolist() == [[0, 1, 2, 4, 4]]
+    assert part.trajectories.rewards[0].tolist() == [0.375, 0.375, 0.375, 0.25]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_an_empty_last_next_state_is_the_terminal_one(schema, make, tmp_path, suffix) -> None:
+    rows = whole(0)[:2] + whole(1)
+    rows[1]["next_state"] = None
+    parts = episodes(open_source(make.save(rows, tmp_path / f"x{suffix}"), schema))
+    states = np.concatenate([part.trajectories.states for part in parts])
+    assert states.tolist() == [[0, 1, 4, 4, 4], [0, 1, 2, 0, 3]]
+    rows[0]["next_state"] = None
+    with pytest.raises(DataError) as error:
+        check(open_source(make.save(rows, tmp_path / f"y{suffix}"), schema))
+    assert error.value.first == ("empty cell", 0)
+
+
+def test_m_episodes_of_each_user(schema, make, tmp_path) -> None:
+    rows = make.people(25, each=5)
+    path = make.save(rows, tmp_path / "x.parquet")
+    assert check(open_source(path, replace(schema, episodes_per_user=5))) == Totals(25, 125, len(rows))
+    with pytest.raises(DataError) as error:
+        check(open_source(path, replace(schema, episodes_per_user=3)))
+    assert error.value.counts == {"too many episodes": 50}
+    some = replace(schema, episodes_per_user=3, contribute="random")
+    found, users = everyone(open_source(path, some), key=b"k")
+    assert set(users.values()) == {3}
+    assert not found - reference(rows, schema)
+    other = make.save(make.shuffled(rows), tmp_path / "y.csv")
+    assert everyone(open_source(other, some), key=b"k", **SMALL)[0] == found
+    assert everyone(open_source(path, some), key=b"l")[0] != found
+    assert everyone(open_source(path, some))[0] != everyone(open_source(path, some))[0]
+
+
+def test_the_random_choice_is_uniform(schema, make, tmp_path) -> None:
+    """Episode 0 is kept with probability 1/2: of 3000 users within 6 standard deviations (2e-9)."""
+    rows = [
+        {**row, "episode": e, "reward": float(e)} for u in range(3000) for e in (0, 1) for row in whole(u)
+    ]
+    path = make.save(rows, tmp_path / "x.parquet")
+    some = replace(schema, contribute="random")
+    kept = sum(
+        int((part.trajectories.rewards[:, 0] == 0.25).sum())
+        for part in episodes(open_source(path, some), key=b"fixed")
+    )
+    assert abs(kept - 1500) < 6 * (3000 / 4) ** 0.5
+
+
+def test_no_raw_data_stay_in_the_scratch_folder(schema, make, tmp_path) -> None:
+    path = make.save(make.shuffled(make.people(60)), tmp_path / "x.parquet")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    for _ in episodes(open_source(path, schema), scratch=scratch, **SMALL):
+        assert os.listdir(scratch) == []
+    assert os.listdir(scratch) == []
+
+
+def test_batches_are_small(schema, make, tmp_path) -> None:
+    rows = make.people(200)
+    for given in (rows, make.shuffled(rows)):
+        path = make.save(given, tmp_path / "x.parquet")
+        parts = list(episodes(open_source(path, schema), batch_rows=16, memory=5000))
+        assert len(parts) > 10
+        assert max(len(part.user) for part in parts) < 40
+        assert parts[-1].rows == len(rows)
+        assert np.array_equal(np.concatenate([part.user for part in parts]), np.arange(200))
+
+
+def test_progress_is_told(schema, make, tmp_path) -> None:
+    rows = make.people(20)
+    seen = []
+    path = make.save(rows, tmp_path / "x.parquet")
+    check(open_source(path, schema), batch_rows=16, progress=lambda *now: seen.append(now))
+    assert seen[-1] == ("check", len(rows), len(rows))
+    assert seen[0] == ("look at the order", 16, len(rows))
+
+
+def test_steps_may_count_from_one(schema, make, tmp_path) -> None:
+    rows = make.people(10)
+    later = [{**row, "step": row["step"] + 1} for row in rows]
+    path = make.save(later, tmp_path / "x.csv")
+    assert everyone(open_source(path, replace(schema, first_step=1)))[0] == reference(rows, schema)
+    with pytest.raises(DataError):
+        check(open_source(path, schema))
+
+
+def test_labels(schema, make, tmp_path) -> None:
+    states, actions = ("a", "b", "c", "d", "1"), ("x", "y", "z")
+    rows = make.people(10)
+    named = [
+        {**row, "state": states[row["state"]], "action": actions[row["action"]],
+         "next_state": states[row["next_state"]]}
+        for row in rows
+    ]  # fmt: skip
+    labelled = replace(schema, state_labels=states, action_labels=actions)
+    for suffix in (".csv", ".parquet"):
+        path = make.save(named, tmp_path / f"x{suffix}")
+        assert everyone(open_source(path, labelled))[0] == reference(rows, schema)
+        path = make.save([*named, {**named[0], "user": 99, "state": "e"}], tmp_path / f"y{suffix}")
+        with pytest.raises(DataError, match="one of the schema's labels") as error:
+            check(open_source(path, labelled))
+        assert error.value.first == ("state", len(rows))
+
+
+def test_known_rewards_take_the_place_of_the_files(schema, make, tmp_path) -> None:
+    known = np.linspace(0, 1, 4 * 5 * 3).reshape(4, 5, 3)
+    rows = make.people(10)
+    for row in rows:
+        del row["reward"]
+    path = make.save(rows, tmp_path / "x.parquet")
+    layout = Layout(5, 3, 4, schema.layout.mask)
+    for part in episodes(open_source(path, replace(schema, layout=layout, known=known))):
+        kept = part.trajectories
+        assert np.array_equal(kept.rewards, known[np.arange(4), kept.states[:, :-1], kept.actions])
+
+
+def test_a_file_that_changes_while_it_is_read(schema, make, tmp_path) -> None:
+    rows = make.people(20)
+    path = make.save(rows, tmp_path / "x.parquet")
+
+    def meddle(what, done, total):
+        if what == "look at the order" and done == total:
+            make.save(make.shuffled(rows), path)
+
+    with pytest.raises(ValueError, match="change while it was read"):
+        check(open_source(path, schema), batch_rows=16, progress=meddle)
