@@ -110,7 +110,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         of noisy counts.
     consistent : bool
         Project each measurement's per-step counts onto the flow of people (who arrives at a state leaves
-        from it) where all have one noise and one clock. Needs no privacy: post-processing.
+        from it) where all have one noise and one clock. Post-processing.
     reward_share : float
         Share of the privacy budget that rewards get, in (0, 1).
     pooled : "none", "all" or "first"
@@ -129,8 +129,8 @@ class NoiseAwareUCBVI(GreedyLearner):
     replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
         As for every tabular learner.
 
-    ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess`` and the four of pooling stay None where they
-    are not given: they are then chosen from public facts when those are known (:meth:`tuned`).
+    ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess``, ``reward_share`` and the four of pooling stay
+    None where they are not given: they are then chosen from public facts when those are known (:meth:`tuned`).
 
     The remaining options of the other learners do not apply and are refused.
     """
