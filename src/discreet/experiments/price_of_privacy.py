@@ -163,17 +163,17 @@ class Size:
     epsilons: tuple[float, ...] = EPSILONS
     users: int = 20_000
     chain_users: tuple[int, ...] = (200_000, 10_000_000)
-    long_users: int = 10_000_000
-    seeds: int = 32
-    chain_seeds: int = 256
-    long_seeds: int = 12
-    long_chain_seeds: int = 64
-    square_seeds: int = 12
+    long_users: int = 1_000_000
+    seeds: int = 12
+    chain_seeds: int = 48
+    long_seeds: int = 4
+    long_chain_seeds: int = 12
+    square_seeds: int = 4
     grid: Mapping[str, tuple[float, ...]] | None = None
-    grid_seeds: int = 24
+    grid_seeds: int = 8
 
 
-_GRID = {"stat_scale": (0.05, 0.1, 0.3), "priv_scale": (0.06, 0.125, 0.25, 0.5), "replan_growth": (1.1, 1.3)}
+_GRID = {"stat_scale": (0.1, 0.3), "priv_scale": (0.06, 0.125, 0.25, 0.5), "replan_growth": (1.05, 1.2)}
 FULL = Size(grid=_GRID)
 QUICK = Size(
     worlds=tuple(next(w for w in SUITE if w.kind == kind) for kind in dict.fromkeys(w.kind for w in SUITE)),
