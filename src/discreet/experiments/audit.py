@@ -77,7 +77,7 @@ class Audit:
                 "against noise of half the scale was not computed"
             )
         return (
-            f"Noise of half the claimed scale would have been exposed by the black box with probability "
+            f"Noise of half the claimed scale (reports: at twice ε) would have been exposed by the black box with probability "
             f"{self.power:.2f} (simulated, {self.runs} runs a world); subtler errors, with less"
         )
 
