@@ -399,7 +399,7 @@ def test_forecast_says_what_would_be_chosen_and_what_it_costs() -> None:
 
 
 def test_audit_prints_bounds_identities_and_what_a_pass_means() -> None:
-    known = ["audit", "--privatizer", "local", "--epsilon", "2", "--runs", "800"]  # subset selection
+    known = ["audit", "--privatizer", "local", "--epsilon", "2", "--runs", "800"]
     out = document(*known)
     assert out["passed"]
     assert 0 <= out["lower_bound"]["epsilon"] <= out["claimed"]["epsilon"] == pytest.approx(2.0)
@@ -416,9 +416,8 @@ def test_audit_prints_bounds_identities_and_what_a_pass_means() -> None:
 
 def test_audit_runs_under_a_learner() -> None:
     out = document(
-        "audit", "--privatizer", "central", "--learner", "private-ucb-vi", "--epsilon", "1", "--delta",
-        "1e-6",
-        "--runs", "800",
+        "audit", "--privatizer", "central", "--learner", "private-ucb-vi", "--epsilon", "1",
+        "--delta", "1e-6", "--runs", "800",
     )  # fmt: skip
     assert out["passed"]
     assert out["learner"] == "private-ucb-vi"

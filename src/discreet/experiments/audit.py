@@ -77,8 +77,9 @@ class Audit:
                 "against noise of half the scale was not computed"
             )
         return (
-            f"Noise of half the claimed scale would have been exposed by the black box with probability "
-            f"{self.power:.2f} (simulated, {self.runs} runs a world); subtler errors, with less"
+            f"Noise of half the claimed scale (reports: twice the epsilon) would have been exposed by the "
+            f"black box with probability {self.power:.2f} (simulated, {self.runs} runs a world); subtler "
+            "errors, with less"
         )
 
     @property
