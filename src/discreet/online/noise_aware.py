@@ -129,8 +129,9 @@ class NoiseAwareUCBVI(GreedyLearner):
     replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
         As for every tabular learner.
 
-    ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess``, ``reward_share`` and the four of pooling stay
-    None where they are not given: they are then chosen from public facts when those are known (:meth:`tuned`).
+    ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess``, ``reward_share`` and the four of pooling
+    stay None where they are not given: they are then chosen from public facts when those are known
+    (:meth:`tuned`).
 
     The remaining options of the other learners do not apply and are refused.
     """
