@@ -836,13 +836,14 @@ def _price_of_privacy(out: Path, quick: bool, workers: int | None, as_json: bool
 
 
 def _papers() -> list[str]:
+    """Papers with a figure to reproduce by a command."""
     import pkgutil
 
     from discreet.experiments import papers
 
-    return sorted(
-        m.name.replace("_", "-") for m in pkgutil.iter_modules(papers.__path__) if "_kernels" not in m.name
-    )
+    names = [m.name for m in pkgutil.iter_modules(papers.__path__) if "_kernels" not in m.name]
+    modules = {name: importlib.import_module(f"discreet.experiments.papers.{name}") for name in names}
+    return sorted(name.replace("_", "-") for name, module in modules.items() if hasattr(module, "reproduce"))
 
 
 @command
