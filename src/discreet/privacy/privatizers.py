@@ -72,9 +72,7 @@ TreeEstimate = Literal["plain", "optimal"]
 _RELEASES = ("auto", "tree", "signed-digits", "square-root", "batches", "decaying")
 _WALKS = ("tree", "signed-digits", "square-root")  # correlated noise on prefix sums
 
-_FINEST_ACCOUNTED = (
-    4096  # grid of rewards: finer noise has more values than accounting can list; closed forms
-)
+_FINEST_ACCOUNTED = 4096  # grid of rewards: noise on a finer one has too many values to account for each
 _STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
 
 
