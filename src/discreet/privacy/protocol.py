@@ -340,6 +340,38 @@ class Release:
     measurement: Measurement | None = None  # None where releases share noise (trees)
 
 
+@dataclass(frozen=True, eq=False)
+class StepSums:
+    """Noisy sums of one step of a one-shot release, by admissible pairs (the R rows of the layout)."""
+
+    step: int
+    transitions: Floats  # (R, S)
+    visits: Floats | None = None  # (R,); None: not released
+    rewards: Floats | None = None  # (R,), of r - 1/2; None: not released
+
+
+class StepwiseRelease(Protocol):
+    """A one-shot release of counts that is read step by step, in any order and again: in memory or a file.
+
+    All tables of a large state space at once may not fit in memory; those of one step do.
+    """
+
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def users(self) -> int: ...
+    @property
+    def laws(self) -> Mapping[str, NoiseLaw]:
+        """By the names of the query's families; their bounds are over the cells of all steps."""
+        ...
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+    def step(self, h: int) -> StepSums:
+        """The sums of step h in [0, H). Raises ``ValueError`` outside of it."""
+        ...
+
+
 # ------------------------------------------------- the privatizer: a specification, then a session
 class Coins(Protocol):
     """Random draws of one person's device: :mod:`discreet.privacy.randomness` or the device's own.
