@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from discreet import cli, registry
+from discreet.cli import simulations
 from discreet.experiments import simulate
 from discreet.experiments.results import Result as RunResult
 
@@ -241,7 +242,7 @@ def test_unknown_flags_are_status_two() -> None:
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    command = f"{sys.executable} -m discreet.cli list --json | head -n 1"
+    command = f"{sys.executable} -m discreet list --json | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("[\n", "")
 
@@ -252,7 +253,7 @@ def test_help_shows_sweep_tables() -> None:
 
 def test_what_takes_hours_is_said_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "slow" not in call("run", *SMALL).stderr
-    monkeypatch.setattr(cli, "_MANY_CELLS", 1e3)
+    monkeypatch.setattr(simulations, "_MANY_CELLS", 1e3)
     said = call("run", *SMALL, "--learner", "dp-ucbvi", "--episodes", "1000").stderr
     assert "this is slow" in said
     assert "stationary=true" in said
@@ -501,7 +502,7 @@ def test_warmup_says_what_it_does() -> None:
 def test_interrupted_run_leaves_whole_files_and_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [
-        sys.executable, "-m", "discreet.cli", "run", "--learner", "private-ucb-vi", "--privatizer", "local",
+        sys.executable, "-m", "discreet", "run", "--learner", "private-ucb-vi", "--privatizer", "local",
         "--epsilon", "1", "--episodes", "20000", "--seeds", "200", "--workers", "1", "--out", str(out),
     ]  # fmt: skip
     # A shell starts background jobs with SIGINT ignored, and children inherit that: undo it here.
@@ -528,7 +529,7 @@ def test_interrupted_run_leaves_whole_files_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_json_alone_on_standard_output(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "discreet.cli", "run", "--episodes", "50", "--json"]
+    command = [sys.executable, "-m", "discreet", "run", "--episodes", "50", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["episodes"] == 50
 

@@ -1,0 +1,281 @@
+"""Commands that give evidence: check, audit, reproduce; and warmup."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from discreet.cli.shell import (
+    JsonFlag,
+    PluginOption,
+    WorkersOption,
+    announce_compilation,
+    command,
+    console,
+    new_table,
+    pairs,
+    print_json,
+    progress_bar,
+    say,
+)
+
+if TYPE_CHECKING:
+    from discreet.experiments.config import RunConfig
+    from discreet.experiments.simulate import Setup
+
+
+@command
+def check(
+    module: Annotated[
+        str | None, typer.Argument(help="A module that registers names; default: everything.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check learners, privatizers and environments against the public contract."""
+    from discreet import conformance
+
+    announce_compilation()
+    outcomes = []
+    for case in conformance.cases(module):
+        outcome = case.outcome()
+        outcomes.append(outcome)
+        if not as_json:
+            print(f"{outcome.status:8}{case}{f': {outcome.message}' if outcome.message else ''}", flush=True)
+    tally = Counter(outcome.status for outcome in outcomes)
+    if as_json:
+        counts = {status: tally[status] for status in ("passed", "skipped", "failed")}
+        print_json({**counts, "cases": [outcome.to_json() for outcome in outcomes]})
+    else:
+        print(f"{tally['passed']} passed, {tally['skipped']} not applicable, {tally['failed']} failed")
+    if tally["failed"]:
+        raise typer.Exit(1)
+
+
+# ------------------------------------------------------------------------------------- audit
+@command
+def audit(
+    privatizer: Annotated[str | None, typer.Option(help="Privatizer.")] = None,
+    learner: Annotated[str | None, typer.Option(help="Learner that asks and plans.")] = None,
+    epsilon: Annotated[float, typer.Option(help="Privacy budget, above 0.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Privacy delta, in (0, 1); 0: pure epsilon.")] = 0.0,
+    preset: Annotated[str | None, typer.Option(help="Named settings: paper, ...")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer.")] = None,
+    runs: Annotated[int, typer.Option(help="Runs in each of the two worlds, from 800 on.")] = 8000,
+    seed: Annotated[int, typer.Option(help="Seed of everything.")] = 1,
+    alarm: Annotated[float, typer.Option(help="Probability of a false alarm.")] = 1e-6,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every mechanism at epsilon (and at delta, by default 1e-6).")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="With --all: write the tables as Markdown.")] = None,
+    plugin: PluginOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Try to refute a privacy claim: lower bounds on epsilon and mu, and identities of the noise."""
+    from discreet import registry
+
+    for module in plugin or []:
+        registry.load_plugin(module)
+    announce_compilation()
+    if everything:
+        if privatizer is not None or learner is not None or preset is not None or option:
+            raise ValueError("--all: must be given without privatizer, learner, preset and option")
+        _audit_all(registry.mechanisms(epsilon, delta or 1e-6), runs, seed, alarm, out, as_json)
+        return
+    if privatizer is None:
+        raise ValueError("privatizer is missing: give --privatizer NAME, or --all")
+    if out is not None:
+        raise ValueError(f"out = {out}: must be given with --all only")
+    if "epsilon" not in registry.options_of(registry.entry("privatizer", privatizer).factory()):
+        raise ValueError(
+            f"privatizer = {privatizer!r}: claims no guarantee, so there is nothing to audit; must be one "
+            "that takes a budget"
+        )
+    learns, protects = _audited(privatizer, learner, epsilon, delta, preset, pairs("option", option))
+    from discreet.experiments import audit as audits
+
+    found = audits.audit(
+        protects, learns, runs=runs, seed=seed, alarm=alarm, names=(privatizer, learner or "")
+    )
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _print_audit(found)
+    if found.failures:
+        raise typer.Exit(1)
+
+
+def _audited(
+    privatizer: str,
+    learner: str | None,
+    epsilon: float,
+    delta: float,
+    preset: str | None,
+    pairs: dict[str, str],
+) -> tuple[Any, Any]:
+    """(learner or None, privatizer) from names and options."""
+    from discreet import registry
+    from discreet.experiments.config import RunConfig
+
+    if learner is not None:
+        table = {"learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta}
+        extra = {} if preset is None else {"preset": preset}
+        config = RunConfig.from_table({**table, **extra, "options": pairs})
+        _, learns, protects = registry.objects(registry.resolved(config))
+        return learns, protects
+    given = {name.removeprefix("privatizer."): value for name, value in pairs.items()}
+    takes = registry.options_of(registry.entry("privatizer", privatizer).factory())
+    budget = {"epsilon": epsilon, "delta": delta} if "delta" in takes else {"epsilon": epsilon}
+    return None, registry.build("privatizer", privatizer, preset, {**given, **budget})
+
+
+def _print_audit(found: Any) -> None:
+    claim = found.guarantee
+    words = (
+        "nothing" if claim.epsilon is None else f"epsilon = {claim.epsilon:.6g} at delta = {claim.delta:g}"
+    )
+    if claim.mu is not None:
+        words += f", mu = {claim.mu:.6g}"
+    bounds = new_table("black box, H = 1", "epsilon at least", "mu at least", "seen in the two worlds")
+    for game, one in zip(("one release", "five releases"), found.evidence, strict=True):
+        for b in one.bounds:
+            epsilon, mu = (f"{max(0.0, value):.3f}" for value in (b.epsilon, b.mu))
+            seen = f"{b.hits[0]} and {b.hits[1]} of {b.runs}"
+            bounds.add_row(f"{game}: {b.statistic}", epsilon, mu if claim.mu is not None else "", seen)
+    checks = new_table("white box, full size", "", "")
+    for one in found.identities:
+        word = {True: "passed", False: "FAILED", None: "-"}[one.passed]
+        checks.add_row(one.name, word, one.found)
+    to = console()
+    to.print(f"{found.privatizer} claims, at H = 1, {words}.")
+    to.print(bounds)
+    to.print(checks)
+    to.print(found.verdict)
+
+
+def _audit_all(
+    mechanisms: Sequence[tuple[str, Any]], runs: int, seed: int, alarm: float, out: Path | None, as_json: bool
+) -> None:
+    from discreet.experiments import audit as audits
+
+    done, fitting = [], []
+    for name, privatizer in mechanisms:
+        try:
+            done.append(audits.audit(privatizer, runs=runs, seed=seed, alarm=alarm, names=(name, "")))
+        except ValueError as error:
+            say(f"discreet: {name} is left out: {error}")
+            continue
+        fitting.append((name, privatizer))
+        said = "FAILED" if done[-1].failures else "nothing found"
+        say(f"discreet: {name}: {said}, {done[-1].seconds:.0f} s")
+    power = audits.power_table(fitting, alarm)
+    text = f"{audits.table(done)}\n\n{power}\n"
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+    if as_json:
+        print_json({"audits": [one.to_json() for one in done], "out": None if out is None else str(out)})
+    else:
+        print(text, end="")
+    if any(one.failures for one in done):
+        raise typer.Exit(1)
+
+
+# -------------------------------------------------------------------------- reproduce, warmup
+@command
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="chowdhury-zhou-2021 or price-of-privacy.")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small version, for a first look and for CI.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder (default: results/PAPER).")] = None,
+    workers: WorkersOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Reproduce a paper's figure with the guarantee that its noise really buys, or price-of-privacy."""
+    known = [*_papers(), _STUDY]
+    if paper not in known:
+        raise ValueError(f"paper = {paper!r}: must be one of {', '.join(known)}")
+    if paper == _STUDY:
+        _price_of_privacy(out or Path("results") / paper, quick, workers, as_json)
+        return
+    module = importlib.import_module(f"discreet.experiments.papers.{paper.replace('-', '_')}")
+    announce_compilation()
+    document = module.reproduce(out or Path("results") / paper, quick=quick, workers=workers, say=say)
+    if as_json:
+        print_json(document)
+        return
+    from discreet.experiments.statistics import number
+
+    numbers = ("true ε", "users", "final regret", "uniform policy", "learning begins after")
+    table = new_table("curve", "", *numbers, right=numbers)
+    for curve in document["curves"]:
+        epsilon, begins = curve["epsilon_true"], curve["learning_begins"]
+        table.add_row(
+            curve["curve"], curve["column"], "none" if epsilon is None else f"{epsilon:.4g}",
+            f"{curve['users']:,}", f"{number(curve['final_regret'])} ± {number(curve['standard_error'])}",
+            number(curve["uniform_regret"]), "—" if begins is None else f"{begins:,}",
+        )  # fmt: skip
+    console().print(table)
+    console().print(f"Means over {document['seeds']} seeds ± standard errors.")
+
+
+_STUDY = "price-of-privacy"
+
+
+def _price_of_privacy(out: Path, quick: bool, workers: int | None, as_json: bool) -> None:
+    from discreet import registry
+    from discreet.experiments import price_of_privacy, price_pages
+
+    def prepare(config: RunConfig) -> tuple[RunConfig, Setup]:
+        resolved = registry.resolved(config)
+        return resolved, registry.prepare(resolved)
+
+    announce_compilation()
+    size = price_of_privacy.QUICK if quick else price_of_privacy.FULL
+    with progress_bar("price of privacy", price_of_privacy.runs_planned(size), "runs") as progress:
+        study = price_of_privacy.reproduce(out, prepare, size, workers, progress, say)
+    if as_json:
+        print_json(study.to_json())
+        return
+    for title, table in price_pages.summary(study):
+        console().print(title, style="bold")
+        wide = len(table[0]) > 8  # else the first column would be squeezed out
+        shown = new_table(*table[0], right=() if wide else table[0][1:])
+        for row in table[1:]:
+            shown.add_row(*row)
+        console().print(shown)
+
+
+def _papers() -> list[str]:
+    """Papers with a figure to reproduce by a command."""
+    import pkgutil
+
+    from discreet.experiments import papers
+
+    names = [m.name for m in pkgutil.iter_modules(papers.__path__) if "_kernels" not in m.name]
+    modules = {name: importlib.import_module(f"discreet.experiments.papers.{name}") for name in names}
+    return sorted(name.replace("_", "-") for name, module in modules.items() if hasattr(module, "reproduce"))
+
+
+@command
+def warmup(as_json: JsonFlag = False) -> None:
+    """Compile every kernel once, so that later runs start at once."""
+    from discreet.conformance import run_every_combination
+    from discreet.numerics.compile import cache_folder
+
+    folder = cache_folder()
+    say("discreet: compiling kernels (up to a minute with an empty cache) ...")
+    begin = time.perf_counter()
+    count = run_every_combination()
+    seconds = time.perf_counter() - begin
+    where = "kept in memory only: no cache folder can be written" if folder is None else f"cached in {folder}"
+    say(f"discreet: kernels ready after {seconds:.1f} s ({count} combinations run once), {where}")
+    if as_json:
+        print_json(
+            {"seconds": seconds, "combinations": count, "cache": None if folder is None else str(folder)}
+        )

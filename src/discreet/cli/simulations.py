@@ -1,0 +1,433 @@
+"""Commands that simulate people: list, options, run, forecast, sweep, compare, plot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from discreet.cli.shell import (
+    JsonFlag,
+    OutOption,
+    PluginOption,
+    WorkersOption,
+    announce_compilation,
+    command,
+    console,
+    new_table,
+    pairs,
+    print_json,
+    progress_bar,
+    say,
+)
+
+if TYPE_CHECKING:
+    from discreet.experiments.config import RunConfig
+    from discreet.experiments.results import Result
+    from discreet.experiments.simulate import Setup
+    from discreet.experiments.sweep import Comparison, Sweep
+
+_MANY_CELLS = 1e10  # released cells from which a run takes minutes
+
+
+def _announce_cost(setup: Setup, seeds: int) -> None:
+    """Say ahead what takes hours, and how to make it take seconds."""
+    learner, cells = setup.learner, getattr(setup.query, "cells", 0)
+    releases = setup.times.size - 1
+    if float(cells) * releases * seeds < _MANY_CELLS:
+        return
+    pooled = not setup.mdp.stationary or getattr(learner, "stationary", True)
+    ways = (
+        "" if pooled else "--option stationary=true (pools the steps)",
+        "" if releases < 1000 else "--option replan_growth=1.2 (policies change on a public schedule)",
+    )
+    advice = " and ".join(way for way in ways if way)
+    say(
+        f"discreet: this is slow: {cells:,} cells a release, {releases:,} releases, {seeds} "
+        f"seed{'s' if seeds > 1 else ''}" + (f"; faster: {advice}" if advice else "")
+    )
+
+
+def _announce_delta(setup: Setup) -> None:
+    """Say what a large delta means; nothing refuses it, since it is a true statement."""
+    delta = setup.guarantee.delta
+    if setup.guarantee.epsilon is not None and delta * setup.episodes >= 1.0:
+        say(
+            f"discreet: delta = {delta:g} is no small one for {setup.episodes:,} users: publishing one of "
+            f"them whole would meet it; usual is far below 1 / users = {1 / setup.episodes:.2g}"
+        )
+
+
+# -------------------------------------------------------------------------------------- list
+@command
+def list_(as_json: JsonFlag = False, plugin: PluginOption = None) -> None:
+    """List learners, privatizers and environments, a line each, and what fits what."""
+    from discreet import registry
+
+    for module in plugin or []:
+        registry.load_plugin(module)
+    if as_json:
+        rows = [
+            {"kind": e.kind, "name": e.name, "summary": e.summary, "fits": e.fits} for e in registry.entries()
+        ]
+        print_json(rows)
+        return
+    for kind in registry.KINDS:
+        table = new_table(f"{kind}s", "", "goes with" if kind != "environment" else "")
+        for e in registry.entries(kind):
+            table.add_row(e.name, e.summary, e.fits)
+        console().print(table)
+    console().print("Options of a name: `discreet options NAME`.")
+
+
+@command
+def options(name: str, as_json: JsonFlag = False, plugin: PluginOption = None) -> None:
+    """List the options and presets of a learner, privatizer or environment."""
+    from discreet import registry
+
+    for module in plugin or []:
+        registry.load_plugin(module)
+    found = [e for e in registry.entries() if e.name == name]
+    if not found and name.startswith(registry.GYM_PREFIX):
+        found = [registry.entry("environment", name)]
+    if not found:
+        raise ValueError(
+            f"name = {name!r}: unknown; must be one of {', '.join(e.name for e in registry.entries())}"
+        )
+    factory = found[0].factory()
+    presets = registry.presets_of(factory, found[0].fixed)
+    hidden = {
+        "preset",
+        *getattr(factory, "REFUSES", ()),
+        *(found[0].fixed if found[0].kind == "environment" else ()),
+    }
+    known = {o.name: o for o in registry.options_of(factory).values() if o.name not in hidden}
+    takes = {option: registry.describe(o.annotation) for option, o in known.items()}
+    defaults = registry.defaults_of(found[0])
+    if as_json:
+        shown = {option: defaults.get(option) for option in takes}
+        print_json(
+            {"name": name, "kind": found[0].kind, "presets": [*presets], "options": takes, "defaults": shown}
+        )
+        return
+    table = new_table("option", "takes", "default")
+    for option, kind in takes.items():
+        table.add_row(option, kind, _plain(defaults.get(option)))
+    console().print(f"{found[0].kind} {name}: {found[0].summary}")
+    console().print(table)
+    if presets:
+        console().print(f"presets: {', '.join(presets)}")
+
+
+def _plain(value: Any) -> str:
+    """A default as one would type it."""
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# --------------------------------------------------------------------------------------- run
+@command
+def run(
+    config: Annotated[Path | None, typer.Argument(help="A configuration; flags given beside it win.")] = None,
+    env: Annotated[str | None, typer.Option(help="Environment.")] = None,
+    env_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the environment.")] = None,
+    learner: Annotated[str | None, typer.Option(help="Learner.")] = None,
+    privatizer: Annotated[str | None, typer.Option(help="Privatizer.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Privacy delta, in (0, 1); 0 (default): pure epsilon.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Named settings: paper, code:cz22, ...")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer.")] = None,
+    episodes: Annotated[int | None, typer.Option(help="Users, one episode each.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Repetitions.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all repetitions.")] = None,
+    by: Annotated[str | None, typer.Option(help="auto, episode or batch.")] = None,
+    workers: WorkersOption = None,
+    out: OutOption = None,
+    plugin: PluginOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run one learner with one privatizer on one environment, over several seeds."""
+    flags = {
+        "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
+        "preset": preset, "episodes": episodes, "seeds": seeds, "seed": seed, "by": by,
+    }  # fmt: skip
+    result = _run(_configuration(config, flags, option, env_option, plugin), out, workers)
+    if as_json:
+        print_json({**result.to_json(), "out": None if out is None else str(out)})
+        return
+    _print_results([result])
+
+
+def _configuration(
+    config: Path | None,
+    flags: dict[str, Any],
+    option: list[str] | None,
+    env_option: list[str] | None,
+    plugin: list[str] | None,
+) -> RunConfig:
+    """A configuration file, if there is one, and the flags that win over it."""
+    from discreet.experiments.config import RunConfig
+
+    base = {} if config is None else RunConfig.from_toml(config).to_table()
+    table = {**base, **{name: value for name, value in flags.items() if value is not None}}
+    table["options"] = {**base.get("options", {}), **pairs("option", option)}
+    table["env_options"] = {**base.get("env_options", {}), **pairs("env-option", env_option)}
+    table["plugins"] = [*base.get("plugins", ()), *(plugin or [])]
+    return RunConfig.from_table(table)
+
+
+@command
+def forecast(
+    config: Annotated[Path | None, typer.Argument(help="A configuration; flags given beside it win.")] = None,
+    env: Annotated[str | None, typer.Option(help="Environment.")] = None,
+    env_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the environment.")] = None,
+    learner: Annotated[str | None, typer.Option(help="Learner.")] = None,
+    privatizer: Annotated[str | None, typer.Option(help="Privatizer.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Privacy delta, in (0, 1); 0: pure epsilon.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Named settings: paper, ...")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer.")] = None,
+    episodes: Annotated[int | None, typer.Option(help="Users, one episode each.")] = None,
+    plugin: PluginOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say what a run would guarantee and how large its noise would be, before anybody comes."""
+    from discreet import registry
+    from discreet.experiments.forecast import forecast_of
+
+    flags = {
+        "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
+        "preset": preset, "episodes": episodes,
+    }  # fmt: skip
+    setup = registry.prepare(registry.resolved(_configuration(config, flags, option, env_option, plugin)))
+    _announce_delta(setup)
+    found = forecast_of(setup)
+    if as_json:
+        print_json(found.to_json())
+        return
+    console().print(found.statement)
+    console().print(f"{found.releases} releases for {found.users} users; {found.cells} cells with noise each")
+    half, last = (f"after {users:,} users" for users in found.at)
+    noise = new_table("std of the noise in sums of", half, last, right=(half, last))
+    for name, stds in found.std.items():
+        noise.add_row(name, *(f"{std:.4g}" for std in stds))
+    console().print(noise)
+    if found.choices:
+        table = new_table("release", "noise", "error per transition count", "times the best")
+        best_of_kind = {(c.release.split()[0], c.noise): c for c in reversed(found.choices)}
+        for choice in sorted(best_of_kind.values(), key=lambda c: c.error):
+            table.add_row(choice.release, choice.noise, f"{choice.error:.4g}", f"{choice.ratio:.3g}")
+        console().print(table)
+        console().print(f"The first one is used. Error: {found.criterion}.")
+
+
+def _run(config: RunConfig, out: Path | None, workers: int | None, title: str | None = None) -> Result:
+    from discreet import registry
+    from discreet.experiments import sweep
+
+    wanted = config
+    config = registry.resolved(config)
+    for name in ("epsilon", "delta"):
+        value = getattr(wanted, name)
+        if value is not None and getattr(config, name) is None and title is None:
+            say(f"discreet: {name} = {value:g} is not used: privatizer {config.privatizer!r} takes none")
+    announce_compilation()
+    setup = registry.prepare(config)
+    _announce_delta(setup)
+    _announce_cost(setup, config.seeds)
+    title = title or f"{config.learner}, {config.privatizer}"
+    with progress_bar(title, config.episodes * config.seeds) as progress:
+        return sweep.run(setup, config, out, workers, progress)
+
+
+def _print_results(results: Sequence[Result]) -> None:
+    """A row a result, then each guarantee in one sentence and what the curve's end says."""
+    from rich.padding import Padding
+
+    from discreet.experiments.plots import privacy_words
+    from discreet.experiments.results import short_labels
+    from discreet.experiments.statistics import number
+
+    summaries = [result.summary() for result in results]
+    labels, shared = short_labels(results)
+    right = ("seeds", "mean", "median", "uniform policy", "seconds")
+    table = new_table("", "learner", "privacy", *right, right=right)
+    for i, (result, label, s) in enumerate(zip(results, labels, summaries, strict=True), 1):
+        table.add_row(
+            str(i), label, privacy_words(result.guarantee), str(s.mean.count),
+            f"{number(s.mean.estimate)}\n{s.mean.brackets()}",
+            f"{number(s.median.estimate)}\n{s.median.brackets()}",
+            number(s.uniform_regret), f"{s.seconds:.3g}",
+        )  # fmt: skip
+    first, to = summaries[0], console()
+    with_all = f" (all with {shared})" if shared else ""
+    to.print(
+        f"Final regret after {results[0].users:,} users on {results[0].environment}{with_all}", style="bold"
+    )
+    to.print(table)
+    to.print(
+        f"Brackets: {first.mean.level:.0%} intervals, mean by {first.mean.method}, "
+        f"median by {first.median.method} (six seeds or more). Uniform policy: what never learning costs."
+    )
+    for i, s in enumerate(summaries, 1):
+        to.print(f"{i}. {s.verdict[0].upper()}{s.verdict[1:]}.")
+        to.print(Padding(s.statement if len(results) == 1 else _first_sentence(s.statement), (0, 0, 0, 3)))
+    if len(results) > 1 and any(s.trust != "none" for s in summaries):
+        to.print(
+            "Noise and composition: guarantee.json of each run. Noise from a seed is for simulation only."
+        )
+    to.print()
+
+
+def _first_sentence(statement: str) -> str:
+    """The guarantee itself; what follows says how it came about."""
+    return re.split(r"(?<=\.) (?=[A-Z])", statement, maxsplit=1)[0]
+
+
+# ------------------------------------------------------------------------------------- sweep
+@command
+def sweep(
+    config: Annotated[Path, typer.Argument(help="A sweep: lists are grids, tables `runs` are parts.")],
+    out: Annotated[Path | None, typer.Option(help="Folder (default: results/NAME of the file).")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Repetitions, in place of the file's.")] = None,
+    workers: WorkersOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run every configuration of a sweep, a folder each; print a table and draw a figure."""
+    from discreet import registry
+    from discreet.experiments import sweep as sweeps
+
+    plan: Sweep = sweeps.Sweep.from_toml(config)
+    if seeds is not None:
+        plan = sweeps.Sweep(plan.title, tuple(one.with_seeds(seeds) for one in plan.runs))
+    plan = plan.resolved(registry.resolved)
+    for one in plan.runs:
+        registry.prepare(one)  # everything fits, or nothing is run
+    folder = out or Path("results") / config.stem
+    sweeps.note_order(folder, plan)
+    results = []
+    for i, one in enumerate(plan.runs, 1):
+        name = sweeps.folder_name(one)
+        results.append(
+            _run(one, folder / name, workers, f"{i}/{len(plan.runs)} {one.name.removesuffix('-' + one.key)}")
+        )
+    figures = _figures(results, folder, plan.title)
+    if as_json:
+        print_json(
+            {"out": str(folder), "figures": [str(f) for f in figures], "runs": [r.to_json() for r in results]}
+        )
+        return
+    for group in _by_world(results):
+        _print_results(group)
+    for figure in figures:
+        console().print(f"figure: {figure}")
+
+
+def _by_world(results: Sequence[Result]) -> list[list[Result]]:
+    groups: dict[tuple[str, int], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.environment, result.users), []).append(result)
+    return [*groups.values()]
+
+
+def _world(result: Result) -> str:
+    return f"{result.users:,} users on {result.environment}"
+
+
+def _figures(results: Sequence[Result], folder: Path, title: str) -> list[Path]:
+    from discreet.experiments.plots import regret_figure
+
+    groups = _by_world(results)
+    paths = []
+    for group in groups:
+        suffix = "" if len(groups) == 1 else f"-{group[0].environment}-{group[0].users}".replace(":", "-")
+        for kind in (".png", ".pdf"):
+            paths.append(folder / f"regret{suffix}{kind}")
+            regret_figure(group, paths[-1], title=f"{title} ({group[0].environment})")
+    return paths
+
+
+# ------------------------------------------------------------------------ compare, plot, check
+@command
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Result folders, or folders of a sweep.")],
+    baseline: Annotated[
+        Path | None, typer.Option(help="The folder to compare with (default: the first).")
+    ] = None,
+    style: Annotated[str, typer.Option("--format", help="text, markdown or latex.")] = "text",
+    as_json: JsonFlag = False,
+) -> None:
+    """Paired differences of final regret, seed by seed, with intervals."""
+    from discreet.experiments import sweep as sweeps
+    from discreet.numerics import checks
+
+    checks.choice("format", style, ("text", "markdown", "latex"))
+    if baseline is None:
+        groups = _by_world(sweeps.load_results(folders))
+    else:
+        groups = [sweeps.load_results([baseline, *(folder for folder in folders if folder != baseline)])]
+    compared = [(group[0], sweeps.compare(group)) for group in groups if len(group) > 1]
+    if not compared:
+        alone = "; ".join(f"{group[0].label}: {_world(group[0])}" for group in groups)
+        raise ValueError(
+            f"folders: must hold at least two results of one world, to be paired (there is {alone})"
+        )
+    for group in groups:
+        if len(group) == 1:
+            say(f"discreet: {group[0].label} is left out: nothing else has {_world(group[0])}")
+    if as_json:
+        print_json({"groups": [_comparison_json(first, comparisons) for first, comparisons in compared]})
+        return
+    for first, comparisons in compared:
+        if style == "text":
+            _print_comparison(first, comparisons)
+        else:
+            print(sweeps.to_markdown(comparisons) if style == "markdown" else sweeps.to_latex(comparisons))
+
+
+def _comparison_json(first: Result, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    return {
+        "environment": first.environment,
+        "episodes": first.users,
+        "baseline": comparisons[0].label,
+        "results": [comparison.to_json() for comparison in comparisons],
+    }
+
+
+def _print_comparison(first: Result, comparisons: Sequence[Comparison]) -> None:
+    from discreet.experiments import sweep as sweeps
+
+    table = new_table(*sweeps.HEAD, right=sweeps.HEAD[2:])
+    for row in sweeps.comparison_rows(comparisons):
+        table.add_row(*(cell.replace(" [", "\n[") for cell in row))
+    to = console()
+    to.print(
+        f"{first.users:,} users on {first.environment}, compared with {comparisons[0].label}", style="bold"
+    )
+    to.print(table)
+    to.print(sweeps.caption(comparisons))
+    to.print()
+
+
+@command
+def plot(
+    folders: Annotated[list[Path], typer.Argument(help="Result folders, or folders of a sweep.")],
+    out: Annotated[Path, typer.Option(help="File: .png, .pdf or .svg.")] = Path("regret.png"),
+    scale: Annotated[str, typer.Option(help="log or linear.")] = "log",
+    title: Annotated[str | None, typer.Option(help="Title of the figure.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Draw cumulative regret against users, mean and band over seeds, with a reference."""
+    from discreet.experiments.plots import legend_label, regret_figure
+    from discreet.experiments.sweep import load_results
+
+    results = load_results(folders)
+    regret_figure(results, out, scale=scale, title=title)
+    if as_json:
+        print_json({"figure": str(out), "curves": [legend_label(result) for result in results]})
+    else:
+        console().print(f"figure: {out}")

@@ -1,0 +1,1 @@
+"""Commands for stored trajectories: learn, verify, ledger."""
