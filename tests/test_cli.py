@@ -58,6 +58,14 @@ def test_list() -> None:
     assert {"kind", "name", "summary", "fits"} == set(rows[0])
 
 
+def test_options_say_what_they_are() -> None:
+    said = document("options", "noise-aware")["descriptions"]
+    assert said["priv_scale"] == "c_p, in standard deviations of the noise"
+    assert said["replan_every"].startswith("Release and replan after every")  # of a base class
+    assert "zCDP" in document("options", "central")["descriptions"]["epsilon"]
+    assert "every action repeated" in call("options", "noise-aware").stdout
+
+
 def test_options_of_a_name() -> None:
     shown = document("options", "central")
     assert shown["options"]["epsilon"] == "number"

@@ -362,6 +362,22 @@ def defaults_of(found: Entry) -> dict[str, Any]:
     return {**values, **_preset_table(factory, found.fixed).get("default", {}), **found.fixed}
 
 
+def descriptions_of(factory: Callable[..., Any]) -> dict[str, str]:
+    """What the docstrings say of each parameter, its first sentence: of the class, then of its bases."""
+    found: dict[str, str] = {}
+    for owner in factory.__mro__ if isinstance(factory, type) else (factory,):
+        _, _, section = inspect.cleandoc(owner.__doc__ or "").partition("\nParameters\n----------\n")
+        section = re.split(r"\n\S+\n-{3,}\n", section)[0]
+        # an item: names at the margin, perhaps a type; then what is indented
+        for names, kind, text in re.findall(r"^([\w, ]+?)(?: : (.*))?\n((?:[ ]+\S.*\n?)*)", section, re.M):
+            sentence = re.split(r"(?<=\.)\s+(?=[A-Z])|;\s", " ".join((text or kind).split()))[0]
+            if sentence.startswith("As for "):  # of another class, perhaps a base
+                continue
+            for name in names.split(","):
+                found.setdefault(name.strip(), re.sub(r":\w+:`~?([^`]*)`", r"\1", sentence).rstrip(".:"))
+    return found
+
+
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
     """Annotations as types; those that only a type checker can resolve become ``Any``."""
     try:

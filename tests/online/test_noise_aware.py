@@ -1,5 +1,7 @@
 """The noise-aware learner: its least squares against a plain one, its sharing over steps, its learning."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -286,3 +288,12 @@ def test_replan_every_is_a_schedule_of_its_own(explore):
 def test_weights_that_are_no_list_are_refused(weights):
     with pytest.raises(ValueError, match="weights = "):
         dr.Central(epsilon=1.0, weights=weights)
+
+
+def test_a_replaced_learner_keeps_its_schedule_open() -> None:
+    spec = dr.Spec(dr.make("riverswim").layout, users=2_000, budget=dr.Central(epsilon=1.0).budget)
+    plain, again = dr.NoiseAwareUCBVI(), dataclasses.replace(dr.NoiseAwareUCBVI(), tie_batches=2)
+    assert again.tuned(spec).replan_growth == plain.tuned(spec).replan_growth > 1.0
+    assert np.array_equal(again.schedule(spec).release_times, plain.schedule(spec).release_times)
+    every = dr.NoiseAwareUCBVI(replan_every=1)
+    assert dataclasses.replace(every, tie_batches=2).schedule(spec).release_times.size == 2_000

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from discreet.privacy import budget
 from discreet.privacy.budget import GDP, ZCDP, Approx, Pure
@@ -105,6 +105,12 @@ def test_zcdp_is_the_best_renyi_order(rho, delta):
 
 def test_a_budget_too_small_to_matter_costs_no_epsilon():
     assert budget.gdp_epsilon(1e-7, 1e-6) == 0.0
+
+
+def test_gaussian_epsilon_of_hardly_any_noise() -> None:
+    for mu in (1e5, 9.9e5, 1.01e6, 1e9, 1.4e13):  # both branches agree where they meet
+        below = mu * (mu / 2 - ndtri(1e-6))
+        assert budget.gdp_epsilon(mu, 1e-6) == pytest.approx(below, rel=1e-9)
     assert budget.zcdp_epsilon(1e-3, 0.5) == 0.0
     assert budget.zcdp_delta(1e4, 0.0) == 1.0
     assert GDP(0.5).rho == 0.125

@@ -107,15 +107,23 @@ def options(name: str, as_json: JsonFlag = False, plugin: PluginOption = None) -
     known = {o.name: o for o in registry.options_of(factory).values() if o.name not in hidden}
     takes = {option: registry.describe(o.annotation) for option, o in known.items()}
     defaults = registry.defaults_of(found[0])
+    said = registry.descriptions_of(factory)
     if as_json:
         shown = {option: defaults.get(option) for option in takes}
         print_json(
-            {"name": name, "kind": found[0].kind, "presets": [*presets], "options": takes, "defaults": shown}
+            {
+                "name": name,
+                "kind": found[0].kind,
+                "presets": [*presets],
+                "options": takes,
+                "defaults": shown,
+                "descriptions": {option: said.get(option, "") for option in takes},
+            }  # fmt: skip
         )
         return
-    table = new_table("option", "takes", "default")
+    table = new_table("option", "takes", "default", "")
     for option, kind in takes.items():
-        table.add_row(option, kind, _plain(defaults.get(option)))
+        table.add_row(option, kind, _plain(defaults.get(option)), said.get(option, ""))
     console().print(f"{found[0].kind} {name}: {found[0].summary}")
     console().print(table)
     if presets:

@@ -166,6 +166,8 @@ class NoiseAwareUCBVI(GreedyLearner):
             if given is not None and given != value:
                 raise ValueError(f"{name} = {given!r}: is no option of this learner, whose own is {value!r}")
         left_open = [name for name in _APPROX if getattr(self, name) is None]
+        if self.replan_every is None:  # stays open too: given back by `replace` it would mean every user
+            left_open.append("replan_every")
         super().__post_init__()
         put = object.__setattr__
         checks.choice("pooled", self.pooled, ("none", "all", "first"))
@@ -189,8 +191,9 @@ class NoiseAwareUCBVI(GreedyLearner):
             values["pooled"] = "none"
         if self.pooled_share is not None:  # one share is given: the same one for ever, unless told otherwise
             values["pooled_share_end"] = self.pooled_share
-        if self.replan_every != 1:  # its own schedule: no growth
+        if self.replan_every not in (None, 1):  # its own schedule: no growth
             values.pop("replan_growth", None)
+        values["replan_every"] = 1  # users of one policy are set by the growth
         open_ones = {name: value for name, value in values.items() if getattr(self, name) is None}
         return replace(self, **open_ones) if open_ones else self
 

@@ -41,7 +41,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import erfcx, log_ndtr, ndtr
+from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
 from discreet.numerics import checks
 
@@ -223,6 +223,8 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     target = math.log(delta)
     if _log_gdp_delta(mu, 0.0) <= target:
         return 0.0
+    if mu > 1e6:  # e^epsilon Phi(-b) is nothing beside mu^2 / 2, and leaves the range of floats
+        return mu * (0.5 * mu - float(ndtri(delta)))
     # delta <= Phi(-a) <= exp(-a^2/2) for a >= 0 gives the upper end
     high = mu * (0.5 * mu + math.sqrt(-2.0 * target)) * (1 + 1e-9)
     return _root(lambda epsilon: _log_gdp_delta(mu, epsilon) - target, 0.0, high)
