@@ -118,7 +118,7 @@ def options(name: str, as_json: JsonFlag = False, plugin: PluginOption = None) -
                 "options": takes,
                 "defaults": shown,
                 "descriptions": {option: said.get(option, "") for option in takes},
-            }  # fmt: skip
+            }
         )
         return
     table = new_table("option", "takes", "default", "")
