@@ -46,7 +46,14 @@ def made_up_world(schema: Schema, seed: int = 0) -> tuple[TabularMDP, Floats]:
     initial = np.ones(states)
     if len(ends) < states:
         initial[ends] = 0.0
-    mdp = TabularMDP(rows[None], rewards, initial / initial.sum(), horizon=layout.horizon, mask=layout.mask)
+    mdp = TabularMDP(
+        rows[None],
+        rewards,
+        initial / initial.sum(),
+        horizon=layout.horizon,
+        mask=layout.mask,
+        terminal=ends if schema.known is None else (),
+    )
     mask = np.ones((states, actions), bool) if layout.mask is None else layout.mask
     weights = draw.exponential(size=(states, actions)) * mask
     behaviour = weights / weights.sum(axis=1, keepdims=True)
@@ -56,7 +63,7 @@ def made_up_world(schema: Schema, seed: int = 0) -> tuple[TabularMDP, Floats]:
 def write_made_up(
     schema: Schema, users: int, path: str | Path, *, seed: int = 0, progress: Progress | None = None
 ) -> None:
-    """Rows of ``users`` made-up users, in a file that the schema describes; parameters of ``write_cohort``."""
+    """Rows of made-up users, in a file that the schema describes; parameters of ``write_cohort``."""
     mdp, behaviour = made_up_world(schema, seed)
     write_cohort(
         mdp, behaviour, users, path, schema, seed=seed, trim=bool(schema.terminal), progress=progress
