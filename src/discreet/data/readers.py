@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -108,8 +109,7 @@ class Source:
         self.malformed.clear()
         done = 0
         try:
-            for batch in self._raw(batch_rows, users_only):
-                table = self._users(batch) if users_only else self._canonical(batch, done)
+            for table in _ahead(self._tables(batch_rows, users_only)):
                 done += table.num_rows
                 if table.num_rows:
                     yield table
@@ -117,6 +117,12 @@ class Source:
                     progress(what, done, self.rows)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise Broken(f"the rows after row {done} cannot be read: {error}") from None
+
+    def _tables(self, batch_rows: int, users_only: bool) -> Iterator[pa.Table]:
+        done = 0
+        for batch in self._raw(batch_rows, users_only):
+            yield self._users(batch) if users_only else self._canonical(batch, done)
+            done += batch.num_rows
 
     def _raw(self, batch_rows: int, users_only: bool) -> Iterator[pa.Table]:
         if self.minari is not None:
@@ -312,6 +318,15 @@ def _parquet_batches(path: Path, wanted: dict[str, str], batch_rows: int) -> Ite
             yield table.select(list(wanted)).rename_columns(list(wanted.values()))
     except OSError as error:  # pyarrow's name for a damaged page
         raise Broken(f"{path}: cannot be read ({error})") from None
+
+
+def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same tables; the next one is read by a thread of its own while the last one is worked on."""
+    with ThreadPoolExecutor(1, "read") as reader:
+        coming = reader.submit(next, tables, None)
+        while (table := coming.result()) is not None:
+            coming = reader.submit(next, tables, None)
+            yield table
 
 
 def _one(table: pa.Table, name: str) -> Any:

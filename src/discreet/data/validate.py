@@ -206,12 +206,11 @@ def _streamed(source: Source, batch_rows: int, progress: Progress | None) -> Ite
         if cut == 0 and held and _array(held[-1], "user")[-1] == users[0]:
             held.append(table)
             continue
-        head = pa.concat_tables([*held, table.slice(0, cut)])
-        if head.num_rows:
-            yield head
+        if held or cut:
+            yield pa.concat_tables([*held, table.slice(0, cut)]).combine_chunks()
         held = [table.slice(cut)]
     if held:
-        yield pa.concat_tables(held)
+        yield pa.concat_tables(held).combine_chunks()
 
 
 def _partitioned(
@@ -222,7 +221,7 @@ def _partitioned(
     if parts == 1:
         tables = list(source.batches(batch_rows, progress, "check"))
         if tables:
-            yield pa.concat_tables(tables)
+            yield pa.concat_tables(tables).combine_chunks()
         return
     files = [stack.enter_context(tempfile.TemporaryFile(dir=scratch)) for _ in range(parts)]  # noqa: SIM115
     writers: list[Any] = []
@@ -261,7 +260,10 @@ def _part(users: Any, parts: int) -> NDArray[np.uint8]:
 
 
 def _array(table: pa.Table, name: str) -> Any:
-    column = table[name].combine_chunks()
+    column = table[name]
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    column = column.combine_chunks()
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
