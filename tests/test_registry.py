@@ -151,6 +151,7 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
             "ucb-vi", "private-ucb-vi", "ucb-vi-bernstein", "dp-ucbvi", "oppo", "private-ucb-po", "pucb",
             "ldp-obi", "noise-aware", "noise-aware-sums",
         )),
+        *(("offline learner", n) for n in ("dp-apvi", "apvi", "dp-pevi", "dp-vapvi", "pevi", "vapvi")),
         *(("privatizer", n) for n in ("none", "central", "local")),
         *(("environment", n) for n in (
             "riverswim", "random", "icu-sepsis", "switching-chain", "combination-lock", "synthetic-linear",

@@ -750,7 +750,7 @@ def cases(module: str | None = None, pairs: bool = True) -> Iterator[Case]:
 
 def _single(entry: Entry) -> Iterator[Case]:
     suites = {"learner": LEARNER_CHECKS, "privatizer": PRIVATIZER_CHECKS, "environment": ENVIRONMENT_CHECKS}
-    for check, body in suites[entry.kind].items():
+    for check, body in suites.get(entry.kind, {}).items():
         yield Case(f"{entry.kind} {entry.name}", check, partial(body, entry.name))
 
 

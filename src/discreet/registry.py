@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup
     from discreet.mdp.tabular import TabularMDP
 
-Kind = Literal["learner", "privatizer", "environment"]
-KINDS: tuple[Kind, ...] = ("learner", "privatizer", "environment")
+Kind = Literal["learner", "offline learner", "privatizer", "environment"]
+KINDS: tuple[Kind, ...] = ("learner", "offline learner", "privatizer", "environment")
 PLUGIN_GROUP = "discreet.plugins"
 GYM_PREFIX = "gym:"
 CODE_PREFIX = "code:"
@@ -73,7 +73,8 @@ def _entries(kind: Kind, *rows: tuple[Any, ...]) -> dict[tuple[Kind, str], Entry
     return {(kind, row[0]): Entry(kind, *row) for row in rows}
 
 
-_ONLINE, _PRIVATIZERS = "discreet.online", "discreet.privacy.privatizers"
+_ONLINE, _OFFLINE = "discreet.online", "discreet.offline"
+_PRIVATIZERS = "discreet.privacy.privatizers"
 _ANY, _IGNORES = "any privatizer", "any privatizer; ignores the noise law (a baseline)"
 
 _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
@@ -147,6 +148,51 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 f"{_ONLINE}.ldp_obi:LDPOBI",
                 "optimistic backward induction under local privacy (Garcelon et al. 2021)",
                 _ANY,
+            ),
+        ),
+        **_entries(
+            "offline learner",
+            (
+                "dp-apvi",
+                f"{_OFFLINE}.tabular:DPAPVI",
+                "pessimistic value iteration from one private release of counts (Qiao and Wang 2023)",
+                "tables of states and actions",
+                {},
+                "apvi",
+            ),
+            (
+                "apvi",
+                f"{_OFFLINE}.tabular:APVI",
+                "pessimistic value iteration from exact counts (Yin and Wang 2021); not private",
+                "tables of states and actions",
+            ),
+            (
+                "dp-pevi",
+                f"{_OFFLINE}.linear:DPPEVI",
+                "private PEVI: noisy Gram matrices and responses priced together; our default for features",
+                "features of pairs",
+                {},
+                "pevi",
+            ),
+            (
+                "dp-vapvi",
+                f"{_OFFLINE}.linear:DPVAPVI",
+                "variance-aware pessimistic regression on noisy sums (Qiao and Wang 2023)",
+                "features of pairs",
+                {},
+                "vapvi",
+            ),
+            (
+                "pevi",
+                f"{_OFFLINE}.linear:PEVI",
+                "pessimistic value iteration by ridge regression (Jin et al. 2021); not private",
+                "features of pairs",
+            ),
+            (
+                "vapvi",
+                f"{_OFFLINE}.linear:VAPVI",
+                "PEVI weighted by estimated variances (Yin et al. 2022); not private",
+                "features of pairs",
             ),
         ),
         **_entries(
@@ -263,7 +309,7 @@ def register(
 
     Parameters
     ----------
-    kind : "learner", "privatizer" or "environment".
+    kind : "learner", "offline learner", "privatizer" or "environment".
     name : as typed on the command line; a name that is taken by another factory is refused.
     factory : class or function that builds the object from keyword options. Their annotations type
         the options of the command line.

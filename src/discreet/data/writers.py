@@ -18,7 +18,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 from discreet.data.readers import Progress
-from discreet.data.schema import Columns, Schema
+from discreet.data.schema import FACTS, Columns, Schema
 from discreet.mdp.planning import policy_rows
 from discreet.mdp.simulation import rollouts
 from discreet.mdp.tabular import TabularMDP
@@ -142,6 +142,7 @@ def cohort_schema(
         columns=Columns(),
         episodes_per_user=episodes_per_user,
         terminal=mdp.terminal,
+        provenance=dict.fromkeys(FACTS, "protocol"),
     )
 
 
