@@ -29,8 +29,8 @@ release works on one step at a time: its noisy sums, eight bytes a cell, and blo
 
 Rewards. With exact noise (:class:`~discreet.privacy.randomness.Secure`) a reward that is no multiple of
 1 / reward_grid is rounded at random to one, without bias. Otherwise it is rounded to the nearest multiple of
-2^-20 and summed exactly, so that sums depend neither on the order of people nor on chunks. Both keep rewards in
-[0, 1], so that no sensitivity grows.
+2^-20 and summed exactly, so that sums depend neither on the order of people nor on chunks. Both keep rewards
+in [0, 1], so that no sensitivity grows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
-from discreet.privacy import kernels, one_shot_kernels
+from discreet.privacy import kernels, one_shot_kernels, records_kernels
 from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee, MechanismRecord
 from discreet.privacy.lifecycle import Guarded
@@ -154,7 +154,7 @@ class OneShotSession(Guarded):
         trajectories : Trajectories
             n episodes: ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)`` in [0, 1].
         user : (n,) int
-            Whose episode it is; never falls, also from call to call, so that a person's episodes lie together.
+            Whose episode it is; never falls, also from call to call: a person's episodes lie together.
 
         Raises
         ------
@@ -199,10 +199,13 @@ class OneShotSession(Guarded):
         cells = np.empty(shape, np.int32)
         gains = np.empty((0 if query.known_rewards else shape[0], shape[1]))
         nearest = 0.0 if grid is not None else float(_NEAREST)
-        broken = one_shot_kernels.encode(
+        good = one_shot_kernels.encode(
             records.states, records.actions, records.rewards, self._row_index, nearest, cells, gains
         )
-        if broken >= 0:
+        if not good:
+            broken = records_kernels.first_broken(
+                records.states, records.actions, records.rewards, query.layout.row_index
+            )
             try:
                 checked(records[broken], query.layout)
             except ValueError as error:
@@ -363,7 +366,7 @@ class OneShotRelease(Guarded):
                 part += draw(scale, part.size, grid)
 
     def keep(self) -> KeptRelease:
-        """All steps in memory, to be read in any order and again. Raises ``RuntimeError`` if some are gone."""
+        """All steps in memory, to be read in any order. Raises ``RuntimeError`` if some are gone."""
         if self._next:
             raise RuntimeError(f"keep: {self._next} steps have been read already and are not here any more")
         facts = self.laws, self.guarantee, self.records

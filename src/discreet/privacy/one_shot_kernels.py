@@ -45,8 +45,8 @@ def check_users(
 def encode(
     states: Ints, actions: Ints, rewards: Floats, row_index: Int32s, nearest: float, cells: Int32s,
     gains: Floats,
-) -> int:  # fmt: skip
-    """Check every record and write where it counts: the first broken episode, or -1.
+) -> bool:  # fmt: skip
+    """Check every record and write where it counts; False: one is broken.
 
     states (n, H + 1), actions (n, H), rewards (n, H); row_index (S, A), -1 where inadmissible. cells (H, n) :
     row * S + next state; gains (H, n) : the reward, or (0, n): not wanted. ``nearest`` : of a grid, to
@@ -63,31 +63,11 @@ def encode(
                 if 0 <= s < all_states and 0 <= a < all_actions and 0 <= z < all_states:
                     row = row_index[s, a]
                 if row < 0 or not 0.0 <= r <= 1.0:  # NaN is not
-                    return first_broken(states, actions, rewards, row_index, begin, end)
+                    return False
                 cells[h, i] = row * all_states + z
                 if gains.shape[0] > 0:
                     gains[h, i] = np.rint(r * nearest) / nearest if nearest > 0.0 else r
-    return -1
-
-
-@kernel
-def first_broken(
-    states: Ints, actions: Ints, rewards: Floats, row_index: Int32s, begin: int, end: int
-) -> int:
-    """The first of the episodes begin .. end - 1 that holds a broken record."""
-    all_states, all_actions = row_index.shape
-    for i in range(begin, end):
-        for h in range(actions.shape[1]):
-            s, a, z, r = states[i, h], actions[i, h], states[i, h + 1], rewards[i, h]
-            if not (
-                0 <= s < all_states
-                and 0 <= a < all_actions
-                and 0 <= z < all_states
-                and row_index[s, a] >= 0
-                and 0.0 <= r <= 1.0
-            ):
-                return i
-    return end
+    return True
 
 
 @kernel
