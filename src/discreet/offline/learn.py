@@ -1,0 +1,465 @@
+"""From a file of people's trajectories to a folder with a policy, a report and a privacy statement.
+
+:func:`learn` keeps one order, on which the guarantee and the ledger rest:
+
+1. every row is checked against the schema and counted; a broken row, an absent column, too large a delta
+   end here, with nothing spent and nothing written;
+2. the ledger reserves what the release will cost, and is on the disk;
+3. noise is drawn, and the folder is written aside, ``release.parquet`` first;
+4. the folder gets its name by one rename;
+5. the ledger marks the reservation, with the hashes of the files.
+
+If the process dies after 2 the reservation counts as spent. If anything fails after ``release.parquet`` was
+written, the hidden folder is kept, since its release is paid for: :func:`plan_again` goes on from it. Noise
+is never drawn a second time for the same reservation.
+
+:func:`plan_again` reads a folder's release, not the data: other learners' knobs, other known rewards, another
+choice for unsupported states. It costs no privacy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from discreet.data.readers import Progress, Source
+from discreet.data.schema import Schema, read_schema, write_schema
+from discreet.data.validate import episodes
+from discreet.numerics import checks
+from discreet.numerics.knobs import Knobs
+from discreet.offline import linear, tabular
+from discreet.offline.linear_releases import LinearRelease
+from discreet.offline.linear_report import LinearReport
+from discreet.offline.policies import PolicyTable, Unsupported, write_policy
+from discreet.offline.releases import (
+    ReleaseFacts,
+    read_release,
+    read_tables,
+    write_release,
+    write_tables,
+)
+from discreet.offline.report import report_of
+from discreet.offline.statement import (
+    LedgerFacts,
+    RunFacts,
+    Statement,
+    check_delta,
+    file_hash,
+    statement_of,
+    write_statement,
+)
+from discreet.privacy.guarantee import Guarantee, records_from_dict
+from discreet.privacy.ledger import Ledger, Reservation
+from discreet.privacy.one_shot import OneShotSession
+from discreet.privacy.privatizers import Central, NoPrivacy
+from discreet.privacy.protocol import Floats, Spec
+from discreet.privacy.randomness import Randomness, Secure
+from discreet.privacy.responses import ResponseSession
+from discreet.privacy.saved_state import sync_folder
+
+__all__ = ["Outcome", "Settings", "learn", "plan_again"]
+
+RELEASE, SCHEMA = "release.parquet", "schema.toml"
+Privatizer = Central | NoPrivacy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What does not touch the release.
+
+    unsupported : "abstain", "behaviour" or "policy"
+        What the policy's files say where there is too little data behind the planner's action.
+    level : float in (0, 1)
+        Of the report's intervals.
+    operator, approval, command : str
+        Lines of the statement: who ran it, who approved it, and the command as typed.
+    synthetic : bool
+        The data are made up, and the statement says so.
+    """
+
+    unsupported: Unsupported = "abstain"
+    level: float = 0.95
+    operator: str = ""
+    approval: str = ""
+    command: str = ""
+    synthetic: bool = False
+
+    def __post_init__(self) -> None:
+        checks.choice("unsupported", self.unsupported, ("abstain", "behaviour", "policy"))
+        checks.real("level", self.level, 0.0, 1.0, open_low=True, open_high=True)
+        checks.flag("synthetic", self.synthetic)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a run left behind: the folder, its statement, and the report's text."""
+
+    folder: Path
+    statement: Statement
+    report: str
+
+
+# ------------------------------------------------------------------------------ two kinds of sums
+
+
+class _Report(Protocol):
+    """What a folder's report must be able to do."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+    def to_markdown(self) -> str: ...
+    def figures(self, folder: str | Path) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Planned:
+    """A policy, and the report on it."""
+
+    table: PolicyTable
+    report: _Report
+
+
+class _Counts:
+    """APVI and DP-APVI: one release of counts."""
+
+    def __init__(self, schema: Schema, learner: tabular.APVI | tabular.DPAPVI) -> None:
+        self.schema, self.learner, self.spec = schema, learner, spec_of(schema)
+
+    def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
+        privatizer = NoPrivacy() if privatizer is None else privatizer
+        if isinstance(privatizer, NoPrivacy) == isinstance(self.learner, tabular.DPAPVI):
+            raise ValueError(
+                f"privatizer = {checks.said(privatizer)}: must be Central(...) for DP-APVI, and none for APVI, "
+                "which ignores noise"
+            )
+        query = replace(self.learner.query(self.spec), episodes=self.schema.episodes_per_user)
+        return privatizer.stored(query, randomness)
+
+    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> _Planned:
+        released = session.release()
+        write_release(path, released, ReleaseFacts(**facts, laws=released.laws))
+        return self.again(path, settings)
+
+    def again(self, path: Path, settings: Settings) -> _Planned:
+        stored = read_release(path)
+        learned = self.learner.learn(stored, self.spec)
+        found = report_of(
+            stored, learned, self.spec, unsupported=settings.unsupported, level=settings.level,
+            labels={"states": self.schema.state_labels, "actions": self.schema.action_labels},
+        )  # fmt: skip
+        return _Planned(PolicyTable.of(learned, self.schema), found)
+
+
+class _LinearSums:
+    """PEVI and its relatives: questions about sums of features, asked while planning."""
+
+    def __init__(self, schema: Schema, learner: linear.Linear) -> None:
+        self.schema, self.learner = schema, learner
+        self.known = spec_of(schema).known_rewards
+        self.features = linear.schema_features(
+            schema.layout, schema.features, schema.feature_bound,
+            nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
+        )  # fmt: skip
+
+    def start(self, privatizer: Privatizer | None, randomness: Randomness) -> ResponseSession:
+        if privatizer is not None:
+            raise ValueError("privatizer: must be none, linear learners hold their budget themselves")
+        return self.learner.open(
+            self.schema.layout, self.features, randomness, episodes=self.schema.episodes_per_user,
+            known_rewards=self.known is not None,
+        )  # fmt: skip
+
+    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> _Planned:
+        released, learned = self.learner.ask(session, self.known)
+        write_tables(path, released.tables(), ReleaseFacts(**facts, query=released.query()))
+        return self._planned(learned, settings)
+
+    def again(self, path: Path, settings: Settings) -> _Planned:
+        stored = read_tables(path)
+        facts = stored.facts
+        released = LinearRelease.of(facts.layout, facts.users, facts.guarantee, facts.query, stored.tables())
+        return self._planned(linear.replan(self.learner, released, self.features, self.known), settings)
+
+    def _planned(self, learned: linear.Learned, settings: Settings) -> _Planned:
+        table = PolicyTable.of(learned, self.schema)
+        return _Planned(table, LinearReport(table, learned, settings.unsupported))
+
+
+_Kind = _Counts | _LinearSums
+
+
+def _kind(schema: Schema, learner: Any) -> _Kind:
+    if isinstance(learner, tabular.APVI | tabular.DPAPVI):
+        return _Counts(schema, learner)
+    if isinstance(learner, linear.Linear):
+        return _LinearSums(schema, learner)
+    raise ValueError(f"learner = {checks.said(learner)}: must be an offline learner")
+
+
+def spec_of(schema: Schema) -> Spec:
+    """What a learner may know before data: sizes, mask, and known rewards (H, S, A) if there are any."""
+    layout, known = schema.layout, schema.known
+    if known is not None:
+        known = np.broadcast_to(known, (layout.horizon, layout.states, layout.actions))
+    return Spec(layout, known_rewards=known)
+
+
+def _options(knobs: Knobs) -> dict[str, Any]:
+    """Every option by name, resolved, as JSON values."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in knobs.options().items()}
+
+
+# ------------------------------------------------------------------------------------- learn
+
+
+def learn(
+    source: Source,
+    learner: tabular.APVI | tabular.DPAPVI | linear.Linear,
+    out: str | Path,
+    *,
+    privatizer: Privatizer | None = None,
+    ledger: Ledger | None,
+    randomness: Randomness | None = None,
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Learn a policy from stored trajectories, with one release, into a new folder.
+
+    Parameters
+    ----------
+    source : Source
+        Files and their schema (:func:`discreet.data.readers.open_source`).
+    learner : DPAPVI, APVI, or one of the linear learners, which hold their budget themselves
+    out : folder
+        Must not exist, or be empty.
+    privatizer : Central, for DPAPVI only
+    ledger : Ledger or None
+        None writes nothing down; the statement says so in capitals. Must be None without privacy.
+    randomness : Secure (default) or Seeded (simulation: the statement says that it protects nobody)
+    settings : Settings
+    progress : callable, optional
+
+    Raises
+    ------
+    DataError
+        If rows break the schema: a private message. Nothing was spent or written.
+    BudgetError
+        If the owner's limit would be passed. Nothing was spent or written.
+    ValueError
+        If anything else is not allowed. Nothing was spent or written.
+    """
+    settings, out = settings or Settings(), Path(out)
+    _check_free(out)
+    schema = source.schema
+    kind = _kind(schema, learner)
+    session = kind.start(privatizer, Secure() if randomness is None else randomness)
+    private = session.guarantee.epsilon is not None
+    if ledger is not None and not private:
+        raise ValueError("ledger: must be None (--no-ledger), exact sums have no epsilon to write down")
+    with session:
+        for part in episodes(source, progress=progress):
+            session.submit_many(part.trajectories, part.user)
+        if not session.users:
+            raise ValueError("source: holds no rows")
+        if private:
+            check_delta(session.guarantee.delta, session.users)
+        options = {"learner": _options(learner)}
+        if privatizer is not None:
+            options["privatizer"] = _options(privatizer)
+        facts = {
+            "layout": schema.layout,
+            "users": session.users,
+            "guarantee": session.guarantee,
+            "records": tuple(record.to_dict() for record in session.records),
+            "episodes": schema.episodes_per_user,
+            "dataset": schema.dataset,
+            "schema": schema.hash,
+            "algorithm": _name(learner),
+            "options": options,
+        }
+        records = session.records
+        reservation = None
+        if ledger is not None:
+            reservation = ledger.reserve(
+                schema.dataset, records, delta=session.guarantee.delta, users=session.users,
+                purpose=" ".join(settings.command.split()) or _name(learner),
+            )  # fmt: skip
+        with _aside(out) as folder:
+            planned = kind.release(session, folder / RELEASE, facts, settings)
+            entry = None if ledger is None or reservation is None else _ledger_facts(ledger, reservation)
+            run = {
+                "users": facts["users"], "guarantee": facts["guarantee"], "records": records,
+                "ledger": entry, "date": _now(), "synthetic": settings.synthetic,
+            }  # fmt: skip
+            statement, text = _fill(folder, schema, planned, _name(learner), options, settings, run)
+    if ledger is not None and reservation is not None:
+        ledger.mark(reservation, _hashes(out))
+    return Outcome(out, statement, text)
+
+
+def plan_again(
+    release: str | Path,
+    learner: tabular.APVI | tabular.DPAPVI | linear.Linear,
+    out: str | Path,
+    *,
+    settings: Settings | None = None,
+    rewards: Floats | None = None,
+) -> Outcome:
+    """Plan again from a folder's release, into a new folder: no data are read, no budget is spent.
+
+    Parameters
+    ----------
+    release : path of ``release.parquet`` in a folder that :func:`learn` made
+        Its ``schema.toml`` and ``statement.json`` must lie beside it.
+    learner : as for :func:`learn`; a budget that it holds is not used.
+    rewards : (1 or H, S, A) in [0, 1], optional
+        Known rewards, in place of the schema's.
+
+    Raises
+    ------
+    ValueError
+        If a file is missing or is not what it was, or the learner asks what the release does not hold.
+    """
+    settings, out, path = settings or Settings(), Path(out), Path(release)
+    _check_free(out)
+    folder = path.parent
+    schema = read_schema(folder / SCHEMA)
+    before = _statement_of_folder(folder)
+    if file_hash(path) != before["files"].get(path.name):
+        raise ValueError(f"{path}: is not the release that the statement beside it is about")
+    if rewards is not None:
+        schema = replace(schema, known=rewards)
+    stored = read_tables(path).facts
+    kind = _kind(schema, learner)
+    ledger = before["ledger"]
+    run = {
+        "users": stored.users,
+        "guarantee": stored.guarantee,
+        "records": records_from_dict(stored.records),
+        "ledger": None if ledger is None else LedgerFacts(**ledger),
+        "date": before["date"],
+        "synthetic": before["synthetic"],
+        "replanned": True,
+    }
+    with _aside(out) as aside:
+        shutil.copyfile(path, aside / RELEASE)
+        planned = kind.again(aside / RELEASE, settings)
+        options = {"learner": _options(learner)}
+        statement, text = _fill(aside, schema, planned, _name(learner), options, settings, run)
+    return Outcome(out, statement, text)
+
+
+# ------------------------------------------------------------------------------------ the folder
+
+
+def _check_free(out: Path) -> None:
+    """The folder must be new (or empty), and its parent must be there: found out before anything else."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"out = {str(out)!r}: exists already, must be a new folder")
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def _aside(out: Path) -> Iterator[Path]:
+    """A hidden folder that takes the name ``out`` when the block ends well, and is on the disk then.
+
+    If the block raises after the release was written, the hidden folder stays, and the error says where.
+    """
+    hidden = out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.part")
+    hidden.mkdir(mode=0o700)
+    try:
+        yield hidden
+        for path in (*hidden.iterdir(), hidden):
+            _sync(path)
+        os.replace(hidden, out)
+        sync_folder(out.absolute().parent)
+    except BaseException as error:
+        if (hidden / RELEASE).exists():
+            error.add_note(
+                f"The release was made, and paid for, before this happened. It is kept: {hidden / RELEASE}"
+            )
+        else:
+            shutil.rmtree(hidden, ignore_errors=True)
+        raise
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _fill(
+    folder: Path,
+    schema: Schema,
+    planned: _Planned,
+    algorithm: str,
+    options: Mapping[str, Any],
+    settings: Settings,
+    run: Mapping[str, Any],
+) -> tuple[Statement, str]:
+    """Everything beside the release: schema, policy, report, statement."""
+    write_schema(schema, folder / SCHEMA)
+    guarantee: Guarantee = run["guarantee"]
+    write_policy(folder, planned.table, guarantee.statement, settings.unsupported)
+    text = planned.report.to_markdown()
+    (folder / "report.md").write_text(text, "utf-8", newline="\n")
+    document = json.dumps(planned.report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+    (folder / "report.json").write_text(document + "\n", "utf-8", newline="\n")
+    planned.report.figures(folder)
+    facts = RunFacts(
+        schema=schema, algorithm=algorithm, options={**options, "unsupported": settings.unsupported},
+        command=" ".join(settings.command.split()), files=_hashes(folder), operator=settings.operator,
+        approval=settings.approval, **run,
+    )  # fmt: skip
+    statement = statement_of(facts)
+    write_statement(folder, statement)
+    return statement, text
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Of every file in the folder, by name."""
+    return {path.name: file_hash(path) for path in sorted(folder.iterdir())}
+
+
+def _ledger_facts(ledger: Ledger, reservation: Reservation) -> LedgerFacts:
+    def totals(upto: int) -> dict[str, Any]:
+        return asdict(ledger.totals(reservation.dataset, upto=upto))
+
+    number = reservation.number
+    return LedgerFacts(
+        ledger.path.name, reservation.dataset, totals(number - 1), totals(number), reservation.hash
+    )
+
+
+def _statement_of_folder(folder: Path) -> dict[str, Any]:
+    """The statement beside a release, as far as planning again needs it."""
+    path = folder / "statement.json"
+    try:
+        document = json.loads(path.read_text("utf-8"))
+        return {name: document[name] for name in ("files", "ledger", "date", "synthetic")}
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: must be the statement of the release beside it ({error!r})") from None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _name(learner: Any) -> str:
+    """The learner's name on the command line."""
+    return {
+        tabular.APVI: "apvi", tabular.DPAPVI: "dp-apvi", linear.PEVI: "pevi", linear.VAPVI: "vapvi",
+        linear.DPPEVI: "dp-pevi", linear.DPVAPVI: "dp-vapvi",
+    }.get(type(learner), type(learner).__name__)  # fmt: skip
