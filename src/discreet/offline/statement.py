@@ -1,5 +1,4 @@
-r"""The privacy statement of a stored data set's release: one page for people, the same facts for machines, and
-their verification.
+r"""The privacy statement of a release of stored people: a page, the same as JSON, and its verification.
 
 A statement is a function of :class:`RunFacts`: whatever is not a fact is computed from the facts, by
 :func:`statement_of`, and :func:`verify` computes it again from the files in the folder. Facts themselves are
@@ -25,17 +24,18 @@ import json
 import math
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 import discreet
 from discreet.data.schema import Schema, read_schema
 from discreet.numerics import checks
-from discreet.offline.statement_schema import FORMAT, JSON_SCHEMA, VERSION, violations
+from discreet.offline.releases import read_tables
+from discreet.offline.statement_schema import FORMAT, VERSION, violations
 from discreet.privacy import accounting, calibration, counts
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.guarantee import (
@@ -43,10 +43,11 @@ from discreet.privacy.guarantee import (
     MechanismRecord,
     ReportRecord,
     guarantee_of,
+    joint_loss,
     no_guarantee,
     records_from_dict,
-    _up as up,
 )
+from discreet.privacy.guarantee import _up as up
 from discreet.privacy.tradeoff import TradeOff
 
 Records = tuple[MechanismRecord | ReportRecord, ...]
@@ -69,24 +70,56 @@ _NEEDED = ("release.parquet", "schema.toml")
 # ------------------------------------------------------------------------------ facts
 
 
+class _Ledger(Protocol):
+    """What is asked of a ledger: that of :class:`discreet.privacy.ledger.Ledger`."""
+
+    @property
+    def path(self) -> Path: ...
+    def entries(self, dataset: str | None = None) -> Sequence[Any]: ...
+    def totals(self, dataset: str, *, delta: float | None = None, upto: int | None = None) -> Any: ...
+
+
+Totals = Mapping[str, float | str | None]
+_TOTALS = ("reservations", "epsilon", "delta", "method", "pure", "mu", "rho")
+
+
+def _totals(totals: Any) -> Totals:
+    """A ledger's totals as plain values: an infinite epsilon is none."""
+    plain = {name: getattr(totals, name) for name in _TOTALS}
+    plain["limit_epsilon"], plain["limit_delta"] = totals.limit or (None, None)
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in plain.items()
+    }
+
+
 @dataclass(frozen=True)
 class LedgerFacts:
-    """What a run did to the ledger, in public numbers.
+    """What a run did to the ledger, in public numbers; made by :meth:`of`.
 
-    name : of its file, without folders; dataset : the key of its rows.
-    before, after : totals as the ledger states them (:meth:`discreet.privacy.ledger.Ledger.totals`).
-    head : hash of the run's last row, 64 hexadecimal digits.
+    name : of its file, without folders; dataset : the key of its entries.
+    number, head : of the run's reservation; the hash stands for the chain up to it.
+    before, after : totals without and with it, epsilon at one delta.
     """
 
     name: str
     dataset: str
-    before: Mapping[str, float | str | None]
-    after: Mapping[str, float | str | None]
+    number: int
     head: str
+    before: Totals
+    after: Totals
 
     def __post_init__(self) -> None:
         if not self.name or PurePosixPath(self.name.replace("\\", "/")).name != self.name:
             raise ValueError(f"name = {checks.said(self.name)}: must be the name of a file, without folders")
+
+    @classmethod
+    def of(cls, ledger: _Ledger, reservation: Any) -> LedgerFacts:
+        """The facts of a reservation (:meth:`discreet.privacy.ledger.Ledger.reserve`)."""
+        dataset, number = reservation.dataset, reservation.number
+        after = ledger.totals(dataset, upto=number)
+        before = ledger.totals(dataset, delta=after.delta, upto=number - 1)
+        return cls(ledger.path.name, dataset, number, reservation.hash, _totals(before), _totals(after))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -150,7 +183,9 @@ class RunFacts:
         put(self, "synthetic", checks.flag("synthetic", self.synthetic))
         put(self, "replanned", checks.flag("replanned", self.replanned))
         if (self.guarantee.epsilon is None) != (not self.records):
-            raise ValueError("records: must be those of the guarantee, none if and only if it promises nothing")
+            raise ValueError(
+                "records: must be those of the guarantee, none if and only if it promises nothing"
+            )
         for name in _NEEDED:
             if name not in self.files:
                 raise ValueError(f"files lacks {name!r}: must hold {', '.join(_NEEDED)} and the policy")
@@ -209,7 +244,7 @@ class Statement:
 
     def to_dict(self) -> dict[str, Any]:
         """The document, of plain values, as ``statement_schema.JSON_SCHEMA`` describes it; a copy."""
-        return json.loads(self.to_json())  # type: ignore[no-any-return]
+        return json.loads(self.to_json())
 
     def to_json(self) -> str:
         """JSON text, indented."""
@@ -265,6 +300,7 @@ def statement_of(facts: RunFacts) -> Statement:
         "ledger": None if facts.ledger is None else {
             "name": facts.ledger.name,
             "dataset": facts.ledger.dataset,
+            "number": facts.ledger.number,
             "before": dict(facts.ledger.before),
             "after": dict(facts.ledger.after),
             "head": facts.ledger.head,
@@ -349,8 +385,8 @@ def count_query(names: Sequence[str], schema: Schema) -> CountQuery | None:
 
 
 _PROOFS = {
-    "counts": "sensitivity: derivation in the module discreet.privacy.counts, tested by brute force on random "
-    "neighbours",
+    "counts": "sensitivity: derivation in the module discreet.privacy.counts, tested by brute force on "
+    "random neighbours",
     "linear": "sensitivity: lemmas in the module discreet.privacy.gram, tested by numerical maximisation",
     "laplace": "Laplace noise: Dwork, McSherry, Nissim and Smith 2006; sums of losses in "
     "discreet.privacy.guarantee",
@@ -442,11 +478,11 @@ def _sentence(facts: RunFacts, attacker: TradeOff) -> str:
         )
     extra = f", plus a chance of at most {_chance(guarantee.delta)}" if guarantee.delta else ""
     return (
-        f"If you are a {facts.schema.unit} in these data: whatever anyone could learn about you, or do to you, "
-        f"because of what is published is at most {_times(guarantee.epsilon)} times as likely with "
+        f"If you are a {facts.schema.unit} in these data: whatever anyone could learn about you, or do to "
+        f"you, because of what is published is at most {_times(guarantee.epsilon)} times as likely with "
         f"{_yours(facts.schema)} in the data as with somebody else's in their place{extra}; and who has to "
-        f"guess which of the two it was is right at most {_hundredths(attacker.right_guess(0.5))} times in 100, "
-        "where tossing a coin is right 50 times."
+        f"guess which of the two it was is right at most {_hundredths(attacker.right_guess(0.5))} times in "
+        "100, where tossing a coin is right 50 times."
     )
 
 
@@ -460,13 +496,13 @@ def _warnings(facts: RunFacts, verdict: str) -> Iterator[str]:
         yield "SEEDED NOISE: for simulation only; whoever knows the seed can remove the noise."
     if facts.ledger is None:
         yield (
-            "NO LEDGER: nothing was written down; what other releases of the same people cost is not known here, "
-            "and losses add up."
+            "NO LEDGER: nothing was written down; what other releases of the same people cost is not known "
+            "here, and losses add up."
         )
     if verdict == "warn":
         yield (
-            f"delta = {up(guarantee.delta, 3)} is {up(guarantee.delta * facts.users, 3)} times 1/users: should "
-            "be at most a tenth of it."
+            f"delta = {up(guarantee.delta, 3)} is {up(guarantee.delta * facts.users, 3)} times 1/users: "
+            "should be at most a tenth of it."
         )
     nominal = guarantee.epsilon_nominal
     if nominal is not None and guarantee.epsilon is not None and guarantee.epsilon > nominal * (1 + 1e-6):
@@ -488,8 +524,8 @@ def _covered(facts: RunFacts) -> Iterator[str]:
         "exchange for any other admissible record."
     )
     yield (
-        "Everything computed from release.parquet, now or later: policies, reports, intervals, this statement; by "
-        "attackers with any computing power and any other knowledge, even of everybody else's data."
+        "Everything computed from release.parquet, now or later: policies, reports, intervals, this "
+        "statement; by attackers with any computing power and any other knowledge, even of everybody else's data."
     )
     if m > 1 and facts.schema.contribute == "random":
         yield f"Who has more than {m} episodes: {m} of them count, chosen by a secret key."
@@ -502,22 +538,22 @@ def _not_covered(facts: RunFacts) -> Iterator[str]:
     if facts.guarantee.users_public:
         yield f"The number of people, {facts.users}: it is treated as public."
     yield (
-        "Whether somebody is in the data set at all, where that is known otherwise (a list, a study, a ward): one "
-        "person's record is exchanged for another's, which hides its content, and that it is hers, but not that "
-        "there is one more."
+        "Whether somebody is in the data set at all, where that is known otherwise (a list, a study, a "
+        "ward): one person's record is exchanged for another's, which hides its content, and that it is hers, but "
+        "not that there is one more."
     )
     leaks = schema.from_this_data
     if leaks:
         yield f"Facts read off this data: {', '.join(leaks)}. They are public now, and no noise is on them."
     if schema.unstated:
         yield f"Facts whose origin nobody stated: {', '.join(schema.unstated)}; if from this data, they leak."
-    yield "What holds of the whole population: a conclusion about everybody reaches those who were not asked, too."
+    yield "What holds of everybody: a conclusion about all such people reaches those not in the data, too."
     yield (
         "Earlier or other releases of the same people that this ledger does not hold: losses add up."
         if facts.ledger is not None
         else "Any other release of the same people: NO LEDGER was kept, and losses add up."
     )
-    yield "Side channels: timing, memory, power, temporary files, and whether or when the run was made or failed."
+    yield "Side channels: timing, memory, power, temporary files, and whether and when the run was made."
     yield "More than one person at once, except as the table of groups says."
 
 
@@ -534,7 +570,7 @@ def _number(value: float | None) -> str:
 
 
 def _percent(rate: float | None) -> str:
-    return "certain, at worst" if rate is None else f"{_hundredths(rate)} %"
+    return "no bound" if rate is None else f"{_hundredths(rate)} %"
 
 
 def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
@@ -551,7 +587,7 @@ def _markdown(doc: Mapping[str, Any]) -> str:
     parts += [""] if doc["warnings"] else []
     parts += _guarantee_lines(doc)
     if guarantee["epsilon"] is not None:
-        parts += _attacker_lines(doc["attacker"], people["unit"])
+        parts += _attacker_lines(doc["attacker"], people["unit"], guarantee["delta"])
         parts += _group_lines(doc["groups"], people)
     for name, title in (("covered", "Covered"), ("not_covered", "Not covered")):
         if doc[name]:
@@ -565,9 +601,8 @@ def _guarantee_lines(doc: Mapping[str, Any]) -> list[str]:
     people, guarantee = doc["population"], doc["guarantee"]
     symbols = "no guarantee"
     if guarantee["epsilon"] is not None:
-        symbols = (
-            f"P(E | D) ≤ e^ε P(E | D′) + δ with ε = {up(guarantee['epsilon'])}, δ = {up(guarantee['delta'], 3)}"
-        )
+        symbols = f"P(E | D) ≤ e^ε P(E | D′) + δ with ε = {up(guarantee['epsilon'])}"
+        symbols += f", δ = {up(guarantee['delta'], 3)}"
         symbols += f", ρ = {up(guarantee['rho'])} (zCDP)" if guarantee["rho"] is not None else ""
         symbols += f", μ = {up(guarantee['mu'])} (Gaussian DP)" if guarantee["mu"] is not None else ""
         symbols += (
@@ -582,17 +617,17 @@ def _guarantee_lines(doc: Mapping[str, Any]) -> list[str]:
         "none": "no δ",
     }[delta["verdict"]]
     return [
-        f"**Guarantee.** {symbols}. Trust: {_line(guarantee['trust'])}. {_line(guarantee['neighbours'])}. Unit: "
-        f"{_line(guarantee['unit'])}.",
+        f"**Guarantee.** {symbols}. Trust: {_line(guarantee['trust'])}. Neighbours: "
+        f"{_line(guarantee['neighbours'])}. Unit: {_line(guarantee['unit'])}.",
         "",
-        f"**People.** {people['users']} users ({_line(people['unit'])}), at most {people['episodes_per_user']} "
-        f"episodes each, H = {people['horizon']}, S = {people['states']}, A = {people['actions']}, "
-        f"{people['pairs']} admissible pairs; {against}.",
+        f"**People.** {people['users']} users ({_line(people['unit'])}), m = {people['episodes_per_user']} "
+        f"(the most episodes of one user), H = {people['horizon']}, S = {people['states']}, "
+        f"A = {people['actions']}, {people['pairs']} admissible pairs; {against}.",
         "",
     ]
 
 
-def _attacker_lines(attacker: Mapping[str, Any], unit: str) -> list[str]:
+def _attacker_lines(attacker: Mapping[str, Any], unit: str, delta: float) -> list[str]:
     rates = [_percent(test["false_positives"]) for test in attacker["tests"]]
     tests = [_percent(test["true_positives"]) for test in attacker["tests"]]
     priors = [
@@ -605,8 +640,8 @@ def _attacker_lines(attacker: Mapping[str, Any], unit: str) -> list[str]:
         for row in attacker["priors"]
     ]
     return [
-        f"**What an attacker can at best do** who knows everybody else's data and asks whether the record is that "
-        f"of one {_line(unit)} or another (membership, or any attribute):",
+        "**What an attacker can at best do** who knows everybody else's data and asks whether the record is "
+        f"that of one {_line(unit)} or another (membership, or any attribute):",
         "",
         *_rows(
             ["false alarms", *rates],
@@ -624,6 +659,8 @@ def _attacker_lines(attacker: Mapping[str, Any], unit: str) -> list[str]:
             ],
             priors,
         ),
+        "",
+        f"No outcome tells for certain, but with a chance of at most δ = {up(delta, 3)}.",
         "",
     ]
 
@@ -674,7 +711,7 @@ def _mechanism_lines(mechanisms: Sequence[Mapping[str, Any]]) -> list[str]:
     return parts
 
 
-def _totals(totals: Mapping[str, Any]) -> str:
+def _totals_line(totals: Mapping[str, Any]) -> str:
     return ", ".join(
         f"{_line(key)} = {_line(value if isinstance(value, str) else _number(value))}"
         for key, value in totals.items()
@@ -683,32 +720,306 @@ def _totals(totals: Mapping[str, Any]) -> str:
 
 def _file_lines(doc: Mapping[str, Any]) -> list[str]:
     configuration, ledger = doc["configuration"], doc["ledger"]
-    parts = ["**Files and hashes (SHA-256)**", ""]
     hashes = [
         ("schema (its facts)", doc["population"]["schema"]),
         ("configuration", configuration["hash"]),
         *doc["files"].items(),
         ("this statement's fingerprint", doc["fingerprint"]),
     ]
+    parts = ["**Files and hashes (SHA-256)**", ""]
     parts += _rows(["what", "hash"], [[_line(name), str(digest)] for name, digest in hashes])
     options = json.dumps(configuration["options"], ensure_ascii=False, sort_keys=True)
-    parts += ["", f"Configuration: {_line(configuration['algorithm'])} {_line(options)}"]
-    parts += [f"; command: {_line(configuration['command'])}"] if configuration["command"] else []
-    parts += ["", f"Versions: {_line(', '.join(f'{k} {v}' for k, v in doc['versions'].items()))}. Date: {doc['date']}."]
+    versions_line = ", ".join(f"{name} {number}" for name, number in doc["versions"].items())
+    parts += [
+        "",
+        f"Configuration: {_line(configuration['algorithm'])} {_line(options)}; command: "
+        f"{_line(configuration['command']) or 'none'}.",
+        "",
+        f"Versions: {_line(versions_line)}. Date: {doc['date']}.",
+        "",
+    ]
     if doc["replanned"]:
-        parts += ["", "This run read no data: it planned again from a release that was paid for before."]
+        parts += ["This run read no data: it planned again from a release that was paid for before.", ""]
     if ledger is None:
-        parts += ["", "**NO LEDGER.**", ""]
+        parts += ["**NO LEDGER.**", ""]
     else:
         parts += [
-            "",
-            f"**Ledger** {_line(ledger['name'])}, data set {_line(ledger['dataset'])}: before {_totals(ledger['before'])}; "
-            f"after {_totals(ledger['after'])}; head {ledger['head']}.",
+            f"**Ledger** {_line(ledger['name'])}, data set {_line(ledger['dataset'])}, entry "
+            f"{ledger['number']}, hash {ledger['head']}. Before: {_totals_line(ledger['before'])}. After: "
+            f"{_totals_line(ledger['after'])}.",
             "",
         ]
-    return [*parts, *(f"{_FIELDS[name]} {_line(doc[name])}\n" for name in FREE)][:-1] + [
-        f"{_FIELDS[FREE[-1]]} {_line(doc[FREE[-1]])}"
+    return [*parts, f"{_SIGNED['operator']} {_line(doc['operator'])}", "",
+            f"{_SIGNED['approval']} {_line(doc['approval'])}"]  # fmt: skip
+
+
+_SIGNED = {"operator": "**Operator:**", "approval": "**Approval (of this fingerprint):**"}
+
+
+# ------------------------------------------------------------------------------ verification
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison: what the statement says, what was found, and whether they agree."""
+
+    name: str
+    stated: Any
+    recomputed: Any
+    ok: bool
+
+
+def verify(folder: str | Path, ledger: _Ledger | None = None) -> list[Check]:
+    """Recompute every number and hash of the statement in a folder.
+
+    Parameters
+    ----------
+    folder : with ``statement.json``, ``statement.md`` and all files that they name.
+    ledger : the open ledger of the run, if it is at hand; its entry and totals are then compared, too.
+
+    Returns
+    -------
+    list of Check
+        One for every comparison; the statement holds if all are ok. A file that is missing or broken is a
+        check that is not ok, never an exception.
+    """
+    folder = Path(folder)
+    try:
+        document = _read(folder / JSON_NAME)
+        broken = list(violations(document))
+    except _WRONG as error:
+        return [Check(JSON_NAME, JSON_NAME, str(error), False)]
+    if broken:
+        return [Check(JSON_NAME, text, "the statement's JSON Schema", False) for text in broken]
+    found = [_compared("fingerprint", document["fingerprint"], _fingerprint(document))]
+    parts: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+        ("files", lambda: _check_files(folder, document)),
+        (MARKDOWN_NAME, lambda: _check_markdown(folder, document)),
+        ("statement", lambda: _check_document(folder, document)),
+        ("sensitivities", lambda: _check_sensitivities(folder, document)),
+        ("guarantee by another route", lambda: _check_accounting(document)),
+        ("release.parquet", lambda: _check_release(folder, document)),
     ]
+    if ledger is not None:
+        parts.append(("ledger", lambda: _check_ledger(document, ledger)))
+    for name, part in parts:
+        try:
+            found.extend(part())
+        except _WRONG as error:
+            found.append(Check(name, "what can be recomputed", str(error), False))
+    return found
 
 
-_FIELDS = {"operator": "**Operator:**", "approval": "**Approval:**"}
+_WRONG = (ValueError, OSError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError)
+"""What a damaged or forged file can make the readers raise."""
+
+
+def _read(path: Path) -> Any:
+    """Strict JSON: no key twice, no NaN."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(pairs)
+        if len(table) < len(pairs):
+            raise ValueError("a key occurs twice in one object")
+        return table
+
+    def constant(text: str) -> Any:
+        raise ValueError(f"{text} is not a number of JSON")
+
+    return json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=unique, parse_constant=constant)
+
+
+def _same(stated: Any, recomputed: Any) -> bool:
+    """Equal values of equal kinds; floating-point numbers to 1e-9, as other machines' libraries round."""
+    if type(stated) is not type(recomputed):
+        return False
+    if type(stated) is float:
+        return math.isclose(stated, recomputed, rel_tol=1e-9)
+    return bool(stated == recomputed)
+
+
+def _compared(name: str, stated: Any, recomputed: Any) -> Check:
+    return Check(name, stated, recomputed, _same(stated, recomputed))
+
+
+def _leaves(name: str, stated: Any, recomputed: Any) -> Iterator[Check]:
+    """A check for every leaf of two JSON trees, and for every key or item that one of them lacks."""
+    if isinstance(stated, dict) and isinstance(recomputed, dict):
+        for key in dict.fromkeys((*stated, *recomputed)):
+            if key in stated and key in recomputed:
+                yield from _leaves(f"{name}.{key}", stated[key], recomputed[key])
+            else:
+                yield Check(f"{name}.{key}", stated.get(key), recomputed.get(key), False)
+        if not stated and not recomputed:
+            yield Check(name, stated, recomputed, True)
+    elif isinstance(stated, list) and isinstance(recomputed, list):
+        yield Check(f"{name}: items", len(stated), len(recomputed), len(stated) == len(recomputed))
+        for i, (one, other) in enumerate(zip(stated, recomputed, strict=False)):
+            yield from _leaves(f"{name}[{i}]", one, other)
+    else:
+        yield _compared(name, stated, recomputed)
+
+
+def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """Hashes of all files named; no file that is not named, no link."""
+    stated = document["files"]
+    present = {
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or not path.is_dir()
+    }
+    for name, digest in stated.items():
+        path = present.get(name)
+        if path is None or path.is_symlink() or not path.is_file():
+            yield Check(f"files: {name}", digest, "no such file in the folder", False)
+        else:
+            yield _compared(f"files: {name}", digest, file_hash(path))
+    for name in present.keys() - stated.keys() - {JSON_NAME, MARKDOWN_NAME}:
+        yield Check(f"files: {name}", "not named", "lies in the folder", False)
+
+
+def _check_markdown(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """The page, line by line, but for what people wrote after the two fields at its end."""
+    stated = (folder / MARKDOWN_NAME).read_bytes().decode("utf-8").split("\n")
+    rendered = _markdown(document).split("\n")
+    yield Check(f"{MARKDOWN_NAME}: lines", len(stated), len(rendered), len(stated) == len(rendered))
+    signed = {len(rendered) - 4: _SIGNED["operator"], len(rendered) - 2: _SIGNED["approval"]}
+    for i, (one, other) in enumerate(zip(stated, rendered, strict=False)):
+        if i in signed:
+            one, other = one[: len(signed[i])], signed[i]
+        yield _compared(f"{MARKDOWN_NAME}: line {i + 1}", one, other)
+
+
+def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """Everything computed again from the facts, of which the schema and the records are read anew."""
+    schema = read_schema(folder / "schema.toml")
+    records = records_from_dict([one["record"] for one in document["mechanisms"]])
+    ledger, population, stated = document["ledger"], document["population"], document["guarantee"]
+    episodes = schema.episodes_per_user
+    if records:
+        guarantee = guarantee_of(
+            stated["trust"],
+            records,
+            randomness=stated["randomness"],
+            delta=stated["delta"] or None,
+            epsilon_nominal=stated["epsilon_nominal"],
+            users_public=stated["users_public"],
+            episodes=episodes,
+        )
+    else:
+        guarantee = no_guarantee(stated["randomness"], episodes=episodes)
+    facts = RunFacts(
+        schema=schema,
+        users=population["users"],
+        guarantee=guarantee,
+        records=records,
+        ledger=None if ledger is None else LedgerFacts(**ledger),
+        **{name: document["configuration"][name] for name in ("algorithm", "options", "command")},
+        **{name: document[name] for name in ("files", "date", "synthetic", "replanned", "versions", *FREE)},
+    )
+    recomputed = statement_of(facts).to_dict()
+    kept = {key: value for key, value in document.items() if key != "fingerprint"}
+    yield from _leaves("statement", kept, {key: recomputed[key] for key in recomputed if key in kept})
+    if ledger is not None:
+        yield _compared("statement.ledger.dataset of the schema", ledger["dataset"], schema.dataset)
+
+
+def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """Sensitivities of counts from the query that the schema and the families' names determine."""
+    schema = read_schema(folder / "schema.toml")
+    for i, record in enumerate(records_from_dict([one["record"] for one in document["mechanisms"]])):
+        query = count_query(list(record.scales), schema) if isinstance(record, MechanismRecord) else None
+        if query is None or not isinstance(record, MechanismRecord):
+            continue
+        name = f"sensitivities of mechanism {i + 1}"
+        for family, own in record.sensitivities.items():
+            yield _compared(f"{name}: {family}", own, float(query.sensitivity(record.norm, {family: 1.0})))
+        joint = joint_loss(query, record.norm, record.scales)
+        yield _compared(f"{name}: joint", record.joint, float(joint))
+        yield _compared(f"{name}: noisy sums with one user", record.levels, 1)
+        if record.exchanges:
+            yield _check_exchanges(f"{name}: exchanges", record, query)
+
+
+def _check_exchanges(name: str, record: MechanismRecord, query: CountQuery) -> Check:
+    """The ways to exchange a user, on whatever grid of rewards: coordinates are in units of it."""
+    patterns = calibration.shift_patterns(query, record.levels) or ()
+    rewards = next((f for f in (counts.CENTERED_REWARDS, counts.REWARDS) if f in record.scales), None)
+    grids = {1}
+    if rewards is not None:
+        scales = {scale for way in record.exchanges for _, scale, _, _ in way}
+        grids |= {round(scale / record.scales[rewards]) for scale in scales}
+    expected = [
+        calibration.exchanges(
+            patterns,
+            record.noise,
+            [(family, scale, grid if family == rewards else 1) for family, scale in record.scales.items()],
+        )
+        for grid in sorted(grids)
+        if grid >= 1
+    ]
+    found = record.exchanges in expected
+    return Check(name, "as stated", "as stated" if found else "another list", found)
+
+
+def _check_accounting(document: Mapping[str, Any]) -> Iterator[Check]:
+    """epsilon through dp-accounting, which shares no formula with ours."""
+    if document["guarantee"]["epsilon"] is None:
+        return
+    guarantee = Guarantee.from_dict(document["guarantee"])
+    records = records_from_dict([one["record"] for one in document["mechanisms"]])
+    name = "guarantee by another route: epsilon"
+    yield Check(name, guarantee.epsilon, accounting.verify(guarantee, records), True)
+
+
+def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """The release's own facts, and that its values are those that were written."""
+    release = read_tables(folder / "release.parquet")
+    release.check()
+    found, population = release.facts.to_dict(), document["population"]
+    stated = {
+        "users": population["users"],
+        "guarantee": document["guarantee"],
+        "records": [one["record"] for one in document["mechanisms"]],
+        "episodes": population["episodes_per_user"],
+        "dataset": population["dataset"],
+        "schema": population["schema"],
+        "states": population["states"],
+        "actions": population["actions"],
+        "horizon": population["horizon"],
+    }
+    plain = json.loads(json.dumps({key: found[key] for key in stated}, allow_nan=False))
+    yield from _leaves("release.parquet", stated, plain)
+    schema = read_schema(folder / "schema.toml")
+    same = release.facts.layout == schema.layout
+    yield Check("release.parquet: admissible pairs", True, same, same)
+    scales = {
+        name: scale
+        for record in records_from_dict(stated["records"])
+        if isinstance(record, MechanismRecord)
+        for name, scale in record.scales.items()
+    }
+    for name, law in release.facts.laws.items():
+        if name in scales:
+            yield _compared(f"release.parquet: scale of {name}", scales[name], float(law.scale))  # type: ignore[attr-defined]
+
+
+def _check_ledger(document: Mapping[str, Any], ledger: _Ledger) -> Iterator[Check]:
+    """The run's entry in the ledger, and the totals up to it."""
+    stated = document["ledger"]
+    if stated is None:
+        yield Check("ledger", "NO LEDGER", "NO LEDGER", True)
+        return
+    entry = next((one for one in ledger.entries(stated["dataset"]) if one.hash == stated["head"]), None)
+    if entry is None:
+        yield Check("ledger: head", stated["head"], "no such entry in this ledger", False)
+        return
+    yield Check("ledger: head", stated["head"], entry.hash, True)
+    yield _compared("ledger: kind of the entry", "reserve", entry.kind)
+    yield _compared("ledger: number", stated["number"], entry.number)
+    yield _compared("ledger: users", document["population"]["users"], entry.users)
+    records = [record.to_dict() for record in entry.records]
+    yield from _leaves("ledger: records", [one["record"] for one in document["mechanisms"]], records)
+    facts = LedgerFacts.of(ledger, entry)
+    for name in ("before", "after"):
+        yield from _leaves(f"ledger: {name}", stated[name], dict(getattr(facts, name)))

@@ -161,7 +161,14 @@ JSON_SCHEMA: dict[str, Any] = {
                 "anyOf": [
                     {"type": "null"},
                     _table(
-                        {"name": _LINE, "dataset": _LINE, "before": _TOTALS, "after": _TOTALS, "head": _HASH}
+                        {
+                            "name": _LINE,
+                            "dataset": _LINE,
+                            "number": _COUNT,
+                            "head": _HASH,
+                            "before": _TOTALS,
+                            "after": _TOTALS,
+                        }
                     ),
                 ]
             },
@@ -181,7 +188,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 def violations(value: Any, schema: Mapping[str, Any] = JSON_SCHEMA, path: str = "$") -> Iterator[str]:
     """Every place where a parsed JSON value breaks the schema, with what is wrong there.
 
-    Knows type, const, enum, pattern, minimum, maximum, properties, required, additionalProperties, items, anyOf.
+    Knows type, const, enum, pattern, minimum, maximum, properties, required, additionalProperties, items and
+    anyOf.
     """
     if "anyOf" in schema:
         broken = [list(violations(value, one, path)) for one in schema["anyOf"]]

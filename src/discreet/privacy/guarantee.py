@@ -170,7 +170,7 @@ class MechanismRecord:
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> MechanismRecord:
-        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a missing or foreign key or type."""
+        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
         given = _record_fields(cls, "noise", table)
         given["scales"] = {str(name): _float(f"scales[{name!r}]", x) for name, x in given["scales"].items()}
         given["sensitivities"] = {
@@ -270,7 +270,7 @@ class ReportRecord:
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> ReportRecord:
-        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a missing or foreign key or type."""
+        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
         given = _record_fields(cls, "reports", table)
         alphabets = {}
         for name, alphabet in given["alphabets"].items():
@@ -335,7 +335,7 @@ def _plain_record(record: MechanismRecord | ReportRecord, kind: str) -> dict[str
 
 
 def _record_fields(cls: type, kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table without its kind, if it has exactly the keys of the class, and containers where they belong."""
+    """The table without its kind, if it has exactly the keys of the class, and containers in place."""
     names = {"kind", *(item.name for item in fields(cls))}
     wrong = names.symmetric_difference(table)
     if wrong:

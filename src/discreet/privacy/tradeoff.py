@@ -1,8 +1,8 @@
 r"""What a guarantee leaves to an attacker: bounds for the best test of one person's data against others.
 
-The attacker sees everything that is released, knows everybody else's data, and asks whether x or its neighbour
-x' was the input (membership, or any attribute of one person). By Neyman and Pearson all that such a test can
-do is a curve: the true positive rate t at a false positive rate f. Every bound here is valid; where several
+The attacker sees everything that is released, knows everybody else's data, and asks whether x or its
+neighbour x' was the input (membership, or any attribute of one person). By Neyman and Pearson all that such
+a test can do is a curve: the true positive rate t at a false positive rate f. Every bound here is valid; where several
 notions are known of the same mechanism, the least is taken.
 
 - (epsilon, delta): t <= min(e^epsilon f + delta, 1 - e^{-epsilon} (1 - delta - f)) (Kairouz, Oh and Viswanath
@@ -57,7 +57,7 @@ class TradeOff:
 
     @classmethod
     def of(cls, guarantee: Guarantee, records: Sequence[MechanismRecord | ReportRecord] = ()) -> TradeOff:
-        """All that is known from a guarantee; of the records, the pure epsilon of l1 noise stated at a delta."""
+        """All that is known from a guarantee; from the records, the pure epsilon of l1 noise."""
         if guarantee.epsilon is None:
             return cls()
         points = [(guarantee.epsilon, guarantee.delta)]
