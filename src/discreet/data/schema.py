@@ -259,6 +259,18 @@ def read_schema(path: str | Path) -> Schema:
         raise ValueError(f"{path}: {error}") from None
 
 
+def read_rewards(path: str | Path, schema: Schema) -> Floats:
+    """Known mean rewards (1 or H, S, A), scaled to [0, 1], from a file as ``reward.known`` names them.
+
+    Raises ``ValueError`` if it cannot be read, or a reward is missing or outside the schema's range.
+    """
+    layout, path = schema.layout, Path(path)
+    if not path.is_file():
+        raise ValueError(f"rewards = {str(path)!r}: must be a file")
+    named = _Named(layout.horizon, layout.states, layout.actions, schema.state_labels, schema.action_labels)
+    return named.rewards(path, layout, schema.low, schema.high)
+
+
 def write_schema(schema: Schema, path: str | Path) -> None:
     """Write SCHEMA.toml, and beside it ``.npy`` files named after it for a mask, rewards, features.
 

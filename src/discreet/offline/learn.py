@@ -25,7 +25,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -138,8 +138,8 @@ class _Counts:
         privatizer = NoPrivacy() if privatizer is None else privatizer
         if isinstance(privatizer, NoPrivacy) == isinstance(self.learner, tabular.DPAPVI):
             raise ValueError(
-                f"privatizer = {checks.said(privatizer)}: must be Central(...) for DP-APVI, and none for APVI, "
-                "which ignores noise"
+                f"privatizer = {checks.said(privatizer)}: must be Central(...) for DP-APVI, and none for "
+                "APVI, which ignores noise"
             )
         query = replace(self.learner.query(self.spec), episodes=self.schema.episodes_per_user)
         return privatizer.stored(query, randomness)
@@ -186,11 +186,17 @@ class _LinearSums:
     def again(self, path: Path, settings: Settings) -> _Planned:
         stored = read_tables(path)
         facts = stored.facts
-        released = LinearRelease.of(facts.layout, facts.users, facts.guarantee, facts.query, stored.tables())
+        tables = {(name, h): stored.table(name, h) for name in stored.families for h in stored.steps(name)}
+        released = LinearRelease.of(facts.layout, facts.users, facts.guarantee, facts.query, tables)
         return self._planned(linear.replan(self.learner, released, self.features, self.known), settings)
 
     def _planned(self, learned: linear.Learned, settings: Settings) -> _Planned:
-        table = PolicyTable.of(learned, self.schema)
+        chosen = np.take_along_axis(learned.q, learned.policy[..., None], axis=-1)[..., 0]
+        table = PolicyTable(
+            policy=learned.policy, supported=learned.supported, values=chosen,
+            state_labels=self.schema.state_labels, action_labels=self.schema.action_labels,
+            first_step=self.schema.first_step,
+        )  # fmt: skip
         return _Planned(table, LinearReport(table, learned, settings.unsupported))
 
 
@@ -215,7 +221,9 @@ def spec_of(schema: Schema) -> Spec:
 
 def _options(knobs: Knobs) -> dict[str, Any]:
     """Every option by name, resolved, as JSON values."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in knobs.options().items()}
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in knobs.options().items()
+    }
 
 
 # ------------------------------------------------------------------------------------- learn
@@ -231,6 +239,7 @@ def learn(
     randomness: Randomness | None = None,
     settings: Settings | None = None,
     progress: Progress | None = None,
+    scratch: str | Path | None = None,
 ) -> Outcome:
     """Learn a policy from stored trajectories, with one release, into a new folder.
 
@@ -246,7 +255,8 @@ def learn(
         None writes nothing down; the statement says so in capitals. Must be None without privacy.
     randomness : Secure (default) or Seeded (simulation: the statement says that it protects nobody)
     settings : Settings
-    progress : callable, optional
+    progress, scratch
+        As for :func:`discreet.data.validate.episodes`.
 
     Raises
     ------
@@ -266,7 +276,7 @@ def learn(
     if ledger is not None and not private:
         raise ValueError("ledger: must be None (--no-ledger), exact sums have no epsilon to write down")
     with session:
-        for part in episodes(source, progress=progress):
+        for part in episodes(source, progress=progress, scratch=scratch):
             session.submit_many(part.trajectories, part.user)
         if not session.users:
             raise ValueError("source: holds no rows")
@@ -293,9 +303,9 @@ def learn(
                 schema.dataset, records, delta=session.guarantee.delta, users=session.users,
                 purpose=" ".join(settings.command.split()) or _name(learner),
             )  # fmt: skip
-        with _aside(out) as folder:
+        with _spent(ledger, reservation), _aside(out) as folder:
             planned = kind.release(session, folder / RELEASE, facts, settings)
-            entry = None if ledger is None or reservation is None else _ledger_facts(ledger, reservation)
+            entry = None if ledger is None else LedgerFacts.of(ledger, reservation)
             run = {
                 "users": facts["users"], "guarantee": facts["guarantee"], "records": records,
                 "ledger": entry, "date": _now(), "synthetic": settings.synthetic,
@@ -392,6 +402,17 @@ def _aside(out: Path) -> Iterator[Path]:
         raise
 
 
+@contextmanager
+def _spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[None]:
+    """An error from here on has cost what was reserved, and says so."""
+    try:
+        yield
+    except BaseException as error:
+        if ledger is not None and reservation is not None:
+            error.add_note(f"Entry {reservation.number} of the ledger {ledger.path} counts as spent.")
+        raise
+
+
 def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -431,16 +452,6 @@ def _fill(
 def _hashes(folder: Path) -> dict[str, str]:
     """Of every file in the folder, by name."""
     return {path.name: file_hash(path) for path in sorted(folder.iterdir())}
-
-
-def _ledger_facts(ledger: Ledger, reservation: Reservation) -> LedgerFacts:
-    def totals(upto: int) -> dict[str, Any]:
-        return asdict(ledger.totals(reservation.dataset, upto=upto))
-
-    number = reservation.number
-    return LedgerFacts(
-        ledger.path.name, reservation.dataset, totals(number - 1), totals(number), reservation.hash
-    )
 
 
 def _statement_of_folder(folder: Path) -> dict[str, Any]:

@@ -265,4 +265,3 @@ def _compare(name: str, step: int, wanted: ArrayLike | None, given: Floats | Non
         f"answer holds for the {name} that it was asked with, so this needs a release in model form "
         "(response = 'model'), or the options of the first planning"
     )
-

@@ -16,7 +16,6 @@ from discreet.offline.linear import Learned
 from discreet.offline.policies import PolicyTable, Unsupported
 
 
-
 @dataclass(frozen=True, eq=False)
 class LinearReport:
     """Of a policy table, what its learner said, and what stands where it is not supported."""
@@ -64,7 +63,8 @@ class LinearReport:
         lines += [f"* Heuristic: {why}." for why in facts["heuristics"]]
         lines += ["", "| step | supported states |", "|---|---|"]
         lines += [
-            f"| {h + self.table.first_step} | {share:.1%} |" for h, share in enumerate(facts["supported_by_step"])
+            f"| {h + self.table.first_step} | {share:.1%} |"
+            for h, share in enumerate(facts["supported_by_step"])
         ]
         return "\n".join(lines) + "\n"
 

@@ -84,7 +84,8 @@ def pure_rho(epsilon: float) -> float:
 
 def pure_mu(epsilon: float) -> float:
     """The least mu of Gaussian DP that every epsilon-DP mechanism has: 2 Phi^-1(e^epsilon / (1 +
-    e^epsilon))."""
+    e^epsilon)).
+    """
     return float(-2.0 * ndtri(expit(-epsilon)))
 
 

@@ -334,7 +334,8 @@ class Ledger:
 
     def _begin(self, create: bool) -> None:
         """Check everything under the lock; write the first entry of a new ledger, and a head that lags
-        behind."""
+        behind.
+        """
         with self._locked():
             named = self._connection.execute(
                 "SELECT count(*) FROM sqlite_master WHERE name = 'entries'"
