@@ -198,11 +198,11 @@ class OneShotSession(Guarded):
         shape = query.layout.horizon, len(records)
         cells = np.empty(shape, np.int32)
         gains = np.empty((0 if query.known_rewards else shape[0], shape[1]))
-        nearest = 0.0 if grid is not None else float(_NEAREST)
-        good = one_shot_kernels.encode(
-            records.states, records.actions, records.rewards, self._row_index, nearest, cells, gains
-        )
-        if not good:
+        found = one_shot_kernels.encode(
+            records.states, records.actions, records.rewards, self._row_index, float(grid or _NEAREST),
+            grid is None, cells, gains,
+        )  # fmt: skip
+        if found == one_shot_kernels.BROKEN:
             broken = records_kernels.first_broken(
                 records.states, records.actions, records.rewards, query.layout.row_index
             )
@@ -211,7 +211,8 @@ class OneShotSession(Guarded):
             except ValueError as error:
                 message = str(error).removeprefix("trajectory")
                 raise ValueError(f"trajectories[{broken}]{message}") from None
-        return cells, gains if grid is None else SecureCoins().rounded(gains, grid)
+        off = found == one_shot_kernels.OFF_GRID
+        return cells, SecureCoins().rounded(gains, grid) if off else gains
 
     def absent(self, users: int = 1) -> None:
         """Count people who are in the data set without an episode: the null contribution."""
