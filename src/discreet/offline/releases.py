@@ -45,6 +45,7 @@ from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 from pyarrow import parquet
 
@@ -484,10 +485,10 @@ class StoredTables:
         if n is None:
             raise ValueError(f"{self.path}: holds no table {family!r} of step {step}")
         with _naming(self.path), self._open() as file:
-            return self._values(n, file.read_row_group(n, columns=["value"], use_threads=False))
+            return self._values(n, file.read_row_group(n, columns=["value"], use_threads=False)["value"])
 
-    def _values(self, n: int, table: Any) -> Floats:
-        group, column = self._groups[n], table["value"]
+    def _values(self, n: int, column: Any) -> Floats:
+        group = self._groups[n]
         if column.null_count or len(column) != group.size:
             raise ValueError(f"{group.family} of step {group.step}: cells are missing")
         values = np.asarray(column.to_numpy(), np.float64)
@@ -505,16 +506,19 @@ class StoredTables:
         index = _Index(self._kind, self.facts.layout)
         with _naming(self.path), self._open() as file:
             for n, group in enumerate(self._groups):
-                table = file.read_row_group(n, use_threads=False)
-                self._values(n, table)
-                expected = {
-                    "family": pa.repeat(group.family, group.size),
-                    "step": pa.repeat(pa.scalar(group.step, pa.int32()), group.size),
-                    **index.columns(group.shape),
+
+                def read(name: str, n: int = n) -> Any:
+                    return file.read_row_group(n, columns=[name], use_threads=False)[name]
+
+                self._values(n, read("value"))
+                right = {
+                    "family": pc.unique(read("family")).to_pylist() == [group.family],
+                    "step": pc.unique(read("step")).to_pylist() == [group.step],
                 }
-                for name, column in expected.items():
-                    found = table[name].cast(pa.string()) if name == "family" else table[name]
-                    if not found.equals(pa.chunked_array([column])):
+                for name, column in index.columns(group.shape).items():
+                    right[name] = read(name).equals(pa.chunked_array([column]))
+                for name, equal in right.items():
+                    if not equal:
                         raise ValueError(f"{group.family} of step {group.step}: column {name} is wrong")
 
 
