@@ -97,6 +97,7 @@ class OneShotSession(Guarded):
         layout = query.layout
         self._mechanism = mechanism
         self._query = query
+        self._shown = query.copy()  # what others do to its arrays moves no noise
         self._guarantee = guarantee
         self._records = records
         self._key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
@@ -127,8 +128,8 @@ class OneShotSession(Guarded):
 
     @property
     def query(self) -> CountQuery:
-        """What is summed."""
-        return self._query
+        """What is summed (a copy)."""
+        return self._shown
 
     @property
     def mechanism(self) -> Mechanism:
@@ -198,11 +199,11 @@ class OneShotSession(Guarded):
         shape = query.layout.horizon, len(records)
         cells = np.empty(shape, np.int32)
         gains = np.empty((0 if query.known_rewards else shape[0], shape[1]))
-        nearest = 0.0 if grid is not None else float(_NEAREST)
-        good = one_shot_kernels.encode(
-            records.states, records.actions, records.rewards, self._row_index, nearest, cells, gains
-        )
-        if not good:
+        found = one_shot_kernels.encode(
+            records.states, records.actions, records.rewards, self._row_index, float(grid or _NEAREST),
+            grid is None, cells, gains,
+        )  # fmt: skip
+        if found == one_shot_kernels.BROKEN:
             broken = records_kernels.first_broken(
                 records.states, records.actions, records.rewards, query.layout.row_index
             )
@@ -211,7 +212,8 @@ class OneShotSession(Guarded):
             except ValueError as error:
                 message = str(error).removeprefix("trajectory")
                 raise ValueError(f"trajectories[{broken}]{message}") from None
-        return cells, gains if grid is None else SecureCoins().rounded(gains, grid)
+        off = found == one_shot_kernels.OFF_GRID
+        return cells, SecureCoins().rounded(gains, grid) if off else gains
 
     def absent(self, users: int = 1) -> None:
         """Count people who are in the data set without an episode: the null contribution."""
@@ -229,7 +231,9 @@ class OneShotSession(Guarded):
                 raise RuntimeError("release: nobody has come")
             counts, sums = self._counts, self._sums
             self._drop()  # before the release exists: there are never two
-            facts = _Facts(self._query, self._users, self._mechanism, self._guarantee, self._records)
+            facts = _Facts(
+                self._query, self._shown, self._users, self._mechanism, self._guarantee, self._records
+            )
             return OneShotRelease(facts, self._key, counts, sums)
 
 
@@ -238,6 +242,7 @@ class _Facts:
     """What is public about a release."""
 
     query: CountQuery
+    shown: CountQuery
     users: int
     mechanism: Mechanism
     guarantee: Guarantee
@@ -262,6 +267,7 @@ class OneShotRelease(Guarded):
         self._key = key
         self._counts = counts
         self._sums = sums
+        self._steps = facts.query.layout.horizon
         self._next = 0  # the step that is drawn next
         self._drawing = False
 
@@ -271,13 +277,13 @@ class OneShotRelease(Guarded):
 
     @property
     def query(self) -> CountQuery:
-        """What was summed."""
-        return self._facts.query
+        """What was summed (a copy)."""
+        return self._facts.shown
 
     @property
     def layout(self) -> Layout:
         """S, A, H and the mask."""
-        return self._facts.query.layout
+        return self._facts.shown.layout
 
     @property
     def users(self) -> int:
@@ -304,27 +310,27 @@ class OneShotRelease(Guarded):
 
     def __next__(self) -> StepSums:
         """The noisy sums of the next step. Raises ``StopIteration`` after the last one."""
-        if self._next == self.layout.horizon and not self._drawing:
+        if self._next == self._steps and not self._drawing:
             raise StopIteration
         with self._call():
             if self._drawing:
                 self._drop()
                 raise RuntimeError(f"step {self._next - 1} was interrupted: its noise is spent, and lost")
-            if self._next == self.layout.horizon:
+            if self._next == self._steps:
                 raise StopIteration
             step, self._drawing = self._next, True
             self._next += 1  # spent before it is drawn
             counts, self._counts[step] = self._counts[step], np.zeros(0, np.uint32)
             found = self._noisy(step, counts)
             self._drawing = False
-            if self._next == self.layout.horizon:
+            if self._next == self._steps:
                 self._drop()
             return found
 
     def _noisy(self, step: int, counts: NDArray[np.uint32]) -> StepSums:
-        layout = self.layout
+        layout = self._facts.query.layout
         exact: dict[str, Floats] = {}
-        for name in self.query.row_families:
+        for name in self._facts.query.row_families:
             if name == TRANSITIONS:
                 exact[name] = counts.astype(np.float64)
             elif name == VISITS:

@@ -16,6 +16,8 @@ _BLOCK = 256  # episodes turned over at once: their records stay in the cache
 
 # kinds of what is wrong with users
 FALLS, TOO_MANY = 1, 2
+# what a check of records found
+BROKEN, ON_GRID, OFF_GRID = 0, 1, 2
 
 
 @kernel
@@ -43,17 +45,18 @@ def check_users(
 
 @kernel
 def encode(
-    states: Ints, actions: Ints, rewards: Floats, row_index: Int32s, nearest: float, cells: Int32s,
-    gains: Floats,
-) -> bool:  # fmt: skip
-    """Check every record and write where it counts; False: one is broken.
+    states: Ints, actions: Ints, rewards: Floats, row_index: Int32s, grid: float, nearest: bool,
+    cells: Int32s, gains: Floats,
+) -> int:  # fmt: skip
+    """Check every record and write where it counts: BROKEN, or ON_GRID or OFF_GRID as all rewards are.
 
     states (n, H + 1), actions (n, H), rewards (n, H); row_index (S, A), -1 where inadmissible. cells (H, n) :
-    row * S + next state; gains (H, n) : the reward, or (0, n): not wanted. ``nearest`` : of a grid, to
-    whose multiples rewards are rounded; 0: as they are.
+    row * S + next state; gains (H, n) : the reward, or (0, n): not wanted. ``nearest`` : they
+    are rounded to the nearest multiple of 1 / grid, a power of two, and so are on the grid.
     """
     n, horizon = actions.shape
     all_states, all_actions = row_index.shape
+    off = False
     for begin in range(0, n, _BLOCK):
         end = min(begin + _BLOCK, n)
         for h in range(horizon):
@@ -63,11 +66,13 @@ def encode(
                 if 0 <= s < all_states and 0 <= a < all_actions and 0 <= z < all_states:
                     row = row_index[s, a]
                 if row < 0 or not 0.0 <= r <= 1.0:  # NaN is not
-                    return False
+                    return BROKEN
                 cells[h, i] = row * all_states + z
                 if gains.shape[0] > 0:
-                    gains[h, i] = np.rint(r * nearest) / nearest if nearest > 0.0 else r
-    return True
+                    units = np.rint(r * grid)
+                    off |= units != r * grid
+                    gains[h, i] = units / grid if nearest else r
+    return OFF_GRID if off and not nearest else ON_GRID
 
 
 @kernel
