@@ -36,7 +36,9 @@ NoiseFamily = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gauss
 Trust = Literal["none", "joint", "local", "shuffle"]
 Source = Literal["secure", "seeded"]
 
-__all__ = ["Guarantee", "MechanismRecord", "ReportRecord", "guarantee_of", "no_guarantee"]
+__all__ = [
+    "Guarantee", "MechanismRecord", "ReportRecord", "guarantee_of", "no_guarantee", "records_from_dict",
+]  # fmt: skip
 
 UNIT = "one user: one episode, the whole trajectory of states, actions and rewards"
 NEIGHBOURS = "one user's whole trajectory is replaced by any other one; the number of users stays the same"
@@ -133,6 +135,24 @@ class MechanismRecord:
         joint = joint_loss(query, norm, scales, rounding)
         return cls(mechanism, noise, scales, own, joint, levels, exchanges)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, without loss: JSON writes a float with all digits that tell it from any other."""
+        table = _plain_record(self, "noise")
+        table["exchanges"] = [[list(coordinate) for coordinate in way] for way in self.exchanges]
+        return table
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> MechanismRecord:
+        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a missing or foreign key or type."""
+        given = _record_fields(cls, "noise", table)
+        given["scales"] = {str(name): _float(f"scales[{name!r}]", x) for name, x in given["scales"].items()}
+        given["sensitivities"] = {
+            str(name): _float(f"sensitivities[{name!r}]", x) for name, x in given["sensitivities"].items()
+        }
+        given["joint"] = _float("joint", given["joint"])
+        given["exchanges"] = tuple(tuple(_coordinate(one) for one in way) for way in given["exchanges"])
+        return cls(**given)
+
     @property
     def norm(self) -> Literal["l1", "l2"]:
         """The norm in which the sensitivities are."""
@@ -215,6 +235,24 @@ class ReportRecord:
             else:
                 checks.integer("size", size, 1, max(1, elements - 1))
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, without loss."""
+        table = _plain_record(self, "reports")
+        table["alphabets"] = {name: list(alphabet) for name, alphabet in self.alphabets.items()}
+        return table
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> ReportRecord:
+        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a missing or foreign key or type."""
+        given = _record_fields(cls, "reports", table)
+        alphabets = {}
+        for name, alphabet in given["alphabets"].items():
+            kind, *numbers = alphabet
+            if len(numbers) != 4 or any(type(number) is not int for number in numbers):
+                raise ValueError(f"alphabets[{name!r}] = {alphabet!r}: must be a kind and four integers")
+            alphabets[str(name)] = (kind, *numbers)
+        return cls(**{**given, "alphabets": alphabets})
+
     @property
     def norm(self) -> Literal["l1"]:
         """Losses of independent reports add, as those of Laplace noise."""
@@ -256,6 +294,63 @@ class ReportRecord:
             f"{self.loss / self.reports:.6g}, {self.reports} independent report{'s'[: self.reports - 1]} "
             f"a user: epsilon = {self.reports} x {self.loss / self.reports:.6g} = {self.loss:.6g}"
         )
+
+
+_SHAPES = {"scales": dict, "sensitivities": dict, "alphabets": dict, "exchanges": list, "mechanism": str}
+
+
+def _plain_record(record: MechanismRecord | ReportRecord, kind: str) -> dict[str, Any]:
+    table: dict[str, Any] = {"kind": kind}
+    for item in fields(record):
+        value = getattr(record, item.name)
+        table[item.name] = dict(value) if isinstance(value, Mapping) else value
+    return table
+
+
+def _record_fields(cls: type, kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table without its kind, if it has exactly the keys of the class, and containers where they belong."""
+    names = {"kind", *(item.name for item in fields(cls))}
+    wrong = names.symmetric_difference(table)
+    if wrong:
+        raise ValueError(f"record: key {min(wrong)!r} is {'missing' if min(wrong) in names else 'unknown'}")
+    checks.choice("record: kind", table["kind"], (kind,))
+    for name, shape in _SHAPES.items():
+        if name in table and not isinstance(table[name], shape):
+            raise ValueError(f"record: {name} = {checks.said(table[name])}: must be a {shape.__name__}")
+    return {name: value for name, value in table.items() if name != "kind"}
+
+
+def _float(name: str, value: Any) -> float:
+    if type(value) is not float:
+        raise ValueError(f"record: {name} = {checks.said(value)}: must be a floating-point number")
+    return value
+
+
+def _coordinate(plain: Any) -> accounting.Coordinate:
+    types = [type(part) for part in plain] if isinstance(plain, list) else []
+    if types != [str, float, float, int]:
+        raise ValueError(
+            f"record: exchanges hold {checks.said(plain)}: must be [noise, scale, shift, count] each"
+        )
+    noise, scale, shift, count = plain
+    return noise, scale, shift, count
+
+
+def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[MechanismRecord | ReportRecord, ...]:
+    """The records whose ``to_dict`` these are, equal to the last bit.
+
+    Raises ``ValueError`` on a kind, a key or a type that no record has.
+    """
+    kinds: dict[Any, type[MechanismRecord] | type[ReportRecord]] = {
+        "noise": MechanismRecord, "reports": ReportRecord,
+    }  # fmt: skip
+    found = []
+    for table in plain:
+        if not isinstance(table, Mapping):
+            raise ValueError(f"records hold {checks.said(table)}: must be tables")
+        kind = checks.choice("record: kind", table.get("kind"), kinds)
+        found.append(kinds[kind].from_dict(table))
+    return tuple(found)
 
 
 def _log(ratio: Fraction) -> float:
