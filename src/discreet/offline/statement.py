@@ -373,6 +373,8 @@ def _group(attacker: TradeOff, people: int, delta: float) -> dict[str, Any]:
 
 def count_query(names: Sequence[str], schema: Schema) -> CountQuery | None:
     """The query of counts that has just these families under the schema; None if there is none."""
+    if counts.TRANSITIONS not in names:
+        return None
     known = not {counts.REWARDS, counts.CENTERED_REWARDS} & set(names)
     query = CountQuery(
         schema.layout,
@@ -525,7 +527,8 @@ def _covered(facts: RunFacts) -> Iterator[str]:
     )
     yield (
         "Everything computed from release.parquet, now or later: policies, reports, intervals, this "
-        "statement; by attackers with any computing power and any other knowledge, even of everybody else's data."
+        "statement; by attackers with any computing power and any other knowledge, even of "
+        "everybody else's data."
     )
     if m > 1 and facts.schema.contribute == "random":
         yield f"Who has more than {m} episodes: {m} of them count, chosen by a secret key."
@@ -539,8 +542,8 @@ def _not_covered(facts: RunFacts) -> Iterator[str]:
         yield f"The number of people, {facts.users}: it is treated as public."
     yield (
         "Whether somebody is in the data set at all, where that is known otherwise (a list, a study, a "
-        "ward): one person's record is exchanged for another's, which hides its content, and that it is hers, but "
-        "not that there is one more."
+        "ward): one person's record is exchanged for another's, which hides its content, and that it is "
+        "hers, but not that there is one more."
     )
     leaks = schema.from_this_data
     if leaks:

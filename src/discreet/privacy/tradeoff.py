@@ -2,8 +2,8 @@ r"""What a guarantee leaves to an attacker: bounds for the best test of one pers
 
 The attacker sees everything that is released, knows everybody else's data, and asks whether x or its
 neighbour x' was the input (membership, or any attribute of one person). By Neyman and Pearson all that such
-a test can do is a curve: the true positive rate t at a false positive rate f. Every bound here is valid; where several
-notions are known of the same mechanism, the least is taken.
+a test can do is a curve: the true positive rate t at a false positive rate f. Every bound here is valid;
+where several notions are known of the same mechanism, the least is taken.
 
 - (epsilon, delta): t <= min(e^epsilon f + delta, 1 - e^{-epsilon} (1 - delta - f)) (Kairouz, Oh and Viswanath
   2015);
@@ -27,8 +27,9 @@ With H(e) = sup over tests of t - e^e f, the hockey-stick divergence at e (which
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,7 @@ class TradeOff:
         if self.mu is not None:
             found.append(float(ndtr(self.mu + ndtri(f))))
         if self.rho is not None:
-            found.append(_largest(f, 1.0, self.rho, lambda t: np.full_like(t, f)))
+            found.append(_largest(self.rho, f))
         return max(f, min(found))
 
     def excess(self, epsilon: float) -> float:
@@ -123,7 +124,7 @@ class TradeOff:
         if self.rho is not None:
             found.append(budget.zcdp_delta(self.rho, epsilon))
             if epsilon == 0.0:
-                found.append(2.0 * _largest(0.5, 1.0, self.rho, lambda t: 1.0 - t) - 1.0)
+                found.append(2.0 * _largest(self.rho) - 1.0)
         return min(found)
 
     @property
@@ -150,15 +151,17 @@ class TradeOff:
         return p * t / (p * t + (1.0 - p) * false_positives)
 
 
-def _largest(low: float, high: float, rho: float, other: Callable[[Any], Any]) -> float:
-    """The least over orders of the largest t in [low, high] that rho-zCDP allows beside ``other(t)``.
+@lru_cache(maxsize=1024)
+def _largest(rho: float, false_positives: float | None = None) -> float:
+    """The least over orders of the largest t that rho-zCDP allows beside f, or beside f = 1 - t.
 
-    The divergence rises in t on the interval; what is returned is never below the root.
+    Both divergences rise in t from f, or 1/2, on; what is returned is never below the root.
     """
-    below, above = np.full(_ORDERS.shape, low), np.full(_ORDERS.shape, high)
+    low = 0.5 if false_positives is None else false_positives
+    below, above = np.full(_ORDERS.shape, low), np.ones(_ORDERS.shape)
     for _ in range(60):
         t = 0.5 * (below + above)
-        f = other(t)
+        f = 1.0 - t if false_positives is None else np.full_like(t, low)
         allowed = np.maximum(_divergence(t, f), _divergence(f, t)) <= _ORDERS * rho
         below, above = np.where(allowed, t, below), np.where(allowed, above, t)
     return float(above.min())
