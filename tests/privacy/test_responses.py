@@ -269,17 +269,21 @@ def test_exact_noise_keeps_sums_on_a_public_grid():
     for mu in (0.5, None):
         session = session_of(full_plan(mu), people(), randomness=Secure())
         for answer in ask_all(session):
-            for value, unit in ((answer.gram, 1), (answer.vector, answer.span), (answer.rewards, 1)):
+            # u is 2^-10 of the power of two below the range; sqrt(w) on 2^-5, features on 2^-12
+            fine = 2.0 ** min(0, math.floor(math.log2(answer.span))) if answer.span else 1
+            for value, unit in (
+                (answer.gram, 2.0**-24),
+                (answer.vector, 2.0**-27 * fine),
+                (answer.successors, 2.0**-12 / S),
+                (answer.rewards, 2.0**-22),
+            ):
                 if value is not None:
-                    units = value * 2**24 / unit
-                    np.testing.assert_allclose(units, np.rint(units), atol=0, rtol=1e-12)
-            if answer.successors is not None:
-                units = answer.successors * 2**12 * S
-                np.testing.assert_allclose(units, np.rint(units), atol=1e-6, rtol=1e-12)
+                    units = value / unit
+                    np.testing.assert_allclose(units, np.rint(units), atol=1e-6, rtol=1e-12)
     phi, data = features(), people()
-    exact = ask_all(session_of(full_plan(None), data, phi, Secure()))[2]
-    float_sums = ask_all(session_of(full_plan(None), data, phi))[2]
-    assert np.abs(exact.vector - float_sums.vector).max() < 200 * 3 * 2.0**-11
+    exact = ask_all(session_of(full_plan(None), data, phi, Secure()))[3]
+    float_sums = ask_all(session_of(full_plan(None), data, phi))[3]
+    assert np.abs(exact.vector - float_sums.vector).max() < 200 * 3 * 2.0**-9
     guarantee = session_of(full_plan(0.5), data, phi, Secure()).guarantee
     assert guarantee.mu is None
     assert guarantee.rho == pytest.approx(7 * 0.5**2 / 2)

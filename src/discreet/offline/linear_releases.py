@@ -1,4 +1,4 @@
-"""What linear learners were told about people: questions, the public arrays they came with, and noisy answers.
+"""What linear learners were told about people: questions, their public arrays, and noisy answers.
 
 A :class:`LinearRelease` is all that left the trusted core, so everything computed from it is post-processing
 and costs no privacy. How much can be computed from it depends on what was asked:
@@ -6,9 +6,9 @@ and costs no privacy. How much can be computed from it depends on what was asked
 * ``response="model"`` (Gram, next states, rewards): the answers are about the world. Any knob, any
   horizon of values, any known rewards can be planned with.
 * All others ask "sum phi V(s')" for the V that *their own* plan had so far. The answers say nothing about
-  another V. :func:`replan` plans again from the last step to the first and compares each array that it
-  would ask with to the array that was asked with; where they differ beyond rounding (1e-9 of the range: another
-  machine's linear algebra differs there) it raises. Knobs of the first step alone, say, can be changed.
+  another V. :func:`~discreet.offline.linear.replan` plans again from the last step to the first and
+  compares each array that it would ask with to the array that was asked with; where they differ beyond
+  rounding (1e-9 of the range: another machine's linear algebra differs there) it raises.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class LinearRelease:
         """What was asked, as plain values for JSON: all but layout, users, guarantee and arrays."""
         questions = [
             {
-                "question": asdict(one.question) | {"shares": list(one.question.shares)},
+                "question": asdict(one.question),
                 "answer": {name: getattr(one.answer, name) for name in _SCALES},
                 "arrays": [name for name, _ in _named(one)],
             }
@@ -123,7 +123,9 @@ def _asked(
     options = dict(table["question"])
     if set(options) != {part.name for part in fields(Question)}:
         raise ValueError(f"query.questions[{i}]: must have exactly the keys of a question")
-    question = Question(**options | {"shares": tuple(options["shares"])})
+    if options["shares"] is not None:
+        options["shares"] = tuple(options["shares"])
+    question = Question(**options)
     checks.integer(f"query.questions[{i}].step", question.step, 0, layout.horizon - 1)
     states, pairs = layout.states, (layout.states, layout.actions)
     shapes = {
@@ -138,8 +140,9 @@ def _asked(
             raise ValueError(f"tables: {key!r} is missing")
         found[name] = checks.floats(f"tables[{key!r}]", tables[key], shapes[name])
     numbers = {name: checks.real(name, table["answer"][name]) for name in _SCALES}
-    arrays = {name: found.get(name) for name in _ARRAYS}
-    return Asked(question, Answer(**arrays, **numbers), found.get("values"), found.get("weights"))
+    arrays: dict[str, Any] = {name: found.get(name) for name in _ARRAYS}
+    answer = Answer(**arrays, **numbers)
+    return Asked(question, answer, found.get("values"), found.get("weights"))
 
 
 def fingerprint(features: Features) -> dict[str, Any]:

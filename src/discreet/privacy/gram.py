@@ -165,18 +165,20 @@ def model_scales(
     """Scales of (Gram, next states, rewards) that together are exactly mu-GDP: lemma 5.
 
     ``shares`` sum to 1 and say how the worst cases of the three (lemmas 1, 4 and 2), taken apart, divide
-    mu^2; the joint supremum is smaller, and all three scales shrink until it is mu.
+    mu^2; the joint supremum is smaller, and all three scales shrink until it is mu. A last share of 0 stands
+    for known rewards: their scale is infinite, they must not be released.
     """
     bound, mu = checks.positive("bound", bound), checks.positive("mu", mu)
-    parts = tuple(checks.positive("shares", share) for share in shares)
-    if len(parts) != 3 or abs(sum(parts) - 1) > 1e-9:
-        raise ValueError(f"shares = {shares!r}: must be three positive numbers that sum to 1")
+    parts = tuple(checks.real("shares", share, 0.0) for share in shares)
+    if len(parts) != 3 or abs(sum(parts) - 1) > 1e-9 or min(parts[:2]) <= 0:
+        raise ValueError(
+            f"shares = {shares!r}: must be three numbers that sum to 1, of which the last may be 0"
+        )
     own = successor_sensitivity(1.0, max(2, states), nonneg) ** 2
     alpha, beta, gamma = parts[0], parts[1] / own, parts[2]
     x = (mu / model_mu(alpha, beta, gamma, states, nonneg)) ** 2
-    return ModelScales(
-        bound**2 / math.sqrt(alpha * x), bound / math.sqrt(beta * x), bound / math.sqrt(gamma * x)
-    )
+    rewards = bound / math.sqrt(gamma * x) if gamma else math.inf
+    return ModelScales(bound**2 / math.sqrt(alpha * x), bound / math.sqrt(beta * x), rewards)
 
 
 def gram_l1(bound: float, l1: float) -> float:
