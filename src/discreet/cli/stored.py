@@ -384,10 +384,13 @@ def ledger(
             }
         )
         return
-    columns = [name for name in ledgers.COLUMNS if name != "hash"]
-    table = new_table(*columns)
+    shown = ("number", "time", "dataset", "entry", "epsilon", "delta", "users", "state")
+    table = new_table(*shown, right=("number", "time", "epsilon", "delta", "users"))
     for row in ledgers.table(entries):
-        table.add_row(*(cell for name, cell in zip(ledgers.COLUMNS, row, strict=True) if name != "hash"))
+        cells = dict(zip(ledgers.COLUMNS, row, strict=True))
+        table.add_row(
+            *(cells[name][:16].replace("T", " ") if name == "time" else cells[name] for name in shown)
+        )
     console().print(table)
     for one in totals:
         console().print(_spent(one))

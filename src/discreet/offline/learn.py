@@ -25,7 +25,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,7 +58,7 @@ from discreet.offline.statement import (
     statement_of,
     write_statement,
 )
-from discreet.privacy.guarantee import Guarantee, records_from_dict
+from discreet.privacy.guarantee import Guarantee, MechanismRecord, ReportRecord, records_from_dict
 from discreet.privacy.ledger import Ledger, Reservation
 from discreet.privacy.one_shot import OneShotSession
 from discreet.privacy.privatizers import Central, NoPrivacy
@@ -70,6 +70,7 @@ from discreet.privacy.saved_state import sync_folder
 __all__ = ["Outcome", "Settings", "learn", "plan_again"]
 
 RELEASE, SCHEMA = "release.parquet", "schema.toml"
+RUN = "run.json"  # in a hidden folder only
 Privatizer = Central | NoPrivacy
 
 
@@ -226,6 +227,48 @@ def _options(knobs: Knobs) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What a statement says of the run that made the release, and no other file holds."""
+
+    users: int
+    guarantee: Guarantee
+    records: tuple[MechanismRecord | ReportRecord, ...]
+    ledger: LedgerFacts | None
+    date: str
+    synthetic: bool
+    replanned: bool = False
+
+    def write(self, folder: Path) -> None:
+        """Into the folder, until its statement is there: so that no release is without it."""
+        ledger = None if self.ledger is None else asdict(self.ledger)
+        document = {"ledger": ledger, "date": self.date, "synthetic": self.synthetic}
+        (folder / RUN).write_text(json.dumps(document), "utf-8")
+
+    @classmethod
+    def of(cls, release: Path) -> _Run:
+        """Of a release in a folder, for planning again."""
+        facts = read_tables(release).facts
+        whole = (release.parent / "statement.json").exists()
+        path = release.parent / ("statement.json" if whole else RUN)
+        try:
+            document = json.loads(path.read_text("utf-8"))
+            if whole and document["files"][release.name] != file_hash(release):
+                raise ValueError(f"{release}: is not the release that the statement beside it is about")
+            ledger = document["ledger"]
+            return cls(
+                users=facts.users,
+                guarantee=facts.guarantee,
+                records=records_from_dict(facts.records),
+                ledger=None if ledger is None else LedgerFacts(**ledger),
+                date=document["date"],
+                synthetic=document["synthetic"],
+                replanned=True,
+            )
+        except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: must be the statement of the release beside it ({error!r})") from None
+
+
 # ------------------------------------------------------------------------------------- learn
 
 
@@ -296,20 +339,24 @@ def learn(
             "algorithm": _name(learner),
             "options": options,
         }
-        records = session.records
         reservation = None
         if ledger is not None:
             reservation = ledger.reserve(
-                schema.dataset, records, delta=session.guarantee.delta, users=session.users,
+                schema.dataset, session.records, delta=session.guarantee.delta, users=session.users,
                 purpose=" ".join(settings.command.split()) or _name(learner),
             )  # fmt: skip
+        run = _Run(
+            users=session.users,
+            guarantee=session.guarantee,
+            records=session.records,
+            ledger=None if ledger is None else LedgerFacts.of(ledger, reservation),
+            date=_now(),
+            synthetic=settings.synthetic,
+        )
         with _spent(ledger, reservation), _aside(out) as folder:
+            write_schema(schema, folder / SCHEMA)
+            run.write(folder)
             planned = kind.release(session, folder / RELEASE, facts, settings)
-            entry = None if ledger is None else LedgerFacts.of(ledger, reservation)
-            run = {
-                "users": facts["users"], "guarantee": facts["guarantee"], "records": records,
-                "ledger": entry, "date": _now(), "synthetic": settings.synthetic,
-            }  # fmt: skip
             statement, text = _fill(folder, schema, planned, _name(learner), options, settings, run)
     if ledger is not None and reservation is not None:
         ledger.mark(reservation, _hashes(out))
@@ -332,7 +379,7 @@ def plan_again(
         Its ``schema.toml`` and ``statement.json`` must lie beside it.
     learner : as for :func:`learn`; a budget that it holds is not used.
     rewards : (1 or H, S, A) in [0, 1], optional
-        Known rewards, in place of the schema's.
+        Known rewards, in place of the schema's; kept as ``rewards.npy``.
 
     Raises
     ------
@@ -343,24 +390,12 @@ def plan_again(
     _check_free(out)
     folder = path.parent
     schema = read_schema(folder / SCHEMA)
-    before = _statement_of_folder(folder)
-    if file_hash(path) != before["files"].get(path.name):
-        raise ValueError(f"{path}: is not the release that the statement beside it is about")
-    if rewards is not None:
-        schema = replace(schema, known=rewards)
-    stored = read_tables(path).facts
-    kind = _kind(schema, learner)
-    ledger = before["ledger"]
-    run = {
-        "users": stored.users,
-        "guarantee": stored.guarantee,
-        "records": records_from_dict(stored.records),
-        "ledger": None if ledger is None else LedgerFacts(**ledger),
-        "date": before["date"],
-        "synthetic": before["synthetic"],
-        "replanned": True,
-    }
+    run = _Run.of(path)
+    kind = _kind(schema if rewards is None else replace(schema, known=rewards), learner)
     with _aside(out) as aside:
+        write_schema(schema, aside / SCHEMA)
+        if rewards is not None:
+            np.save(aside / "rewards.npy", rewards)
         shutil.copyfile(path, aside / RELEASE)
         planned = kind.again(aside / RELEASE, settings)
         options = {"learner": _options(learner)}
@@ -428,21 +463,20 @@ def _fill(
     algorithm: str,
     options: Mapping[str, Any],
     settings: Settings,
-    run: Mapping[str, Any],
+    run: _Run,
 ) -> tuple[Statement, str]:
-    """Everything beside the release: schema, policy, report, statement."""
-    write_schema(schema, folder / SCHEMA)
-    guarantee: Guarantee = run["guarantee"]
-    write_policy(folder, planned.table, guarantee.statement, settings.unsupported)
+    """Everything beside schema and release: policy, report, statement."""
+    write_policy(folder, planned.table, run.guarantee.statement, settings.unsupported)
     text = planned.report.to_markdown()
     (folder / "report.md").write_text(text, "utf-8", newline="\n")
     document = json.dumps(planned.report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "report.json").write_text(document + "\n", "utf-8", newline="\n")
     planned.report.figures(folder)
+    (folder / RUN).unlink(missing_ok=True)
     facts = RunFacts(
         schema=schema, algorithm=algorithm, options={**options, "unsupported": settings.unsupported},
         command=" ".join(settings.command.split()), files=_hashes(folder), operator=settings.operator,
-        approval=settings.approval, **run,
+        approval=settings.approval, **vars(run),
     )  # fmt: skip
     statement = statement_of(facts)
     write_statement(folder, statement)
@@ -452,16 +486,6 @@ def _fill(
 def _hashes(folder: Path) -> dict[str, str]:
     """Of every file in the folder, by name."""
     return {path.name: file_hash(path) for path in sorted(folder.iterdir())}
-
-
-def _statement_of_folder(folder: Path) -> dict[str, Any]:
-    """The statement beside a release, as far as planning again needs it."""
-    path = folder / "statement.json"
-    try:
-        document = json.loads(path.read_text("utf-8"))
-        return {name: document[name] for name in ("files", "ledger", "date", "synthetic")}
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: must be the statement of the release beside it ({error!r})") from None
 
 
 def _now() -> str:
