@@ -93,7 +93,13 @@ def test_lemmas_4_and_5_by_brute_force(states, nonneg):
     declared = gram.successor_sensitivity(1.0, states, nonneg)
     assert 0.99 * declared <= m.max() <= declared * (1 + 1e-9)
     g, r = changes(x, other, y, y_other)
-    for alpha, beta, gamma in ((1.0, 1.0, 1.0), (0.4, 0.15, 0.3), (1.0, 3.0, 0.2), (0.1, 0.2, 2.0)):
+    for alpha, beta, gamma in (
+        (1.0, 1.0, 1.0),
+        (0.4, 0.15, 0.3),
+        (1.0, 3.0, 0.2),
+        (0.1, 0.2, 2.0),
+        (1.0, 0.5, 0.0),
+    ):
         joint = np.sqrt(alpha * g**2 / 2 + beta * m**2 + gamma * r**2).max()
         bound = gram.model_mu(alpha, beta, gamma, states, nonneg)
         assert 0.985 * bound <= joint <= bound * (1 + 1e-9)
@@ -108,6 +114,10 @@ def test_joint_model_is_cheaper_than_its_parts():
         1.3**4 / scales.gram**2, 1.3**2 / scales.successors**2, 1.3**2 / scales.rewards**2, 2
     )
     assert again == pytest.approx(0.5, rel=1e-12)
+    known = gram.model_scales(1.3, 0.5, (4 / 7, 3 / 7, 0.0), 2)
+    assert known.rewards == math.inf
+    assert known.gram < scales.gram
+    assert known.successors < scales.successors
 
 
 @pytest.mark.parametrize("target", gram.TARGETS)

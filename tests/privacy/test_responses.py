@@ -1,6 +1,7 @@
 """The core of re-evaluated sums: budget, order, doors, shift of neighbours, exact noise."""
 
 import copy
+import dataclasses
 import math
 import multiprocessing
 import pickle
@@ -14,7 +15,7 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.planning import uniform_policy
 from discreet.mdp.simulation import rollouts
 from discreet.mdp.trajectories import Trajectories
-from discreet.privacy import budget, gram
+from discreet.privacy import budget, gram, stored
 from discreet.privacy.noise import laws
 from discreet.privacy.protocol import Response
 from discreet.privacy.randomness import Secure, Seeded
@@ -337,3 +338,131 @@ def test_what_was_declared_cannot_be_moved_later():
     answer = session.gram(2)
     assert answer.gram_scale == pytest.approx(features().bound ** 2 / 0.2)
     assert np.abs(answer.gram).max() < 200 + 40 * answer.gram_scale
+
+
+def part(data, rows):
+    return Trajectories(data.states[rows], data.actions[rows], data.rewards[rows])
+
+
+@pytest.mark.parametrize("randomness", [Seeded(3), Secure()])
+def test_counts_and_records_give_the_same_sums(randomness, monkeypatch):
+    """Whether tables of counts or records are kept (chosen by public sizes) changes no sum; halves too."""
+    data = people(300)
+    data.rewards[:] = np.rint(data.rewards * 8) / 8  # on every grid: nothing is rounded at random
+    plan = full_plan(None)
+    plan[2:5] = [dataclasses.replace(q, half=i % 2) for i, q in enumerate(plan[2:5])]
+    answers = []
+    for most in (stored.MOST_CELLS, 0):
+        monkeypatch.setattr(stored, "MOST_CELLS", most)
+        session = ResponseSession(LAYOUT, features(), plan, randomness)
+        for begin in (0, 1, 120):
+            session.submit_many(part(data, slice(begin, {0: 1, 1: 120, 120: 300}[begin])))
+        answers.append(ask_all(session))
+    for one, other in zip(*answers, strict=True):
+        for name in ("gram", "vector", "successors", "rewards"):
+            if getattr(one, name) is not None:
+                atol = 0 if isinstance(randomness, Secure) else 1e-11
+                np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("randomness", [Seeded(3), Secure()])
+def test_a_person_of_m_episodes_costs_no_more_than_mu(randomness):
+    """One person's 3 episodes are replaced: the joint shift stays below mu, and comes near it."""
+    phi, mu, m, data = features(1, False), 0.4, 3, people(30)
+    user = np.repeat(np.arange(10), m)
+
+    def answers(plan, records):
+        session = ResponseSession(LAYOUT, phi, plan, randomness, episodes=m)
+        session.submit_many(records, user)
+        assert session.users == 10
+        return ask_all(session)
+
+    scales, base = answers(full_plan(mu), data), answers(full_plan(None), data)
+    assert scales[0].gram_scale == pytest.approx(m * phi.bound**2 / mu)
+    rng, worst = np.random.default_rng(0), 0.0
+    for trial in range(40):
+        states, actions, rewards = data.states.copy(), data.actions.copy(), data.rewards.copy()
+        at = 3 * rng.integers(10) + np.arange(m)
+        same = trial % 2  # all m episodes alike: their changes add up
+        size = 1 if same else m
+        states[at] = rng.integers(S, size=(size, H + 1))
+        actions[at] = rng.integers(A, size=(size, H))
+        rewards[at] = rng.integers(2, size=(size, H))
+        other = answers(full_plan(None), Trajectories(states, actions, rewards))
+        losses = [loss_of(*trio, S) for trio in zip(scales, base, other, strict=True)]
+        worst = max(worst, *losses)
+        assert max(losses) <= mu * (1 + 1e-9)
+    assert worst > mu / 4
+    guarantee = ResponseSession(LAYOUT, phi, full_plan(mu), randomness, episodes=m).guarantee
+    assert guarantee.rho == pytest.approx(7 * mu**2 / 2)
+
+
+def test_people_come_in_order_with_at_most_m_episodes():
+    data, plan = people(6), full_plan(0.1)
+    session = ResponseSession(LAYOUT, features(), plan, Seeded(0), episodes=2)
+    with pytest.raises(ValueError, match="user = None: must be given where a person may have 2 episodes"):
+        session.submit_many(data)
+    with pytest.raises(ValueError, match="user: 4 has 3 episodes or more, must have at most 2; 1 people"):
+        session.submit_many(data, [1, 1, 4, 4, 4, 9])
+    with pytest.raises(ValueError, match=r"user\[2\] = 3: must not be below"):
+        session.submit_many(data, [1, 4, 3, 4, 5, 9])
+    with pytest.raises(ValueError, match="user has shape"):
+        session.submit_many(data, [1.0, 4, 3, 4, 5, 9])
+    assert session.users == 0
+    session.submit_many(part(data, slice(0, 3)), [-5, 7, 7])
+    with pytest.raises(ValueError, match="user: 7 has 3 episodes or more"):
+        session.submit_many(part(data, slice(3, 6)), [7, 8, 9])
+    with pytest.raises(ValueError, match=r"user\[0\] = 6: must not be below"):
+        session.submit_many(part(data, slice(3, 6)), [6, 8, 9])
+    session.submit_many(part(data, slice(3, 6)), [8, 9, 9])
+    assert session.users == 4
+    single = ResponseSession(LAYOUT, features(), plan, Seeded(0))
+    single.submit_many(data)
+    with pytest.raises(ValueError, match="in every call or in none"):
+        single.submit_many(data, np.arange(6))
+    other = ResponseSession(LAYOUT, features(), plan, Seeded(0))
+    other.submit_many(data, np.arange(6))
+    with pytest.raises(ValueError, match="in every call or in none"):
+        other.submit_many(data)
+
+
+def test_halves_are_of_people_and_the_absent_count():
+    """A person who is split over two calls stays in one half, even with absent people in between."""
+    plan = [Question(kind="gram", step=0, mu=None, half=half) for half in (0, 1)]
+    data = people(5)
+    session = ResponseSession(LAYOUT, one_hot(S, A), plan, Seeded(0), episodes=2)
+    session.submit_many(part(data, slice(0, 3)), [10, 11, 12])
+    session.absent()
+    session.submit_many(part(data, slice(3, 5)), [12, 13])
+    assert session.users == 5
+    pair = data.states[:, 0] * A + data.actions[:, 0]
+    for half, rows in enumerate(([0, 2, 3, 4], [1])):  # places 0, 1, 2, (absent) 3, 4
+        counts = np.bincount(pair[rows], minlength=S * A)
+        np.testing.assert_array_equal(np.diag(session.gram(0).gram), counts, err_msg=str(half))
+    with pytest.raises(RuntimeError, match="questions were asked"):
+        session.absent()
+
+
+def test_large_noise_coarsens_the_grid_of_rewards_and_stays_exact():
+    """At H = 1000 and a small budget the units of rewards 1/1024 would leave 64 bits."""
+    layout = Layout(2, 2, 1000)
+    plan = [Question(kind="pair", step=h, mu=0.001, high=1000.0 - h) for h in (999, 0)]
+    session = ResponseSession(layout, one_hot(2, 2), plan, Secure())
+    rng = np.random.default_rng(0)
+    session.submit_many(
+        Trajectories(
+            rng.integers(2, size=(20, 1001)), rng.integers(2, size=(20, 1000)), rng.uniform(size=(20, 1000))
+        )
+    )
+    session.pair(999, np.zeros(2))
+    answer = session.pair(0, np.array([0.0, 999.0]))
+    assert answer.span == 1000.0
+    assert 0 < np.abs(answer.vector).max() < 10 * answer.vector_scale
+
+
+def test_the_table_of_features_cannot_be_reached_through_the_session():
+    session = session_of(full_plan(0.2), people())
+    handed = session.features.table
+    handed.flags.writeable = True
+    handed[:] = 100.0
+    assert np.abs(session.gram(2).gram).max() < 200 + 40 * features().bound ** 2 / 0.2

@@ -758,7 +758,7 @@ class DPVAPVI(_VarianceAware, _Private):
         return tuple(found)
 
     def _published(self, horizon: int, h: int, features: Features, reward: bool) -> list[Question]:
-        """The true mu of the printed noise, for one episode; vectors of V = 0 hold no data and are left out."""
+        """The true mu of the printed noise, for one episode; vectors of V = 0 hold no data: left out."""
         assert self.rho is not None
         rho0 = self.rho / (5 * horizon)
         gram = gram_mu(features.bound, 0.5 / math.sqrt(rho0))

@@ -139,7 +139,7 @@ def _asked(
         if key not in tables:
             raise ValueError(f"tables: {key!r} is missing")
         found[name] = checks.floats(f"tables[{key!r}]", tables[key], shapes[name])
-    numbers = {name: checks.real(name, table["answer"][name]) for name in _SCALES}
+    numbers: dict[str, Any] = {name: checks.real(name, table["answer"][name]) for name in _SCALES}
     arrays: dict[str, Any] = {name: found.get(name) for name in _ARRAYS}
     answer = Answer(**arrays, **numbers)
     return Asked(question, answer, found.get("values"), found.get("weights"))
