@@ -272,6 +272,42 @@ def _asked(
     return learner, registry.build("privatizer", "central", None, {**noise, **own})
 
 
+def forecast_stored(
+    schema: Path,
+    users: int | None,
+    budget: dict[str, float | None],
+    algorithm: str,
+    preset: str | None,
+    option: list[str] | None,
+    share: float,
+    as_json: bool,
+) -> None:
+    """`discreet forecast --schema`: what `discreet learn` would give, without data."""
+    from discreet.data.schema import read_schema
+    from discreet.offline.forecast import forecast
+
+    if users is None:
+        raise ValueError("users is missing: give --users N, the expected number of people")
+    given = {name: value for name, value in budget.items() if value is not None}
+    learner, privatizer = _asked(algorithm, preset, option, given)
+    if privatizer is None:
+        raise ValueError(f"algorithm = {algorithm!r}: must be dp-apvi, whose noise does not depend on data")
+    found = forecast(read_schema(schema), users, privatizer, learner, share=share)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    table = new_table("", "")
+    for what, value in found.rows():
+        table.add_row(what, value)
+    console().print(table)
+    head, body = found.epsilon_rows()
+    others = new_table(*head, right=head)
+    for row in body:
+        others.add_row(*row)
+    console().print("With another ε:", style="bold")
+    console().print(others)
+
+
 # ------------------------------------------------------------------------------ verify, ledger
 @command
 def verify(

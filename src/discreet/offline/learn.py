@@ -38,6 +38,7 @@ from discreet.data.validate import episodes
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.offline import linear, tabular
+from discreet.offline.forecast import schema_spec
 from discreet.offline.linear_releases import LinearRelease
 from discreet.offline.linear_report import LinearReport
 from discreet.offline.policies import PolicyTable, Unsupported, write_policy
@@ -62,7 +63,7 @@ from discreet.privacy.guarantee import Guarantee, MechanismRecord, ReportRecord,
 from discreet.privacy.ledger import Ledger, Reservation
 from discreet.privacy.one_shot import OneShotSession
 from discreet.privacy.privatizers import Central, NoPrivacy
-from discreet.privacy.protocol import Floats, Spec
+from discreet.privacy.protocol import Floats
 from discreet.privacy.randomness import Randomness, Secure
 from discreet.privacy.responses import ResponseSession
 from discreet.privacy.saved_state import sync_folder
@@ -133,7 +134,7 @@ class _Counts:
     """APVI and DP-APVI: one release of counts."""
 
     def __init__(self, schema: Schema, learner: tabular.APVI | tabular.DPAPVI) -> None:
-        self.schema, self.learner, self.spec = schema, learner, spec_of(schema)
+        self.schema, self.learner, self.spec = schema, learner, schema_spec(schema)
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
         privatizer = NoPrivacy() if privatizer is None else privatizer
@@ -165,7 +166,7 @@ class _LinearSums:
 
     def __init__(self, schema: Schema, learner: linear.Linear) -> None:
         self.schema, self.learner = schema, learner
-        self.known = spec_of(schema).known_rewards
+        self.known = schema_spec(schema).known_rewards
         self.features = linear.schema_features(
             schema.layout, schema.features, schema.feature_bound,
             nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
@@ -210,14 +211,6 @@ def _kind(schema: Schema, learner: Any) -> _Kind:
     if isinstance(learner, linear.Linear):
         return _LinearSums(schema, learner)
     raise ValueError(f"learner = {checks.said(learner)}: must be an offline learner")
-
-
-def spec_of(schema: Schema) -> Spec:
-    """What a learner may know before data: sizes, mask, and known rewards (H, S, A) if there are any."""
-    layout, known = schema.layout, schema.known
-    if known is not None:
-        known = np.broadcast_to(known, (layout.horizon, layout.states, layout.actions))
-    return Spec(layout, known_rewards=known)
 
 
 def _options(knobs: Knobs) -> dict[str, Any]:
