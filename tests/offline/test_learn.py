@@ -139,7 +139,7 @@ def test_what_is_refused_costs_nothing(how: dict[str, Any], message: str, rows: 
 
 def test_the_owners_limit_is_kept(rows: Path, tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
-        ledger.set_limit("ward", 1.5, 1e-6)
+        ledger.set_limit("ward", 1.2, 1e-6)
         run(rows, tmp_path / "first", ledger)
         with pytest.raises(BudgetError, match="owner's limit"):
             run(rows, tmp_path / "second", ledger)
@@ -155,16 +155,16 @@ def test_exact_sums_need_no_ledger(rows: Path, tmp_path: Path) -> None:
         run(rows, tmp_path / "out", ledger, learner=APVI(), privatizer=None)
     outcome = run(rows, tmp_path / "out", learner=APVI(), privatizer=None)
     text = (outcome.folder / "statement.md").read_text()
-    assert "No privacy guarantee" in text
+    assert "ARE NOT PROTECTED" in text
     assert "NO LEDGER" in text
     assert all(check.ok for check in verify(outcome.folder))
 
 
-def test_a_folder_that_exists_is_refused_first(rows: Path, tmp_path: Path) -> None:
+def test_a_folder_that_holds_something_is_refused(rows: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine").touch()
     with pytest.raises(ValueError, match="exists already"):
-        run(tmp_path / "no such file", tmp_path / "out")
+        run(rows, tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
 
 
@@ -227,7 +227,7 @@ def test_people_with_several_episodes_are_charged_for(tmp_path: Path) -> None:
     outcome = run(tmp_path / "people.csv", tmp_path / "out", schema=schema)
     one = dataclasses.replace(SCHEMA, episodes_per_user=1, contribute="random")
     kept = run(tmp_path / "people.csv", tmp_path / "kept", schema=one)
-    scales = [o.statement.to_dict()["mechanisms"][0]["sums"][0]["scale"] for o in (outcome, kept)]
+    scales = [o.statement.to_dict()["mechanisms"][0]["families"][0]["scale"] for o in (outcome, kept)]
     assert scales[0] == pytest.approx(3 * scales[1], rel=1e-6)
     for each in (outcome, kept):
         assert all(check.ok for check in verify(each.folder))
@@ -257,8 +257,8 @@ def test_without_noise_the_policy_is_optimal_in_a_large_cohort(tmp_path: Path) -
         table = np.array([int(row["action"]) for row in csv.DictReader(file)]).reshape(H, S)
     from discreet.mdp.planning import optimal_values, value
 
-    _, values, _ = optimal_values(mdp)
-    assert value(mdp, table) > float(mdp.initial @ values[0]) - 0.02
+    best = value(mdp, optimal_values(mdp)[2])
+    assert value(mdp, table) > best - 0.02
 
 
 def test_the_schema_in_the_folder_is_the_schema(rows: Path, tmp_path: Path) -> None:
@@ -331,4 +331,4 @@ def check_after_kills(folder: Path) -> int:
 
 
 def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    kill_at_random(tmp_path, 4, seed=5)
+    kill_at_random(tmp_path, 2, seed=5)

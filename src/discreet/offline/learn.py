@@ -137,14 +137,14 @@ class _Counts:
         self.schema, self.learner, self.spec = schema, learner, schema_spec(schema)
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
-        privatizer = NoPrivacy() if privatizer is None else privatizer
-        if isinstance(privatizer, NoPrivacy) == isinstance(self.learner, tabular.DPAPVI):
+        exact = privatizer is None or isinstance(privatizer, NoPrivacy)
+        if exact == isinstance(self.learner, tabular.DPAPVI):
             raise ValueError(
                 f"privatizer = {checks.said(privatizer)}: must be Central(...) for DP-APVI, and none for "
                 "APVI, which ignores noise"
             )
         query = replace(self.learner.query(self.spec), episodes=self.schema.episodes_per_user)
-        return privatizer.stored(query, randomness)
+        return (privatizer or NoPrivacy()).stored(query, randomness)
 
     def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> _Planned:
         released = session.release()
