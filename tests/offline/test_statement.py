@@ -26,6 +26,7 @@ from discreet.offline.statement import (
 )
 from discreet.offline.statement_schema import JSON_SCHEMA, violations
 from discreet.privacy.counts import CountQuery
+from discreet.privacy.ledger import Ledger
 
 MASK = np.array([[True, True], [True, False], [True, True]])
 LEDGER = LedgerFacts(
@@ -416,6 +417,26 @@ def test_the_ledger_at_hand(tmp_path):
     assert wrong(tmp_path, Entries([row], ledger.path))  # an entry before it is gone
     later = Entries([*ledger.rows, Row(3, "d" * 64, 9, ())], ledger.path)
     assert wrong(tmp_path, later) == []
+
+
+def test_a_real_ledger(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    run, _ = made(folder)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        ledger.reserve("ward-7", run.records, delta=1e-4, users=7)
+        ledger.reserve("elsewhere", run.records, delta=1e-4)
+        reservation = ledger.reserve("ward-7", run.records, delta=run.guarantee.delta, users=run.users)
+        ledger.mark(reservation, run.files)
+        facts = LedgerFacts.of(ledger, reservation)
+        assert (facts.before["reservations"], facts.after["reservations"]) == (1, 2)
+        assert facts.after["rho"] == pytest.approx(2 * run.guarantee.rho)
+        write_statement(folder, statement_of(dataclasses.replace(run, ledger=facts)))
+        ledger.reserve("ward-7", run.records, delta=1e-4, users=7)
+        assert wrong(folder, ledger) == []
+        assert "ledger: published release.parquet" in {check.name for check in verify(folder, ledger)}
+    with Ledger.open(tmp_path / "another.sqlite") as other_ledger:
+        assert [check.name for check in wrong(folder, other_ledger)] == ["ledger: head"]
 
 
 def test_delta_against_one_over_users(tmp_path):

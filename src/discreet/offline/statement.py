@@ -1008,12 +1008,13 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
 
 
 def _check_ledger(document: Mapping[str, Any], ledger: _Ledger) -> Iterator[Check]:
-    """The run's entry in the ledger, and the totals up to it."""
+    """The run's entry in the ledger, the totals up to it, and the release that it was marked with."""
     stated = document["ledger"]
     if stated is None:
         yield Check("ledger", "NO LEDGER", "NO LEDGER", True)
         return
-    entry = next((one for one in ledger.entries(stated["dataset"]) if one.hash == stated["head"]), None)
+    entries = ledger.entries(stated["dataset"])
+    entry = next((one for one in entries if one.hash == stated["head"]), None)
     if entry is None:
         yield Check("ledger: head", stated["head"], "no such entry in this ledger", False)
         return
@@ -1026,3 +1027,7 @@ def _check_ledger(document: Mapping[str, Any], ledger: _Ledger) -> Iterator[Chec
     facts = LedgerFacts.of(ledger, entry)
     for name in ("before", "after"):
         yield from _leaves(f"ledger: {name}", stated[name], dict(getattr(facts, name)))
+    for mark in entries:
+        if mark.kind == "mark" and mark.reservation == entry.number and "release.parquet" in mark.files:
+            digest = document["files"]["release.parquet"]
+            yield _compared("ledger: published release.parquet", mark.files["release.parquet"], digest)
