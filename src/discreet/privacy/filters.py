@@ -26,6 +26,9 @@ before a total passes a bound that was set beforehand makes the whole interactio
 - zCDP: sum of rho (Feldman and Zrnic 2021; Lecuyer 2021);
 - Gaussian: sum of mu^2 (Smith and Thakurta 2022).
 
+They hold for interactive mechanisms that run at the same time too (Haney et al. 2023): a reservation is made
+before its mechanism sees data.
+
 The rule here: a reservation passes if the pure filter, or the one *approximate* rule of its dataset,
 certifies (epsilon, delta). Proof that the two do not add: a transcript ends inside the pure bound (set A) or
 inside the other one (set B), and stopping at a bound changes no probability inside it, so for every
@@ -84,7 +87,8 @@ def pure_rho(epsilon: float) -> float:
 
 def pure_mu(epsilon: float) -> float:
     """The least mu of Gaussian DP that every epsilon-DP mechanism has: 2 Phi^-1(e^epsilon / (1 +
-    e^epsilon))."""
+    e^epsilon)).
+    """
     return float(-2.0 * ndtri(expit(-epsilon)))
 
 
@@ -201,7 +205,7 @@ def _coordinates(records: Sequence[Record]) -> tuple[tuple[accounting.Coordinate
         for noise, scale, shift, count in itertools.chain.from_iterable(choice):
             counts[noise, scale, abs(shift)] += count if shift else 0
         together.append(tuple((*kind, count) for kind, count in counts.items() if count))
-    return tuple(dict.fromkeys(together))
+    return tuple(dict.fromkeys(filter(None, together)))
 
 
 # ------------------------------------------------------------------------------ mechanisms chosen on the way

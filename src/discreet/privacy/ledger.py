@@ -63,7 +63,7 @@ from discreet.numerics import checks
 from discreet.privacy import filters
 from discreet.privacy.budget import check_epsilon
 from discreet.privacy.filters import Record
-from discreet.privacy.guarantee import MechanismRecord, ReportRecord
+from discreet.privacy.guarantee import MechanismRecord, ReportRecord, records_from_dict
 from discreet.privacy.saved_state import sync_folder
 
 __all__ = [
@@ -102,9 +102,9 @@ class BudgetError(ValueError):
         self.dataset, self.limit = dataset, limit
         self.spent, self.asked, self.together = spent, asked, together
         super().__init__(
-            f"dataset = {dataset!r}: epsilon {spent:.6g} is spent, epsilon {asked:.6g} is asked for, together "
-            f"epsilon {together:.6g} ({rule}), all at delta {limit[1]:g}; the owner's limit is epsilon "
-            f"{limit[0]:.6g} at delta {limit[1]:g}. Nothing was recorded."
+            f"dataset = {dataset!r}: epsilon {spent:.6g} is spent, epsilon {asked:.6g} is asked for, "
+            f"together epsilon {together:.6g} ({rule}), all at delta {limit[1]:g}; the owner's limit is "
+            f"epsilon {limit[0]:.6g} at delta {limit[1]:g}. Nothing was recorded."
         )
 
 
@@ -196,29 +196,6 @@ class Totals:
     rule: str | None
 
 
-def _record_to_json(record: Record) -> dict[str, Any]:
-    if isinstance(record, ReportRecord):
-        alphabets = {name: list(numbers) for name, numbers in record.alphabets.items()}
-        return {"reports": record.reports, "mechanism": record.mechanism, "alphabets": alphabets}
-    return {
-        "mechanism": record.mechanism,
-        "noise": record.noise,
-        "scales": dict(record.scales),
-        "sensitivities": dict(record.sensitivities),
-        "joint": record.joint,
-        "levels": record.levels,
-        "exchanges": [[list(coordinate) for coordinate in moved] for moved in record.exchanges],
-    }
-
-
-def _record_from_json(value: Mapping[str, Any]) -> Record:
-    if "reports" in value:
-        alphabets = {name: tuple(numbers) for name, numbers in value["alphabets"].items()}
-        return ReportRecord(value["mechanism"], value["reports"], alphabets)
-    exchanges = tuple(tuple((n, s, x, c) for n, s, x, c in moved) for moved in value["exchanges"])
-    return MechanismRecord(**{**value, "exchanges": exchanges})
-
-
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -236,7 +213,7 @@ def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> En
         values = {
             name: value for name, value in content.items() if name not in ("version", "identity", "library")
         }
-        values["records"] = tuple(map(_record_from_json, content.get("records", ())))
+        values["records"] = records_from_dict(content.get("records", ()))
         entry = Entry(hash=stored, text=text, **values)
         fits = (entry.number, entry.previous, content["version"]) == (number, previous, VERSION)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -307,7 +284,8 @@ class Ledger:
             If it is missing while its head is there (or while ``create`` is false), damaged, edited,
             shortened, replaced, without a head, locked for too long or not writable.
         """
-        where = Path(os.path.abspath(path if path is not None else default_path()))
+        chosen = path if path is not None else default_path()
+        where = Path(os.path.realpath(chosen))  # one head for all links to one file
         timeout = checks.real("timeout", timeout, 0.0)
         create = create and not readonly
         with _clear_errors(where, timeout):
@@ -333,14 +311,11 @@ class Ledger:
         return ledger
 
     def _begin(self, create: bool) -> None:
-        """Check everything under the lock; write the first entry of a new ledger, and a head that lags
-        behind."""
+        """Check everything under the lock; begin a new ledger; write a head that lags behind."""
         with self._locked():
-            named = self._connection.execute(
-                "SELECT count(*) FROM sqlite_master WHERE name = 'entries'"
-            ).fetchone()
-            if not named[0]:
-                if not create or _read_head(self._path) is not None:
+            names = [row[0] for row in self._connection.execute("SELECT name FROM sqlite_master")]
+            if "entries" not in names:
+                if names or not create or _read_head(self._path) is not None:
                     raise LedgerError(f"{self}: holds no ledger (it is empty, cut short or another file)")
                 self._connection.execute(
                     "CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NOT NULL, hash TEXT)"
@@ -384,7 +359,7 @@ class Ledger:
         """Read and check the whole chain again, and that the head is in it. Raises ``LedgerError``."""
         with _clear_errors(self._path, self._timeout):
             if self._readonly:
-                self._reload(tries=20)
+                self._reload(tries=2)
             else:
                 with self._locked():
                     self._reload()
@@ -487,7 +462,7 @@ class Ledger:
             users = checks.integer("users", users, 0)
         limit_check = checks.flag("limit_check", limit_check)
         _line("purpose", purpose)
-        stored = [_record_to_json(record) for record in records]
+        stored = [record.to_dict() for record in records]
         with self._writing():
             if limit_check:
                 _check_limit(dataset, [e for e in self._entries if e.dataset == dataset], records)
@@ -595,15 +570,15 @@ class Ledger:
             raise LedgerError(f"{self}: holds no entries, not even its first one")
         if head is None and number > 1:
             raise LedgerError(
-                f"{self}: its head, {str(_head_path(self._path))!r}, is missing, so that nobody could tell whether "
-                "entries were cut off. Put it back. If it is lost: compare the last entry with the latest "
-                "privacy statement; if the ledger is whole, write the line "
+                f"{self}: its head, {str(_head_path(self._path))!r}, is missing, so that nobody could tell "
+                "whether entries were cut off. Put it back. If it is lost: compare the last entry with the "
+                "latest privacy statement; if the ledger is whole, write the line "
                 f"'{number} {self._entries[-1].hash}' into that file"
             )
         if head is not None and (head[0] > number or self._entries[head[0] - 1].hash != head[1]):
             raise LedgerError(
-                f"{self}: entry {head[0]}, which its head {str(_head_path(self._path))!r} names, is not in it: "
-                "the ledger was shortened, edited or replaced. Put the right one back"
+                f"{self}: entry {head[0]}, which its head {str(_head_path(self._path))!r} names, is not in "
+                "it: the ledger was shortened, edited or replaced. Put the right one back"
             )
 
     def _head(self) -> tuple[int, str]:
@@ -678,6 +653,8 @@ def _clear_errors(path: Path, timeout: float) -> Iterator[None]:
             said = f"another process has held it for more than {timeout:g} seconds ({said})"
         elif "readonly" in said:
             said = f"cannot be written ({said})"
+        elif "no such table" in said:
+            said = "holds no ledger (it is empty, cut short or another file)"
         raise LedgerError(f"ledger {str(path)!r}: {said}") from error
     except OSError as error:
         raise LedgerError(f"ledger {str(path)!r}: cannot be used ({error})") from error
