@@ -26,6 +26,7 @@ from discreet.offline.statement import (
 )
 from discreet.offline.statement_schema import JSON_SCHEMA, violations
 from discreet.privacy.counts import CountQuery
+from discreet.privacy.guarantee import MechanismRecord, guarantee_of
 from discreet.privacy.ledger import Ledger
 
 MASK = np.array([[True, True], [True, False], [True, True]])
@@ -497,6 +498,23 @@ def test_numbers_are_those_of_the_guarantee(folder):
     }  # fmt: skip
     assert document["groups"][0]["rho"] == 4 * rho
     assert document["delta"]["ratio"] == pytest.approx(0.02)
+
+
+def test_a_linear_mechanism_has_many_tables(tmp_path):
+    run, _ = made(tmp_path)
+    names = [f"{i}.vector[{i}]" for i in range(100)]
+    record = MechanismRecord(
+        "planned questions", "discrete_gaussian", dict.fromkeys(names, 9.0), dict.fromkeys(names, 0.1), 0.1
+    )
+    guarantee = guarantee_of("joint", [record], randomness="secure", delta=1e-6)
+    statement = statement_of(dataclasses.replace(run, guarantee=guarantee, records=(record,)))
+    page = statement.to_markdown()
+    assert "and 88 more, in statement.json" in page
+    assert "| 11.vector\\[11\\] | l2 | 0.1 | 9 | 9 | None |" not in page
+    assert "| 11.vector\\[11\\] | l2 | 0.1 | 9 | 9 | - |" in page
+    (mechanism,) = statement.to_dict()["mechanisms"]
+    assert len(mechanism["families"]) == 100
+    assert any("discreet.privacy.gram" in text for text in mechanism["proof"])
 
 
 def test_proofs_name_modules_that_exist():

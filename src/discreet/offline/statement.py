@@ -64,6 +64,7 @@ FREE = ("operator", "approval")
 _FALSE_POSITIVES = (0.01, 0.05, 0.10)
 _PRIORS = (0.5, 0.1, 0.01)
 _GROUPS = (2, 5, 10)
+_SHOWN = 12  # tables of a mechanism on the page; all of them are in the JSON file
 _NEEDED = ("release.parquet", "schema.toml")
 
 
@@ -703,12 +704,13 @@ def _mechanism_lines(mechanisms: Sequence[Mapping[str, Any]]) -> list[str]:
                         up(f["sensitivity"], 6),
                         f"{f['scale']:.6g}",
                         up(f["std"], 6),
-                        str(f["cells"]),
+                        "-" if f["cells"] is None else str(f["cells"]),
                     ]
-                    for f in one["families"]
+                    for f in one["families"][:_SHOWN]
                 ],
             )
-            parts.append("")
+            more = len(one["families"]) - _SHOWN
+            parts += [f"and {more} more, in {JSON_NAME}", ""] if more > 0 else [""]
         parts += [f"Randomness: {_line(one['source_of_randomness'])}.", "", "Proofs:", ""]
         parts += [*(f"- {_line(text)}" for text in one["proof"]), ""]
     return parts
