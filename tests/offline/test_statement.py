@@ -286,6 +286,27 @@ def test_broken_files_are_told(kept, text):
     assert wrong(kept)
 
 
+def test_numbers_beyond_all_bounds_are_told(kept):
+    text = (kept / "statement.json").read_text("utf-8")
+    for old, new in (('"loss": ', '"loss": 1e999, "x": '), ('"users": 200', f'"users": {10**400}')):
+        assert old in text
+        (kept / "statement.json").write_text(text.replace(old, new, 1))
+        assert wrong(kept)
+    document = json.loads(text)
+    document["mechanisms"][0]["loss"] = "LOSS"
+    (kept / "statement.json").write_text(json.dumps(document).replace('"LOSS"', "1e999"))
+    assert "fingerprint" in {check.name for check in wrong(kept)}
+
+
+@pytest.mark.parametrize("privatizer", [dr.Central(rho=20.0), dr.Central(epsilon=1e-3, delta=1e-4)])
+def test_extreme_budgets(tmp_path, privatizer):
+    _, statement = made(tmp_path, privatizer, dr.Seeded(0))
+    attacker = statement.to_dict()["attacker"]
+    assert 0.0 < attacker["advantage"] <= 1.0
+    assert ("more than a million times" in statement.to_markdown()) == (privatizer.rho is not None)
+    assert wrong(tmp_path) == []
+
+
 def test_a_key_twice_is_an_error(kept):
     text = (kept / "statement.json").read_text("utf-8")
     (kept / "statement.json").write_text(text.replace('{\n "format"', '{\n "synthetic": true,\n "format"', 1))

@@ -194,17 +194,6 @@ class RunFacts:
             raise ValueError("files lacks the policy: must hold policy.csv or another policy.*")
         check_delta(self.guarantee.delta, self.users)
 
-    def release_facts(self) -> dict[str, Any]:
-        """What the metadata of ``release.parquet`` have to say as well, and :func:`verify` compares."""
-        return {
-            "users": self.users,
-            "guarantee": self.guarantee.to_dict(),
-            "records": [record.to_dict() for record in self.records],
-            "episodes": self.schema.episodes_per_user,
-            "dataset": self.schema.dataset,
-            "schema": self.schema.hash,
-        }
-
 
 def versions() -> dict[str, str]:
     """Of the library, Python and NumPy that run now."""
@@ -483,7 +472,7 @@ def _sentence(facts: RunFacts, attacker: TradeOff) -> str:
     return (
         f"If you are a {facts.schema.unit} in these data: whatever anyone could learn about you, or do to "
         f"you, because of what is published is at most {_times(guarantee.epsilon)} times as likely with "
-        f"{_yours(facts.schema)} in the data as with somebody else's in their place{extra}; and who has to "
+        f"{_yours(facts.schema)} in the data as with somebody else's instead{extra}; and who has to "
         f"guess which of the two it was is right at most {_hundredths(attacker.right_guess(0.5))} times in "
         "100, where tossing a coin is right 50 times."
     )
@@ -796,8 +785,9 @@ def verify(folder: str | Path, ledger: _Ledger | None = None) -> list[Check]:
         return [Check(JSON_NAME, JSON_NAME, str(error), False)]
     if broken:
         return [Check(JSON_NAME, text, "the statement's JSON Schema", False) for text in broken]
-    found = [_compared("fingerprint", document["fingerprint"], _fingerprint(document))]
+    found: list[Check] = []
     parts: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+        ("fingerprint", lambda: _leaves("fingerprint", document["fingerprint"], _fingerprint(document))),
         ("files", lambda: _check_files(folder, document)),
         (MARKDOWN_NAME, lambda: _check_markdown(folder, document)),
         ("statement", lambda: _check_document(folder, document)),
