@@ -26,6 +26,8 @@ from discreet.offline.statement import (
 )
 from discreet.offline.statement_schema import JSON_SCHEMA, violations
 from discreet.privacy.counts import CountQuery
+from discreet.privacy.guarantee import MechanismRecord, guarantee_of
+from discreet.privacy.ledger import Ledger
 
 MASK = np.array([[True, True], [True, False], [True, True]])
 LEDGER = LedgerFacts(
@@ -198,7 +200,7 @@ def resealed(folder, document):
     )
     document["fingerprint"] = module._fingerprint(document)
     rewritten(folder, document)
-    (folder / "statement.md").write_text(module._markdown(document), "utf-8", newline="\n")
+    (folder / "statement.md").write_text(module.markdown(document), "utf-8", newline="\n")
 
 
 UNWITNESSED = (
@@ -282,6 +284,27 @@ def test_nothing_is_added_or_left_out(kept, change):
 def test_broken_files_are_told(kept, text):
     (kept / "statement.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     assert wrong(kept)
+
+
+def test_numbers_beyond_all_bounds_are_told(kept):
+    text = (kept / "statement.json").read_text("utf-8")
+    for old, new in (('"loss": ', '"loss": 1e999, "x": '), ('"users": 200', f'"users": {10**400}')):
+        assert old in text
+        (kept / "statement.json").write_text(text.replace(old, new, 1))
+        assert wrong(kept)
+    document = json.loads(text)
+    document["mechanisms"][0]["loss"] = "LOSS"
+    (kept / "statement.json").write_text(json.dumps(document).replace('"LOSS"', "1e999"))
+    assert "fingerprint" in {check.name for check in wrong(kept)}
+
+
+@pytest.mark.parametrize("privatizer", [dr.Central(rho=5.0), dr.Central(epsilon=1e-3, delta=1e-4)])
+def test_extreme_budgets(tmp_path, privatizer):
+    _, statement = made(tmp_path, privatizer, dr.Seeded(0))
+    attacker = statement.to_dict()["attacker"]
+    assert 0.0 < attacker["advantage"] <= 1.0
+    assert ("more than a million times" in statement.to_markdown()) == (privatizer.rho is not None)
+    assert wrong(tmp_path) == []
 
 
 def test_a_key_twice_is_an_error(kept):
@@ -418,6 +441,26 @@ def test_the_ledger_at_hand(tmp_path):
     assert wrong(tmp_path, later) == []
 
 
+def test_a_real_ledger(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    run, _ = made(folder)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        ledger.reserve("ward-7", run.records, delta=1e-4, users=7)
+        ledger.reserve("elsewhere", run.records, delta=1e-4)
+        reservation = ledger.reserve("ward-7", run.records, delta=run.guarantee.delta, users=run.users)
+        ledger.mark(reservation, run.files)
+        facts = LedgerFacts.of(ledger, reservation)
+        assert (facts.before["reservations"], facts.after["reservations"]) == (1, 2)
+        assert facts.after["rho"] == pytest.approx(2 * run.guarantee.rho)
+        write_statement(folder, statement_of(dataclasses.replace(run, ledger=facts)))
+        ledger.reserve("ward-7", run.records, delta=1e-4, users=7)
+        assert wrong(folder, ledger) == []
+        assert "ledger: published release.parquet" in {check.name for check in verify(folder, ledger)}
+    with Ledger.open(tmp_path / "another.sqlite") as other_ledger:
+        assert [check.name for check in wrong(folder, other_ledger)] == ["ledger: head"]
+
+
 def test_delta_against_one_over_users(tmp_path):
     assert check_delta(0.0, 10) == "pure"
     assert check_delta(1e-6, 100_000) == "small"
@@ -476,6 +519,23 @@ def test_numbers_are_those_of_the_guarantee(folder):
     }  # fmt: skip
     assert document["groups"][0]["rho"] == 4 * rho
     assert document["delta"]["ratio"] == pytest.approx(0.02)
+
+
+def test_a_linear_mechanism_has_many_tables(tmp_path):
+    run, _ = made(tmp_path)
+    names = [f"{i}.vector[{i}]" for i in range(100)]
+    record = MechanismRecord(
+        "planned questions", "discrete_gaussian", dict.fromkeys(names, 9.0), dict.fromkeys(names, 0.1), 0.1
+    )
+    guarantee = guarantee_of("joint", [record], randomness="secure", delta=1e-6)
+    statement = statement_of(dataclasses.replace(run, guarantee=guarantee, records=(record,)))
+    page = statement.to_markdown()
+    assert "and 88 more, in statement.json" in page
+    assert "| 11.vector\\[11\\] | l2 | 0.1 | 9 | 9 | None |" not in page
+    assert "| 11.vector\\[11\\] | l2 | 0.1 | 9 | 9 | - |" in page
+    (mechanism,) = statement.to_dict()["mechanisms"]
+    assert len(mechanism["families"]) == 100
+    assert any("discreet.privacy.gram" in text for text in mechanism["proof"])
 
 
 def test_proofs_name_modules_that_exist():

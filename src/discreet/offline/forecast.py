@@ -234,7 +234,7 @@ def _bytes(size: float) -> str:
 def visits_needed(share: float, successors: int, std: float, reward_std: float = 0.0) -> tuple[float, float]:
     """(2): visits of a pair from which on noise raises the error by at most ``share``; transitions, rewards.
 
-    share : above 0. successors : S, or fewer. std, reward_std : of one transition cell's and one reward cell's noise.
+    share : above 0. successors : S, or fewer. std, reward_std : of one transition cell, of one reward cell.
     """
     slack = (1.0 + checks.positive("share", share)) ** 2 - 1.0
     return (

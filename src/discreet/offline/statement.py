@@ -35,6 +35,7 @@ import discreet
 from discreet.data.schema import Schema, read_schema
 from discreet.numerics import checks
 from discreet.offline.releases import read_tables
+from discreet.offline.statement_page import FREE, JSON_NAME, MARKDOWN_NAME, SIGNED, hundredths, markdown
 from discreet.offline.statement_schema import FORMAT, VERSION, violations
 from discreet.privacy import accounting, calibration, counts
 from discreet.privacy.counts import CountQuery
@@ -57,9 +58,6 @@ __all__ = [
     "versions", "write_statement",
 ]  # fmt: skip
 
-JSON_NAME, MARKDOWN_NAME = "statement.json", "statement.md"
-FREE = ("operator", "approval")
-"""Lines for people, which no hash covers."""
 
 _FALSE_POSITIVES = (0.01, 0.05, 0.10)
 _PRIORS = (0.5, 0.1, 0.01)
@@ -193,17 +191,6 @@ class RunFacts:
             raise ValueError("files lacks the policy: must hold policy.csv or another policy.*")
         check_delta(self.guarantee.delta, self.users)
 
-    def release_facts(self) -> dict[str, Any]:
-        """What the metadata of ``release.parquet`` have to say as well, and :func:`verify` compares."""
-        return {
-            "users": self.users,
-            "guarantee": self.guarantee.to_dict(),
-            "records": [record.to_dict() for record in self.records],
-            "episodes": self.schema.episodes_per_user,
-            "dataset": self.schema.dataset,
-            "schema": self.schema.hash,
-        }
-
 
 def versions() -> dict[str, str]:
     """Of the library, Python and NumPy that run now."""
@@ -252,7 +239,7 @@ class Statement:
 
     def to_markdown(self) -> str:
         """One page, rendered from the document alone."""
-        return _markdown(self.document)
+        return markdown(self.document)
 
 
 def statement_of(facts: RunFacts) -> Statement:
@@ -458,11 +445,6 @@ def _chance(delta: float) -> str:
     return f"1 in {math.floor(1 / delta * (1 + 1e-12)):,}"
 
 
-def _hundredths(rate: float) -> str:
-    """A probability as cases in 100, rounded up."""
-    return up(100.0 * rate, 3)
-
-
 def _yours(schema: Schema) -> str:
     """What is exchanged, in words for the person."""
     m = schema.episodes_per_user
@@ -482,8 +464,8 @@ def _sentence(facts: RunFacts, attacker: TradeOff) -> str:
     return (
         f"If you are a {facts.schema.unit} in these data: whatever anyone could learn about you, or do to "
         f"you, because of what is published is at most {_times(guarantee.epsilon)} times as likely with "
-        f"{_yours(facts.schema)} in the data as with somebody else's in their place{extra}; and who has to "
-        f"guess which of the two it was is right at most {_hundredths(attacker.right_guess(0.5))} times in "
+        f"{_yours(facts.schema)} in the data as with somebody else's instead{extra}; and who has to "
+        f"guess which of the two it was is right at most {hundredths(attacker.right_guess(0.5))} times in "
         "100, where tossing a coin is right 50 times."
     )
 
@@ -560,205 +542,6 @@ def _not_covered(facts: RunFacts) -> Iterator[str]:
     yield "More than one person at once, except as the table of groups says."
 
 
-# ------------------------------------------------------------------------------ the page
-
-
-def _line(text: Any) -> str:
-    """A text that cannot pass for Markdown's own marks."""
-    return "".join(f"\\{c}" if c in "\\`*_[]<>|#" else c for c in str(text))
-
-
-def _number(value: float | None) -> str:
-    return "none" if value is None else up(value)
-
-
-def _percent(rate: float | None) -> str:
-    return "no bound" if rate is None else f"{_hundredths(rate)} %"
-
-
-def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return lines + ["| " + " | ".join(row) + " |" for row in body]
-
-
-def _markdown(doc: Mapping[str, Any]) -> str:
-    """The page; a function of the document."""
-    people, guarantee = doc["population"], doc["guarantee"]
-    title = f"# Privacy statement: {_line(people['dataset'])}"
-    parts = [title, "", f"**{_line(doc['sentence'])}**", ""]
-    parts += [f"- **{_line(warning)}**" for warning in doc["warnings"]]
-    parts += [""] if doc["warnings"] else []
-    parts += _guarantee_lines(doc)
-    if guarantee["epsilon"] is not None:
-        parts += _attacker_lines(doc["attacker"], people["unit"], guarantee["delta"])
-        parts += _group_lines(doc["groups"], people)
-    for name, title in (("covered", "Covered"), ("not_covered", "Not covered")):
-        if doc[name]:
-            parts += [f"**{title}**", "", *(f"- {_line(text)}" for text in doc[name]), ""]
-    parts += _mechanism_lines(doc["mechanisms"])
-    parts += _file_lines(doc)
-    return "\n".join(parts) + "\n"
-
-
-def _guarantee_lines(doc: Mapping[str, Any]) -> list[str]:
-    people, guarantee = doc["population"], doc["guarantee"]
-    symbols = "no guarantee"
-    if guarantee["epsilon"] is not None:
-        symbols = f"P(E | D) ≤ e^ε P(E | D′) + δ with ε = {up(guarantee['epsilon'])}"
-        symbols += f", δ = {up(guarantee['delta'], 3)}"
-        symbols += f", ρ = {up(guarantee['rho'])} (zCDP)" if guarantee["rho"] is not None else ""
-        symbols += f", μ = {up(guarantee['mu'])} (Gaussian DP)" if guarantee["mu"] is not None else ""
-        symbols += (
-            f", for every event E and all data sets D, D′ of {people['users']} people in which one "
-            f"{_line(people['unit'])} differs"
-        )
-    delta = doc["delta"]
-    against = {
-        "pure": "δ = 0",
-        "small": f"δ is {up(delta['ratio'], 3)} times 1/users: at most a tenth, as it should be",
-        "warn": f"δ is {up(delta['ratio'], 3)} TIMES 1/users: more than a tenth",
-        "none": "no δ",
-    }[delta["verdict"]]
-    return [
-        f"**Guarantee.** {symbols}. Trust: {_line(guarantee['trust'])}. Neighbours: "
-        f"{_line(guarantee['neighbours'])}. Unit: {_line(guarantee['unit'])}.",
-        "",
-        f"**People.** {people['users']} users ({_line(people['unit'])}), m = {people['episodes_per_user']} "
-        f"(the most episodes of one user), H = {people['horizon']}, S = {people['states']}, "
-        f"A = {people['actions']}, {people['pairs']} admissible pairs; {against}.",
-        "",
-    ]
-
-
-def _attacker_lines(attacker: Mapping[str, Any], unit: str, delta: float) -> list[str]:
-    rates = [_percent(test["false_positives"]) for test in attacker["tests"]]
-    tests = [_percent(test["true_positives"]) for test in attacker["tests"]]
-    priors = [
-        [
-            _percent(row["prior"]),
-            _percent(row["right_guess"]),
-            *(_percent(one["posterior"]) for one in row["posteriors"]),
-            _percent(row["posterior_of_any_outcome"]),
-        ]
-        for row in attacker["priors"]
-    ]
-    return [
-        "**What an attacker can at best do** who knows everybody else's data and asks whether the record is "
-        f"that of one {_line(unit)} or another (membership, or any attribute):",
-        "",
-        *_rows(
-            ["false alarms", *rates],
-            [["true alarms, at most", *tests]],
-        ),
-        "",
-        f"True less false alarms: at most {_percent(attacker['advantage'])}.",
-        "",
-        *_rows(
-            [
-                "belief before",
-                "right guess, at most",
-                *(f"belief after an alarm with ≥ {rate} false ones" for rate in rates),
-                "after any outcome",
-            ],
-            priors,
-        ),
-        "",
-        f"No outcome tells for certain, but with a chance of at most δ = {up(delta, 3)}.",
-        "",
-    ]
-
-
-def _group_lines(groups: Sequence[Mapping[str, Any]], people: Mapping[str, Any]) -> list[str]:
-    m = people["episodes_per_user"]
-    rows = [
-        [
-            str(row["people"]),
-            _number(row["epsilon"]),
-            up(row["delta"], 3),
-            _number(row["rho"]),
-            _number(row["mu"]),
-            _percent(row["advantage"]),
-        ]
-        for row in groups
-    ]
-    return [
-        f"**Groups** of people exchanged together (each with at most {m} episode{'s' if m > 1 else ''}):",
-        "",
-        *_rows(["people", "ε", "at δ", "ρ", "μ", "true less false alarms"], rows),
-        "",
-    ]
-
-
-def _mechanism_lines(mechanisms: Sequence[Mapping[str, Any]]) -> list[str]:
-    parts: list[str] = []
-    for number, one in enumerate(mechanisms, 1):
-        parts += [f"**Mechanism {number}.** {_line(one['description'])}", ""]
-        if one["families"]:
-            parts += _rows(
-                ["sum", "norm", "sensitivity", "scale", "std, at most", "cells"],
-                [
-                    [
-                        _line(f["family"]),
-                        f["norm"],
-                        up(f["sensitivity"], 6),
-                        f"{f['scale']:.6g}",
-                        up(f["std"], 6),
-                        str(f["cells"]),
-                    ]
-                    for f in one["families"]
-                ],
-            )
-            parts.append("")
-        parts += [f"Randomness: {_line(one['source_of_randomness'])}.", "", "Proofs:", ""]
-        parts += [*(f"- {_line(text)}" for text in one["proof"]), ""]
-    return parts
-
-
-def _totals_line(totals: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{_line(key)} = {_line(value if isinstance(value, str) else _number(value))}"
-        for key, value in totals.items()
-    )
-
-
-def _file_lines(doc: Mapping[str, Any]) -> list[str]:
-    configuration, ledger = doc["configuration"], doc["ledger"]
-    hashes = [
-        ("schema (its facts)", doc["population"]["schema"]),
-        ("configuration", configuration["hash"]),
-        *doc["files"].items(),
-        ("this statement's fingerprint", doc["fingerprint"]),
-    ]
-    parts = ["**Files and hashes (SHA-256)**", ""]
-    parts += _rows(["what", "hash"], [[_line(name), str(digest)] for name, digest in hashes])
-    options = json.dumps(configuration["options"], ensure_ascii=False, sort_keys=True)
-    versions_line = ", ".join(f"{name} {number}" for name, number in doc["versions"].items())
-    parts += [
-        "",
-        f"Configuration: {_line(configuration['algorithm'])} {_line(options)}; command: "
-        f"{_line(configuration['command']) or 'none'}.",
-        "",
-        f"Versions: {_line(versions_line)}. Date: {doc['date']}.",
-        "",
-    ]
-    if doc["replanned"]:
-        parts += ["This run read no data: it planned again from a release that was paid for before.", ""]
-    if ledger is None:
-        parts += ["**NO LEDGER.**", ""]
-    else:
-        parts += [
-            f"**Ledger** {_line(ledger['name'])}, data set {_line(ledger['dataset'])}, entry "
-            f"{ledger['number']}, hash {ledger['head']}. Before: {_totals_line(ledger['before'])}. After: "
-            f"{_totals_line(ledger['after'])}.",
-            "",
-        ]
-    return [*parts, f"{_SIGNED['operator']} {_line(doc['operator'])}", "",
-            f"{_SIGNED['approval']} {_line(doc['approval'])}"]  # fmt: skip
-
-
-_SIGNED = {"operator": "**Operator:**", "approval": "**Approval (of this fingerprint):**"}
-
-
 # ------------------------------------------------------------------------------ verification
 
 
@@ -794,8 +577,9 @@ def verify(folder: str | Path, ledger: _Ledger | None = None) -> list[Check]:
         return [Check(JSON_NAME, JSON_NAME, str(error), False)]
     if broken:
         return [Check(JSON_NAME, text, "the statement's JSON Schema", False) for text in broken]
-    found = [_compared("fingerprint", document["fingerprint"], _fingerprint(document))]
+    found: list[Check] = []
     parts: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+        ("fingerprint", lambda: _leaves("fingerprint", document["fingerprint"], _fingerprint(document))),
         ("files", lambda: _check_files(folder, document)),
         (MARKDOWN_NAME, lambda: _check_markdown(folder, document)),
         ("statement", lambda: _check_document(folder, document)),
@@ -884,9 +668,9 @@ def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
 def _check_markdown(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
     """The page, line by line, but for what people wrote after the two fields at its end."""
     stated = (folder / MARKDOWN_NAME).read_bytes().decode("utf-8").split("\n")
-    rendered = _markdown(document).split("\n")
+    rendered = markdown(document).split("\n")
     yield Check(f"{MARKDOWN_NAME}: lines", len(stated), len(rendered), len(stated) == len(rendered))
-    signed = {len(rendered) - 4: _SIGNED["operator"], len(rendered) - 2: _SIGNED["approval"]}
+    signed = {len(rendered) - 4: SIGNED["operator"], len(rendered) - 2: SIGNED["approval"]}
     for i, (one, other) in enumerate(zip(stated, rendered, strict=False)):
         if i in signed:
             one, other = one[: len(signed[i])], signed[i]
@@ -1008,12 +792,13 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
 
 
 def _check_ledger(document: Mapping[str, Any], ledger: _Ledger) -> Iterator[Check]:
-    """The run's entry in the ledger, and the totals up to it."""
+    """The run's entry in the ledger, the totals up to it, and the release that it was marked with."""
     stated = document["ledger"]
     if stated is None:
         yield Check("ledger", "NO LEDGER", "NO LEDGER", True)
         return
-    entry = next((one for one in ledger.entries(stated["dataset"]) if one.hash == stated["head"]), None)
+    entries = ledger.entries(stated["dataset"])
+    entry = next((one for one in entries if one.hash == stated["head"]), None)
     if entry is None:
         yield Check("ledger: head", stated["head"], "no such entry in this ledger", False)
         return
@@ -1026,3 +811,7 @@ def _check_ledger(document: Mapping[str, Any], ledger: _Ledger) -> Iterator[Chec
     facts = LedgerFacts.of(ledger, entry)
     for name in ("before", "after"):
         yield from _leaves(f"ledger: {name}", stated[name], dict(getattr(facts, name)))
+    for mark in entries:
+        if mark.kind == "mark" and mark.reservation == entry.number and "release.parquet" in mark.files:
+            digest = document["files"]["release.parquet"]
+            yield _compared("ledger: published release.parquet", mark.files["release.parquet"], digest)

@@ -19,6 +19,7 @@ VERSION = 1
 
 _TEXT = {"type": "string"}
 _LINE = {"type": "string", "pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,500}$"}
+_COMMAND = {"type": "string", "pattern": _LINE["pattern"].replace("500", "10000")}
 _HASH = {"type": "string", "pattern": r"^(sha256:)?[0-9a-f]{64}$"}
 _NUMBER = {"type": "number"}
 _MAYBE = {"type": ["number", "null"]}
@@ -151,7 +152,7 @@ JSON_SCHEMA: dict[str, Any] = {
                 {
                     "algorithm": _LINE,
                     "options": {"type": "object"},
-                    "command": _LINE,
+                    "command": _COMMAND,
                     "hash": _HASH,
                 }
             ),
