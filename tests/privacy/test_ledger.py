@@ -84,6 +84,16 @@ def test_nothing_but_the_owner_can_read_it(path: Path) -> None:
     assert sorted(file.name for file in path.parent.iterdir()) == ["ledger.sqlite", "ledger.sqlite.head"]
 
 
+def test_a_commit_waits_for_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    with Ledger.open(path) as ledger:
+        assert ledger._connection.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
+        before = len(synced)
+        ledger.reserve("icu", [LAPLACE])
+        assert len(synced) == before + 2  # head and folder; SQLite calls the system itself
+
+
 def test_totals_compose_within_a_dataset_and_never_across(path: Path) -> None:
     with Ledger.open(path) as ledger:
         ledger.reserve("icu", [LAPLACE])

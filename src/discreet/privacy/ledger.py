@@ -81,6 +81,7 @@ COLUMNS = (
 
 _ROUNDING = 1e-9  # relative: a third of a limit may be spent three times
 _WAIT_SECONDS = 60.0
+_SYNCHRONOUS = "EXTRA"  # a commit is on the disk, the journal's removal included
 
 PathLike = str | os.PathLike[str]
 Kind = Literal["begin", "limit", "reserve", "mark"]
@@ -104,8 +105,8 @@ class BudgetError(ValueError):
         self.spent, self.asked, self.together = spent, asked, together
         super().__init__(
             f"dataset = {dataset!r}: epsilon {spent:.6g} is spent, epsilon {asked:.6g} is asked for, "
-            f"together epsilon {together:.6g} (by the filter: {rule}), all at delta {limit[1]:g}; the owner's "
-            f"limit is epsilon {limit[0]:.6g} at delta {limit[1]:g}. Nothing was recorded."
+            f"together epsilon {together:.6g} (by the filter: {rule}), all at delta {limit[1]:g}; the "
+            f"owner's limit is epsilon {limit[0]:.6g} at delta {limit[1]:g}. Nothing was recorded."
         )
 
 
@@ -302,7 +303,7 @@ class Ledger:
         ledger = cls(where, connection, readonly, timeout)
         try:
             with _clear_errors(where, timeout):
-                connection.execute("PRAGMA synchronous = EXTRA")
+                connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
                 if readonly:
                     ledger.check()
                 else:
