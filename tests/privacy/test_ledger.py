@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from discreet.privacy import filters
 from discreet.privacy import ledger as module
 from discreet.privacy.guarantee import MechanismRecord, ReportRecord
 from discreet.privacy.ledger import BudgetError, Ledger, LedgerError, default_path, read_export, table
@@ -81,6 +82,16 @@ def test_nothing_but_the_owner_can_read_it(path: Path) -> None:
     if os.name == "posix":
         assert {file.stat().st_mode & 0o777 for file in (path, head_of(path))} == {0o600}
     assert sorted(file.name for file in path.parent.iterdir()) == ["ledger.sqlite", "ledger.sqlite.head"]
+
+
+def test_a_commit_waits_for_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    with Ledger.open(path) as ledger:
+        assert ledger._connection.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
+        before = len(synced)
+        ledger.reserve("icu", [LAPLACE])
+        assert len(synced) == before + 2  # head and folder; SQLite calls the system itself
 
 
 def test_totals_compose_within_a_dataset_and_never_across(path: Path) -> None:
@@ -159,6 +170,27 @@ def test_gaussian_noise_never_fits_a_limit_without_delta(tmp_path: Path) -> None
         ledger.set_limit("icu", 100.0)
         with pytest.raises(BudgetError, match="epsilon inf is asked for"):
             ledger.reserve("icu", [GAUSSIAN])
+
+
+def test_a_first_release_fits_the_limit_that_it_was_calibrated_for(tmp_path: Path) -> None:
+    moved = (("discrete_gaussian", 6.0, 1.0, 9),)
+    record = MechanismRecord("counts", "discrete_gaussian", {"v": 6.0}, {"v": 3.0}, 0.5, exchanges=(moved,))
+    exact, by_rho = filters.composed([record], 1e-6)[0], filters.closed([record], 1e-6)[0]
+    assert exact < 0.96 * by_rho
+    for delta in (1e-6, 1e-7):  # of its statement; the limit's is 1e-6
+        with Ledger.open(tmp_path / f"{delta}.sqlite") as ledger:
+            ledger.set_limit("icu", exact * 0.999, 1e-6)
+            with pytest.raises(BudgetError) as refusal:
+                ledger.reserve("icu", [record], delta=delta)
+            assert refusal.value.asked == refusal.value.together == pytest.approx(exact)
+            ledger.set_limit("icu", exact, 1e-6)
+            ledger.reserve("icu", [record], delta=delta)
+            assert ledger.totals("icu").filtered == pytest.approx(exact)
+            small = MechanismRecord("counts", "discrete_laplace", {"v": 1e6}, {"v": 1.0}, 1e-6)
+            with pytest.raises(BudgetError):
+                ledger.reserve("icu", [small])
+            ledger.set_limit("icu", by_rho * 1.001, 1e-6)
+            ledger.reserve("icu", [small])
 
 
 # ------------------------------------------------------------------------------ many processes

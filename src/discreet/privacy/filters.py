@@ -60,7 +60,17 @@ from discreet.privacy.guarantee import MechanismRecord, ReportRecord
 
 Record = MechanismRecord | ReportRecord
 
-__all__ = ["Record", "composed", "filtered", "gdp_loss", "pure_loss", "pure_mu", "pure_rho", "zcdp_loss"]
+__all__ = [
+    "Record",
+    "closed",
+    "composed",
+    "filtered",
+    "gdp_loss",
+    "pure_loss",
+    "pure_mu",
+    "pure_rho",
+    "zcdp_loss",
+]
 
 _MOST_COORDINATES = 2000  # times ways to exchange; beyond, numbers take minutes and the closed forms answer
 
@@ -139,7 +149,7 @@ def composed(records: Sequence[Record], delta: float) -> tuple[float, str]:
     Infinite where nothing bounds it: Gaussian noise at delta = 0. Raises ``ValueError`` on a bad delta.
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
-    found = _closed(records, delta)
+    found = closed(records, delta)
     if records and all(
         isinstance(record, MechanismRecord) and record.noise == "gaussian" for record in records
     ):
@@ -151,8 +161,9 @@ def composed(records: Sequence[Record], delta: float) -> tuple[float, str]:
     return found
 
 
-def _closed(records: Sequence[Record], delta: float) -> tuple[float, str]:
-    """The least of the three closed forms."""
+def closed(records: Sequence[Record], delta: float) -> tuple[float, str]:
+    """:func:`composed` without the numerical way, which may take seconds: never less."""
+    delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     return min(_pure(records), _gaussian(records, delta), _zcdp(records, delta), key=lambda pair: pair[0])
 
 
@@ -184,6 +195,8 @@ def _zcdp(records: Sequence[Record], delta: float) -> tuple[float, str]:
 
 def _coordinates(records: Sequence[Record]) -> tuple[tuple[accounting.Coordinate, ...], ...] | None:
     """Every way to exchange a user in all records together; None where that is not known, or too much."""
+    if len(records) == 1 and isinstance(records[0], MechanismRecord) and records[0].exchanges:
+        return records[0].exchanges  # as calibration has composed them, which this process may remember
     options: list[tuple[tuple[accounting.Coordinate, ...], ...]] = []
     for record in records:
         parts = _pure_parts(record)
@@ -197,7 +210,7 @@ def _coordinates(records: Sequence[Record]) -> tuple[tuple[accounting.Coordinate
             return None
     ways = math.prod(map(len, options))
     most = sum(max(sum(count for *_, count in moved) for moved in ways_of_one) for ways_of_one in options)
-    if ways * most > _MOST_COORDINATES and len(records) > 1:
+    if ways * most > _MOST_COORDINATES:
         return None
     together = []
     for choice in itertools.product(*options):
@@ -211,18 +224,21 @@ def _coordinates(records: Sequence[Record]) -> tuple[tuple[accounting.Coordinate
 # ------------------------------------------------------------------------------ mechanisms chosen on the way
 
 
-def filtered(reservations: Sequence[Sequence[Record]], delta: float) -> tuple[float, str]:
+def filtered(
+    reservations: Sequence[Sequence[Record]], delta: float, *, numerical: bool = True
+) -> tuple[float, str]:
     """The least epsilon at ``delta`` that the filter of these reservations certifies, and by which rule.
 
     reservations : the records of each, in the order in which they were made.
     delta : of the limit, in [0, 1).
+    numerical : False leaves a first reservation to closed forms too.
 
     Infinite where no rule covers them. Raises ``ValueError`` on a bad delta.
     """
     delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
     records = [record for reservation in reservations for record in reservation]
     if len(reservations) <= 1:
-        return composed(records, delta)
+        return composed(records, delta) if numerical else closed(records, delta)
     if all(isinstance(record, MechanismRecord) and record.noise == "gaussian" for record in reservations[0]):
         rule = _gaussian(records, delta)
     else:

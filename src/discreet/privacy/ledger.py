@@ -47,6 +47,7 @@ import csv
 import hashlib
 import io
 import json
+import math
 import os
 import secrets
 import sqlite3
@@ -80,6 +81,7 @@ COLUMNS = (
 
 _ROUNDING = 1e-9  # relative: a third of a limit may be spent three times
 _WAIT_SECONDS = 60.0
+_SYNCHRONOUS = "EXTRA"  # a commit is on the disk, the journal's removal included
 
 PathLike = str | os.PathLike[str]
 Kind = Literal["begin", "limit", "reserve", "mark"]
@@ -103,8 +105,8 @@ class BudgetError(ValueError):
         self.spent, self.asked, self.together = spent, asked, together
         super().__init__(
             f"dataset = {dataset!r}: epsilon {spent:.6g} is spent, epsilon {asked:.6g} is asked for, "
-            f"together epsilon {together:.6g} ({rule}), all at delta {limit[1]:g}; the owner's limit is "
-            f"epsilon {limit[0]:.6g} at delta {limit[1]:g}. Nothing was recorded."
+            f"together epsilon {together:.6g} (by the filter: {rule}), all at delta {limit[1]:g}; the "
+            f"owner's limit is epsilon {limit[0]:.6g} at delta {limit[1]:g}. Nothing was recorded."
         )
 
 
@@ -137,9 +139,9 @@ class Entry:
 
     number : 1, 2, ...; hash, previous : SHA-256, hexadecimal; time : UTC, ISO 8601; dataset : empty for
     ``begin``.
-    epsilon, delta : of a limit. records, delta, users, purpose, checked : of a reservation; delta is the one
-    of its own statement, ``checked`` is false where the owner's limit was set aside. reservation, files : of
-    a mark.
+    epsilon, delta : of a limit; of a reservation, computed from its records at the delta of its statement
+    (None: it has no epsilon there), and ``method`` tells how. records, users, purpose, checked : of a
+    reservation; ``checked`` is false where the owner's limit was set aside. reservation, files : of a mark.
     """
 
     number: int
@@ -151,6 +153,7 @@ class Entry:
     text: str = field(repr=False)
     epsilon: float | None = None
     delta: float | None = None
+    method: str = ""
     records: tuple[Record, ...] = ()
     users: int | None = None
     purpose: str = ""
@@ -300,7 +303,7 @@ class Ledger:
         ledger = cls(where, connection, readonly, timeout)
         try:
             with _clear_errors(where, timeout):
-                connection.execute("PRAGMA synchronous = EXTRA")
+                connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
                 if readonly:
                     ledger.check()
                 else:
@@ -368,6 +371,9 @@ class Ledger:
         """Every entry in order, or those of one dataset; others' new ones included."""
         self.check()
         return tuple(entry for entry in self._entries if dataset is None or entry.dataset == dataset)
+
+    def _of(self, dataset: str) -> list[Entry]:
+        return [entry for entry in self._entries if entry.dataset == dataset]
 
     def contains(self, hash: str) -> bool:
         """Is an entry with this hash in the chain? What ``discreet verify`` asks of a statement's."""
@@ -462,19 +468,25 @@ class Ledger:
             users = checks.integer("users", users, 0)
         limit_check = checks.flag("limit_check", limit_check)
         _line("purpose", purpose)
-        stored = [record.to_dict() for record in records]
+        epsilon, method = filters.composed(records, delta)  # may take seconds: before the lock
+        alone = {delta: epsilon}
+        if limit_check:
+            with _clear_errors(self._path, self._timeout), self._locked():
+                self._catch_up()
+            alone |= _alone(self._of(dataset), records, alone)
+        content = {
+            "records": [record.to_dict() for record in records],
+            "epsilon": epsilon if math.isfinite(epsilon) else None,
+            "delta": delta,
+            "method": method,
+            "users": users,
+            "purpose": purpose,
+            "checked": limit_check,
+        }
         with self._writing():
             if limit_check:
-                _check_limit(dataset, [e for e in self._entries if e.dataset == dataset], records)
-            entry = self._append(
-                "reserve",
-                dataset,
-                records=stored,
-                delta=delta,
-                users=users,
-                purpose=purpose,
-                checked=limit_check,
-            )
+                _check_limit(dataset, self._of(dataset), records, alone)
+            entry = self._append("reserve", dataset, **content)
         return Reservation(dataset, entry.number, entry.hash)
 
     def mark(self, reservation: Reservation, files: Mapping[str, str]) -> Entry:
@@ -704,16 +716,33 @@ def _reserved(entries: Sequence[Entry]) -> list[tuple[Record, ...]]:
     return [entry.records for entry in entries if entry.kind == "reserve"]
 
 
-def _check_limit(dataset: str, entries: Sequence[Entry], records: tuple[Record, ...]) -> None:
+def _alone(
+    entries: Sequence[Entry], records: tuple[Record, ...], known: Mapping[float, float]
+) -> dict[float, float]:
+    """Delta of the limit to epsilon of a first reservation, where closed forms do not let it pass."""
+    limit = _limit(entries)
+    if limit is None or limit[1] in known or _reserved(entries):
+        return {}
+    if filters.closed(records, limit[1])[0] <= limit[0]:
+        return {}
+    return {limit[1]: filters.composed(records, limit[1])[0]}
+
+
+def _check_limit(
+    dataset: str, entries: Sequence[Entry], records: tuple[Record, ...], alone: Mapping[float, float]
+) -> None:
     limit = _limit(entries)
     if limit is None:
         return
-    epsilon, delta = limit
-    spent = _reserved(entries)
-    together, rule = filters.filtered([*spent, records], delta)
-    if together > epsilon * (1 + _ROUNDING):
-        before, alone = filters.filtered(spent, delta)[0], filters.filtered([records], delta)[0]
-        raise BudgetError(dataset, before, alone, together, rule, limit)
+    most = limit[0] * (1 + _ROUNDING)
+    spent, delta = _reserved(entries), limit[1]
+    together, rule = filters.filtered([*spent, records], delta, numerical=False)
+    if together > most and not spent:  # computed under the lock only if the limit was changed meanwhile
+        together = {**alone, **_alone(entries, records, alone)}.get(delta, together)
+    if together > most:
+        before = filters.filtered(spent, delta, numerical=False)[0]
+        asked = filters.closed(records, delta)[0] if spent else together
+        raise BudgetError(dataset, before, asked, together, rule, limit)
 
 
 def _totals(dataset: str, entries: Sequence[Entry], delta: float | None) -> Totals:
@@ -722,10 +751,19 @@ def _totals(dataset: str, entries: Sequence[Entry], delta: float | None) -> Tota
     if delta is None:
         own = [entry.delta for entry in entries if entry.kind == "reserve" and entry.delta]
         delta = limit[1] if limit is not None else min(own, default=0.0)
-    epsilon, method = filters.composed(records, delta)
+    made = [entry for entry in entries if entry.kind == "reserve"]
+    if len(made) == 1 and made[0].delta == delta and made[0].epsilon is not None:
+        epsilon, method = made[0].epsilon, made[0].method  # computed when it was made
+    else:
+        epsilon, method = filters.composed(records, delta)
     pure = [filters.pure_loss(record) for record in records]
     gaussian = all(isinstance(record, MechanismRecord) and record.noise == "gaussian" for record in records)
-    found, rule = filters.filtered(reserved, limit[1]) if limit is not None else (None, None)
+    found: float | None = None
+    rule: str | None = None
+    if limit is not None and len(made) == 1 and delta == limit[1]:
+        found, rule = epsilon, method
+    elif limit is not None:
+        found, rule = filters.filtered(reserved, limit[1])
     return Totals(
         dataset=dataset,
         reservations=len(reserved),
@@ -753,7 +791,7 @@ def table(entries: Sequence[Entry]) -> list[tuple[str, ...]]:
     for entry in entries:
         epsilon = rho = state = ""
         if entry.kind == "reserve":
-            epsilon = f"{filters.composed(entry.records, entry.delta or 0.0)[0]:.6g}"
+            epsilon = "none" if entry.epsilon is None else f"{entry.epsilon:.6g}"
             rho = f"{sum(map(filters.zcdp_loss, entry.records)):.6g}"
             state = "published" if entry.number in marked else "SPENT, NOT PUBLISHED"
             state += "" if entry.checked else "; LIMIT SET ASIDE"
