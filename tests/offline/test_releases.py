@@ -2,6 +2,7 @@
 
 import json
 import os
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +123,24 @@ def test_a_file_teaches_what_memory_teaches(
             assert (one.threshold, one.noise_error) == (two.threshold, two.noise_error)
 
 
+def test_one_step_at_a_time_is_held(sample: Path) -> None:
+    """Backward, each step once; its tables are gone before the next step is read."""
+    stored, asked, held = read_release(sample), [], []
+
+    class Watched:
+        layout, users, laws, guarantee = stored.layout, stored.users, stored.laws, stored.guarantee
+
+        def step(self, h: int) -> StepSums:
+            assert all(table() is None for table in held)
+            sums = stored.step(h)
+            asked.append(h)
+            held[:] = [weakref.ref(sums.transitions), weakref.ref(sums)]
+            return sums
+
+    DPAPVI().learn(Watched(), Spec(stored.layout))
+    assert asked == [3, 2, 1, 0]
+
+
 def test_steps_in_any_order_and_again(sample: Path) -> None:
     stored = read_release(sample)
     first = [stored.step(h) for h in range(H)]
@@ -187,8 +206,10 @@ def test_named_tables_of_steps(tmp_path: Path) -> None:
     stored.check()
     assert stored.families == ("gram", "successors", "rewards", "scale")
     assert stored.steps("gram") == (2, 0)
+    assert list(stored.tables()) == list(tables)
     for name, table in tables.items():
         np.testing.assert_array_equal(stored.table(*name), table)
+        np.testing.assert_array_equal(stored.tables()[name], table)
     frame = pd.read_parquet(path)
     assert list(frame) == ["family", "step", "i", "j", "value"]
     part = frame[(frame.family == "successors") & (frame.step == 2)]
@@ -199,6 +220,17 @@ def test_named_tables_of_steps(tmp_path: Path) -> None:
         stored.table("gram", 1)
     with pytest.raises(ValueError, match="linear.parquet: kind"):
         read_release(path)
+
+
+def test_many_families(tmp_path: Path) -> None:
+    facts = ReleaseFacts(layout=Layout(7, 2, 3), users=5, guarantee=no_guarantee("seeded"))
+    path = tmp_path / "many.parquet"
+    write_tables(path, ((f"{n:04d}.gram", n % 3, np.full((2, 2), n)) for n in range(300)), facts)
+    stored = read_tables(path)
+    stored.check()
+    assert [table[0, 0] for table in stored.tables().values()] == list(range(300))
+    frame = pd.read_parquet(path)
+    assert (frame.family.str[:4].astype(int) == frame.value).all()
 
 
 @pytest.mark.parametrize(
