@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -496,3 +497,13 @@ def test_a_release_of_another_problem_is_refused(sample: Path) -> None:
     )  # fmt: skip
     with pytest.raises(ValueError, match="must have H = 4"):
         DPAPVI().learn(short, Spec(Layout(S, A, H), known_rewards=np.zeros((H, S, A))))
+
+
+def test_the_page_on_files_runs(sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[2] / "docs" / "files.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.S)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "release.parquet").write_bytes(sample.read_bytes())
+    found: dict = {}
+    exec(code, found)
+    np.testing.assert_array_equal(found["actions"] >= 0, found["supported"])
