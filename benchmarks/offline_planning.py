@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from discreet.estimation import kernels
 from discreet.mdp.layout import Layout
 from discreet.offline.releases import ReleaseFacts, read_release, write_release
 from discreet.offline.tabular import DPAPVI
@@ -70,22 +71,16 @@ def plan(path: str) -> None:
     known = np.zeros((release.layout.horizon, release.layout.states, release.layout.actions))
     known[-1, ::7] = 1.0
     learner = DPAPVI()
-    small = Layout(2, 2, 2)
-    warm = np.ones((small.rows, small.states))
-    for spec, name in (
-        (Spec(release.layout), "unknown"),
-        (Spec(release.layout, known_rewards=known), "known"),
-    ):
-        if name == "unknown":
-            from discreet.estimation import kernels
-
-            kernels.project_table(warm, warm[:, 0], warm[:, 1], warm, np.empty(small.rows))
-        begin, before = time.perf_counter(), peak()
+    warm = np.ones((4, 2))  # compiles, or loads what was compiled
+    kernels.project_table(warm, warm[:, 0].copy(), warm[:, 1].copy(), warm, np.empty(4))
+    for name, rewards in (("unknown", None), ("known", known)):
+        begin, used, before = time.perf_counter(), time.process_time(), peak()
         with cProfile.Profile() as profile:
-            learned = learner.learn(release, spec)
-        took = time.perf_counter() - begin
-        print(f"{name} rewards: {took:.2f} s, peak {peak():.2f} GB (before: {before:.2f} GB), "
-              f"supported {learned.supported.mean():.3f}, V {learned.values[0].max():.3f}")  # fmt: skip
+            learned = learner.learn(release, Spec(release.layout, known_rewards=rewards))
+        took, used = time.perf_counter() - begin, time.process_time() - used
+        print(f"{name} rewards: {took:.2f} s ({used:.2f} s of processors), peak {peak():.2f} GB "
+              f"(before: {before:.2f} GB), supported {learned.supported.mean():.3f}, "
+              f"V {learned.values[0].max():.3f}")  # fmt: skip
         table = pstats.Stats(profile)
         rows = sorted(table.stats.items(), key=lambda item: -item[1][2])[:9]  # type: ignore[attr-defined]
         for (file, _, function), (_, calls, own, *_rest) in rows:

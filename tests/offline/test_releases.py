@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +124,24 @@ def test_a_file_teaches_what_memory_teaches(
             assert (one.threshold, one.noise_error) == (two.threshold, two.noise_error)
 
 
+def test_one_step_at_a_time_is_held(sample: Path) -> None:
+    """Backward, each step once; its tables are gone before the next step is read."""
+    stored, asked, held = read_release(sample), [], []
+
+    class Watched:
+        layout, users, laws, guarantee = stored.layout, stored.users, stored.laws, stored.guarantee
+
+        def step(self, h: int) -> StepSums:
+            assert all(table() is None for table in held)
+            sums = stored.step(h)
+            asked.append(h)
+            held[:] = [weakref.ref(sums.transitions), weakref.ref(sums)]
+            return sums
+
+    DPAPVI().learn(Watched(), Spec(stored.layout))
+    assert asked == [3, 2, 1, 0]
+
+
 def test_steps_in_any_order_and_again(sample: Path) -> None:
     stored = read_release(sample)
     first = [stored.step(h) for h in range(H)]
@@ -187,8 +207,10 @@ def test_named_tables_of_steps(tmp_path: Path) -> None:
     stored.check()
     assert stored.families == ("gram", "successors", "rewards", "scale")
     assert stored.steps("gram") == (2, 0)
+    assert list(stored.tables()) == list(tables)
     for name, table in tables.items():
         np.testing.assert_array_equal(stored.table(*name), table)
+        np.testing.assert_array_equal(stored.tables()[name], table)
     frame = pd.read_parquet(path)
     assert list(frame) == ["family", "step", "i", "j", "value"]
     part = frame[(frame.family == "successors") & (frame.step == 2)]
@@ -199,6 +221,17 @@ def test_named_tables_of_steps(tmp_path: Path) -> None:
         stored.table("gram", 1)
     with pytest.raises(ValueError, match="linear.parquet: kind"):
         read_release(path)
+
+
+def test_many_families(tmp_path: Path) -> None:
+    facts = ReleaseFacts(layout=Layout(7, 2, 3), users=5, guarantee=no_guarantee("seeded"))
+    path = tmp_path / "many.parquet"
+    write_tables(path, ((f"{n:04d}.gram", n % 3, np.full((2, 2), n)) for n in range(300)), facts)
+    stored = read_tables(path)
+    stored.check()
+    assert [table[0, 0] for table in stored.tables().values()] == list(range(300))
+    frame = pd.read_parquet(path)
+    assert (frame.family.str[:4].astype(int) == frame.value).all()
 
 
 @pytest.mark.parametrize(
@@ -464,3 +497,13 @@ def test_a_release_of_another_problem_is_refused(sample: Path) -> None:
     )  # fmt: skip
     with pytest.raises(ValueError, match="must have H = 4"):
         DPAPVI().learn(short, Spec(Layout(S, A, H), known_rewards=np.zeros((H, S, A))))
+
+
+def test_the_page_on_files_runs(sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[2] / "docs" / "files.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.S)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "release.parquet").write_bytes(sample.read_bytes())
+    found: dict = {}
+    exec(code, found)
+    np.testing.assert_array_equal(found["actions"] >= 0, found["supported"])

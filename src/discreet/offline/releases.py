@@ -244,7 +244,7 @@ _PLACES = ("i", "j")
 
 def _schema(kind: str) -> Any:
     whole = [(name, pa.int32()) for name in ("step", *(_COUNTS if kind == "counts" else _PLACES))]
-    return pa.schema([("family", pa.dictionary(pa.int8(), pa.string())), *whole, ("value", pa.float64())])
+    return pa.schema([("family", pa.dictionary(pa.int32(), pa.string())), *whole, ("value", pa.float64())])
 
 
 class _Group(NamedTuple):
@@ -404,7 +404,7 @@ def _write(
                 raise ValueError(f"{family} of step {step} is given twice")
             groups[family, step] = _Group(family, step, values.shape, _digest(values))
             whole = index.columns(values.shape)
-            names = pa.DictionaryArray.from_arrays(np.zeros(values.size, np.int8), [family])
+            names = pa.DictionaryArray.from_arrays(np.zeros(values.size, np.int32), [family])
             steps = pa.repeat(pa.scalar(step, pa.int32()), values.size)
             columns = [names, steps, *whole.values(), pa.array(values.ravel())]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=values.size)
@@ -486,6 +486,10 @@ class StoredTables:
             raise ValueError(f"{self.path}: holds no table {family!r} of step {step}")
         with _naming(self.path), self._open() as file:
             return self._values(n, file.read_row_group(n, columns=["value"], use_threads=False)["value"])
+
+    def tables(self) -> dict[tuple[str, int], Floats]:
+        """All tables by family and step, for releases that fit in memory."""
+        return {place: self.table(*place) for place in self._place}
 
     def _values(self, n: int, column: Any) -> Floats:
         group = self._groups[n]

@@ -38,6 +38,9 @@ with E, so the algorithm does not reduce to APVI without noise; the term c3 H io
 empirical Bernstein inequality makes it do so. Without visits in the release (``visits="derived"``: each is
 the sum of S counts, and a count's variance is halved) sigma_v^2 is S H / rho against 2 H / rho.
 
+Memory. A release is read once, from the last step to the first; of its tables (R S cells a step) one step is
+held, in about three copies. S = 716, A = 25, H = 20 without a mask takes 0.6 GB (all steps at once: 11 GB).
+
 Pessimism. At ``preset="theory"`` V_1 is at most the value of the policy, but for probability p each for
 noise and sampling. The ``default`` constants are measured, not proven; privacy is touched by neither.
 They were chosen on random MDPs (S = 3, 5, 8 and 16, A = 3, H = 5; 24 of each size, rho = 0.1 and 1, n from
