@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import math
 import os
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
@@ -50,6 +48,7 @@ from discreet.privacy.counts import (
     CountQuery,
 )
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.local_reports import Randomizer, ReportEncoder, StepReports, policy_table
 from discreet.privacy.noise import laws
 from discreet.privacy.noise.report_law import ReportLaw
@@ -253,7 +252,7 @@ def add_record(
     )  # fmt: skip
 
 
-class CountSession:
+class CountSession(Guarded):
     """One stream of releases of a :class:`~discreet.privacy.counts.CountQuery`.
 
     Made by ``privatizer.start``; see :class:`~discreet.privacy.protocol.Session` for the calls.
@@ -276,6 +275,7 @@ class CountSession:
         randomness: Randomness,
         guarantee: Guarantee,
     ) -> None:
+        super().__init__()
         self._trust = trust
         self._mechanism = mechanism
         self._query = query
@@ -284,10 +284,6 @@ class CountSession:
         self._guarantee = guarantee
         self._scales = np.array(mechanism.scales)
         self._begins = family_begins(query)
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._caller = 0  # the thread that holds it
-        self._closed = False
         self._saving = False  # a save was interrupted before its file was visible or withdrawn
         self._identity = saved_state.new_identity()  # of the file that this session is saved to
         self._users = 0
@@ -328,18 +324,6 @@ class CountSession:
         self._reported = 0  # users who sent something before the last release
         self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a session cannot be pickled or copied: the copy would draw the same noise again")
-
-    def __copy__(self) -> NoReturn:
-        self.__reduce__()
-
-    def __enter__(self) -> CountSession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
@@ -366,44 +350,17 @@ class CountSession:
         """The public times of release."""
         return self._schedule
 
-    def close(self) -> None:
-        """End the session: records and noise are dropped, every later call raises."""
-        if os.getpid() != self._process:  # a fork may have inherited the lock, held by a thread it lacks
-            self._drop()
-            return
-        with nullcontext() if self._calling_here() else self._lock:
-            self._drop()
-
     def _drop(self) -> None:
-        self._closed = True
+        super()._drop()
         self._cells = np.zeros(0)
         self._registers = {}
         self._filtered = self._measured = np.zeros(0)
         self._last = None
 
-    def _calling_here(self) -> bool:
-        """Is a call of this very thread running? (An interrupt may leave ``_caller`` behind, but no lock.)"""
-        return self._caller == threading.get_ident() and self._lock.locked()
-
-    @contextmanager
-    def _call(self, saving: bool = False) -> Iterator[None]:
-        """One call at a time, in the process that started the session, while it is open."""
-        if os.getpid() != self._process:
-            raise RuntimeError(
-                "this session was started in another process: a copy would draw the same noise again"
-            )
-        if self._calling_here():
-            raise RuntimeError("a call on this session is running in this thread: it must end first")
-        with self._lock:
-            if self._closed:
-                raise RuntimeError("this session is closed: start another one")
-            if self._saving and not saving:
-                raise RuntimeError("a save of this session was interrupted: save it again, or close it")
-            self._caller = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._caller = 0
+    def _check_open(self) -> None:
+        super()._check_open()
+        if self._saving:
+            raise RuntimeError("a save of this session was interrupted: save it again, or close it")
 
     # ------------------------------------------------------------------------------- people
     def begin(self, plan: Plan) -> Encoder:
@@ -1100,7 +1057,7 @@ class CountSession:
         If an error or interrupt comes before the file is visible, nothing is left of it and the session
         goes on. Raises ``ValueError`` if ``path`` exists or its folder does not.
         """
-        with self._call(saving=True):
+        with self._call(super()._check_open):  # also after a save that was interrupted
             draft = saved_state.Draft(path)
             values = {name: getattr(self, name) for name in (*_BOUND, *_STATE)}
             try:
