@@ -14,11 +14,12 @@ from discreet.mdp.trajectories import Trajectory
 from discreet.privacy.continual.signed_digits import SignedDigits
 from discreet.privacy.continual.walk import noise_matrix
 from discreet.privacy.counts import CountQuery
+from discreet.privacy.mechanism import Mechanism
 from discreet.privacy.noise.laws import GaussianSumLaw, LaplaceSumLaw, WeightedLaplaceLaw
 from discreet.privacy.privatizers import Central
 from discreet.privacy.protocol import Plan, Release, Schedule
 from discreet.privacy.randomness import Secure, SecureCoins, Seeded
-from discreet.privacy.session import CountSession, Mechanism
+from discreet.privacy.session import CountSession
 
 QUERY = CountQuery(Layout(2, 2, 2))
 POLICY = np.zeros((2, 2), np.int64)
