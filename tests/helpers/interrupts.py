@@ -5,9 +5,15 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+SESSION = tuple(f"privacy/{name}.py" for name in ("session", "mechanism", "encoders", "lifecycle"))
+
 
 def interrupted(
-    call: Callable[[], object], at: int, *, files: tuple[str, ...], besides: tuple[str, ...] = ("_call",)
+    call: Callable[[], object],
+    at: int,
+    *,
+    files: tuple[str, ...] = SESSION,
+    besides: tuple[str, ...] = ("_call",),
 ) -> bool:
     """Raise KeyboardInterrupt at the ``at``-th line of ``files`` (ends of their names) in ``call``.
 

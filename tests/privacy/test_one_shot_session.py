@@ -26,7 +26,7 @@ from discreet.privacy.randomness import Secure, Seeded
 LAYOUT = Layout(3, 2, 4, np.array([[1, 1], [0, 1], [1, 1]], bool))
 QUERY = CountQuery(LAYOUT, center_rewards=True)
 THREE = CountQuery(LAYOUT, center_rewards=True, episodes=3)
-FILES = ("one_shot.py", "lifecycle.py")
+FILES = ("privacy/one_shot.py", "privacy/lifecycle.py")
 
 
 def people(n: int, seed: int = 0, rewards: Any = None) -> Trajectories:

@@ -39,11 +39,11 @@ from discreet.numerics import checks
 from discreet.privacy import audit_reports
 from discreet.privacy.audit_noise import Noise, Readings, expected, noise_matrix, noise_of, readings, whitened
 from discreet.privacy.counts import TRANSITIONS, CountQuery
+from discreet.privacy.encoders import NoisyVectorEncoder
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.local_reports import StepReports
 from discreet.privacy.protocol import Floats, Plan, Release, Schedule, Session, Spec
 from discreet.privacy.randomness import Seeded, SeededCoins
-from discreet.privacy.session import NoisyVectorEncoder
 
 __all__ = [
     "Bound", "Evidence", "People", "Reactive", "black_box", "bounds_of", "epsilon_bound",

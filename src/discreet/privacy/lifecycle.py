@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import NoReturn, Self
 
@@ -62,8 +62,11 @@ class Guarded:
             raise RuntimeError(f"this {self._what} is closed: start another one")
 
     @contextmanager
-    def _call(self) -> Iterator[None]:
-        """One call at a time, in the process that started the object, while it is open."""
+    def _call(self, ready: Callable[[], None] | None = None) -> Iterator[None]:
+        """One call at a time, in the process that started the object, while it is open.
+
+        ``ready`` : what must pass in place of ``_check_open``.
+        """
         if os.getpid() != self._process:
             raise RuntimeError(
                 f"this {self._what} was started in another process: a copy would draw the same noise again"
@@ -71,7 +74,7 @@ class Guarded:
         if self._calling_here():
             raise RuntimeError(f"a call on this {self._what} is running in this thread: it must end first")
         with self._lock:
-            self._check_open()
+            (ready or self._check_open)()
             self._caller = threading.get_ident()
             try:
                 yield

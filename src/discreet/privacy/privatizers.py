@@ -61,10 +61,11 @@ from discreet.privacy.guarantee import (
     no_guarantee,
 )
 from discreet.privacy.local_reports import KINDS, Kind, StepReports
+from discreet.privacy.mechanism import Mechanism, leaves_of
 from discreet.privacy.one_shot import OneShotSession, check_query
 from discreet.privacy.protocol import Floats, Norm, Schedule, Terms, Trust
 from discreet.privacy.randomness import Randomness, Secure, Seeded
-from discreet.privacy.session import CountSession, Mechanism, leaves_of
+from discreet.privacy.session import CountSession
 
 Noise = Literal["laplace", "gaussian", "auto"]
 Calibration = Literal["exact", "published"]
