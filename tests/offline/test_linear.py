@@ -283,7 +283,7 @@ LEARNERS = [
 
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_known_rewards_are_never_asked_for(learner):
-    """No question has rewards, none is of the last step, the range shrinks by 1, and rewards move no answer."""
+    """No question has rewards, none is of the last step, ranges shrink by 1, rewards move no answer."""
     mdp, table, data = world(10)
     plan = learner.questions(mdp.layout, mdp.features, known_rewards=True)
     assert not any(q.reward for q in plan if q.kind != "gram")

@@ -75,7 +75,7 @@ _RANGE = 2**10  # the least number of units of a target's range
 _MOST_FLOAT = 2**51  # of all contributions to an entry of a Gram matrix: summed exactly in float64
 _MOST_INT = 2**61  # and to the others: in int64
 _NOISE_UNITS = 2.0**-20, 2.0**40  # scales that exact noise can have, in units of the grid
-_CHUNK = 8192  # pairs that are multiplied at a time
+_CHUNK = 1024  # pairs that are multiplied at a time: two blocks of features fit into the cache
 _FLAT = 1e-6  # the least range of targets that noise is scaled to
 
 __all__ = ["Answer", "Kind", "Question", "ResponseSession"]
@@ -521,12 +521,15 @@ class ResponseSession:
         fine = int(math.log2(_RANGE)) - math.floor(math.log2(span))
         return 2.0 ** -(max(fine, self._reward_grid.bit_length() - 1) if question.reward else fine)
 
-    def _rows(self, pairs: Ints | slice, root: Floats | None) -> Floats:
+    def _rows(self, pairs: Ints, root: Floats | None, out: Floats | None = None) -> Floats:
         """sqrt(w) phi of these pairs; under exact noise truncated, in units of 2^-12."""
-        x = self._features.rows[pairs]
+        x = np.take(self._features.rows, pairs, axis=0, out=out, mode="clip")  # else out is buffered
         if root is not None:
-            x = x * root[pairs][:, None]
-        return np.trunc(x * _GRID) if self._exact else x
+            x *= root[pairs, None]
+        if self._exact:
+            x *= _GRID
+            np.trunc(x, out=x)
+        return x
 
     def _sums(
         self, question: Question, root: Floats | None, values: Floats, target: _Target
@@ -559,11 +562,11 @@ class ResponseSession:
     def _gram(self, seen: Ints, visits: Ints, root: Floats | None) -> NDArray[Any]:
         """Sum of n x x^T over pairs that occur, a block of rows at a time."""
         d = self._features.dimension
-        total = np.zeros((d, d))
+        total, rows, times = np.zeros((d, d)), np.empty((_CHUNK, d)), np.empty((_CHUNK, d))
         for begin in range(0, len(seen), _CHUNK):
             pairs = seen[begin : begin + _CHUNK]
-            x = self._rows(pairs, root)
-            total += (x * visits[pairs, None]).T @ x
+            x = self._rows(pairs, root, rows[: len(pairs)])
+            total += np.multiply(x, visits[pairs, None], out=times[: len(pairs)]).T @ x
         return total.astype(np.int64) if self._exact else total
 
     def _times(self, seen: Ints, y: NDArray[Any], root: Floats | None) -> NDArray[Any]:
@@ -591,7 +594,7 @@ class ResponseSession:
     def _model(self, question: Question, visits: Ints) -> dict[str, NDArray[Any]]:
         """Sums of x (e_{s'} - 1/S), under exact noise times S, and of x (r - 1/2)."""
         h, half, states = question.step, question.half, self._layout.states
-        x: NDArray[Any] = self._rows(slice(None), None)
+        x: NDArray[Any] = self._rows(np.arange(len(self._features.rows)), None)
         if self._exact:
             x = x.astype(np.int64)
         moved = states * self._stored.moves(h, half, x) - (visits @ x)[:, None]
