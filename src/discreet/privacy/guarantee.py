@@ -41,6 +41,33 @@ __all__ = ["Guarantee", "MechanismRecord", "ReportRecord", "guarantee_of", "no_g
 UNIT = "one user: one episode, the whole trajectory of states, actions and rewards"
 NEIGHBOURS = "one user's whole trajectory is replaced by any other one; the number of users stays the same"
 
+
+def unit_of(episodes: int) -> str:
+    """Who is protected, if a user has at most so many episodes."""
+    if episodes == 1:
+        return UNIT
+    return f"one user: up to {episodes} episodes, the whole trajectories of states, actions and rewards"
+
+
+def neighbours_of(episodes: int) -> str:
+    """Against which exchange."""
+    if episodes == 1:
+        return NEIGHBOURS
+    return (
+        f"all of one user's episodes, up to {episodes}, are replaced by any others, more or fewer; the "
+        "number of users stays the same"
+    )
+
+
+def _episodes(unit: str) -> int:
+    """The m of :func:`unit_of`, or ``ValueError``."""
+    number = unit.removeprefix("one user: up to ").partition(" ")[0]
+    episodes = int(number) if number.isascii() and number.isdigit() else 1
+    if episodes < 1 or unit_of(episodes) != unit:
+        raise ValueError("unit, neighbours: must be those that every sensitivity here is computed for")
+    return episodes
+
+
 _WORDS = {
     "laplace": "Laplace", "gaussian": "Gaussian",
     "discrete_laplace": "discrete Laplace", "discrete_gaussian": "discrete Gaussian",
@@ -352,10 +379,11 @@ class Guarantee:
         numerical = total.endswith(_NUMERICAL)
         if total != _sum_line(len(lines), self.epsilon, self.delta, self.rho, self.mu, numerical):
             raise ValueError("composition: its last line does not state epsilon, delta, rho and mu")
-        subject = f"{_subject(self.trust)} {_bound(self.epsilon, self.delta, self.rho, self.mu)}"
+        episodes = _episodes(self.unit)
+        subject = f"{_subject(self.trust, episodes)} {_bound(self.epsilon, self.delta, self.rho, self.mu)}"
         if not (self.statement.startswith(subject) and self.statement.endswith(_SOURCES[self.randomness])):
             raise ValueError("statement: is not the one of this trust model, its numbers and its randomness")
-        if self.unit != UNIT or self.neighbours != NEIGHBOURS:
+        if self.neighbours != neighbours_of(episodes):
             raise ValueError("unit, neighbours: must be those that every sensitivity here is computed for")
 
     def __str__(self) -> str:
@@ -390,6 +418,7 @@ def no_guarantee(
     reason: str = "exact sums of users' trajectories are released, without noise",
     epsilon_nominal: float | None = None,
     composition: Sequence[str] = (),
+    episodes: int = 1,
 ) -> Guarantee:
     """The statement of a baseline, or of a mechanism whose noise protects nobody (``reason`` says why)."""
     return Guarantee(
@@ -399,8 +428,8 @@ def no_guarantee(
         rho=None,
         mu=None,
         epsilon_nominal=epsilon_nominal,
-        unit=UNIT,
-        neighbours=NEIGHBOURS,
+        unit=unit_of(episodes),
+        neighbours=neighbours_of(episodes),
         users_public=True,
         randomness=randomness,
         composition=tuple(composition),
@@ -416,6 +445,7 @@ def guarantee_of(
     delta: float | None = None,
     epsilon_nominal: float | None = None,
     users_public: bool = True,
+    episodes: int = 1,
 ) -> Guarantee:
     """The guarantee of mechanisms that all touched the same users.
 
@@ -428,6 +458,7 @@ def guarantee_of(
     delta : in (0, 1), at which epsilon is stated, for Gaussian noise; None or 0 for Laplace noise,
         whose guarantee is pure.
     epsilon_nominal : what the user asked for, if it was an epsilon.
+    episodes : m, how many episodes a user has at most; the records' sensitivities are for that many.
 
     Raises
     ------
@@ -481,13 +512,13 @@ def guarantee_of(
         rho=rho,
         mu=mu,
         epsilon_nominal=epsilon_nominal,
-        unit=UNIT,
-        neighbours=NEIGHBOURS,
+        unit=unit_of(episodes),
+        neighbours=neighbours_of(episodes),
         users_public=users_public,
         randomness=randomness,
         composition=lines,
         statement=_statement(
-            trust, records, epsilon, delta, rho, mu, epsilon_nominal, users_public, randomness
+            trust, records, epsilon, delta, rho, mu, epsilon_nominal, users_public, randomness, episodes
         ),
     )
 
@@ -553,9 +584,10 @@ def _numbers(epsilon: float, delta: float, rho: float | None, mu: float | None) 
     return words
 
 
-def _subject(trust: Trust) -> str:
+def _subject(trust: Trust, episodes: int = 1) -> str:
+    whole = "whole trajectory for another" if episodes == 1 else f"episodes (up to {episodes}) for any others"
     return {
-        "joint": "Joint differential privacy: exchanging any one user's whole trajectory for another "
+        "joint": f"Joint differential privacy: exchanging any one user's {whole} "
         "changes the probability of anything that all other users see (every release, policy and action)",
         "local": "Local differential privacy: exchanging a user's whole trajectory for any other changes the "
         "probability of anything that leaves the user's device",
@@ -579,8 +611,9 @@ def _statement(
     nominal: float | None,
     users_public: bool,
     randomness: Source,
+    episodes: int,
 ) -> str:
-    sentences = [f"{_subject(trust)} {_bound(epsilon, delta, rho, mu)}"]
+    sentences = [f"{_subject(trust, episodes)} {_bound(epsilon, delta, rho, mu)}"]
     if nominal is not None and not math.isclose(nominal, epsilon, rel_tol=1e-6):
         less = "more" if epsilon > nominal else "less"
         sentences.append(
@@ -601,11 +634,15 @@ def _statement(
         for record in records
         if isinstance(record, ReportRecord)
     ]
+    m = "m" if episodes == 1 else "g"
     if rho is None:
-        again = "m times this ε" + (" and (e^{mε} − 1) / (e^ε − 1) times this δ" if delta else "")
+        again = f"{m} times this ε" + (f" and (e^{{{m}ε}} − 1) / (e^ε − 1) times this δ" if delta else "")
     else:
-        again = "m times this μ" if mu is not None else "m² times this ρ"
-    sentences.append(f"A user is one episode; who takes part m times has {again}.")
+        again = f"{m} times this μ" if mu is not None else f"{m}² times this ρ"
+    if episodes == 1:
+        sentences.append(f"A user is one episode; who takes part m times has {again}.")
+    else:
+        sentences.append(f"A user is up to {episodes} episodes; g users together have {again}.")
     if users_public:
         sentences.append("The number of users is public.")
     sentences.append(_SOURCES[randomness])

@@ -52,6 +52,7 @@ from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk
 from discreet.privacy.counts import POOLED_REWARDS, POOLED_TRANSITIONS, TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import (
+    Guarantee,
     MechanismRecord,
     NoiseFamily,
     ReportRecord,
@@ -60,6 +61,7 @@ from discreet.privacy.guarantee import (
     no_guarantee,
 )
 from discreet.privacy.local_reports import KINDS, Kind, StepReports
+from discreet.privacy.one_shot import OneShotSession, check_query
 from discreet.privacy.protocol import Floats, Norm, Schedule, Terms, Trust
 from discreet.privacy.randomness import Randomness, Secure, Seeded
 from discreet.privacy.session import CountSession, Mechanism, leaves_of
@@ -76,11 +78,27 @@ _FINEST_ACCOUNTED = 4096  # grid of rewards: noise on a finer one has too many v
 _STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
 
 
-def _query(query: Any) -> CountQuery:
+_MOST_CELLS = 2 * 10**8  # of a session that releases all of them at once, many times
+
+
+def _copied(query: Any) -> CountQuery:
     """A private copy: what a learner does to its own query later moves no noise."""
     if type(query) is not CountQuery:  # a subclass could declare any sensitivity
         raise ValueError(f"query = {query!r}: this privatizer answers a CountQuery, and no subclass of it")
     return query.copy()
+
+
+def _query(query: Any) -> CountQuery:
+    """A private copy of what a session of many releases can answer."""
+    query = _copied(query)
+    if query.episodes > 1:
+        raise ValueError(
+            f"query.episodes = {query.episodes}: must be 1 in a session of plans and releases, where each "
+            "user is one episode; several episodes of stored people are for the one-shot session, "
+            "privatizer.stored(query, randomness)"
+        )
+    query.check_cells(_MOST_CELLS)
+    return query
 
 
 def _schedule(schedule: Any) -> Schedule:
@@ -148,6 +166,14 @@ class NoPrivacy(Knobs):
         _check_source(randomness)
         mechanism = Mechanism("exact", kernels.NO_NOISE, np.zeros(len(query.row_families)))
         return CountSession("none", mechanism, query, schedule, randomness, no_guarantee(randomness.kind))
+
+    def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
+        """A session for stored people that releases exact sums, once, step by step."""
+        query = _copied(query)
+        _check_source(randomness)
+        mechanism = Mechanism("exact", kernels.NO_NOISE, np.zeros(len(query.row_families)))
+        guarantee = no_guarantee(randomness.kind, episodes=query.episodes)
+        return OneShotSession(mechanism, query, randomness, guarantee, ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,7 +317,7 @@ class _Noisy(Knobs):
             patterns, _noise_name(family, grid), named, self.epsilon, self.delta, 1.0, guess
         )
 
-    def _start(
+    def _calibrated(
         self,
         trust: Literal["joint", "local"],
         mechanism: Mechanism,
@@ -301,7 +327,8 @@ class _Noisy(Knobs):
         randomness: Randomness,
         levels: int,
         fresh: bool = True,
-    ) -> CountSession:
+    ) -> tuple[Mechanism, MechanismRecord, Guarantee]:
+        """The mechanism with its last scales, what it does to a user, and what that guarantees."""
         discrete, grid = isinstance(randomness, Secure), mechanism.reward_grid
         numerical = self._numerical(query, mechanism.family, discrete, fresh)
         numerical = numerical and (grid or 1) <= _FINEST_ACCOUNTED
@@ -337,8 +364,9 @@ class _Noisy(Knobs):
             randomness=randomness.kind,
             delta=None if laplace and not numerical else self.delta or _STATED_DELTA,
             epsilon_nominal=self.epsilon,
+            episodes=query.episodes,
         )
-        return CountSession(trust, mechanism, query, schedule, randomness, guarantee)
+        return mechanism, record, guarantee
 
 
 @dataclass(frozen=True)
@@ -653,7 +681,49 @@ class Central(_Noisy):
                 f"loss; the composition lists scales at share {sum(self._pooled(query)):.3g}"
             )
         fresh = _fresh(choice.walk) if choice.walk else choice.decay == 0.0
-        return self._start("joint", mechanism, words, query, schedule, randomness, choice.levels, fresh)
+        levels = choice.levels
+        mechanism, _, guarantee = self._calibrated(
+            "joint", mechanism, words, query, schedule, randomness, levels, fresh
+        )
+        return CountSession("joint", mechanism, query, schedule, randomness, guarantee)
+
+    def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
+        """A session for stored people: one noisy sum over all of them, released step by step.
+
+        Noise and guarantee are those of ``start(query, Schedule.one_shot(n), randomness)`` for every n, so it
+        is not asked for. Each user has at most ``query.episodes`` episodes.
+
+        Raises
+        ------
+        ValueError
+            If the query cannot be released step by step, its noise cannot be drawn, or this privatizer's
+            options belong to many releases.
+        """
+        query = _copied(query)
+        _check_source(randomness)
+        check_query(query)
+        if (
+            self.release not in ("auto", "batches")
+            or self.calibration == "published"
+            or self.clocks == "rows"
+        ):
+            raise ValueError(
+                f"release = {self.release!r}, calibration = {self.calibration!r}, clocks = {self.clocks!r}: "
+                "must be 'auto' or 'batches', 'exact' and 'common', stored people are released once"
+            )
+        discrete = isinstance(randomness, Secure)
+        options = self._options(query, 1, discrete)
+        if not options:
+            raise ValueError(f"noise = {self.noise!r}: does not meet this budget")
+        family, scales, _ = min(options, key=lambda option: option[2])
+        grid = randomness.reward_grid if isinstance(randomness, Secure) else None
+        mechanism = Mechanism("decaying", family, scales, grid)
+        alone = Schedule.one_shot(1)
+        words = _words(Choice("batches", 0.0, 1, family, scales, 0.0), alone, "batch")
+        mechanism, record, guarantee = self._calibrated(
+            "joint", mechanism, words, query, alone, randomness, 1
+        )
+        return OneShotSession(mechanism, query, randomness, guarantee, (record,))
 
     def _pooled(self, query: CountQuery) -> list[float]:
         """Shares of the pooled families."""
@@ -937,7 +1007,8 @@ class Local(_Noisy):
             scales = choice.scales
         mechanism = Mechanism("local", family, scales, grid)
         words = "each user's own counters on the device"
-        return self._start("local", mechanism, words, query, schedule, randomness, 1)
+        mechanism, _, guarantee = self._calibrated("local", mechanism, words, query, schedule, randomness, 1)
+        return CountSession("local", mechanism, query, schedule, randomness, guarantee)
 
     def _start_reports(
         self, choice: LocalChoice, query: CountQuery, schedule: Schedule, randomness: Randomness
