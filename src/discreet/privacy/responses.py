@@ -46,12 +46,9 @@ noise.
 from __future__ import annotations
 
 import math
-import os
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,6 +59,7 @@ from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
 from discreet.privacy import gram
 from discreet.privacy.guarantee import Guarantee, MechanismRecord, guarantee_of, no_guarantee
+from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.noise import laws
 from discreet.privacy.protocol import Coins, Estimate, Floats, Ints, Response
 from discreet.privacy.randomness import Randomness, Secure, SecureCoins, Seeded, SeededCoins
@@ -180,7 +178,7 @@ def _target(question: Question, low: float, high: float, nonneg: bool) -> _Targe
     return _Target(0.0, max(high, _FLAT), "raw-nonneg" if nonneg else "raw")
 
 
-class ResponseSession:
+class ResponseSession(Guarded):
     """Users' records of a dataset, and the planned questions about them.
 
     Parameters
@@ -213,6 +211,7 @@ class ResponseSession:
         episodes: int = 1,
         delta: float = 1e-6,
     ) -> None:
+        super().__init__()
         if type(features) is not Features:  # a subclass could declare any bound
             raise ValueError(
                 f"features = {checks.said(features)}: must be Features(...), and no subclass of it"
@@ -234,9 +233,15 @@ class ResponseSession:
         self._episodes = checks.integer("episodes", episodes, 1)
         self._records = _records(self._plan, self._features, layout, randomness, self._episodes)
         self._guarantee = (
-            guarantee_of("joint", self._records, randomness=randomness.kind, delta=_delta(delta))
+            guarantee_of(
+                "joint",
+                self._records,
+                randomness=randomness.kind,
+                delta=_delta(delta),
+                episodes=self._episodes,
+            )
             if self._records
-            else no_guarantee(randomness.kind)
+            else no_guarantee(randomness.kind, episodes=self._episodes)
         )
         self._reward_grid = 0
         if isinstance(randomness, Secure):
@@ -254,43 +259,11 @@ class ResponseSession:
         self._users = 0
         self._taken = 0  # episodes, whose number is private where m > 1
         self._last: tuple[int, int, int] | None = None  # the last person, her episodes, her place
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._closed = False
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a session cannot be pickled or copied: the copy would draw the same noise again")
-
-    def __copy__(self) -> NoReturn:
-        self.__reduce__()
-
-    def __enter__(self) -> ResponseSession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the session: records are dropped, every later call raises."""
-        self._closed = True
+    def _drop(self) -> None:
+        super()._drop()
         self._stored.clear()
         self._last, self._taken = None, 0
-
-    @contextmanager
-    def _call(self) -> Iterator[None]:
-        """One call at a time, in the process that started the session, while it is open."""
-        if os.getpid() != self._process:
-            raise RuntimeError(
-                "this session was started in another process: a copy would draw the same noise again"
-            )
-        if not self._lock.acquire(blocking=False):
-            raise RuntimeError("a call on this session is running: it must end first")
-        try:
-            if self._closed:
-                raise RuntimeError("this session is closed: start another one")
-            yield
-        finally:
-            self._lock.release()
 
     # -------------------------------------------------------------------------- public facts
     @property
@@ -354,7 +327,7 @@ class ResponseSession:
         message, for the keeper of the data only. ``RuntimeError`` after the first question.
         """
         with self._call():
-            self._check_open()
+            self._check_unasked()
             if not isinstance(trajectories, Trajectories):
                 raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
             n = checks.integer("len(trajectories)", len(trajectories), 1)
@@ -375,10 +348,10 @@ class ResponseSession:
     def absent(self, users: int = 1) -> None:
         """People who are in the study and have no episode: they count, and add nothing."""
         with self._call():
-            self._check_open()
+            self._check_unasked()
             self._users += checks.integer("users", users, 1)
 
-    def _check_open(self) -> None:
+    def _check_unasked(self) -> None:
         if self._asked:
             raise RuntimeError("submit_many: questions were asked, nobody can be added any more")
 
