@@ -1,11 +1,11 @@
-"""Linear offline learning: seconds from checked records to a policy, and the speed of Gram matrices from rows.
+"""Linear offline learning: seconds from records to a policy, and the speed of Gram matrices from rows.
 
     python benchmarks/offline_linear.py [--episodes 1000000] [--dimension 100] [--horizon 20]
 
 The world has S = 100 and A = 10: 2 million (step, pair, next state) cells, so that counts are kept and no
 question depends on the number of people; ``--records`` makes the core keep records instead. Simplex
-features, uniformly random records (the worst case for caches). Seconds are wall time, medians of three. Run it
-with one BLAS thread (OPENBLAS_NUM_THREADS=1) for figures of one core.
+features, uniformly random records (the worst case for caches). Seconds are of this process's CPU, medians
+of three, on one core: run it with OPENBLAS_NUM_THREADS=1.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def learn(
     """Median seconds to store (checks and copies included) and to ask and plan."""
     seconds = []
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = time.process_time()
         with learner.open(layout, features, randomness) as session:
             for chunk in chunks:
                 session.submit_many(chunk)
-            middle = time.perf_counter()
+            middle = time.process_time()
             learner.ask(session)
-            seconds.append((middle - begin, time.perf_counter() - middle))
+            seconds.append((middle - begin, time.process_time() - middle))
     store, ask = np.median(seconds, axis=0)
     return float(store), float(ask)
 
@@ -78,9 +78,9 @@ def gflops(rows: int, d: int) -> float:
 
 
 def _timed(call: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+    begin = time.process_time()
     call()
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def main() -> None:

@@ -176,6 +176,20 @@ def test_budgets_are_spent_exactly(learner):
     assert secure.policy.shape == (4, 5)
 
 
+@pytest.mark.parametrize("response", ["model", "requery"])
+@pytest.mark.parametrize("joint", [True, False])
+def test_pure_budgets_are_spent_exactly_and_vanish_in_the_limit(response, joint):
+    mdp, _, data = world(17)
+    learner = DPPEVI(epsilon=2.0, noise="laplace", response=response, joint=joint)
+    for randomness in (Seeded(0), Secure()):
+        guarantee = learn(learner, mdp.layout, mdp.features, data, randomness).guarantee
+        assert (guarantee.epsilon, guarantee.delta) == (pytest.approx(2.0), 0.0)
+    quiet = dataclasses.replace(learner, epsilon=1e9)
+    gauss = dataclasses.replace(learner, epsilon=None, rho=1e15, noise="gaussian")
+    found = [learn(x, mdp.layout, mdp.features, data, Seeded(0)).q for x in (quiet, gauss)]
+    np.testing.assert_allclose(*found, atol=1e-3)
+
+
 class Replay:
     """Answers from a recording: no data behind them."""
 
@@ -239,6 +253,9 @@ def test_masked_actions_are_never_chosen():
         (lambda: DPPEVI(epsilon=1.0), "delta"),
         (lambda: DPPEVI(rho=1.0, response="other"), "response = 'other'"),
         (lambda: DPPEVI(rho=1.0, ridge=-1.0), "ridge"),
+        (lambda: DPPEVI(rho=1.0, noise="laplace"), "needs epsilon, and no delta"),
+        (lambda: DPPEVI(epsilon=1.0, delta=1e-6, noise="laplace"), "needs epsilon, and no delta"),
+        (lambda: DPPEVI(epsilon=1.0, noise="laplace", ridge="bound"), "ridge = 'bound'"),
         (lambda: DPVAPVI(mu=1.0, preset="paper"), "rho = None"),
         (lambda: DPVAPVI(rho=1.0, var_max=0.5), "var_max"),
         (lambda: PEVI(lam=0.0), "lam"),
@@ -283,7 +300,7 @@ LEARNERS = [
 
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_known_rewards_are_never_asked_for(learner):
-    """No question has rewards, none is of the last step, the range shrinks by 1, and rewards move no answer."""
+    """No question has rewards, none is of the last step, ranges shrink by 1, rewards move no answer."""
     mdp, table, data = world(10)
     plan = learner.questions(mdp.layout, mdp.features, known_rewards=True)
     assert not any(q.reward for q in plan if q.kind != "gram")

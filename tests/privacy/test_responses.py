@@ -288,7 +288,7 @@ def test_exact_noise_keeps_sums_on_a_public_grid():
     guarantee = session_of(full_plan(0.5), data, phi, Secure()).guarantee
     assert guarantee.mu is None
     assert guarantee.rho == pytest.approx(7 * 0.5**2 / 2)
-    with pytest.raises(ValueError, match="exact noise of scale"):
+    with pytest.raises(ValueError, match="exact noise of"):
         ResponseSession(LAYOUT, phi, full_plan(1e-9), Secure())
 
 
@@ -466,3 +466,73 @@ def test_the_table_of_features_cannot_be_reached_through_the_session():
     handed.flags.writeable = True
     handed[:] = 100.0
     assert np.abs(session.gram(2).gram).max() < 200 + 40 * features().bound ** 2 / 0.2
+
+
+@pytest.mark.parametrize("randomness", [Seeded(3), Secure()])
+@pytest.mark.parametrize("episodes", [1, 3])
+def test_pure_epsilon_bounds_every_neighbours_log_ratio(randomness, episodes):
+    """Laplace: the log ratio of densities is at most sum |shift| / b, over the entries that are drawn."""
+    rng = np.random.default_rng(5)
+    table = rng.dirichlet(np.full(D, 0.2), (S, A)) * np.where(rng.uniform(size=(S, A, D)) < 0.5, -1, 1)
+    phi, epsilon, data = Features(table, 1.0, l1=1.0), 0.7, people(30)
+    user, upper = np.repeat(np.arange(30 // episodes), episodes), np.triu_indices(D)
+    plan = [dataclasses.replace(q, mu=None, epsilon=epsilon) for q in full_plan(None)]
+
+    def answers(plan, records):
+        session = ResponseSession(LAYOUT, phi, plan, randomness, episodes=episodes)
+        session.submit_many(records, user)
+        return ask_all(session)
+
+    scales, base = answers(plan, data), answers(full_plan(None), data)
+    worst = 0.0
+    for trial in range(40):
+        states, actions, rewards = data.states.copy(), data.actions.copy(), data.rewards.copy()
+        at = episodes * rng.integers(30 // episodes) + np.arange(episodes)
+        size = 1 if trial % 2 else episodes
+        states[at] = rng.integers(S, size=(size, H + 1))
+        actions[at] = rng.integers(A, size=(size, H))
+        rewards[at] = rng.integers(2, size=(size, H))
+        for scale, one, other in zip(
+            scales, base, answers(full_plan(None), Trajectories(states, actions, rewards)), strict=True
+        ):
+            loss = 0.0
+            for name in ("gram", "vector", "successors", "rewards"):
+                if getattr(one, name) is not None:
+                    shift = np.abs(getattr(one, name) - getattr(other, name))
+                    shift = shift[upper] if name == "gram" else shift
+                    loss += shift.sum() / (getattr(scale, f"{name}_scale") / math.sqrt(2))
+            worst = max(worst, loss)
+            assert loss <= epsilon * (1 + 1e-9)
+    assert worst > epsilon / 4
+    guarantee = ResponseSession(LAYOUT, phi, plan, randomness, episodes=episodes).guarantee
+    assert guarantee.epsilon == pytest.approx(7 * epsilon)
+    assert guarantee.delta == 0.0
+
+
+def test_budgets_of_two_kinds_do_not_mix():
+    with pytest.raises(ValueError, match="in all questions or in none"):
+        ResponseSession(
+            LAYOUT,
+            features(),
+            [Question(kind="gram", step=0, mu=1.0), Question(kind="gram", step=0, mu=None, epsilon=1.0)],
+            Seeded(0),
+        )
+    with pytest.raises(ValueError, match="must be None where mu is given"):
+        Question(kind="gram", step=0, mu=1.0, epsilon=1.0)
+
+
+def test_a_question_is_spent_before_its_noise_is_drawn(monkeypatch):
+    """Killed inside the draw, the question is gone: no second noise for the same sum."""
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    session = session_of([Question(kind="gram", step=h, mu=0.1) for h in (1, 0)], people())
+    monkeypatch.setattr(gram, "goe", killed)
+    with pytest.raises(KeyboardInterrupt):
+        session.gram(1)
+    monkeypatch.undo()
+    assert session.asked == 1
+    with pytest.raises(ValueError, match="must be gram of step 0"):
+        session.gram(1)
+    assert session.gram(0).gram_scale > 0

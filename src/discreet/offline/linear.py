@@ -564,8 +564,14 @@ class _Private(Linear):
                 f"{' and '.join(given) or 'epsilon'}: exactly one of epsilon, rho and mu must be given"
             )
         budgets.check_epsilon(getattr(self, given[0]), given[0])
-        if self.delta is not None or self.epsilon is not None:
+        if self._pure():
+            if self.epsilon is None or self.delta:
+                raise ValueError("noise = 'laplace': needs epsilon, and no delta, rho or mu")
+        elif self.delta is not None or self.epsilon is not None:
             budgets.check_delta(self.delta)
+
+    def _pure(self) -> bool:
+        return False
 
     def total_mu(self, exact: bool) -> float:
         """The mu of the whole budget; discrete noise is accounted as zCDP, rho = mu^2 / 2."""
@@ -593,7 +599,10 @@ class DPPEVI(_Pessimist, _Private):
     range : "values": noise follows the range of the released values; "declared": b_h.
     joint : price Gram and response by lemma 3; else by their separate worst cases.
     centre : centre targets (needs 1 in the span of the features); None: where that holds.
-    ridge : in multiples of the noise's spectral edge 2 s sqrt(d), or "bound"; None: 2 (requery), 1 (model).
+    noise : "gaussian", or "laplace" for a pure epsilon (no delta): scales follow l1 sensitivities, which is
+        much more noise unless ||phi||_1 is small (one-hot, simplex); declare it by ``Features(l1=...)``.
+    ridge : in multiples of the noise's spectral edge 2 s sqrt(d), or "bound" (Gaussian noise only); None: 2
+        (requery), 1 (model).
     simplex : project rows of the model onto the simplex.
     """
 
@@ -603,6 +612,7 @@ class DPPEVI(_Pessimist, _Private):
     centre: bool | None = None
     ridge: Ridge | None = None
     simplex: bool | None = None
+    noise: Literal["gaussian", "laplace"] = "gaussian"
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
@@ -614,6 +624,7 @@ class DPPEVI(_Pessimist, _Private):
         super().__post_init__()
         checks.choice("response", self.response, ("requery", "model"))
         checks.choice("range", self.range, ("values", "declared"))
+        checks.choice("noise", self.noise, ("gaussian", "laplace"))
         checks.flag("joint", self.joint)
         checks.flag("simplex", self.simplex)
         if self.centre is not None:
@@ -621,6 +632,22 @@ class DPPEVI(_Pessimist, _Private):
         if self.ridge is None:
             object.__setattr__(self, "ridge", 1.0 if self.response == "model" else 2.0)
         check_ridge(self.ridge if self.ridge is not None else 0.0)
+
+        if self._pure() and self.ridge == "bound":
+            raise ValueError(
+                "ridge = 'bound': must be a number with noise = 'laplace': the bound is Gaussian"
+            )
+
+    def _pure(self) -> bool:
+        return self.noise == "laplace"
+
+    def _budget(self, layout: Layout, exact: bool, known_rewards: bool, h: int) -> dict[str, Any]:
+        """The share of step h; of epsilon in proportion to sqrt(b_h), best for errors b_h / epsilon_h."""
+        if not self._pure():
+            return {"mu": float(self._step_mu(layout.horizon, exact, known_rewards)[h])}
+        assert self.epsilon is not None
+        shares = np.sqrt(np.arange(layout.horizon - known_rewards, -known_rewards, -1))
+        return {"mu": None, "epsilon": float(self.epsilon * shares[h] / shares.sum())}
 
     def _centred(self, features: Features) -> bool:
         asked = features.constant if self.centre is None else self.centre
@@ -643,19 +670,20 @@ class DPPEVI(_Pessimist, _Private):
         assert self.range is not None
         reward = not known_rewards
         for h, high in _targets(layout, known_rewards):
-            mu = float(self._step_mu(layout.horizon, exact, known_rewards)[h])
+            budget = self._budget(layout, exact, known_rewards, h)
             if self.response == "model" and h < layout.horizon - 1:
-                found.append(Question(kind="model", step=h, mu=mu, reward=reward))
+                found.append(Question(kind="model", step=h, reward=reward, **budget))
                 continue
             common: dict[str, Any] = {"step": h, "high": high, "reward": reward}
             common |= {"centre": centre, "span": self.range}
             if self.joint:
-                found.append(Question(kind="pair", mu=mu, **common))
+                found.append(Question(kind="pair", **budget, **common))
             else:
-                half = mu * math.sqrt(0.5)
+                halves = 0.5 if self._pure() else math.sqrt(0.5)
+                half = {name: value and value * halves for name, value in budget.items()}
                 found += [
-                    Question(kind="gram", step=h, mu=half),
-                    Question(kind="response", mu=half, **common),
+                    Question(kind="gram", step=h, **half),
+                    Question(kind="response", **half, **common),
                 ]
         return tuple(found)
 

@@ -35,7 +35,9 @@ t), 1 - 1/S + t / S}, t0 = 0 for x >= 0, else -1.
 
 Pure epsilon needs l1. With ||x||_1 <= a the upper triangle of x x^T with its diagonal has l1 norm
 (||x||_1^2 + ||x||_2^2) / 2, so replacing a user moves it by at most a^2 + b^2; x y moves by at most 2 a c for
-|y| <= c, a c centred. (Luyo et al. 2021 keep the l2 value there, which is too little noise; section 1.6.)
+|y| <= c, a c centred; x (e_{s'} - 1/S)^T by at most 4 a (1 - 1/S), as its own l1 norm is ||x||_1 (2 - 2/S).
+The noise is Laplace of scale sensitivity / epsilon on every entry, of the Gram matrix on those of the upper
+triangle. (Luyo et al. 2021 keep the l2 value there, which is too little noise; section 1.6.)
 
 Weights w(s, a) in (0, 1], a public table, turn (x, y) into (sqrt(w) x, sqrt(w) y): inside the same contract.
 """
@@ -59,8 +61,8 @@ TARGETS: tuple[Target, ...] = ("centred", "raw", "raw-nonneg")
 
 __all__ = [
     "TARGETS", "ModelScales", "PairScales", "Target", "goe", "gram_l1", "gram_mu", "gram_scale", "model_mu",
-    "model_scales", "pair_mu", "pair_scales", "successor_sensitivity", "vector_l1", "vector_noise",
-    "vector_sensitivity",
+    "model_scales", "pair_mu", "pair_scales", "successor_l1", "successor_sensitivity", "symmetric_laplace",
+    "vector_l1", "vector_noise", "vector_sensitivity",
 ]  # fmt: skip
 
 
@@ -192,6 +194,11 @@ def vector_l1(l1: float, span: float, target: Target) -> float:
     return factor * checks.positive("l1", l1) * checks.positive("span", span)
 
 
+def successor_l1(l1: float, states: int) -> float:
+    """l1 sensitivity 4 a (1 - 1/S) of the sum of phi (e_{s'} - 1/S)^T."""
+    return 4.0 * checks.positive("l1", l1) * (1.0 - 1.0 / checks.integer("states", states, 1))
+
+
 # -------------------------------------------------------------------------------- noise
 
 
@@ -214,3 +221,12 @@ def goe(scale: float, dimension: int, coins: Coins, grid: int | None = None) -> 
 def vector_noise(scale: float, shape: tuple[int, ...], coins: Coins, grid: int | None = None) -> Floats:
     """Independent centred normals of standard deviation ``scale``."""
     return coins.normal(scale, math.prod(shape), grid).reshape(shape)
+
+
+def symmetric_laplace(scale: float, dimension: int, coins: Coins, grid: int | None = None) -> Floats:
+    """(d, d) symmetric noise: the upper triangle with its diagonal independent Laplace(scale), mirrored."""
+    d = checks.integer("dimension", dimension, 1)
+    matrix, upper = np.zeros((d, d)), np.triu_indices(d)
+    matrix[upper] = coins.laplace(scale, upper[0].size, grid)
+    matrix[upper[::-1]] = matrix[upper]
+    return matrix

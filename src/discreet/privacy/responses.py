@@ -20,6 +20,10 @@ that a person's episodes lie together and m is enforced by remembering the last 
 one of people, not of episodes. Who sent nothing (``absent``), or fewer than m episodes, contributes zeros,
 which are inside every contract.
 
+A plan may instead give each question an epsilon, for Laplace noise and pure epsilon-DP: scales follow the l1
+sensitivities of :mod:`discreet.privacy.gram` with the declared bound of ||phi||_1, the parts of a question
+and all questions add up. That is far more noise unless features are one-hot or on a simplex.
+
 Centre and scale of a response are read off the public array over *all* states (``span="values"``), never over
 the visited ones, and only the noise's scale follows them. The bounds of features are certified for every
 (s, a) by :class:`~discreet.mdp.features.Features`; records are checked at the door and raise before the first
@@ -46,12 +50,9 @@ noise.
 from __future__ import annotations
 
 import math
-import os
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,7 +62,8 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
 from discreet.privacy import gram
-from discreet.privacy.guarantee import Guarantee, MechanismRecord, guarantee_of, no_guarantee
+from discreet.privacy.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
+from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.noise import laws
 from discreet.privacy.protocol import Coins, Estimate, Floats, Ints, Response
 from discreet.privacy.randomness import Randomness, Secure, SecureCoins, Seeded, SeededCoins
@@ -75,7 +77,7 @@ _RANGE = 2**10  # the least number of units of a target's range
 _MOST_FLOAT = 2**51  # of all contributions to an entry of a Gram matrix: summed exactly in float64
 _MOST_INT = 2**61  # and to the others: in int64
 _NOISE_UNITS = 2.0**-20, 2.0**40  # scales that exact noise can have, in units of the grid
-_CHUNK = 8192  # pairs that are multiplied at a time
+_CHUNK = 1024  # pairs that are multiplied at a time: two blocks of features fit into the cache
 _FLAT = 1e-6  # the least range of targets that noise is scaled to
 
 __all__ = ["Answer", "Kind", "Question", "ResponseSession"]
@@ -90,6 +92,7 @@ class Question:
         "model": Gram, sum phi (e_{s'} - 1/S)^T and (with ``reward``) sum phi (r - 1/2), by lemma 5.
     step : in 0 .. H - 1.
     mu : what it may spend of a person, in Gaussian DP; None: an exact answer, for baselines without privacy.
+    epsilon : in the place of mu: pure, in Laplace noise.
     low, high : bounds of r + V(s') (of V(s') without reward), checked against every state's value.
     reward : r is part of the target.
     centre : subtract the middle of the range from targets (the learner adds it back; unbiased where
@@ -104,6 +107,7 @@ class Question:
     kind: Kind
     step: int
     mu: float | None
+    epsilon: float | None = None
     low: float = 0.0
     high: float = 1.0
     reward: bool = True
@@ -118,6 +122,10 @@ class Question:
         checks.integer("step", self.step, 0)
         if self.mu is not None:
             checks.positive("mu", self.mu)
+        if self.epsilon is not None:
+            checks.positive("epsilon", self.epsilon)
+            if self.mu is not None:
+                raise ValueError(f"epsilon = {self.epsilon!r}: must be None where mu is given")
         low = checks.real("low", self.low)
         checks.real("high", self.high, low)
         if self.high <= low:
@@ -133,6 +141,11 @@ class Question:
                 raise ValueError(f"shares = {self.shares!r}: the last must be above 0 with reward, else 0")
 
     @property
+    def private(self) -> bool:
+        """False: an exact answer."""
+        return self.mu is not None or self.epsilon is not None
+
+    @property
     def parts(self) -> tuple[float, float, float]:
         """The shares of a model."""
         if self.shares is None:
@@ -145,8 +158,8 @@ class Answer:
     """What a question released; what it did not ask is None.
 
     gram (d, d), vector (d,), successors (d, S), rewards (d,) : noisy sums.
-    gram_scale : s of the GOE noise; 0: exact. vector_scale, successors_scale, rewards_scale : standard
-        deviations of one entry.
+    gram_scale : s of the GOE noise, the standard deviation off the diagonal; 0: exact. vector_scale,
+        successors_scale, rewards_scale : standard deviations of one entry.
     centre : what was subtracted from the targets of ``vector``.
     span : the range that its noise was scaled to.
     """
@@ -180,7 +193,7 @@ def _target(question: Question, low: float, high: float, nonneg: bool) -> _Targe
     return _Target(0.0, max(high, _FLAT), "raw-nonneg" if nonneg else "raw")
 
 
-class ResponseSession:
+class ResponseSession(Guarded):
     """Users' records of a dataset, and the planned questions about them.
 
     Parameters
@@ -213,6 +226,7 @@ class ResponseSession:
         episodes: int = 1,
         delta: float = 1e-6,
     ) -> None:
+        super().__init__()
         if type(features) is not Features:  # a subclass could declare any bound
             raise ValueError(
                 f"features = {checks.said(features)}: must be Features(...), and no subclass of it"
@@ -234,9 +248,15 @@ class ResponseSession:
         self._episodes = checks.integer("episodes", episodes, 1)
         self._records = _records(self._plan, self._features, layout, randomness, self._episodes)
         self._guarantee = (
-            guarantee_of("joint", self._records, randomness=randomness.kind, delta=_delta(delta))
+            guarantee_of(
+                "joint",
+                self._records,
+                randomness=randomness.kind,
+                delta=_delta(delta) if self._plan[0].epsilon is None else None,
+                episodes=self._episodes,
+            )
             if self._records
-            else no_guarantee(randomness.kind)
+            else no_guarantee(randomness.kind, episodes=self._episodes)
         )
         self._reward_grid = 0
         if isinstance(randomness, Secure):
@@ -254,43 +274,11 @@ class ResponseSession:
         self._users = 0
         self._taken = 0  # episodes, whose number is private where m > 1
         self._last: tuple[int, int, int] | None = None  # the last person, her episodes, her place
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._closed = False
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a session cannot be pickled or copied: the copy would draw the same noise again")
-
-    def __copy__(self) -> NoReturn:
-        self.__reduce__()
-
-    def __enter__(self) -> ResponseSession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the session: records are dropped, every later call raises."""
-        self._closed = True
+    def _drop(self) -> None:
+        super()._drop()
         self._stored.clear()
         self._last, self._taken = None, 0
-
-    @contextmanager
-    def _call(self) -> Iterator[None]:
-        """One call at a time, in the process that started the session, while it is open."""
-        if os.getpid() != self._process:
-            raise RuntimeError(
-                "this session was started in another process: a copy would draw the same noise again"
-            )
-        if not self._lock.acquire(blocking=False):
-            raise RuntimeError("a call on this session is running: it must end first")
-        try:
-            if self._closed:
-                raise RuntimeError("this session is closed: start another one")
-            yield
-        finally:
-            self._lock.release()
 
     # -------------------------------------------------------------------------- public facts
     @property
@@ -340,8 +328,8 @@ class ResponseSession:
         return self._asked
 
     def budget_left(self) -> float:
-        """mu^2 of the questions that are left; 0.0 where answers are exact."""
-        return math.fsum((question.mu or 0.0) ** 2 for question in self._plan[self._asked :])
+        """mu^2 (or epsilon) of the questions that are left; 0.0 where answers are exact."""
+        return math.fsum((q.mu or 0.0) ** 2 + (q.epsilon or 0.0) for q in self._plan[self._asked :])
 
     # -------------------------------------------------------------------------------- people
     def submit_many(self, trajectories: Trajectories, user: ArrayLike | None = None) -> None:
@@ -354,7 +342,7 @@ class ResponseSession:
         message, for the keeper of the data only. ``RuntimeError`` after the first question.
         """
         with self._call():
-            self._check_open()
+            self._check_unasked()
             if not isinstance(trajectories, Trajectories):
                 raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
             n = checks.integer("len(trajectories)", len(trajectories), 1)
@@ -375,10 +363,10 @@ class ResponseSession:
     def absent(self, users: int = 1) -> None:
         """People who are in the study and have no episode: they count, and add nothing."""
         with self._call():
-            self._check_open()
+            self._check_unasked()
             self._users += checks.integer("users", users, 1)
 
-    def _check_open(self) -> None:
+    def _check_unasked(self) -> None:
         if self._asked:
             raise RuntimeError("submit_many: questions were asked, nobody can be added any more")
 
@@ -450,14 +438,14 @@ class ResponseSession:
         found = self._ask("response", question.step, question.values, question.weights, (low, high))
         assert found.vector is not None
         d = self._features.dimension
-        law: laws.NoNoise | laws.GaussianSumLaw = laws.NoNoise()
+        law: laws.NoNoise | laws.GaussianSumLaw | laws.LaplaceSumLaw = laws.NoNoise()
         if found.vector_scale and planned is not None:
             unit = None
             if self._exact:
                 unit = self._unit(planned, found.span) / self._grid_of(question.weights is not None)
-            law = laws.GaussianSumLaw(
-                found.vector_scale, 1.0, 1, cells=d, rows=d, share=1.0 / len(self._plan), unit=unit
-            )
+            kind = laws.GaussianSumLaw if planned.epsilon is None else laws.LaplaceSumLaw
+            scale = found.vector_scale / (1.0 if planned.epsilon is None else math.sqrt(2.0))
+            law = kind(scale, 1.0, 1, cells=d, rows=d, share=1.0 / len(self._plan), unit=unit)
         return Estimate(found.vector, law, covers=self._users, effective=float(self._users))
 
     def _ask(
@@ -521,12 +509,15 @@ class ResponseSession:
         fine = int(math.log2(_RANGE)) - math.floor(math.log2(span))
         return 2.0 ** -(max(fine, self._reward_grid.bit_length() - 1) if question.reward else fine)
 
-    def _rows(self, pairs: Ints | slice, root: Floats | None) -> Floats:
+    def _rows(self, pairs: Ints, root: Floats | None, out: Floats | None = None) -> Floats:
         """sqrt(w) phi of these pairs; under exact noise truncated, in units of 2^-12."""
-        x = self._features.rows[pairs]
+        x = np.take(self._features.rows, pairs, axis=0, out=out, mode="clip")  # else out is buffered
         if root is not None:
-            x = x * root[pairs][:, None]
-        return np.trunc(x * _GRID) if self._exact else x
+            x *= root[pairs, None]
+        if self._exact:
+            x *= _GRID
+            np.trunc(x, out=x)
+        return x
 
     def _sums(
         self, question: Question, root: Floats | None, values: Floats, target: _Target
@@ -559,11 +550,11 @@ class ResponseSession:
     def _gram(self, seen: Ints, visits: Ints, root: Floats | None) -> NDArray[Any]:
         """Sum of n x x^T over pairs that occur, a block of rows at a time."""
         d = self._features.dimension
-        total = np.zeros((d, d))
+        total, rows, times = np.zeros((d, d)), np.empty((_CHUNK, d)), np.empty((_CHUNK, d))
         for begin in range(0, len(seen), _CHUNK):
             pairs = seen[begin : begin + _CHUNK]
-            x = self._rows(pairs, root)
-            total += (x * visits[pairs, None]).T @ x
+            x = self._rows(pairs, root, rows[: len(pairs)])
+            total += np.multiply(x, visits[pairs, None], out=times[: len(pairs)]).T @ x
         return total.astype(np.int64) if self._exact else total
 
     def _times(self, seen: Ints, y: NDArray[Any], root: Floats | None) -> NDArray[Any]:
@@ -591,7 +582,7 @@ class ResponseSession:
     def _model(self, question: Question, visits: Ints) -> dict[str, NDArray[Any]]:
         """Sums of x (e_{s'} - 1/S), under exact noise times S, and of x (r - 1/2)."""
         h, half, states = question.step, question.half, self._layout.states
-        x: NDArray[Any] = self._rows(slice(None), None)
+        x: NDArray[Any] = self._rows(np.arange(len(self._features.rows)), None)
         if self._exact:
             x = x.astype(np.int64)
         moved = states * self._stored.moves(h, half, x) - (visits @ x)[:, None]
@@ -606,34 +597,38 @@ class ResponseSession:
     def _released(
         self, question: Question, sums: dict[str, NDArray[Any]], weighted: bool, target: _Target
     ) -> Answer:
-        """The sums with noise for mu, in the units of their own; without mu as they are.
+        """The sums with noise in the units of their own; without a budget as they are.
 
         Sums on a grid are added to noise in 64-bit integers; only then is anything rounded to float64.
         """
         coins: Coins = SecureCoins() if self._key is None else SeededCoins(self._key, self._asked - 1)
         d, states = self._features.dimension, self._layout.states
         scales: dict[str, float] = {}
-        if question.mu is not None:
+        if question.private:
             scales = _scales(question, self._features, states, target.row, self._episodes)
         units = {"gram": 1.0, "vector": 1.0, "successors": 1.0, "rewards": 1.0}
         if self._exact:
             y = self._unit(question, target.span) / self._grid_of(weighted)
             units = {"gram": 2.0**-24, "vector": y, "successors": 1 / (_GRID * states)}
             units["rewards"] = 1 / (_GRID * self._reward_grid)
+        pure = question.epsilon is not None
+        spread = math.sqrt(2.0) if pure else 1.0  # the standard deviation of Laplace noise of scale 1
         shapes = {"vector": (d,), "successors": (d, states), "rewards": (d,)}
         out: dict[str, Floats] = {}
         stds = {"gram": scales.get("gram", 0.0), "vector": scales.get("response", 0.0) * target.span}
         stds |= {name: scales.get(name, 0.0) for name in ("successors", "rewards")}
         grid = 1 if self._exact else None
         for name, exact in sums.items():
-            if question.mu is None:
+            if not question.private:
                 out[name] = exact * units[name]
                 continue
-            std = stds[name] / units[name]
+            scale = stds[name] / units[name]
             if name == "gram":
-                noise = gram.goe(std, d, coins, grid)
+                noise = (gram.symmetric_laplace if pure else gram.goe)(scale, d, coins, grid)
+            elif pure:
+                noise = coins.laplace(scale, math.prod(shapes[name]), grid).reshape(shapes[name])
             else:
-                noise = gram.vector_noise(std, shapes[name], coins, grid)
+                noise = gram.vector_noise(scale, shapes[name], coins, grid)
             if self._exact:
                 noise = noise.astype(np.int64)
             out[name] = (exact + noise) * units[name]
@@ -642,10 +637,10 @@ class ResponseSession:
             out.get("vector"),
             out.get("successors"),
             out.get("rewards"),
-            gram_scale=stds["gram"],
-            vector_scale=stds["vector"],
-            successors_scale=stds["successors"],
-            rewards_scale=stds["rewards"],
+            gram_scale=spread * stds["gram"],
+            vector_scale=spread * stds["vector"],
+            successors_scale=spread * stds["successors"],
+            rewards_scale=spread * stds["rewards"],
             centre=target.centre,
             span=target.span,
         )
@@ -662,8 +657,8 @@ def _checked_plan(plan: Sequence[Question], layout: Layout) -> tuple[Question, .
         checks.integer(f"plan[{i}].step", question.step, 0, layout.horizon - 1)
         if question.kind == "model" and layout.states < 2:
             raise ValueError(f"plan[{i}].kind = 'model': must be another one, there is one state only")
-    if len({question.mu is None for question in questions}) > 1:
-        raise ValueError("plan: mu must be given in all questions or in none")
+    if len({(question.mu is None, question.epsilon is None) for question in questions}) > 1:
+        raise ValueError("plan: mu (or epsilon) must be given in all questions or in none")
     return tuple(replace(question) for question in questions)  # private copies: no noise can be moved later
 
 
@@ -692,6 +687,11 @@ def _scales(
 
     A person of m episodes moves every sum m times as far: what is left for one episode is mu / m.
     """
+    if question.epsilon is not None:
+        own = _sensitivities(features, states, row, episodes, pure=True)
+        shares = {"gram": (1.0,), "response": (1.0,), "pair": (question.share, 1.0 - question.share)}
+        parts = dict(zip(_FAMILIES[question.kind], shares.get(question.kind, question.parts), strict=True))
+        return {name: own[name] / (part * question.epsilon) for name, part in parts.items() if part}
     assert question.mu is not None
     b, mu = features.bound, question.mu / episodes
     if question.kind == "gram":
@@ -706,9 +706,26 @@ def _scales(
     return found | {"rewards": model.rewards} if question.reward else found
 
 
-def _sensitivities(features: Features, states: int, row: gram.Target, episodes: int) -> dict[str, float]:
+_FAMILIES: dict[Kind, tuple[str, ...]] = {
+    "gram": ("gram",), "response": ("response",), "pair": ("gram", "response"),
+    "model": ("gram", "successors", "rewards"),
+}  # fmt: skip
+
+
+def _sensitivities(
+    features: Features, states: int, row: gram.Target, episodes: int, pure: bool = False
+) -> dict[str, float]:
     """Replace-one, in the units of :func:`_scales` (the Gram's in units in which GOE(s) has scale s)."""
     b = features.bound
+    if pure:
+        l1 = features.l1
+        sums = {
+            "gram": gram.gram_l1(b, l1),
+            "response": gram.vector_l1(l1, 1.0, row),
+            "successors": gram.successor_l1(l1, max(2, states)),
+            "rewards": gram.vector_l1(l1, 1.0, "centred"),
+        }
+        return {name: episodes * value for name, value in sums.items()}
     one = {
         "gram": b**2,
         "response": gram.vector_sensitivity(b, 1.0, row),
@@ -722,25 +739,33 @@ def _records(
     plan: tuple[Question, ...], features: Features, layout: Layout, randomness: Randomness, episodes: int
 ) -> tuple[MechanismRecord, ...]:
     """One record of all questions; none without privacy."""
-    if plan[0].mu is None:
+    if not plan[0].private:
         return ()
+    pure = plan[0].epsilon is not None
     scales: dict[str, float] = {}
     own: dict[str, float] = {}
     for i, question in enumerate(plan):
         row = _target(question, question.low, question.high, features.nonneg).row
-        sensitivities = _sensitivities(features, layout.states, row, episodes)
+        sensitivities = _sensitivities(features, layout.states, row, episodes, pure)
         for name, scale in _scales(question, features, layout.states, row, episodes).items():
             scales[f"{i}.{name}[{question.step}]"] = scale
             own[f"{i}.{name}[{question.step}]"] = sensitivities[name]
-    mu = max(
-        math.sqrt(math.fsum((q.mu or 0.0) ** 2 for q in plan if q.half in (None, half))) for half in (0, 1)
+    halves = [[q for q in plan if q.half in (None, half)] for half in (0, 1)]
+    joint = max(
+        math.fsum(q.epsilon or 0.0 for q in half)
+        if pure
+        else math.sqrt(math.fsum((q.mu or 0.0) ** 2 for q in half))
+        for half in halves
     )
+    noise: NoiseFamily = "laplace" if pure else "gaussian"
+    if isinstance(randomness, Secure):
+        noise = "discrete_laplace" if pure else "discrete_gaussian"
     people = f" of at most {episodes} episodes a person" if episodes > 1 else ""
     record = MechanismRecord(
         f"{len(plan)} planned questions about stored trajectories{people} (responses per unit of their "
         "public range)",
-        "gaussian" if isinstance(randomness, Seeded) else "discrete_gaussian",
-        scales, own, mu,
+        noise,
+        scales, own, joint,
     )  # fmt: skip
     return (record,)
 
@@ -757,7 +782,7 @@ def _exact_grid(
     low, high = _NOISE_UNITS
     grid = finest
     for i, question in enumerate(plan):
-        if question.mu is None:
+        if not question.private:
             continue
         row = _target(question, question.low, question.high, features.nonneg).row
         for name, scale in _scales(question, features, states, row, episodes).items():
@@ -771,8 +796,8 @@ def _exact_grid(
                 grid //= 2
             if not (low <= scale * per_one and 2 * scale * most <= high):  # GOE: up to sqrt(2)
                 raise ValueError(
-                    f"plan[{i}].mu = {question.mu!r}: exact noise of scale {scale:.6g} on {name} is outside "
-                    f"what can be drawn, [{low / per_one:.3g}, {high / (2 * most):.3g}]"
+                    f"plan[{i}].mu = {question.mu or question.epsilon!r}: exact noise of {scale:.6g} on "
+                    f"{name} is outside what can be drawn, [{low / per_one:.3g}, {high / (2 * most):.3g}]"
                 )
     return grid
 
