@@ -32,7 +32,7 @@ Support. With one-hot features ||phi||^2_{Lambda^-1} = 1 / (n + L), L the ridge 
 
 is how many visits of a pair with just these features would leave as much uncertainty, after noise; along phi
 the noise of the Gram matrix, in visits, has standard deviation sqrt(2) s / ||phi||^2. A pair is supported if
-n_eff is above half a visit and ``support`` (2) of these deviations. Where features generalise, a pair can be
+n_eff is above half a visit and ``support`` (3) of these deviations. Where features generalise, a pair can be
 supported that nobody played. For the weighted Gram matrix of VAPVI a visit counts w(s, a), and so is n_eff.
 
 A stored data set is learned from in two stages, so that a ledger can be written in between:
@@ -142,7 +142,7 @@ class Linear(Knobs):
     """
 
     lam: float | None = None
-    support: float = 2.0
+    support: float = 3.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

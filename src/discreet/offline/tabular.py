@@ -87,9 +87,11 @@ class OfflinePolicy:
     q : (H, S, A) pessimistic values in [0, H]; -inf at inadmissible pairs.
     values : (H + 1, S), max over actions of q; lower bounds of the policy's values under the theory's
         constants (``heuristics`` is empty), with probability 1 - failure each for noise and sampling.
-    supported : (H, S), whether the estimated visits of the policy's own action are above T before they are
-        truncated and projected: an unbiased reading, where n~ of a pair that nobody played is up to E / 2
-        (the positive halves of S noises), so that the planner may still play it.
+    supported : (H, S), whether there are people behind the policy's own action: its estimated visits are above
+        T, and above ``support`` standard deviations of their noise, before they are truncated and projected.
+        That is an unbiased reading, where n~ of a pair that nobody played is up to E / 2 (the positive
+        halves of S noises), so that the planner may play it. A single pair that nobody played passes with
+        probability .00135 at the default of 3; the planner chooses among A.
     visits : (H, S, A), the consistent counts n~ of the release.
     threshold : T, in visits. noise_error : E, twice the bound of one count's noise. users : in the release.
     guarantee : of the release; it covers all of this.
@@ -194,8 +196,9 @@ class _Pessimistic(Knobs):
     clip: Literal["H-h+1", "H"] | None = None
     reward_share: float | None = None
     reward_floor: bool | None = None
+    support: float | None = None
 
-    _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c3", "min_visits")
+    _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c3", "min_visits", "support")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -259,7 +262,8 @@ class _Pessimistic(Knobs):
         table = layout.from_rows(q, fill=-np.inf)
         policy = np.ascontiguousarray(table.argmax(axis=-1), np.int64)
         seen = layout.from_rows(estimated, fill=-np.inf)
-        chosen = np.take_along_axis(seen, policy[..., None], axis=-1)[..., 0] > threshold
+        enough = max(threshold, (self.support or 0.0) * noise.sigma)
+        chosen = np.take_along_axis(seen, policy[..., None], axis=-1)[..., 0] > enough
         behaviour = np.ascontiguousarray(seen.argmax(axis=-1), np.int64)
         return OfflinePolicy(
             policy, table, values, chosen, layout.from_rows(visits), threshold, noise.error,
@@ -341,14 +345,15 @@ class APVI(_Pessimistic):
         Constants of the penalty (1), at least 0: sqrt(2) and 7/3 in theory.
     min_visits : float
         Threshold: pairs with at most so many visits are unsupported; 0 in theory.
-    pessimism, failure, clip, reward_share, reward_floor
+    pessimism, failure, clip, reward_share, reward_floor, support
         As for :class:`DPAPVI`.
     preset : "default" (c1 = 0.2, c3 = 0.02: measured), "theory" or "paper" (theory without the floor)
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            "c1": 0.2, "c3": 0.02, "min_visits": 0.0, "pessimism": "bernstein", "failure": 0.05,
+            "c1": 0.2, "c3": 0.02, "min_visits": 0.0, "support": 3.0, "pessimism": "bernstein",
+            "failure": 0.05,
             "clip": "H-h+1", "reward_share": 0.2, "reward_floor": True,
         },
         "theory": {"c1": math.sqrt(2), "c3": 7 / 3},
@@ -375,6 +380,9 @@ class DPAPVI(_Pessimistic):
         T in standard deviations of the noise of visits, or E ("bound", the paper's).
     min_visits : float
         T is at least this many visits.
+    support : float
+        Of the policy's file: standard deviations of the noise of visits that tell people from noise. Planning
+        does not look at it.
     pessimism : "bernstein" or "hoeffding"
         The paper's algorithm 1, or its variant with H for the standard deviation.
     failure : float
@@ -420,7 +428,7 @@ class DPAPVI(_Pessimistic):
             "combine": False, "visits": "released", "reward_floor": False, "reward_share": 0.2,
         },
     }  # fmt: skip
-    _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c2", "c3", "c4", "min_visits", "width")
+    _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c2", "c3", "c4", "min_visits", "support", "width")
 
     def __post_init__(self) -> None:
         super().__post_init__()
