@@ -29,7 +29,8 @@ the largest of those of the (epsilon, delta) that the guarantee implies (for zCD
 
 *Judging.* Thresholds are fixed on a quarter of the runs (of the games, where a game has only one outcome),
 rates counted on the rest. Clopper-Pearson limits are for the targets at hand: given them the runs are
-independent, with a mean rate, and sums of unlike coins spread less than those of like ones [#]_. A claim is
+independent, with a mean rate, and sums of unlike coins spread less than those of like ones [#]_ (where a game
+has one outcome, the games are the sample). A claim is
 *exceeded* if some event's lower limit of the true positive rate lies above the curve at the upper limit of
 its false positive rate; by a true claim that happens with probability ``alarm`` at most.
 
@@ -59,7 +60,7 @@ from discreet.mdp.trajectories import Trajectories, Trajectory
 from discreet.numerics import checks
 from discreet.offline.datasets import OfflineLearner, anybody
 from discreet.offline.tabular import OfflinePolicy
-from discreet.privacy import budget
+from discreet.privacy import accounting, budget, calibration
 from discreet.privacy.audit import epsilon_bound, fit_events, fit_linear, mu_bound, rate_limits
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.protocol import Privatizer, Release, Spec
@@ -107,6 +108,12 @@ class Tradeoff:
             deltas = np.logspace(-10, -0.25, 40).tolist()
             pairs += [(budget.zcdp_epsilon(guarantee.rho, delta), delta) for delta in deltas]
         return cls(pairs=tuple(pairs))
+
+    @classmethod
+    def of_exchanges(cls, exchanges: Sequence[tuple[accounting.Coordinate, ...]]) -> Tradeoff:
+        """That of independent noises, moved in any of these ways: epsilon at many delta, by numbers."""
+        deltas = (1e-8, 1e-6, 1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
+        return cls(pairs=tuple((accounting.worst_epsilon(exchanges, delta), delta) for delta in deltas))
 
     def __call__(self, rates: ArrayLike) -> Floats:
         """1 - f(a) for false positive rates a in [0, 1]."""
@@ -231,9 +238,10 @@ class Roc:
 class AttackResult:
     """What was attacked, and how well it went.
 
-    claim : the guarantee whose curve is drawn; bound : that curve. realised : the largest l2 change over
-    scales (Gaussian noise: the mu of that exchange) or l1 change (Laplace: its epsilon) of the games' exchanges,
-    None without noise or under unknown others. alarm : of ``exceeded`` under a true claim.
+    claim : the guarantee whose curve is drawn; bound : that curve. realised : the largest change of the
+    games' exchanges over the scales, l2 for Gaussian noise (the mu of that exchange), l1 for Laplace noise
+    (its epsilon); None without noise or under unknown others. exchanges : every way to exchange a person, for
+    ``numerical``; empty unless noise is Laplace. alarm : of ``exceeded`` under a true claim.
     """
 
     world: str
@@ -248,6 +256,7 @@ class AttackResult:
     seed: int
     claim: Guarantee
     realised: float | None
+    exchanges: tuple[tuple[accounting.Coordinate, ...], ...]
     alarm: float
     rocs: tuple[Roc, ...]
 
@@ -255,6 +264,13 @@ class AttackResult:
     def bound(self) -> Tradeoff:
         """What the claim implies."""
         return Tradeoff.of(self.claim)
+
+    @cached_property
+    def numerical(self) -> Tradeoff | None:
+        """What Laplace noise implies by its privacy-loss distribution, below a pure epsilon's curve; some
+        seconds. None for other noise: the curve of mu-GDP is exact.
+        """
+        return Tradeoff.of_exchanges(self.exchanges) if self.exchanges else None
 
     def roc(self, adversary: Adversary) -> Roc:
         """One adversary's."""
@@ -278,7 +294,7 @@ class AttackResult:
         return any(self.exceeds(roc.adversary) for roc in self.rocs)
 
     def lower_bounds(self, adversary: Adversary) -> tuple[float, float]:
-        """(mu, epsilon at the claim's delta) that the mechanism has at least, 0 if the attack says nothing."""
+        """(mu, epsilon at the claim's delta) that the mechanism has at least; 0: the attack says nothing."""
         mu, epsilon, delta = 0.0, 0.0, self.claim.delta
         for point in self.roc(adversary).points:
             low, high = point.limits(self._each)
@@ -334,7 +350,7 @@ class AttackResult:
 
 # ------------------------------------------------------------------------------ the rarest person
 def _log_steps(world: TabularMDP, behaviour: PolicyRows) -> tuple[Floats, Floats]:
-    """Minus log of (H, S, A, S) the probability of a step given its state, and (S,) of a start; inf: never."""
+    """Minus log of the probability of a step given its state (H, S, A, S), of a start (S,); inf: never."""
     layout = world.layout
     if behaviour.stochastic:
         acts = layout.from_rows(behaviour.probabilities)
@@ -348,7 +364,7 @@ def _log_steps(world: TabularMDP, behaviour: PolicyRows) -> tuple[Floats, Floats
 
 def _cheapest(step: Floats, start: Floats) -> Trajectory | None:
     """The path of least cost, rewards 0; None if every path's is infinite."""
-    horizon, states, actions, _ = step.shape
+    horizon, states = step.shape[:2]
     ahead = np.zeros(states)
     moves = np.empty((horizon, states), np.int64)
     for h in range(horizon - 1, -1, -1):
@@ -526,6 +542,19 @@ def _scales(bench: _Bench, release: Release) -> tuple[Floats, bool] | None:
     return np.repeat(each, np.diff(bench.query.offsets)), laplace
 
 
+def _exchanges(bench: _Bench, release: Release) -> tuple[tuple[accounting.Coordinate, ...], ...]:
+    """Every way to exchange a person under Laplace noise, one record a step."""
+    patterns, found = calibration.shift_patterns(bench.query, 1), _scales(bench, release)
+    if patterns is None or found is None or not found[1]:
+        return ()
+    units = found[0]
+    scales = [
+        (name, float(units[at]), 1)
+        for name, at in zip(bench.query.row_families, bench.query.offsets[:-1].tolist(), strict=True)
+    ]
+    return calibration.exchanges(patterns, "laplace", scales)
+
+
 def _normal_ratio(bench: _Bench, release: Release, people: int = 4000) -> Callable[[_Game], Score]:
     """The score for unknown others: sums taken as normal."""
     drawn = np.array([bench.cells(life) for life in bench.drawn(people, 2**40)])
@@ -608,11 +637,11 @@ def membership_attack(
     users : n, at least 2.
     behaviour : of the people; uniform by default.
     target : "drawn" or "canary"
-        x a draw from the population in each game, or the rarest trajectory (:func:`rarest`). x' is another draw,
-        or the likeliest trajectory that shares no pair with the canary (:func:`most_likely`).
+        x a draw from the population in each game, or the rarest trajectory (:func:`rarest`). x' is another
+        draw, or the likeliest trajectory that shares no pair with the canary (:func:`most_likely`).
     knows : "everything" or "population"
-    games : targets, each with other people, at least 4; shadows, trials : runs of either kind a game. With known
-        others and no noise all runs of a game are the same: then one is made, and many games cost little.
+    games : targets, each with other people, at least 4; shadows, trials : runs of either kind a game. With
+        known others and no noise all runs of a game are the same: one is made, and many games cost little.
     seed : of people and noise.
     known_rewards : rewards are public, the learner asks for none.
     claim : the guarantee to hold the attack against; by default that of the release.
@@ -676,7 +705,8 @@ def membership_attack(
     )
     return AttackResult(
         world.name, type(learner).__name__, type(privatizer).__name__, users, target, knows, games, shadows,
-        trials, seed, claim, max(realised, default=None), alarm, rocs,
+        trials, seed, claim, max(realised, default=None),
+        _exchanges(bench, first), alarm, rocs,
     )  # fmt: skip
 
 

@@ -47,7 +47,8 @@ from discreet.privacy.session import NoisyVectorEncoder
 
 __all__ = [
     "Bound", "Evidence", "People", "Reactive", "black_box", "bounds_of", "epsilon_bound",
-    "fit_events", "fit_linear", "half_scale_power", "mu_bound", "noise_matrix", "play", "rate_limits", "reactive", "respond",
+    "fit_events", "fit_linear", "half_scale_power", "mu_bound", "noise_matrix", "play", "rate_limits",
+    "reactive", "respond",
 ]  # fmt: skip
 
 ALARM = 1e-6  # false alarms of one black box, of one white box
