@@ -589,7 +589,7 @@ def _judged(adversary: Adversary, scores: Mapping[str, tuple[Floats, Floats]]) -
         split[name] = [(part[0].ravel(), part[1].ravel()) for part in parts]
     best = max(split, key=lambda name: _auc(split[name][0][0], split[name][1][0]))
     (in_chosen, inside), (out_chosen, outside) = split[best]
-    cuts = [_threshold(out_chosen, level) for level in LEVELS]
+    cuts = [_threshold(in_chosen, out_chosen, level) for level in LEVELS]
     every = np.unique(np.concatenate([in_chosen, out_chosen]))
     gain = [(in_chosen >= cut).mean() - (out_chosen >= cut).mean() for cut in every]
     cuts.append(float(every[int(np.argmax(gain))]))
@@ -600,11 +600,11 @@ def _judged(adversary: Adversary, scores: Mapping[str, tuple[Floats, Floats]]) -
     return Roc(adversary, best, inside, outside, points)
 
 
-def _threshold(outside: Floats, level: float) -> float:
-    """The least threshold that at most this share of the scores reaches."""
-    ordered = np.sort(outside)[::-1]
-    allowed = int(level * ordered.size)
-    return float(np.nextafter(ordered[allowed], np.inf))
+def _threshold(inside: Floats, outside: Floats, level: float) -> float:
+    """The least score of either kind that at most this share of those without the target reaches."""
+    worst = np.sort(outside)[::-1][int(level * outside.size)]
+    above = inside[inside > worst].min(initial=np.inf), outside[outside > worst].min(initial=np.inf)
+    return float(min(above)) if np.isfinite(min(above)) else float(np.nextafter(worst, np.inf))
 
 
 def membership_attack(
