@@ -32,11 +32,11 @@ def attack(kind: str) -> AttackResult:
     """The few attacks that tests share."""
     if kind == "private":
         return membership_attack(
-            WORLD, DPAPVI(), dr.Central(mu=1.0), 50, target="canary", games=4, shadows=30, trials=300
+            WORLD, DPAPVI(), dr.Central(mu=1.0), 50, target="canary", games=4, shadows=20, trials=200
         )
     if kind == "half":  # what a mechanism that draws half of its noise would show
         return membership_attack(
-            WORLD, DPAPVI(), dr.Central(mu=2.0), 50, target="canary", games=4, shadows=1, trials=250,
+            WORLD, DPAPVI(), dr.Central(mu=2.0), 50, target="canary", games=4, shadows=1, trials=160,
             claim=guarantee(mu=1.0),
         )  # fmt: skip
     target = "canary" if kind == "canary" else "drawn"
@@ -207,7 +207,7 @@ def test_private_runs_stay_below_their_bound() -> None:
 
 
 def test_half_the_noise_is_exposed_by_its_release() -> None:
-    """At mu = 2 held against 1: at level .1 power .76 against .39, 188 x 4 runs: z > 12."""
+    """At mu = 2 held against 1: at level .1 power .76 against .39, 120 x 4 runs: z > 9."""
     result = attack("half")
     assert result.exceeds("release")
     assert result.exceeded
@@ -247,8 +247,8 @@ def test_unknown_others_hide_less_of_a_canary_than_of_a_draw() -> None:
             target=target,
             knows="population",
             games=4,
-            shadows=60,
-            trials=80,
+            shadows=20,
+            trials=40,
         )
         for target in ("drawn", "canary")
     ]

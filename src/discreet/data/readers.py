@@ -30,6 +30,7 @@ from pyarrow import parquet
 
 from discreet.data.kernels import MISSING
 from discreet.data.schema import Schema
+from discreet.numerics import checks
 
 Ints = NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
@@ -212,7 +213,7 @@ class Source:
         for raw in self._raw(BATCH_ROWS, users_only=False):
             if number < before + raw.num_rows:
                 row = raw.slice(number - before, 1).to_pylist()[0]
-                held = ", ".join(f"{name} = {value!r}" for name, value in row.items())
+                held = ", ".join(f"{name} = {checks.said(value)}" for name, value in row.items())
                 return f"{self._file_of(number)} ({held})"
             before += raw.num_rows
         return f"row {number}"
@@ -298,8 +299,10 @@ def _csv_header(path: Path, wanted: dict[str, str]) -> None:
 
 def _parquet(path: Path) -> Any:
     try:
-        return parquet.ParquetFile(str(path))
-    except (pa.ArrowException, OSError) as error:
+        file = parquet.ParquetFile(str(path))
+        file.schema_arrow  # noqa: B018  names are decoded here, and may be no text
+        return file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise Broken(f"{path}: not a Parquet file ({error})") from None
 
 

@@ -67,7 +67,7 @@ class Size:
     certain: int
 
 
-FULL = Size(8, 500, 1000, 2000)
+FULL = Size(6, 300, 600, 1000)
 QUICK = Size(4, 40, 80, 100)
 
 
@@ -84,7 +84,7 @@ def settings() -> list[Setting]:
         for target in targets
         for users in (30, 100, 1000, 10_000)
     ]
-    out += [Setting("no privacy", users, t, "population") for t in targets for users in (30, 100, 1000)]
+    out += [Setting("no privacy", users, t, "population") for t in targets for users in (30, 100)]
     budgets: list[dict[str, Any]] = [{"epsilon": 1.0, "delta": DELTA}, {"mu": 1.0}, {"mu": 4.0}]
     out += [Setting("private", USERS, t, "everything", budget) for t in targets for budget in budgets]
     out += [Setting("private", 30, t, "population", {"mu": 4.0}) for t in targets]
