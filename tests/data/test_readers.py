@@ -137,6 +137,9 @@ def test_minari_episodes_are_users(schema, monkeypatch) -> None:
     made[0].observations = made[0].observations.astype(float)
     with pytest.raises(ValueError, match="Discrete"):
         check(open_source("minari:made/up-v0", schema))
+    made[0].actions = {"dose": made[0].actions}  # of a space of several parts
+    with pytest.raises(ValueError, match="Discrete"):
+        check(open_source("minari:made/up-v0", schema))
 
 
 def test_a_byte_order_mark_and_windows_lines(schema, make, tmp_path) -> None:

@@ -32,11 +32,11 @@ def attack(kind: str) -> AttackResult:
     """The few attacks that tests share."""
     if kind == "private":
         return membership_attack(
-            WORLD, DPAPVI(), dr.Central(mu=1.0), 50, target="canary", games=4, shadows=20, trials=200
+            WORLD, DPAPVI(), dr.Central(mu=1.0), 50, target="canary", games=4, shadows=8, trials=160
         )
     if kind == "half":  # what a mechanism that draws half of its noise would show
         return membership_attack(
-            WORLD, DPAPVI(), dr.Central(mu=2.0), 50, target="canary", games=4, shadows=1, trials=160,
+            WORLD, DPAPVI(), dr.Central(mu=2.0), 50, target="canary", games=4, shadows=1, trials=120,
             claim=guarantee(mu=1.0),
         )  # fmt: skip
     target = "canary" if kind == "canary" else "drawn"
@@ -187,7 +187,7 @@ def test_the_release_attack_attains_gaussian_privacy() -> None:
     assert result.realised == pytest.approx(1.0)
     area, error = result.roc("release").auc
     assert abs(area - stats.norm.cdf(1 / math.sqrt(2))) < 5 * error
-    assert error < 0.02
+    assert error < 0.03
     for point in result.roc("release").points:  # the law of the score is known at every threshold
         low, high = point.limits(1e-8)
         assert low <= Tradeoff(mu=1.0)(high)
@@ -207,7 +207,7 @@ def test_private_runs_stay_below_their_bound() -> None:
 
 
 def test_half_the_noise_is_exposed_by_its_release() -> None:
-    """At mu = 2 held against 1: at level .1 power .76 against .39, 120 x 4 runs: z > 9."""
+    """At mu = 2 held against 1: at level .1 power .76 against .39, 90 x 4 runs: z > 8."""
     result = attack("half")
     assert result.exceeds("release")
     assert result.exceeded

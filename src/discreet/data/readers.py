@@ -406,8 +406,8 @@ def _minari_batches(name: str, batch_rows: int) -> Iterator[pa.Table]:
     rows = 0
     for episode in _minari(name).iterate_episodes():
         seen, actions = np.asarray(episode.observations), np.asarray(episode.actions)
-        for what, values, length in (("observations", seen, len(actions) + 1), ("actions", actions, None)):
-            if values.dtype.kind not in "iu" or values.ndim != 1 or length not in (None, len(values)):
+        for what, values, length in (("observations", seen, actions.size + 1), ("actions", actions, None)):
+            if values.dtype.kind not in "iu" or values.ndim != 1 or length not in (None, values.size):
                 raise Broken(
                     f"minari:{name}: {what} of episode {episode.id} are {values.dtype} of shape "
                     f"{values.shape}: must be one integer a step (Discrete spaces)"
