@@ -38,8 +38,8 @@ An attack that fails proves nothing: another may succeed. The curve bounds all o
 
 .. [#] Carlini et al. 2022, Membership Inference Attacks From First Principles.
 .. [#] Dong, Roth and Su 2022, Gaussian Differential Privacy, section 2.
-.. [#] Hoeffding 1956, beyond one above their mean; a limit from a single hit errs by (1 + alarm / 2) times its
-   alarm at most.
+.. [#] Hoeffding 1956, for counts one above the mean and more; a limit from a single hit errs with (1 +
+   alarm / 2) times its alarm at most.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ from discreet.privacy.randomness import Seeded
 from discreet.privacy.session import CountSession
 
 __all__ = [
-    "ADVERSARIES", "AttackResult", "Point", "Rate", "Roc", "Tradeoff", "membership_attack", "most_likely", "rarest",
+    "ADVERSARIES", "AttackResult", "Point", "Rate", "Roc", "Tradeoff", "membership_attack", "most_likely",
+    "rarest",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
