@@ -67,7 +67,7 @@ class Size:
     certain: int
 
 
-FULL = Size(6, 300, 600, 1000)
+FULL = Size(5, 200, 500, 400)
 QUICK = Size(4, 40, 80, 100)
 
 
