@@ -172,3 +172,18 @@ def test_what_a_message_shows_of_a_cell_is_cut(schema, tmp_path) -> None:
     with pytest.raises(DataError, match="step must be") as found:
         check(open_source(path, schema))
     assert len(str(found.value)) < 2000
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(-(2**63), pa.int64()), (2**63, pa.uint64()), (2**64 - 1, pa.uint64())]
+)
+def test_no_number_stands_for_an_empty_cell(schema, make, tmp_path, value, kind) -> None:
+    """A last next state may be empty; -2^63, the code for that, may not be written in its place."""
+    (row,) = make.people(1, seed=3)[:1]
+    columns = {name: pa.array([cell]) for name, cell in row.items()}
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pa.table({**columns, "next_state": pa.array([None], pa.int64())}), path)
+    assert check(open_source(path, schema)).users == 1
+    parquet.write_table(pa.table({**columns, "next_state": pa.array([value], kind)}), path)
+    with pytest.raises(DataError, match="state: 1"):
+        check(open_source(path, schema))

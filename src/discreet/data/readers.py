@@ -346,7 +346,12 @@ def _whole(name: str, column: Any) -> Ints:
         return np.full(len(column), MISSING)
     if pa.types.is_integer(kind):
         filled = pc.fill_null(column.cast(pa.int64(), safe=False), MISSING)
-        return np.asarray(filled.to_numpy(zero_copy_only=False))
+        whole = np.asarray(filled.to_numpy(zero_copy_only=False))
+        if (
+            np.count_nonzero(whole == MISSING) > column.null_count
+        ):  # a cell that holds our code for an empty one
+            whole = np.where((whole == MISSING) & column.is_valid().to_numpy(False), UNREADABLE, whole)
+        return whole
     empty = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
     if _textual(kind):
         values = pd.to_numeric(pd.Series(column.to_pandas(), dtype=object), errors="coerce").to_numpy(
