@@ -39,5 +39,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     membership.main(["--quick", "--out", str(tmp_path)])
     document = json.loads((tmp_path / "membership.json").read_text())
     assert [one["setting"] for one in document["attacks"]] == [setting.name for setting in few]
-    assert len((tmp_path / "membership.md").read_text().splitlines()) == 2 + 3 * len(few)
+    page = (tmp_path / "membership.md").read_text()
+    assert len(page.splitlines()) == 2 + len(few) + 1 + 2 + 3 * len(few)
+    assert page.startswith(membership.summary(document["attacks"]))
     assert (tmp_path / "membership.png").read_bytes().startswith(b"\x89PNG")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ from discreet.privacy.randomness import Seeded
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Setting", "figure", "run", "settings", "table", "world"]
+__all__ = ["Setting", "figure", "run", "settings", "summary", "table", "world"]
 
 NAME = "membership"
 SEED = 4
@@ -162,6 +162,38 @@ def table(results: Iterable[tuple[Setting, AttackResult]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def summary(document: Iterable[Mapping[str, Any]]) -> str:
+    """Markdown, from the stored numbers: a line a setting; AUC and TPR (FPR) in % of all adversaries."""
+    lines = [
+        "| privacy | n | target | knows | AUC: policy | values | release | at most "
+        "| TPR at 1 %: policy | values | release | at most |",
+        f"|{'---|' * 12}",
+    ]
+    for one in document:
+        cells = [_claimed(one), f"{one['users']:,}", one["target"], one["knows"]]
+        cells += [
+            f"{row['auc']:.3f} ± {row['auc_standard_error']:.3f}{' !' * row['exceeds_the_bound']}"
+            for row in one["adversaries"]
+        ]
+        cells.append(f"{one['bound']['auc']:.3f}")
+        for row in one["adversaries"]:
+            point = next(point for point in row["points"] if point["level"] == 0.01)
+            cells.append(f"{_percent(point['true_positive'][0])} ({_percent(point['false_positive'][0])})")
+        cells.append(_percent(one["bound"]["true_positive"]["0.01"]))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _claimed(one: Mapping[str, Any]) -> str:
+    claim = one["claim"]
+    if claim["epsilon"] is None:
+        return "none"
+    if claim["mu"] is None:
+        return f"ε = {claim['epsilon']:.3g}"
+    half = ", half the noise" if one["setting"] == "broken" else ""
+    return f"μ = {claim['mu']:.3g}{half}"
+
+
 # ------------------------------------------------------------------------------------------ figure
 _FLOOR = 1e-3
 _SEES = {"policy": "policy", "values": "policy and values", "release": "release"}
@@ -251,7 +283,7 @@ def run(
     document = [{"setting": setting.name, **result.to_dict()} for setting, result in results]
     text = json.dumps({"attacks": document}, indent=1, ensure_ascii=False, allow_nan=False)
     write_aside(out / f"{NAME}.json", f"{text}\n".encode())
-    write_aside(out / f"{NAME}.md", table(results).encode())
+    write_aside(out / f"{NAME}.md", f"{summary(document)}\n{table(results)}".encode())
     figure(results, out / f"{NAME}.png")
     return results
 
