@@ -454,7 +454,11 @@ def _terminal(
 
 def _file(name: str, value: Any, folder: Path) -> Path:
     path = folder / _text(name, value)
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError:  # a name longer than names can be
+        there = False
+    if not there:
         raise ValueError(f"{name} = {checks.said(value)}: must be a file, in the folder of the schema")
     return path
 
@@ -462,7 +466,7 @@ def _file(name: str, value: Any, folder: Path) -> Path:
 def _array(name: str, path: Path) -> NDArray[Any]:
     try:
         return np.asarray(np.load(path, allow_pickle=False))
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, MemoryError) as error:  # memory: a header can state any size
         raise ValueError(f"{name}: {path.name} is not a .npy file of numbers ({error})") from None
 
 
@@ -478,6 +482,8 @@ def _features(value: Any, folder: Path, states: int, actions: int) -> tuple[Floa
     array = _array("features.file", _file("features.file", value["file"], folder))
     if array.ndim != 3 or array.shape[:2] != (states, actions) or not array.shape[2]:
         raise ValueError(f"features.file has shape {array.shape}: must be ({states}, {actions}, d)")
+    if array.dtype.kind not in "iufb":
+        raise ValueError(f"features.file holds {array.dtype}: must be real numbers")
     return checks.floats("features.file", array, array.shape), bound
 
 
@@ -576,5 +582,8 @@ def _columns(
         table = readers[path.suffix](str(path))
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{name}: {path.name} cannot be read ({error})") from None
-    _keys(f"{name}: column ", dict.fromkeys(table.column_names), allowed, required)
+    names = table.column_names
+    _keys(f"{name}: column ", dict.fromkeys(names), allowed, required)
+    if len(set(names)) < len(names):
+        raise ValueError(f"{name}: {path.name} has a column twice: {', '.join(names)}")
     return {column: table[column].to_numpy() for column in table.column_names}
