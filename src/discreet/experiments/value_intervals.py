@@ -155,7 +155,7 @@ class Trial:
 
 def deployed(learned: OfflinePolicy) -> Candidate:
     """The learned policy where supported, else the behaviour policy."""
-    return Candidate(learned.policy, ~learned.supported, chosen=True)
+    return Candidate(learned.policy, ~learned.supported, chosen=True, scores=learned.q)
 
 
 def played(setting: Setting, learned: OfflinePolicy) -> Floats:
@@ -172,7 +172,7 @@ def trial(setting: Setting, seed: int, level: float = 0.95) -> Trial:
         drawn, setting.spec,
         {
             "deployed": deployed(learned),
-            "everywhere": Candidate(learned.policy, chosen=True),
+            "everywhere": Candidate(learned.policy, chosen=True, scores=learned.q),
             "uniform": Candidate(uniform(drawn.layout)),
         },
         level=level, return_bound=setting.return_bound,

@@ -74,6 +74,7 @@ BEHAVIOUR = "behaviour"
 _SUPPORT = 4.0  # deviations of its noise that a count must exceed
 _WORST = 0.25  # of b_h: a value with a larger deviation than this is no better than [0, b_h]
 _RACE = 4.0  # actions whose values are further apart than this many deviations (each) do not compete
+_MOST_DRAWS = 2**16  # of all pairs of a step, to see what a choice would win by more noise
 _LOW, _MIDDLE, _HIGH = range(3)
 
 
@@ -83,11 +84,13 @@ class Candidate:
 
     policy : (H, S) int or (H, S, A). behaviour : (H, S) bool, where the behaviour policy goes on instead.
     chosen : whether it was made from this very release: its interval then covers that choice.
+    scores : (H, S, A), what the choice maximised (``OfflinePolicy.q``), if it is known: a closer bound.
     """
 
     policy: ArrayLike
     behaviour: Bools | None = None
     chosen: bool = False
+    scores: ArrayLike | None = None
 
 
 @dataclass(frozen=True)
@@ -276,6 +279,58 @@ def expected_maximum(deviations: Floats, pointer: NDArray[np.int64]) -> Floats:
     return np.where(racing > 1.5, best, 0.0)
 
 
+def response(
+    scores: Floats, q: Floats, deviations: Floats, visits: Floats, used: Bools, pointer: NDArray[np.int64]
+) -> Floats:
+    """(R,) how far the scores follow the noise of q: kappa of (3), in [0, 1], 1 where nothing says less.
+
+    Weighted regression of scores on q within states, by classes of at least 40 pairs of about equal visits, plus
+    2 standard errors. Where q holds signal as well, the slope lies between kappa and the scores' slope in the signal.
+    """
+    found = np.ones_like(q)
+    used = used & np.isfinite(scores) & (deviations > 0.0)
+    weight = np.where(used, 1.0 / np.maximum(deviations, 1e-12) ** 2, 0.0)
+    group = np.repeat(np.arange(pointer.size - 1), np.diff(pointer))
+    total = np.add.reduceat(weight, pointer[:-1])
+    racing = np.add.reduceat(used.astype(np.float64), pointer[:-1])
+
+    def inner(table: Floats) -> Floats:
+        mean = np.add.reduceat(weight * np.where(used, table, 0.0), pointer[:-1]) / np.maximum(total, 1e-300)
+        return np.where(used, table - mean[group], 0.0)
+
+    x, y = inner(q), inner(scores)
+    rows = np.flatnonzero(used & (racing[group] > 1.5))
+    rows = rows[np.argsort(visits[rows], kind="stable")]
+    for part in np.array_split(rows, max(1, min(8, rows.size // 40))):
+        square = float(weight[part] @ x[part] ** 2)
+        if part.size < 10 or square == 0.0:
+            continue
+        slope = float(weight[part] @ (x[part] * y[part])) / square
+        rest = weight[part] * (y[part] - slope * x[part])
+        error = math.sqrt(float((rest**2 * x[part] ** 2).sum())) / square
+        found[part] = min(max(slope, 0.0) + 2.0 * error, 1.0)
+    return found
+
+
+def flattery(
+    scores: Floats, deviations: Floats, kappa: Floats, pointer: NDArray[np.int64], stream: int
+) -> Floats:
+    """E omega_{c'} of (3) per group of rows that starts at pointer[:-1], from antithetic draws of its own stream."""
+    starts = pointer[:-1]
+    draws = max(8, min(256, _MOST_DRAWS // deviations.size))
+    random = np.random.default_rng([draws, stream])  # of nobody's data: a fixed stream is all it needs
+    total = np.zeros(starts.size)
+    length = np.diff(pointer)
+    for _ in range(draws):
+        omega = deviations * random.standard_normal(deviations.size)
+        for fresh in (omega, -omega):
+            tried = scores + kappa * fresh
+            best = tried >= np.repeat(np.maximum.reduceat(tried, starts), length)
+            winners = np.add.reduceat(best.astype(np.float64), starts)
+            total += np.add.reduceat(np.where(best, fresh, 0.0), starts) / winners
+    return np.maximum(total / (2 * draws), 0.0)
+
+
 # --------------------------------------------------------------------------- one candidate
 class _Sums(NamedTuple):
     """What (1) divides: of rows, or added up over the actions of a state. By end where (n, 3)."""
@@ -300,6 +355,7 @@ class _Pairs(NamedTuple):
     bias: Floats  # (n, 3) margin near the threshold
     used: Bools  # (n,)
     spread: Floats  # (n,) Var(r + V), of the middle
+    error: Floats  # (n,) variance of q for (2) and (3), where an average counts and not the worst case
 
 
 def _pairs(sums: _Sums, noise: _Noise, norm: Floats, bound: float, clusters: int) -> _Pairs:
@@ -318,8 +374,9 @@ def _pairs(sums: _Sums, noise: _Noise, norm: Floats, bound: float, clusters: int
         sums.offset_square[:, None] - 2.0 * part * sums.offset[:, None] + cells * part**2
     )
     private = g[:, None] ** 2 * (of_moves + of_rewards + of_visits)
-    spread = _spread(sums, of_moves, enough, bound)
-    sampling = clusters * spread / np.maximum(visits, 1.0)[:, None]
+    spread, plain = _spread(sums, of_moves, bound)
+    people = np.maximum(visits, 1.0)[:, None]
+    sampling = clusters * spread / people
     bias = np.zeros_like(part)
     if noise.visits > 0.0:
         scaled = visits / sigma
@@ -329,27 +386,26 @@ def _pairs(sums: _Sums, noise: _Noise, norm: Floats, bound: float, clusters: int
     return _Pairs(
         sums.constant + part, np.where(keep, private, 0.0), np.where(keep, sampling, 0.0),
         np.where(keep, bias, 0.0), used, np.where(used, spread[:, _MIDDLE], bound**2 / 4),
+        np.where(used, (private + clusters * plain / people).max(axis=1), 0.0),
     )  # fmt: skip
 
 
-def _spread(sums: _Sums, of_moves: Floats, enough: Bools, bound: float) -> Floats:
-    """(n, 3) estimates of Var(r + V), drawn to their mean as if by two visits more; at most bound^2 / 4."""
+def _spread(sums: _Sums, of_moves: Floats, bound: float) -> tuple[Floats, Floats]:
+    """(n, 3) estimates of Var(r + V): at most, and with rewards that do not correlate with next states.
+
+    As if one more visit had had the largest variance of all, bound^2 / 4: a pair that was seen once says nothing
+    of its own.
+    """
     count = np.maximum(sums.visits, 1.0)[:, None]
     square = np.maximum(sums.first**2 - of_moves, 0.0)  # noise does not make it smaller
-    within = np.clip((sums.second - square / count) / count, 0.0, bound**2 / 4)
-    total = max(float(count[enough].sum()), 1.0)
-
-    def drawn(own: Floats) -> Floats:
-        # (N - 1) s^2 + 2 s0^2 over N + 1, s^2 = N / (N - 1) times ``own``; s0^2 the mean, freedom corrected
-        freedom = max(total - float(enough.sum()), 1.0)
-        mean = (count * own)[enough].sum(axis=0) / freedom
-        return np.asarray((count * own + 2.0 * mean) / (count + 1.0))
-
-    spread = drawn(within)
+    most = bound**2 / 4
+    spread = np.clip((sums.second - square / count) / count, 0.0, most) + most / count
+    plain = spread
     if sums.rewards is not None:
-        rate = np.clip(0.5 + sums.rewards / count[:, 0], 0.0, 1.0)
-        spread = (np.sqrt(spread) + np.sqrt(drawn((rate * (1.0 - rate))[:, None]))) ** 2
-    return np.minimum(spread, bound**2 / 4)
+        rate = np.clip(0.5 + sums.rewards[:, None] / count, 0.0, 1.0)
+        own = rate * (1.0 - rate) + 0.25 / count
+        spread, plain = (np.sqrt(spread) + np.sqrt(own)) ** 2, spread + own
+    return np.minimum(spread, most), np.minimum(plain, most)
 
 
 class _Walk:
@@ -373,6 +429,12 @@ class _Walk:
                 raise ValueError(f"behaviour has shape {self.goes_on.shape}: must be {shape}")
         self.weights[self.goes_on[:, layout.row_state]] = 0.0
         self.chosen = checks.flag("chosen", candidate.chosen)
+        self.scores: Floats | None = None
+        if candidate.scores is not None:
+            scores = np.asarray(candidate.scores, np.float64)
+            if scores.shape != (*shape, layout.actions) or np.isnan(scores).any():
+                raise ValueError(f"scores has shape {scores.shape}: must be {(*shape, layout.actions)}, no NaN")
+            self.scores = layout.to_rows(scores)
         self.values = np.zeros((3, layout.states))  # V_{h+1}
         self.later = np.zeros(layout.states)  # variance of these values, for (2)
         self.used = np.zeros((layout.horizon, layout.rows), bool)
@@ -406,11 +468,14 @@ class _Walk:
         self.gains[h, both] = (q - behaviour)[both, _MIDDLE]
         errors = np.sqrt(self.noise[h] + self.sampling[h]) + np.sqrt(whole.noise + whole.sampling)
         self.gain_errors[h, both] = errors[both, _MIDDLE]
-        race = self._race(h, step, rows, whole) if self.chosen else np.zeros(self.layout.states)
         values = np.where(on, behaviour, q)
-        values[:, _LOW] -= bias[:, _LOW] + race
-        values[:, _HIGH] += bias[:, _HIGH] + race
-        self.margins[h] = 2.0 * race + bias[:, _LOW] + bias[:, _HIGH]
+        values[:, _LOW] -= bias[:, _LOW]
+        values[:, _HIGH] += bias[:, _HIGH]
+        self.margins[h] = bias[:, _LOW] + bias[:, _HIGH]
+        if self.chosen:
+            race = self._race(h, step, rows, whole)
+            values -= race
+            self.margins[h] += race[:, _LOW] - race[:, _HIGH]
         self.values = np.ascontiguousarray(values.T)
 
     def _rows_and_states(self, h: int, step: _Step) -> tuple[_Pairs, _Pairs]:
@@ -457,31 +522,42 @@ class _Walk:
         return found[0], found[1]
 
     def _race(self, h: int, step: _Step, rows: _Pairs, whole: _Pairs) -> Floats:
-        """e_h (S,) of (2); keeps the variance of the values for the step before."""
+        """(S, 3) what the choice is taken to flatter each end by; keeps the variance of the values for step h - 1."""
         layout, noise, states = self.layout, self.reader.noise, self.layout.row_state
         g = reciprocal(step.visits, noise.visits)
-        variance = (rows.noise + rows.sampling).max(axis=1)
+        variance = rows.error.copy()
         if self.later.any():
-            squares = (step.moves * step.moves) @ self.later - noise.moves**2 * self.later.sum()
+            squares = (step.moves * (step.moves - 1.0)) @ self.later - noise.moves**2 * self.later.sum()
             variance += np.where(rows.used, g * g * np.maximum(squares, 0.0), 0.0)
         deviation = np.sqrt(variance)
-        taken = self._mixed(h, np.stack([rows.q[:, _MIDDLE], deviation], axis=1))
-        gap = taken[states, 0] - rows.q[:, _MIDDLE]
-        near = rows.used & (gap <= _RACE * (deviation + taken[states, 1]))
-        race = expected_maximum(np.where(near, deviation, 0.0), layout.state_ptr)
+        if self.scores is None:
+            taken = self._mixed(h, np.stack([rows.q[:, _MIDDLE], deviation], axis=1))
+            gap = taken[states, 0] - rows.q[:, _MIDDLE]
+            near = rows.used & (gap <= _RACE * (deviation + taken[states, 1]))
+            most = expected_maximum(np.where(near, deviation, 0.0), layout.state_ptr)
+            race = most[:, None] * np.array([1.0, 0.0, -1.0])
+        else:
+            scores, pointer = self.scores[h], layout.state_ptr
+            # what was cut off at its floor did not follow the noise, and ties are broken without it
+            floor = 0.0 if self.reader.known is None else self.reader.known_at(h)
+            moves = scores > floor + 1e-12
+            live = rows.used & moves
+            kappa = moves * response(scores, rows.q[:, _MIDDLE], deviation, step.visits, live, pointer)
+            won = flattery(scores, np.where(rows.used, deviation, 0.0), kappa, pointer, h)
+            race = won[:, None] * np.array([math.sqrt(2.0), 1.0, 0.0])
         on = self.goes_on[h]
         played = self._mixed(h, rows.used[:, None].astype(np.float64))[:, 0]
         later = self._mixed(h, variance[:, None], 2)[:, 0]
         if on.any():
-            own = (whole.noise + whole.sampling).max(axis=1)
+            own = whole.error.copy()
             merged = self._per_state(step.moves)[on]
             cells = np.diff(layout.state_ptr)[on]
-            squares = (merged * merged) @ self.later - cells * noise.moves**2 * self.later.sum()
+            squares = (merged * (merged - 1.0)) @ self.later - cells * noise.moves**2 * self.later.sum()
             total = np.maximum(self._per_state(step.visits)[on], 1.0)
             own[on] += np.where(whole.used[on], np.maximum(squares, 0.0) / total**2, 0.0)
             later = np.where(on, own, later)
         self.later = later
-        return np.where(on, 0.0, race * played)
+        return np.where(on, 0.0, played)[:, None] * race
 
     # -------------------------------------------------------------------------- forward
     def start(self, reached: Floats) -> None:
