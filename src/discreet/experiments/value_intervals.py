@@ -2,12 +2,12 @@
 
 One draw is n people of a known world under a behaviour policy, one release with the noise of the stated
 budget, DP-APVI's policy, and the intervals of :mod:`discreet.offline.evaluation`. What is counted: how often
-an interval holds the true value of the learned policy as deployed, the learned one everywhere, the
-behaviour and the uniform policy, and of the differences; how often a one-sided lower bound is at most the
+an interval holds the true value of the learned policy (where it lacks support, behaviour goes on), of the
+behaviour and of the uniform policy, and of the differences; how often a one-sided lower bound is at most the
 truth. Coverage is stated with the Clopper-Pearson lower limit of its draws.
 
-    python -m discreet.experiments.value_intervals icu-sepsis --epsilon 1 --users 1000000 --draws 60
-    python -m discreet.experiments.value_intervals random --epsilon none --users 10000 --draws 200
+    python -m discreet.experiments.value_intervals icu-sepsis --users 10000 100000 1000000 --epsilon none 10 1
+    python -m discreet.experiments.value_intervals random --users 10000 100000 --epsilon none 10 1 --draws 200
 
 People's counts come from their exact joint law (:func:`discreet.mdp.simulation.batch_counts`), noise is
 that which ``Central(epsilon, delta=1e-6)`` adds, drawn as continuous Gaussians.
@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from discreet.mdp.planning import policy_rows, value
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics.streams_kernels import ROLE_BATCH, open_at
 from discreet.offline.datasets import Simulated, release_of
-from discreet.offline.evaluation import BEHAVIOUR, Candidate, Value, uniform, values_of
+from discreet.offline.evaluation import BEHAVIOUR, Candidate, uniform, values_of
 from discreet.offline.tabular import DPAPVI, OfflinePolicy
 from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.privacy.guarantee import Guarantee
@@ -46,9 +46,9 @@ from discreet.privacy.randomness import Seeded
 Floats = NDArray[np.float64]
 
 DELTA = 1e-6
-NAMES = ("deployed", "everywhere", "uniform", BEHAVIOUR)
+NAMES = ("learned", BEHAVIOUR, "uniform")
 
-__all__ = ["Drawn", "Setting", "Trial", "draw", "main", "summary", "trial"]
+__all__ = ["Drawn", "Setting", "draw", "main", "summary", "trial"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,8 @@ class Setting:
 
     @cached_property
     def noise(self) -> tuple[Mapping[str, float], Guarantee]:
-        """Standard deviations by family, and the guarantee: as a session of the smallest world of as many steps has.
+        """Standard deviations by family, and the guarantee: as a session of the smallest world of as many
+        steps has.
 
         Sensitivities, hence scales, depend on the horizon and the families alone.
         """
@@ -103,7 +104,9 @@ class Setting:
         small = TabularMDP(np.full((2, 2, 2), 0.5), np.zeros((2, 2)), horizon=horizon)
         known = np.zeros((horizon, 2, 2)) if self.known else None
         privatizer = (
-            NoPrivacy() if self.epsilon is None else Central(epsilon=self.epsilon, delta=DELTA, noise="gaussian")
+            NoPrivacy()
+            if self.epsilon is None
+            else Central(epsilon=self.epsilon, delta=DELTA, noise="gaussian")
         )
         people = Simulated(small, uniform(small.layout), 1)
         query = learner.query(Spec(small.layout, known_rewards=known))
@@ -111,7 +114,7 @@ class Setting:
         return {name: found.law.std() for name, found in release.estimates.items()}, release.guarantee
 
     @cached_property
-    def optimum_and_behaviour(self) -> tuple[float, float]:
+    def references(self) -> tuple[float, float]:
         """Values of the uniform and the behaviour policy."""
         return value(self.mdp, uniform(self.mdp.layout)), value(self.mdp, self.behaviour)
 
@@ -146,13 +149,6 @@ def draw(setting: Setting, seed: int) -> Drawn:
     return Drawn(layout, setting.users, laws, guarantee, tables)
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One draw: by name, the interval and the truth."""
-
-    found: Mapping[str, tuple[Value, float]]
-
-
 def deployed(learned: OfflinePolicy) -> Candidate:
     """The learned policy where supported, else the behaviour policy."""
     return Candidate(learned.policy, ~learned.supported, chosen=True, scores=learned.q)
@@ -164,30 +160,26 @@ def played(setting: Setting, learned: OfflinePolicy) -> Floats:
     return np.where(learned.supported[..., None], one, setting.behaviour)
 
 
-def trial(setting: Setting, seed: int, level: float = 0.95) -> Trial:
-    """Draw, learn, evaluate, compare."""
+def trial(setting: Setting, seed: int, level: float = 0.95) -> dict[str, dict[str, float]]:
+    """Draw, learn, evaluate: by name, the interval's numbers and the ``truth``."""
     drawn = draw(setting, seed)
     learned = DPAPVI(visits="released").learn(drawn.release, setting.spec)
     found = values_of(
         drawn, setting.spec,
-        {
-            "deployed": deployed(learned),
-            "everywhere": Candidate(learned.policy, chosen=True, scores=learned.q),
-            "uniform": Candidate(uniform(drawn.layout)),
-        },
+        {"learned": deployed(learned), "uniform": Candidate(uniform(drawn.layout))},
         level=level, return_bound=setting.return_bound,
     )  # fmt: skip
-    of_uniform, of_behaviour = setting.optimum_and_behaviour
+    of_uniform, of_behaviour = setting.references
     truth = {
-        "deployed": value(setting.mdp, played(setting, learned)),
-        "everywhere": value(setting.mdp, learned.policy),
+        "learned": value(setting.mdp, played(setting, learned)),
         "uniform": of_uniform,
         BEHAVIOUR: of_behaviour,
     }
-    pairs = {name: (found.values[name], truth[name]) for name in NAMES}
-    for name, other in (("deployed", BEHAVIOUR), ("deployed", "uniform")):
-        pairs[f"{name} - {other}"] = found.difference(name, other), truth[name] - truth[other]
-    return Trial(pairs)
+    table = {name: {**found.values[name].to_dict(), "truth": truth[name]} for name in NAMES}
+    for name, other in (("learned", BEHAVIOUR), ("learned", "uniform")):
+        difference = found.difference(name, other).to_dict()
+        table[f"{name} - {other}"] = {**difference, "truth": truth[name] - truth[other]}
+    return table
 
 
 def covered_from(hits: int, draws: int, failure: float = 0.05) -> float:
@@ -197,39 +189,33 @@ def covered_from(hits: int, draws: int, failure: float = 0.05) -> float:
     return 0.0 if hits == 0 else float(betaincinv(hits, draws - hits + 1, failure))
 
 
-def summary(trials: Sequence[Trial]) -> dict[str, dict[str, float]]:
+def summary(trials: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
     """By name: coverage, its lower limit, one-sided coverage, medians of the interval and of its parts."""
     table = {}
-    for name in trials[0].found:
-        pairs = [one.found[name] for one in trials]
-        hits = sum(found.low - 1e-12 <= truth <= found.high + 1e-12 for found, truth in pairs)
-        below = sum(found.lower - 1e-12 <= truth for found, truth in pairs)
-
-        def middle(numbers: Iterator[float]) -> float:
-            return float(np.median(list(numbers)))
-
+    for name in trials[0]:
+        found = [one[name] for one in trials]
+        hits = sum(one["low"] - 1e-12 <= one["truth"] <= one["high"] + 1e-12 for one in found)
+        middle = {
+            key: float(np.median([one[key] for one in found]))
+            for key in found[0]
+            if key not in ("lower", "level")
+        }
         table[name] = {
-            "coverage": hits / len(pairs),
-            "coverage_at_least": covered_from(hits, len(pairs)),
-            "one_sided": below / len(pairs),
-            "width": middle(found.high - found.low for found, _ in pairs),
-            "truth": middle(truth for _, truth in pairs),
-            "estimate": middle(found.estimate for found, _ in pairs),
-            "low": middle(found.low for found, _ in pairs),
-            "high": middle(found.high for found, _ in pairs),
-            "noise": middle(found.noise for found, _ in pairs),
-            "sampling": middle(found.sampling for found, _ in pairs),
-            "lack": middle(found.lack for found, _ in pairs),
-            "choice": middle(found.choice for found, _ in pairs),
-            "decided": sum(found.lower > 0 for found, _ in pairs) / len(pairs),
+            "draws": len(found),
+            "coverage": hits / len(found),
+            "coverage_at_least": covered_from(hits, len(found)),
+            "one_sided": sum(one["lower"] - 1e-12 <= one["truth"] for one in found) / len(found),
+            "width": float(np.median([one["high"] - one["low"] for one in found])),
+            **middle,
+            "above_zero": sum(one["lower"] > 0 for one in found) / len(found),
         }
     return table
 
 
-def setting_of(
-    world: str, users: int, epsilon: float | None, known: bool = False, seed: int = 0
-) -> Setting:
-    """``icu-sepsis`` (expert behaviour, renormalised; return at most 1) or ``random`` (S = 5, A = 3, H = 5)."""
+def setting_of(world: str, users: int, epsilon: float | None, known: bool = False, seed: int = 0) -> Setting:
+    """``icu-sepsis`` (expert behaviour, renormalised; return at most 1) or ``random`` (S = 5, A = 3, H =
+    5).
+    """
     if world == "icu-sepsis":
         mdp = icu_sepsis()
         return Setting(mdp, expert_policy(inadmissible="renormalised"), users, epsilon, known, 1.0)
@@ -238,24 +224,72 @@ def setting_of(
     return Setting(mdp, np.random.default_rng(seed).dirichlet(np.ones(3), shape), users, epsilon, known)
 
 
+COLUMNS = {
+    "draws": "draws", "coverage": "covers", "coverage_at_least": "at least", "one_sided": "lower bound holds",
+    "truth": "value", "low": "low", "high": "high", "width": "width",
+}  # fmt: skip
+
+
+def page(found: Mapping[tuple[int, float | None], Mapping[str, Mapping[str, float]]]) -> str:
+    """A Markdown table of summaries by (users, epsilon)."""
+    lines = ["| n | ε | policy | " + " | ".join(COLUMNS.values()) + " |", "|---" * (3 + len(COLUMNS)) + "|"]
+    for (users, epsilon), table in found.items():
+        said = "no privacy" if epsilon is None else f"{epsilon:g}"
+        for name, row in table.items():
+            numbers = [f"{row[key]:.0f}" if key == "draws" else f"{row[key]:.3f}" for key in COLUMNS]
+            lines.append(f"| {users:,} | {said} | {name} | " + " | ".join(numbers) + " |")
+    return "\n".join(lines)
+
+
+def _stored(out: Path | None) -> dict[str, Any]:
+    """Draws of earlier runs, by their key; a line that a kill cut short is none."""
+    found = {}
+    for line in out.read_text().splitlines() if out is not None and out.is_file() else ():
+        try:
+            one = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        found[one["key"]] = one["trial"]
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure one setting and print it as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Measure settings, one draw of each in turn, and print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("world", choices=("icu-sepsis", "random"))
-    parser.add_argument("--users", type=int, default=100_000)
-    parser.add_argument("--epsilon", default="1", help="a number, or none")
+    parser.add_argument("--users", type=int, nargs="+", default=[100_000])
+    parser.add_argument("--epsilon", nargs="+", default=["1"], help="numbers, or none")
     parser.add_argument("--draws", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=0, help="of the first draw (and of the first random world)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the first draw (and of the first random world)"
+    )
     parser.add_argument("--worlds", type=int, default=8, help="random worlds that the draws go round")
     parser.add_argument("--known-rewards", action="store_true")
+    parser.add_argument(
+        "--out", type=Path, help="JSON lines, one a draw; what is there already is not run again"
+    )
     asked = parser.parse_args(arguments)
-    epsilon = None if asked.epsilon == "none" else float(asked.epsilon)
     worlds = asked.worlds if asked.world == "random" else 1
-    settings = [
-        setting_of(asked.world, asked.users, epsilon, asked.known_rewards, asked.seed + i) for i in range(worlds)
-    ]
-    trials = [trial(settings[i % worlds], asked.seed + i) for i in range(asked.draws)]
-    print(json.dumps({**vars(asked), "result": summary(trials)}, indent=1))
+    keys = [(users, None if e == "none" else float(e)) for users in asked.users for e in asked.epsilon]
+    settings = {
+        (key, i): setting_of(asked.world, *key, asked.known_rewards, asked.seed + i)
+        for key in keys
+        for i in range(worlds)
+    }
+    stored = _stored(asked.out)
+    trials: dict[tuple[int, float | None], list[Any]] = {key: [] for key in keys}
+    for i in range(asked.draws):
+        for key in keys:
+            name = f"{asked.world} {key} {asked.known_rewards} {asked.seed + i} {asked.seed + i % worlds}"
+            if name not in stored:
+                stored[name] = trial(settings[key, i % worlds], asked.seed + i)
+                if asked.out is not None:
+                    with asked.out.open("a") as sink:
+                        sink.write(json.dumps({"key": name, "trial": stored[name]}) + "\n")
+            trials[key].append(stored[name])
+    print(page({key: summary(found) for key, found in trials.items()}))
 
 
 if __name__ == "__main__":

@@ -6,45 +6,62 @@ step by step. With N^ the visits of a pair, M its row of transitions, C its sum 
 of released visits and row sums), b_h = min(H - h, bound of the return), and c the plain mean of V_{h+1}
 over states, the estimate of a fixed policy goes backward:
 
-    q_h(s, a) = c + 1/2 + g(N^) Y,   Y = M (V_{h+1} - c) + C;   V_h(s) = sum_a pi(a | s) q_h(s, a).          (1)
+    q_h(s, a) = c + 1/2 + g(N^) Y,  Y = M (V_{h+1} - c) + C;  V_h(s) = sum_a pi(a | s) q_h(s, a).    (1)
 
 (Known rewards r replace 1/2 and C.) No count is truncated or projected, no value clipped: (1) is unbiased.
 
 * The centre c. As V - c sums to 0, M (V - c) does not correlate with N^, and ||V - c|| is the smallest norm
-  that a centring gives: the noise is sigma_t ||V - c||_2, for ICU-Sepsis about a fifth of sigma_t ||V||.
-* The reciprocal. E[m(X / sigma) / sigma] = 1 / N for X ~ N(N, sigma^2), N > 0 and m(x) = (1 - Phi(x)) / phi(x)
-  the Mills ratio (Voinov and Nikulin 1993, Unbiased Estimators and Their Applications 1): g is that, or
-  1 / N^ without noise. 1 / N^ itself is too large by sigma^2 / N^2.
+  that a centring gives: the noise is sigma_t ||V - c||_2.
+* The reciprocal. E[m(X / sigma) / sigma] = 1 / N for X ~ N(N, sigma^2), N > 0 and m(x) = (1 - Phi(x)) /
+  phi(x) the Mills ratio (Voinov and Nikulin 1993, Unbiased Estimators and Their Applications 1): g is that,
+  or 1 / N^ without noise. 1 / N^ itself is too large by sigma^2 / N^2.
 * Independence. V_{h+1}, and the action that a planner by backward induction chooses at later steps, are
   functions of the release of steps > h: the noise of step h is independent of them, so that (1) has exactly
-  the conditional noise g^2 (sigma_t^2 ||V - c||^2 + sigma_r^2 + (g Y)^2 sigma_n^2) (the last term is the delta method's).
-  Next states are independent of later ones given where people were, with variance Var(r + V) / N.
+  the conditional noise g^2 (sigma_t^2 ||V - c||^2 + sigma_r^2 + (g Y)^2 sigma_n^2) (the last term is the
+  delta method's). Next states are independent of later ones given where people were, with variance Var(r +
+  V) / N.
 * Variance of the value: the sum over h, s of d_h(s)^2 times the variance at (h, s), d the occupancy of the
   policy (its noisy estimate, projected onto a simplex), plus that of the initial distribution, which is
   read off the visits of step 0; at step 0 the two may correlate, so their deviations add.
 
 Support. A pair is used if N^ > 4 sigma_n, N^ >= 1 and the deviation of q is at most b_h / 4. All others are
-worth anything in [0, b_h] ([r, min(r + b_{h+1}, b_h)] for known r): (1) is carried along three times, with the low end,
-a middle and the high end there. Used pairs close to the threshold are too often those with lucky noise,
-which draws g Y towards 0; their ends move apart by .75 exp(4 - N^ / sigma_n) |g Y|, which exceeds that
-bias in the mean for every true N >= 2 sigma_n (tests/offline/test_evaluation.py).
+worth anything in [0, b_h] ([r, min(r + b_{h+1}, b_h)] for known r): (1) is carried along three times, with
+the low end, a middle and the high end there. Used pairs close to the threshold are too often those with
+lucky noise, which draws g Y towards 0; their ends move apart by .75 exp(4 - N^ / sigma_n) |g Y|, which
+exceeds that bias in the mean for every true N >= 2 sigma_n (tests/offline/test_evaluation.py).
 
-Selection. The learned policy took, at each state, an action that looked best in the same release. Whatever
-its rule, the error of the action taken is at most the largest error of those in the race, in the mean
+Selection. The learned policy took, at each state, an action that looked best in the same release, so that
+(1) flatters it. With s_a the deviation of q_h(s, a) with all that comes later (sum over s' of P^2 times the
+variance at s'), there are two bounds of the flattery at (h, s), in the mean:
 
-    e_h(s) = min_t { t + sum_a s_a [phi(t / s_a) - (t / s_a) (1 - Phi(t / s_a))] } >= E max_a N(0, s_a^2),              (2)
+* whatever the rule, the error of the action taken is at most the largest one of those in the race (actions
+  more than 4 deviations apart are not in it),
 
-s_a the deviation of q_h(s, a) with all that comes later (sum_{s'} P^2 times the variance at s'); actions more than 4
-deviations apart are not in the race. Both ends of the value at (h, s) move apart by e_h(s): an error of choosing does not
-average out over states, so it is added and not squared. (2) is Gaussian in s_a, hence approximate where few
-people were; and no bound for planners that read several steps at once (pooled counts).
+      E max_a N(0, s_a^2) <= min_t { t + sum_a s_a [phi(t / s_a) - (t / s_a) (1 - Phi(t / s_a))] },   (2)
+
+  which both ends move apart by;
+* if the scores that were maximised are known (``OfflinePolicy.q``): more noise of the same kind. Let a score
+  hold kappa xi_a, xi_a ~ N(0, s_a^2) the error of q, and take c' = argmax_a (score_a + kappa omega_a) with
+  fresh omega_a ~ N(0, s_a^2). As (xi, omega) and (omega, xi) have one law,
+
+      E xi_{c'} = E omega_{c'},                                                                      (3)
+
+  and the right side is computed from the release. c' chooses by twice the variance: of two actions it is
+  flattered at least 1 / sqrt(2) times as much as the true choice, whatever their gap. So the low end falls
+  by sqrt(2) times (3), the middle by (3), the high end stays. kappa is regressed from scores and q
+  (:func:`response`); scores at their floor (DP-APVI cuts them off there) did not follow the noise: kappa =
+  0. With exact counts s_a is an upper estimate (reward and next state are released apart), and so is (3).
+
+An error of choosing does not average out over states, so it is added and not squared. Both need a planner by
+backward induction over counts per step. Rewards and next states are taken as uncorrelated in s_a; in the
+sampling variances of values the worst correlation is assumed.
 
 The behaviour policy is read off directly: v = sum of mean rewards, linear in the release, with exact noise;
-sampling by the smaller of v (b - v) (Bhatia and Davis 2000) and the model's variance. "Behaviour goes on" at (h, s) takes
-the row sums over a of Y and N^ in (1).
+sampling by the smaller of v (b - v) (Bhatia and Davis 2000) and the model's variance. "Behaviour goes on" at
+(h, s) takes the row sums over a of Y and N^ in (1).
 
-What the intervals cover is measured, not proven (docs/report.md; tests/statistics/test_value_intervals.py): the quantiles
-are normal, the variances estimated. Where support is lacking they are wide by construction.
+What the intervals cover is measured, not proven (docs/report.md; tests/statistics/test_value_intervals.py):
+the quantiles are normal, the variances estimated. Where support is lacking they are wide by construction.
 """
 
 from __future__ import annotations
@@ -52,7 +69,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -97,10 +114,10 @@ class Candidate:
 class Value:
     """A value, or a difference of two, with an interval.
 
-    estimate : unsupported pairs are taken for average ones. low, high : two-sided at ``level``. lower : one-sided
-    lower bound at ``level``. noise, sampling : standard deviations due to privacy and to people. lack : the part of
-    high - low that is for lack of support. choice : the part that is for having chosen by the same release (and
-    the like, near the threshold).
+    estimate : unsupported pairs are taken for average ones. low, high : two-sided at ``level``. lower :
+    one-sided lower bound at ``level``. noise, sampling : standard deviations due to privacy and to people.
+    lack : the part of high - low that is for lack of support. choice : the part that is for having chosen by
+    the same release (and the like, near the threshold).
     """
 
     estimate: float
@@ -143,9 +160,10 @@ class _Ends(NamedTuple):
 class Evaluation:
     """Values of several policies from one release.
 
-    values : by name; always with the behaviour policy. counts : what people did. used : by candidate, (H, R) pairs
-    whose counts were used. gains : by candidate, (H, S) the estimated value of its action less that of the behaviour policy at
-    this step, both followed by the candidate; and gain_errors its standard deviation; NaN where one of them is not supported.
+    values : by name; always with the behaviour policy. counts : what people did. used : by candidate, (H, R)
+    pairs whose counts were used. gains : by candidate, (H, S) the estimated value of its action less that of
+    the behaviour policy at this step, both followed by the candidate; and gain_errors its standard
+    deviation; NaN where one of them is not supported.
     """
 
     values: Mapping[str, Value]
@@ -264,7 +282,9 @@ def reciprocal(visits: Floats, sigma: float) -> Floats:
 
 
 def expected_maximum(deviations: Floats, pointer: NDArray[np.int64]) -> Floats:
-    """A bound (2) on E max of centred normals (R,), per group of rows that starts at pointer[:-1]; 0 for groups of one."""
+    """A bound (2) on E max of centred normals (R,), per group of rows that starts at pointer[:-1]; 0 for
+    groups of one.
+    """
     starts = pointer[:-1]
     largest = np.maximum.reduceat(deviations, starts)
     racing = np.add.reduceat((deviations > 0.0).astype(np.float64), starts)
@@ -284,8 +304,9 @@ def response(
 ) -> Floats:
     """(R,) how far the scores follow the noise of q: kappa of (3), in [0, 1], 1 where nothing says less.
 
-    Weighted regression of scores on q within states, by classes of at least 40 pairs of about equal visits, plus
-    2 standard errors. Where q holds signal as well, the slope lies between kappa and the scores' slope in the signal.
+    Weighted regression of scores on q within states, by classes of at least 40 pairs of about equal visits,
+    plus 2 standard errors. Where q holds signal as well, the slope lies between kappa and the scores' slope
+    in the signal.
     """
     found = np.ones_like(q)
     used = used & np.isfinite(scores) & (deviations > 0.0)
@@ -315,7 +336,9 @@ def response(
 def flattery(
     scores: Floats, deviations: Floats, kappa: Floats, pointer: NDArray[np.int64], stream: int
 ) -> Floats:
-    """E omega_{c'} of (3) per group of rows that starts at pointer[:-1], from antithetic draws of its own stream."""
+    """E omega_{c'} of (3) per group of rows that starts at pointer[:-1], from antithetic draws of its own
+    stream.
+    """
     starts = pointer[:-1]
     draws = max(8, min(256, _MOST_DRAWS // deviations.size))
     random = np.random.default_rng([draws, stream])  # of nobody's data: a fixed stream is all it needs
@@ -359,7 +382,9 @@ class _Pairs(NamedTuple):
 
 
 def _pairs(sums: _Sums, noise: _Noise, norm: Floats, bound: float, clusters: int) -> _Pairs:
-    """(1) with its variances. ``norm`` (3,) is ||V - c||^2; unsupported entries of q are left to the caller."""
+    """(1) with its variances. ``norm`` (3,) is ||V - c||^2; unsupported entries of q are left to the
+    caller.
+    """
     visits, cells = sums.visits, sums.cells[:, None]
     sigma = noise.visits * np.sqrt(sums.cells)
     enough = (visits > _SUPPORT * sigma) & (visits >= 1.0)
@@ -393,8 +418,8 @@ def _pairs(sums: _Sums, noise: _Noise, norm: Floats, bound: float, clusters: int
 def _spread(sums: _Sums, of_moves: Floats, bound: float) -> tuple[Floats, Floats]:
     """(n, 3) estimates of Var(r + V): at most, and with rewards that do not correlate with next states.
 
-    As if one more visit had had the largest variance of all, bound^2 / 4: a pair that was seen once says nothing
-    of its own.
+    As if one more visit had had the largest variance of all, bound^2 / 4: a pair that was seen once says
+    nothing of its own.
     """
     count = np.maximum(sums.visits, 1.0)[:, None]
     square = np.maximum(sums.first**2 - of_moves, 0.0)  # noise does not make it smaller
@@ -433,7 +458,9 @@ class _Walk:
         if candidate.scores is not None:
             scores = np.asarray(candidate.scores, np.float64)
             if scores.shape != (*shape, layout.actions) or np.isnan(scores).any():
-                raise ValueError(f"scores has shape {scores.shape}: must be {(*shape, layout.actions)}, no NaN")
+                raise ValueError(
+                    f"scores has shape {scores.shape}: must be {(*shape, layout.actions)}, no NaN"
+                )
             self.scores = layout.to_rows(scores)
         self.values = np.zeros((3, layout.states))  # V_{h+1}
         self.later = np.zeros(layout.states)  # variance of these values, for (2)
@@ -522,7 +549,9 @@ class _Walk:
         return found[0], found[1]
 
     def _race(self, h: int, step: _Step, rows: _Pairs, whole: _Pairs) -> Floats:
-        """(S, 3) what the choice is taken to flatter each end by; keeps the variance of the values for step h - 1."""
+        """(S, 3) what the choice is taken to flatter each end by; keeps the variance of the values for step
+        h - 1.
+        """
         layout, noise, states = self.layout, self.reader.noise, self.layout.row_state
         g = reciprocal(step.visits, noise.visits)
         variance = rows.error.copy()
@@ -688,7 +717,9 @@ def values_of(
 
 
 def _rewards(reader: _Reader, h: int, step: _Step) -> Floats:
-    """(2,) all that people got at step h less the constant of :func:`_behaviour_ends`, and its noise's variance."""
+    """(2,) all that people got at step h less the constant of :func:`_behaviour_ends`, and its noise's
+    variance.
+    """
     if step.rewards is not None:
         return np.array([step.rewards.sum(), reader.noise.rewards**2 * step.rewards.size])
     x = reader.known_at(h)
