@@ -141,8 +141,8 @@ class Report:
             f"**{self.verdict}**", "",
             f"From the release of {self.users:,} people alone; it costs no privacy. {self.guarantee}", "",
             "## Values", "",
-            f"Expected return of one episode, at most {self.bound:g}, with {percent} intervals that cover the "
-            "luck of who was in the data and the noise of privacy.", "",
+            f"Expected return of one episode, at most {self.bound:g}, with {percent} intervals that cover "
+            "the luck of who was in the data and the noise of privacy.", "",
             f"| policy | estimate | {percent} interval | sd of noise | sd of sampling | "
             "width for lack of support | width for choosing |",
             "|---|---|---|---|---|---|---|",
@@ -194,8 +194,8 @@ class Report:
             )
         if self.changes:
             lines += ["", (
-                "The gain is of this one decision, followed by the policy, over what people did there. Single "
-                "gains are not corrected for having been chosen; the intervals of values are."
+                "The gain is of this one decision, followed by the policy, over what people did there. "
+                "Single gains are not corrected for having been chosen; the intervals of values are."
             )]  # fmt: skip
         return [*lines, ""]
 
@@ -207,7 +207,7 @@ class Report:
             "An interval covers noise and sampling (normal, 2 deviations to either side at 95 %), lack of "
             "support (pairs whose count does not stand out of its noise may be worth anything between 0 and "
             "the largest return), and the choice of the policy by the same release, whose noise made it look "
-            "better. A wide interval says that the release cannot tell; more people or a larger budget can.", "",
+            "better. A wide interval says that the release cannot tell; more people or more budget can.", "",
             "Values suppose that the state holds all that matters for what follows (no hidden cause of both "
             "action and outcome): no release can test that.",
         ]  # fmt: skip
