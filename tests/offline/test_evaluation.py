@@ -50,7 +50,10 @@ def test_with_mean_counts_every_value_is_the_true_one(known: bool) -> None:
     mixed = np.where(goes_on[..., None], setting.behaviour, np.eye(3)[policy])
     found = values_of(
         expected(setting, 1e9), setting.spec,
-        {"fixed": Candidate(policy), "mixed": Candidate(policy, goes_on), "uniform": Candidate(uniform(layout))},
+        {
+            "fixed": Candidate(policy), "mixed": Candidate(policy, goes_on),
+            "uniform": Candidate(uniform(layout)),
+        },
     )  # fmt: skip
     truth = {
         "fixed": value(mdp, policy),
@@ -138,7 +141,8 @@ def test_the_response_of_scores_to_noise_is_found() -> None:
     for slope in (0.0, 0.3, 1.0):
         scores = slope * q + 0.01 * random.standard_normal(3000)
         found = evaluation.response(scores, q, deviations, visits, used, pointer)
-        assert (found >= slope - 0.02).all() and (found <= slope + 0.1).all(), slope
+        assert (found >= slope - 0.02).all()
+        assert (found <= slope + 0.1).all(), slope
 
 
 def test_noise_variances_are_those_of_the_estimates() -> None:
@@ -174,7 +178,9 @@ def test_without_support_anything_is_possible() -> None:
         drawn, setting.spec, {"learned": Candidate(learned.policy, chosen=True, scores=learned.q)}
     )
     one = found.values["learned"]
-    assert one.lower == 0.0 and one.high > 4.0 and one.lack > 3.0
+    assert one.lower == 0.0
+    assert one.high > 4.0
+    assert one.lack > 3.0
     smaller = values_of(drawn, setting.spec, {"learned": Candidate(learned.policy)}, return_bound=1.0)
     assert smaller.values["learned"].high <= 1.0
 
@@ -189,7 +195,8 @@ def test_equal_releases_give_equal_values_and_more_noise_wider_ones() -> None:
         first, second = (values_of(drawn, setting.spec, asked) for _ in range(2))
         assert first.values == second.values
         one = first.values["learned"]
-        assert one.low <= one.estimate <= one.high and one.low <= one.lower
+        assert one.low <= one.estimate <= one.high
+        assert one.low <= one.lower
         assert one.low - 1e-9 <= value(setting.mdp, played(setting, learned)) <= one.high + 1e-9
         widths.append(one.high - one.low)
     assert widths[0] < widths[1] < widths[2]

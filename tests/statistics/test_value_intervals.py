@@ -1,7 +1,7 @@
 """The report's intervals cover: random worlds often, ICU-Sepsis a few times (the study has more draws).
 
 120 draws a setting: as many misses as are allowed happen to an interval that covers exactly 95 % with
-probability below 1e-6 / 30 (30 intervals in all). Normal intervals of 4.9 deviations miss by chance once in a million.
+probability below 1e-6 / 30 (30 intervals in all). Intervals of 4.9 deviations miss by chance once in a million.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ def test_intervals_cover_on_random_worlds(users: int, epsilon: float | None) -> 
 
 @pytest.mark.parametrize(("users", "epsilon"), [(1_000_000, 1.0), (10_000_000, 10.0)])
 def test_intervals_hold_on_icu_sepsis(users: int, epsilon: float) -> None:
-    """Two draws each; no miss by more than the interval's own half width (2.5 x 1.96 = 4.9 deviations and more)."""
+    """Two draws each: inside an interval 2.5 times as wide, of 2.5 x 1.96 = 4.9 deviations or more."""
     pytest.importorskip("icu_sepsis")
     setting = setting_of("icu-sepsis", users, epsilon)
     for seed in (500, 501):

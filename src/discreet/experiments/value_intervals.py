@@ -8,6 +8,7 @@ truth. Coverage is stated with the Clopper-Pearson lower limit of its draws.
 
     python -m discreet.experiments.value_intervals icu-sepsis --users 10000 100000 1000000 --epsilon none 10 1
     python -m discreet.experiments.value_intervals random --users 10000 100000 --epsilon none 10 1 --draws 200
+    python -m discreet.experiments.value_intervals icu-sepsis --users 10000000 --epsilon 10 --report DIR
 
 People's counts come from their exact joint law (:func:`discreet.mdp.simulation.batch_counts`), noise is
 that which ``Central(epsilon, delta=1e-6)`` adds, drawn as continuous Gaussians.
@@ -35,6 +36,7 @@ from discreet.mdp.tabular import TabularMDP
 from discreet.numerics.streams_kernels import ROLE_BATCH, open_at
 from discreet.offline.datasets import Simulated, release_of
 from discreet.offline.evaluation import BEHAVIOUR, Candidate, uniform, values_of
+from discreet.offline.report import report_of
 from discreet.offline.tabular import DPAPVI, OfflinePolicy
 from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.privacy.guarantee import Guarantee
@@ -253,6 +255,15 @@ def _stored(out: Path | None) -> dict[str, Any]:
     return found
 
 
+def _write_report(setting: Setting, seed: int, folder: Path) -> None:
+    """One draw as its owner would see it: report.md and figures."""
+    drawn = draw(setting, seed)
+    learned = DPAPVI(visits="released").learn(drawn.release, setting.spec)
+    report = report_of(drawn, learned, setting.spec, return_bound=setting.return_bound)
+    report.figures(folder)
+    (folder / "report.md").write_text(report.to_markdown(), encoding="utf-8")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure settings, one draw of each in turn, and print a table."""
     parser = argparse.ArgumentParser(
@@ -278,6 +289,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for key in keys
         for i in range(worlds)
     }
+    if asked.report is not None:
+        _write_report(settings[keys[0], 0], asked.seed, asked.report)
+        return
     stored = _stored(asked.out)
     trials: dict[tuple[int, float | None], list[Any]] = {key: [] for key in keys}
     for i in range(asked.draws):

@@ -28,8 +28,8 @@ Support. A pair is used if N^ > 4 sigma_n, N^ >= 1 and the deviation of q is at 
 worth anything in [0, b_h] ([r, min(r + b_{h+1}, b_h)] for known r): (1) is carried along three times, with
 the low end, a middle and the high end there. Used pairs close to the threshold are too often those with
 lucky noise, which draws g Y towards 0; their ends move apart by .9 exp(4 - N^ / sigma_n) |g Y|, which
-exceeds that bias in the mean for every true N >= 3 sigma_n (tests/offline/test_evaluation.py); of fewer visits,
-less than one in six pass.
+exceeds that bias in the mean for every true N >= 3 sigma_n (tests/offline/test_evaluation.py); with fewer
+visits less than one in six passes.
 
 Selection. The learned policy took, at each state, an action that looked best in the same release, so that
 (1) flatters it. With s_a the deviation of q_h(s, a) with all that comes later (sum over s' of P^2 times the
