@@ -34,10 +34,10 @@ Exact noise (secure randomness). Three roundings make every sum an integer on a 
 contract: rewards are rounded at random, without bias, to multiples of 1/g when they come in (g is
 ``reward_grid``, or less where the noise is so large that it could not be drawn in such units); the public
 weights sqrt(w) are rounded up to multiples of 2^-5 (or coarser ones, likewise), and sqrt(w) phi then
-truncated towards 0 to multiples of 2^-12, so that norms do not grow; V - centre is rounded to multiples of u, a
-power of two below 2^-10 of the range of which 1/g is a multiple, and clipped so that r + V - centre stays
-inside. Sums are added up in 64-bit integers, the noise is discrete Gaussian (or Laplace) on their grid, and what
-follows is a function of their sum alone: rho = mu_i^2 / 2 each, composed as zCDP.
+truncated towards 0 to multiples of 2^-12, so that norms do not grow; V - centre is rounded to multiples of u,
+a power of two below 2^-10 of the range of which 1/g is a multiple, and clipped so that r + V - centre stays
+inside. Sums are added up in 64-bit integers, the noise is discrete Gaussian (or Laplace) on their grid, and
+what follows is a function of their sum alone: rho = mu_i^2 / 2 each, composed as zCDP.
 
 Why zCDP and no privacy-loss distributions here. A question's shift vector depends on arrays that were chosen
 by earlier answers, and so does the number of grid units that the noise spans; composing numerically needs,
