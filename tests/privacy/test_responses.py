@@ -458,6 +458,12 @@ def test_large_noise_coarsens_the_grid_of_rewards_and_stays_exact():
     answer = session.pair(0, np.array([0.0, 999.0]))
     assert answer.span == 1000.0
     assert 0 < np.abs(answer.vector).max() < 10 * answer.vector_scale
+    tiny = [Question(kind="pair", step=0, mu=3e-4, high=20.0)]
+    session = ResponseSession(LAYOUT, features(), tiny, Secure())  # weights' roots on a coarser grid
+    session.submit_many(people())
+    answer = session.pair(0, np.array([0.0, 5.0, 19.0, 1.0]), np.full((S, A), 0.05))
+    assert answer.span == 20.0
+    assert 0 < np.abs(answer.vector).max() < 10 * answer.vector_scale
 
 
 def test_the_table_of_features_cannot_be_reached_through_the_session():
@@ -536,3 +542,18 @@ def test_a_question_is_spent_before_its_noise_is_drawn(monkeypatch):
     with pytest.raises(ValueError, match="must be gram of step 0"):
         session.gram(1)
     assert session.gram(0).gram_scale > 0
+
+
+def test_exact_targets_never_leave_their_range():
+    """Flat values of any size (where 1 + v - v rounds), both ends of r: |units| stay within the range."""
+    layout, phi = Layout(2, 1, 1), Features(np.ones((2, 1, 1)))
+    for centre in (True, False):
+        for value in (0.0, 0.1, 1 / 3, 0.7, 2.3, 5.1, 17.9):
+            for reward in (0.0, 1.0):
+                plan = [Question(kind="response", step=0, mu=None, high=20.0, centre=centre)]
+                session = ResponseSession(layout, phi, plan, Secure())
+                session.submit_many(Trajectories(np.zeros((1, 2), int), np.zeros((1, 1), int), [[reward]]))
+                answer = session.response(0, [value, value])
+                low = -answer.span / 2 if centre else 0.0
+                assert low <= answer.vector[0] <= low + answer.span
+                assert answer.vector[0] + answer.centre == pytest.approx(value + reward, abs=2**-10)

@@ -32,12 +32,12 @@ another process, since a copy would draw the same noise again.
 
 Exact noise (secure randomness). Three roundings make every sum an integer on a public grid, and keep every
 contract: rewards are rounded at random, without bias, to multiples of 1/g when they come in (g is
-``reward_grid``, or less where the noise is so large that its units would not fit into 64 bits); the public
-weights sqrt(w) are rounded up to multiples of 2^-5, and sqrt(w) phi then truncated towards 0 to multiples of
-2^-12, so that norms do not grow; V - centre is rounded to multiples of u, a power of two below 2^-10 of the
-range of which 1/g is a multiple, and clipped so that r + V - centre stays inside. Sums are added up in 64-bit
-integers, the noise is discrete Gaussian on their grid, and what follows is a function of their sum
-alone: rho = mu_i^2 / 2 each, composed as zCDP.
+``reward_grid``, or less where the noise is so large that it could not be drawn in such units); the public
+weights sqrt(w) are rounded up to multiples of 2^-5 (or coarser ones, likewise), and sqrt(w) phi then
+truncated towards 0 to multiples of 2^-12, so that norms do not grow; V - centre is rounded to multiples of u,
+a power of two below 2^-10 of the range of which 1/g is a multiple, and clipped so that r + V - centre stays
+inside. Sums are added up in 64-bit integers, the noise is discrete Gaussian (or Laplace) on their grid, and
+what follows is a function of their sum alone: rho = mu_i^2 / 2 each, composed as zCDP.
 
 Why zCDP and no privacy-loss distributions here. A question's shift vector depends on arrays that were chosen
 by earlier answers, and so does the number of grid units that the noise spans; composing numerically needs,
@@ -72,7 +72,7 @@ from discreet.privacy.stored import Stored
 Kind = Literal["gram", "response", "pair", "model"]
 
 _GRID = 2**12  # of features under exact noise
-_ROOTS = 2**5  # of square roots of weights
+_ROOTS = 2**5  # of square roots of weights, at the finest
 _RANGE = 2**10  # the least number of units of a target's range
 _MOST_FLOAT = 2**51  # of all contributions to an entry of a Gram matrix: summed exactly in float64
 _MOST_INT = 2**61  # and to the others: in int64
@@ -186,11 +186,12 @@ class _Target:
 
 
 def _target(question: Question, low: float, high: float, nonneg: bool) -> _Target:
+    least = 1.0 if question.reward else _FLAT  # with r the range is 1 or more, but for rounding
     if question.centre:
-        return _Target(0.5 * (low + high), max(high - low, _FLAT), "centred")
+        return _Target(0.5 * (low + high), max(high - low, least), "centred")
     if low < 0:  # |y| <= max(|low|, |high|): half of a centred range
-        return _Target(0.0, max(2 * max(-low, abs(high)), _FLAT), "centred")
-    return _Target(0.0, max(high, _FLAT), "raw-nonneg" if nonneg else "raw")
+        return _Target(0.0, max(2 * max(-low, abs(high)), least), "centred")
+    return _Target(0.0, max(high, least), "raw-nonneg" if nonneg else "raw")
 
 
 class ResponseSession(Guarded):
@@ -258,9 +259,9 @@ class ResponseSession(Guarded):
             if self._records
             else no_guarantee(randomness.kind, episodes=self._episodes)
         )
-        self._reward_grid = 0
+        self._reward_grid = self._root_grid = 0
         if isinstance(randomness, Secure):
-            self._reward_grid = _exact_grid(
+            self._reward_grid, self._root_grid = _exact_grids(
                 self._plan, self._features, layout.states, self._episodes, randomness.reward_grid
             )
         self._most = _most_episodes(self._plan, self._features, layout.states, self._reward_grid)
@@ -368,7 +369,7 @@ class ResponseSession(Guarded):
 
     def _check_unasked(self) -> None:
         if self._asked:
-            raise RuntimeError("submit_many: questions were asked, nobody can be added any more")
+            raise RuntimeError("questions were asked, nobody can be added any more")
 
     def _people(self, user: ArrayLike | None, n: int) -> tuple[Ints, int, tuple[int, int, int] | None]:
         """(n,) the person's place among all people; then how many people; the last one, as ``_last``."""
@@ -487,7 +488,7 @@ class ResponseSession(Guarded):
             bad = table.min() if table.min() <= 0 else table.max()
             raise ValueError(f"weights holds {bad}: must be in (0, 1] everywhere")
         root: Floats = np.sqrt(table.ravel())
-        return np.ceil(root * _ROOTS) / _ROOTS if self._exact else root
+        return np.ceil(root * self._root_grid) / self._root_grid if self._exact else root
 
     def _targets(self, question: Question, values: Floats, bounds: tuple[float, float] | None) -> _Target:
         low, high = float(values.min()), float(values.max()) + (1.0 if question.reward else 0.0)
@@ -502,7 +503,7 @@ class ResponseSession(Guarded):
 
     def _grid_of(self, weighted: bool) -> int:
         """Units of sqrt(w) phi sqrt(w) in 1."""
-        return _GRID * _ROOTS if weighted else _GRID
+        return _GRID * self._root_grid if weighted else _GRID
 
     def _unit(self, question: Question, span: float) -> float:
         """u, a power of two: 2^10 of it fit into the range, and 1/g is a multiple where r is asked."""
@@ -543,7 +544,7 @@ class ResponseSession(Guarded):
                 if question.reward:
                     y = y + stored.rewards(h, half)
             if root is not None:
-                y = y * (np.rint(root * _ROOTS).astype(np.int64) if self._exact else root)
+                y = y * (np.rint(root * self._root_grid).astype(np.int64) if self._exact else root)
             out["vector"] = self._times(seen, y, root)
         return out
 
@@ -775,31 +776,41 @@ def _widest(question: Question, features: Features) -> float:
     return _target(question, question.low, question.high, features.nonneg).span
 
 
-def _exact_grid(
+def _exact_grids(
     plan: tuple[Question, ...], features: Features, states: int, episodes: int, finest: int
-) -> int:
-    """The finest grid of rewards at which exact noise can be drawn; refused here, before anybody comes."""
+) -> tuple[int, int]:
+    """The finest grids of rewards and of weights' roots at which exact noise can be drawn.
+
+    What cannot be drawn at all is refused here, before anybody comes.
+    """
     low, high = _NOISE_UNITS
-    grid = finest
+    grid, roots = finest, _ROOTS
     for i, question in enumerate(plan):
         if not question.private:
             continue
         row = _target(question, question.low, question.high, features.nonneg).row
+        widest = math.ceil(_widest(question, features)) if question.reward else 0
         for name, scale in _scales(question, features, states, row, episodes).items():
-            per_one = _GRID * {"gram": _GRID, "successors": states}.get(name, 1)
-            most = per_one
-            if name == "response":  # in units of the range, which has 2^10 to 2^11 of them, or g of 1
-                per_one, most = per_one * _RANGE, per_one * _ROOTS * 2 * _RANGE
-            while name in ("response", "rewards") and question.reward and grid > 2:
-                if 2 * scale * _GRID * _ROOTS * grid * max(1.0, _widest(question, features)) <= high:
-                    break
-                grid //= 2
-            if not (low <= scale * per_one and 2 * scale * most <= high):  # GOE: up to sqrt(2)
+            least = most = _GRID * {"gram": _GRID, "successors": states}.get(name, 1)  # units of 1
+            if name == "rewards":
+                while grid > 2 and 2 * scale * _GRID * grid > high:
+                    grid //= 2
+                least = most = _GRID * grid
+            elif name == "response":  # the range has 2^10 to 2^11 units, or g of 1
+                while 2 * scale * _GRID * roots * max(2 * _RANGE, grid * widest) > high:
+                    if grid > 2 and grid * widest > 2 * _RANGE:
+                        grid //= 2
+                    elif roots > 2:
+                        roots //= 2
+                    else:
+                        break
+                least, most = _GRID * _RANGE, _GRID * roots * max(2 * _RANGE, grid * widest)
+            if not (low <= scale * least and 2 * scale * most <= high):  # GOE: up to sqrt(2)
                 raise ValueError(
                     f"plan[{i}].mu = {question.mu or question.epsilon!r}: exact noise of {scale:.6g} on "
-                    f"{name} is outside what can be drawn, [{low / per_one:.3g}, {high / (2 * most):.3g}]"
+                    f"{name} is outside what can be drawn, [{low / least:.3g}, {high / (2 * most):.3g}]"
                 )
-    return grid
+    return grid, roots
 
 
 def _most_episodes(plan: tuple[Question, ...], features: Features, states: int, reward_grid: int) -> int:
