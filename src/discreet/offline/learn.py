@@ -154,9 +154,10 @@ class _Counts:
     def again(self, path: Path, settings: Settings) -> _Planned:
         stored = read_release(path)
         learned = self.learner.learn(stored, self.spec)
+        named = {"states": self.schema.state_labels, "actions": self.schema.action_labels}
         found = report_of(
             stored, learned, self.spec, unsupported=settings.unsupported, level=settings.level,
-            labels={"states": self.schema.state_labels, "actions": self.schema.action_labels},
+            labels={name: labels for name, labels in named.items() if labels is not None},
         )  # fmt: skip
         return _Planned(PolicyTable.of(learned, self.schema), found)
 
