@@ -15,7 +15,7 @@ from scipy import stats
 
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories, Trajectory
-from discreet.privacy import accounting
+from discreet.privacy import accounting, one_shot
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.one_shot import KeptRelease, OneShotRelease, OneShotSession
@@ -616,8 +616,10 @@ def test_noise_is_independent_with_the_stated_variance(budget: Any, randomness: 
         assert stats.kstest(flat.ravel(), law.cdf).pvalue > 1e-7
 
 
-def test_secure_noise_is_discrete_gaussian_by_chi_square() -> None:
+@pytest.mark.parametrize("block", [2**18, 100], ids=["one block", "threads"])
+def test_secure_noise_is_discrete_gaussian_by_chi_square(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """False alarm 1e-7."""
+    monkeypatch.setattr(one_shot, "_BLOCK", block)
     layout = Layout(40, 1, 4)
     query = CountQuery(layout, known_rewards=True, visits=False)
     session = Central(epsilon=3.0, delta=1e-6, noise="gaussian").stored(query, Secure())

@@ -25,7 +25,7 @@ What carries the guarantee in code:
 
 Memory: four bytes a transition cell (exact for fewer than 2^32 episodes), eight a reward cell, one table a
 step; S = 716, A = 25, H = 20 without a mask, 2.6e8 cells, is 1.0 GB, touched only where people were. A
-release works on one step at a time: its noisy sums, eight bytes a cell, and blocks of noise.
+release works on one step at a time: its noisy sums, eight bytes a cell, and a block of noise for each core.
 
 Rewards. With exact noise (:class:`~discreet.privacy.randomness.Secure`) a reward that is no multiple of
 1 / reward_grid is rounded at random to one, without bias. Otherwise it is rounded to the nearest multiple of
@@ -35,7 +35,9 @@ in [0, 1], so that no sensitivity grows.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -59,7 +61,7 @@ __all__ = ["KeptRelease", "OneShotRelease", "OneShotSession", "check_query"]
 _NEAREST = 2**20  # grid of rewards where noise is not exact
 _MOST_COUNT = 2**32 - 1  # of a transition cell
 _MOST_UNITS = 2**51  # of all rewards in a cell: beside noise they must add up exactly
-_BLOCK = 2**20  # noises drawn at once
+_BLOCK = 2**18  # noises drawn at once; where there are more, in threads
 
 
 def check_query(query: CountQuery) -> None:
@@ -365,11 +367,23 @@ class OneShotRelease(Guarded):
             return
         coins = SecureCoins()
         draw = coins.laplace if mechanism.family == kernels.LAPLACE else coins.normal
-        for (name, table), scale in zip(tables.items(), scales.tolist(), strict=True):
-            grid = mechanism.grid(name)
-            for begin in range(0, table.size, _BLOCK):
-                part = table[begin : begin + _BLOCK]
-                part += draw(scale, part.size, grid)
+
+        def add(part: Floats, scale: float, grid: int | None) -> None:
+            part += draw(scale, part.size, grid)
+
+        parts = [
+            (table[begin : begin + _BLOCK], scale, mechanism.grid(name))
+            for (name, table), scale in zip(tables.items(), scales.tolist(), strict=True)
+            for begin in range(0, table.size, _BLOCK)
+        ]
+        if max(part.size for part, *_ in parts) < _BLOCK:
+            for part in parts:
+                add(*part)
+            return
+        # the samplers work outside of Python's lock, and each draw has coins of its own
+        with ThreadPoolExecutor(min(len(parts), os.cpu_count() or 1)) as pool:
+            for _ in pool.map(add, *zip(*parts, strict=True)):
+                pass
 
     def keep(self) -> KeptRelease:
         """All steps in memory, to be read in any order. Raises ``RuntimeError`` if some are gone."""
