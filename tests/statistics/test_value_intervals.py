@@ -1,7 +1,7 @@
 """The report's intervals cover: random worlds often, ICU-Sepsis a few times (the study has more draws).
 
 120 draws a setting: as many misses as are allowed happen to an interval that covers exactly 95 % with
-probability below 1e-6 / 30 (30 intervals in all). Intervals of 4.9 deviations miss by chance once in a million.
+probability below 1e-6 / 30 (30 intervals in all). Intervals of 4.9 deviations miss once in a million.
 """
 
 from collections import Counter

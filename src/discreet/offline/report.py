@@ -356,7 +356,7 @@ def report_of(
         gaps=_gaps(visits, lacks, found.counts.sigma * np.sqrt(sizes), names[0]),
         undecided_share=_share(visits[undecided].sum() / decisions),
         changed_share=_share((visits - own)[~leaves].sum() / decisions),
-        changes=_changes(found, learned, spec, visits, own, ~leaves, names),
+        changes=_changes(found, learned, spec, visits, own, ~leaves & ~undecided, names),
         noise={
             **{word: release.laws[name].std() for name, word in _FAMILIES.items() if name in release.laws},
             "visits of a state": float(found.counts.sigma * np.sqrt(sizes.mean())),
