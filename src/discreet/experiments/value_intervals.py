@@ -278,6 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--worlds", type=int, default=8, help="random worlds that the draws go round")
     parser.add_argument("--known-rewards", action="store_true")
+    parser.add_argument("--report", type=Path, help="write the report of the first draw there, and no more")
     parser.add_argument(
         "--out", type=Path, help="JSON lines, one a draw; what is there already is not run again"
     )

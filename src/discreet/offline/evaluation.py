@@ -62,7 +62,8 @@ sampling by the smaller of v (b - v) (Bhatia and Davis 2000) and the model's var
 (h, s) takes the row sums over a of Y and N^ in (1).
 
 What the intervals cover is measured, not proven (docs/report.md; tests/statistics/test_value_intervals.py):
-the quantiles are normal, the variances estimated. Where support is lacking they are wide by construction.
+the quantiles are normal (at nine tenths of the failure probability), the variances estimated. Where support
+is lacking they are wide by construction.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ _SUPPORT = 4.0  # deviations of its noise that a count must exceed
 _NEAR = 0.9  # margin at the threshold, as a share of g Y
 _WORST = 0.25  # of b_h: a value with a larger deviation than this is no better than [0, b_h]
 _RACE = 4.0  # actions whose values are further apart than this many deviations (each) do not compete
+_SHARE = 0.9  # of the failure probability for normal errors; the rest is for what is not quite normal
 _MOST_DRAWS = 2**16  # of all pairs of a step, to see what a choice would win by more noise
 _LOW, _MIDDLE, _HIGH = range(3)
 
@@ -203,7 +205,8 @@ def uniform(layout: Layout) -> Floats:
 
 def _value(ends: _Ends, level: float, least: float, most: float) -> Value:
     deviation = np.hypot(ends.noise, ends.sampling)
-    two, one = float(ndtri(0.5 + level / 2)), float(ndtri(level))
+    failure = _SHARE * (1.0 - level)
+    two, one = -float(ndtri(failure / 2)), -float(ndtri(failure))
     low, high = ends.centre[_LOW] - two * deviation[_LOW], ends.centre[_HIGH] + two * deviation[_HIGH]
     lower = ends.centre[_LOW] - one * deviation[_LOW]
     low, high, lower, estimate = np.clip([low, high, lower, ends.centre[_MIDDLE]], least, most).tolist()

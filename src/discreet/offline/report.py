@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,8 +91,8 @@ class Report:
     first).
     changed_share : of decisions that the deployed policy would have taken otherwise. changes : the most
     frequent.
-    noise : standard deviation of one released count, by family. support : (H, S) bool; visits : (H, S) of
-    the state.
+    noise : standard deviation of one released count, by family.
+    support, undecided : (H, S) bool. visits : (H, S) of the state.
     """
 
     verdict: str
@@ -113,6 +113,7 @@ class Report:
     bound: float
     guarantee: str
     support: NDArray[np.bool_]
+    undecided: NDArray[np.bool_]
     visits: Floats
 
     def to_dict(self) -> dict[str, Any]:
@@ -246,28 +247,36 @@ class Report:
         from matplotlib.colors import ListedColormap
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
+        from matplotlib.ticker import MaxNLocator
 
         figure = Figure(figsize=(7.0, 3.4), layout="constrained")
         axes = figure.add_subplot()
         order = np.argsort(-self.visits.sum(axis=0), kind="stable")
-        colours = ("#0072B2", "#E69F00", "#D9D9D9")
+        colours = ("#0072B2", "#9CCBE8", "#E69F00", "#D9D9D9")
         seen = self.visits > _CLEAR * self.noise["visits of a state"]
-        kind = np.where(self.support, 0, np.where(seen, 1, 2))[:, order]
+        kind = np.where(self.support, np.where(self.undecided, 1, 0), np.where(seen, 2, 3))[:, order]
         axes.imshow(
             kind,
             aspect="auto",
             interpolation="nearest",
             cmap=ListedColormap(colours),
             vmin=-0.5,
-            vmax=2.5,
+            vmax=3.5,
             origin="lower",
         )
         axes.set_xlabel("states, the most visited first")
         axes.set_ylabel("step")
-        words = ("supported", "visited, not supported", "visits do not stand out of the noise")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(integer=True))
+        words = (
+            "supported",
+            "supported, no advice",
+            "visited, not supported",
+            "visits do not stand out of noise",
+        )
         figure.legend(
             handles=[Patch(color=colour, label=word) for colour, word in zip(colours, words, strict=True)],
-            loc="outside lower left", ncols=3, fontsize=8, frameon=False,
+            loc="outside lower left", ncols=4, fontsize=7.5, frameon=False,
         )  # fmt: skip
         _plain(axes)
         return figure
@@ -341,7 +350,8 @@ def report_of(
     ]
     top = learned.q.max(axis=-1, keepdims=True)
     open_to_choice = (layout.row_index >= 0).sum(axis=1) > 1
-    undecided = ((learned.q == top).sum(axis=-1) > 1) & open_to_choice & ~leaves
+    tied = ((learned.q == top).sum(axis=-1) > 1) & open_to_choice
+    undecided = tied & ~leaves
     sizes = np.diff(layout.state_ptr).astype(np.float64)
     order = ("learned", "learned everywhere", BEHAVIOUR, "uniform")
     return Report(
@@ -356,7 +366,7 @@ def report_of(
         gaps=_gaps(visits, lacks, found.counts.sigma * np.sqrt(sizes), names[0]),
         undecided_share=_share(visits[undecided].sum() / decisions),
         changed_share=_share((visits - own)[~leaves].sum() / decisions),
-        changes=_changes(found, learned, spec, visits, own, ~leaves, names),
+        changes=_changes(found, learned, spec, visits, own, ~leaves & ~undecided, names),
         noise={
             **{word: release.laws[name].std() for name, word in _FAMILIES.items() if name in release.laws},
             "visits of a state": float(found.counts.sigma * np.sqrt(sizes.mean())),
@@ -366,6 +376,7 @@ def report_of(
         bound=found.bound,
         guarantee=str(release.guarantee),
         support=~lacks,
+        undecided=tied,
         visits=visits,
     )  # fmt: skip
 
@@ -479,11 +490,10 @@ def _save(figure: Figure, path: Path) -> None:
     content = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "discreet"}):
         figure.savefig(content, format=suffix, dpi=200, metadata={"Date": None} if suffix == "svg" else {})
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
-        with os.fdopen(handle, "wb") as sink:
-            sink.write(content.getvalue())
+        aside.write_bytes(content.getvalue())
         os.replace(aside, path)
     except BaseException:
-        Path(aside).unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)
         raise
