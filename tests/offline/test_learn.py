@@ -119,7 +119,7 @@ def broken(rows: Path, to: Path) -> Path:
         ({}, "reward"),
         ({"privatizer": dr.Central(epsilon=1.0, delta=0.02)}, "delta = 0.02: must be at most 1/users"),
         ({"privatizer": None}, "privatizer = None: must be Central"),
-        ({"learner": APVI()}, "must be Central(...) for DP-APVI, and none for APVI"),
+        ({"learner": APVI()}, "must be none for APVI, which ignores noise"),
         ({"learner": DPPEVI(rho=1.0)}, "privatizer: must be none"),
         ({"learner": 3}, "learner = 3: must be an offline learner"),
     ],

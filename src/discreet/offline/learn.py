@@ -138,10 +138,11 @@ class _Counts:
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
         exact = privatizer is None or isinstance(privatizer, NoPrivacy)
-        if exact == isinstance(self.learner, tabular.DPAPVI):
+        if exact and isinstance(self.learner, tabular.DPAPVI):
+            raise ValueError(f"privatizer = {checks.said(privatizer)}: must be Central(...) for DP-APVI")
+        if not exact and isinstance(self.learner, tabular.APVI):
             raise ValueError(
-                f"privatizer = {checks.said(privatizer)}: must be Central(...) for DP-APVI, and none for "
-                "APVI, which ignores noise"
+                f"privatizer = {checks.said(privatizer)}: must be none for APVI, which ignores noise"
             )
         query = replace(self.learner.query(self.spec), episodes=self.schema.episodes_per_user)
         return (privatizer or NoPrivacy()).stored(query, randomness)
@@ -207,10 +208,10 @@ _Kind = _Counts | _LinearSums
 
 
 def _kind(schema: Schema, learner: Any) -> _Kind:
-    if isinstance(learner, tabular.APVI | tabular.DPAPVI):
-        return _Counts(schema, learner)
     if isinstance(learner, linear.Linear):
         return _LinearSums(schema, learner)
+    if not isinstance(learner, type) and hasattr(learner, "query") and hasattr(learner, "learn"):
+        return _Counts(schema, learner)
     raise ValueError(f"learner = {checks.said(learner)}: must be an offline learner")
 
 

@@ -89,9 +89,9 @@ class OfflinePolicy:
         constants (``heuristics`` is empty), with probability 1 - failure each for noise and sampling.
     supported : (H, S), whether there are people behind the policy's own action: its estimated visits are
         above T, and above ``support`` standard deviations of their noise, before they are truncated and
-        projected. That is an unbiased reading, where n~ of a pair that nobody played is up to E / 2 (the positive
-        halves of S noises), so that the planner may play it. A single pair that nobody played passes with
-        probability .00135 at the default of 3; the planner chooses among A.
+        projected. That is an unbiased reading, where n~ of a pair that nobody played is up to E / 2 (the
+        positive halves of S noises), so that the planner may play it. A single pair that nobody played passes
+        with probability .00135 at the default of 3; the planner chooses among A.
     visits : (H, S, A), the consistent counts n~ of the release.
     threshold : T, in visits. noise_error : E, twice the bound of one count's noise. users : in the release.
     guarantee : of the release; it covers all of this.
