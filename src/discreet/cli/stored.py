@@ -92,6 +92,10 @@ def learn(
         int | None, typer.Option(help="For simulation: noise that repeats and protects nobody.")
     ] = None,
     level: Annotated[float, typer.Option(help="Of the report's intervals, in (0, 1).")] = 0.95,
+    return_bound: Annotated[
+        float | None,
+        typer.Option(help="Public bound of one episode's return, in [0, 1] a step (default: H)."),
+    ] = None,
     operator: Annotated[str, typer.Option(help="Who runs this; a line of the statement.")] = "",
     approval: Annotated[str, typer.Option(help="Who approved it; a line of the statement.")] = "",
     scratch: Annotated[
@@ -107,6 +111,7 @@ def learn(
     settings = Settings(
         unsupported=unsupported,  # type: ignore[arg-type]  # checked there
         level=level,
+        return_bound=return_bound,
         operator=operator,
         approval=approval,
         command=_as_typed(),

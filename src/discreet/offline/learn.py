@@ -83,6 +83,9 @@ class Settings:
         What the policy's files say where there is too little data behind the planner's action.
     level : float in (0, 1)
         Of the report's intervals.
+    return_bound : float > 0, optional
+        A public bound of one episode's return, in units of [0, 1] a step, H by default: what is not known may
+        be worth as much, so a lower one makes the report's intervals shorter.
     operator, approval, command : str
         Lines of the statement: who ran it, who approved it, and the command as typed.
     synthetic : bool
@@ -91,6 +94,7 @@ class Settings:
 
     unsupported: Unsupported = "abstain"
     level: float = 0.95
+    return_bound: float | None = None
     operator: str = ""
     approval: str = ""
     command: str = ""
@@ -99,7 +103,15 @@ class Settings:
     def __post_init__(self) -> None:
         checks.choice("unsupported", self.unsupported, ("abstain", "behaviour", "policy"))
         checks.real("level", self.level, 0.0, 1.0, open_low=True, open_high=True)
+        if self.return_bound is not None:
+            checks.positive("return_bound", self.return_bound)
         checks.flag("synthetic", self.synthetic)
+
+    def chosen(self) -> dict[str, Any]:
+        """What the statement's configuration tells of it."""
+        return {
+            "unsupported": self.unsupported, "level": self.level, "return_bound": self.return_bound,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +170,7 @@ class _Counts:
         named = {"states": self.schema.state_labels, "actions": self.schema.action_labels}
         found = report_of(
             stored, learned, self.spec, unsupported=settings.unsupported, level=settings.level,
+            return_bound=settings.return_bound, episodes_per_user=stored.facts.episodes,
             labels={name: labels for name, labels in named.items() if labels is not None},
         )  # fmt: skip
         return _Planned(PolicyTable.of(learned, self.schema), found)
@@ -469,7 +482,7 @@ def _fill(
     planned.report.figures(folder)
     (folder / RUN).unlink(missing_ok=True)
     facts = RunFacts(
-        schema=schema, algorithm=algorithm, options={**options, "unsupported": settings.unsupported},
+        schema=schema, algorithm=algorithm, options={**options, **settings.chosen()},
         command=" ".join(settings.command.split()), files=_hashes(folder), operator=settings.operator,
         approval=settings.approval, **vars(run),
     )  # fmt: skip

@@ -91,7 +91,9 @@ class OfflinePolicy:
         above T, and above ``support`` standard deviations of their noise, before they are truncated and
         projected. That is an unbiased reading, where n~ of a pair that nobody played is up to E / 2 (the
         positive halves of S noises), so that the planner may play it. A single pair that nobody played passes
-        with probability .00135 at the default of 3; the planner chooses among A.
+        with probability .00135 at the default of 3; the planner chooses among A. Where the cautious values
+        do not tell the best two actions apart (all were clipped to 0, say) the first one is no advice, and
+        not supported.
     visits : (H, S, A), the consistent counts n~ of the release.
     threshold : T, in visits. noise_error : E, twice the bound of one count's noise. users : in the release.
     guarantee : of the release; it covers all of this.
@@ -175,6 +177,14 @@ class _Steps:
             Release(step, release.users, 1, release.guarantee), self._layout
         )
         return visits[0], moves[0], rewards[0]
+
+
+def _decided(q: Floats) -> Bools:
+    """(H, S): whether one action is better than all others, or the only one there is."""
+    if q.shape[-1] == 1:
+        return np.ones(q.shape[:-1], np.bool_)
+    second, best = np.moveaxis(np.partition(q, -2, axis=-1)[..., -2:], -1, 0)
+    return np.asarray(best > second)
 
 
 def _published_bound(law: NoiseLaw, noises: int, failure: float) -> float:
@@ -264,6 +274,7 @@ class _Pessimistic(Knobs):
         seen = layout.from_rows(estimated, fill=-np.inf)
         enough = max(threshold, (self.support or 0.0) * noise.sigma)
         chosen = np.take_along_axis(seen, policy[..., None], axis=-1)[..., 0] > enough
+        chosen &= _decided(table)
         behaviour = np.ascontiguousarray(seen.argmax(axis=-1), np.int64)
         return OfflinePolicy(
             policy, table, values, chosen, layout.from_rows(visits), threshold, noise.error,
