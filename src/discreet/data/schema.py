@@ -14,6 +14,7 @@ covers, and the statement has to print it. Nothing in this module reads a person
     contribute = "error"            # more than m: an error, or "random" keeps m of them
     states = 716                    # or ["healthy", "ill"], or { count = 716 }, { labels = [...] }
     actions = { count = 25, mask = "admissible.parquet" }
+    stationary = false              # true: the world is the same at every step, and learners may pool them
     terminal = 713                  # or several, or { states = [713, 714], unfinished = "terminal" }
     reward = { low = 0.0, high = 1.0, known = false }       # known = "rewards.npy"
     features = "one-hot"            # or { file = "phi.npy", bound = 1.0 }
@@ -47,7 +48,8 @@ Floats = NDArray[np.float64]
 
 PROVENANCES = ("protocol", "literature", "other data", "this data")
 FACTS = (
-    "states", "actions", "mask", "horizon", "episodes_per_user", "terminal", "reward", "features",
+    "states", "actions", "mask", "horizon", "episodes_per_user", "stationary", "terminal", "reward",
+    "features",
 )  # fmt: skip
 _LARGEST = 2**31 - 1
 
@@ -90,6 +92,8 @@ class Schema:
         A user counts for at most m episodes; with more the file is refused, or m are chosen at random.
     state_labels, action_labels : tuple of str, optional
         The file's names of the indices 0, 1, ..; None: the file holds indices.
+    stationary : bool
+        The world's transitions and rewards are the same at every step: learners may pool the steps.
     terminal : tuple of int
         Absorbing states. An episode that ends in one before step H stays there, with the first
         admissible action and reward 0; one without a last next state ends in the first of them.
@@ -119,6 +123,7 @@ class Schema:
     contribute: Literal["error", "random"] = "error"
     state_labels: tuple[str, ...] | None = None
     action_labels: tuple[str, ...] | None = None
+    stationary: bool = False
     terminal: tuple[int, ...] = ()
     unfinished: Literal["error", "terminal"] = "error"
     low: float = 0.0
@@ -134,6 +139,7 @@ class Schema:
         checks.integer("first_step", self.first_step, 0, 1)
         checks.integer("episodes_per_user", self.episodes_per_user, 1, _LARGEST)
         checks.choice("contribute", self.contribute, ("error", "random"))
+        checks.flag("stationary", self.stationary)
         checks.choice("terminal.unfinished", self.unfinished, ("error", "terminal"))
         for name, labels, size in (
             ("states", self.state_labels, self.layout.states),
@@ -201,6 +207,7 @@ class Schema:
         """The facts in use whose provenance nobody stated."""
         used = {
             "mask": self.layout.mask is not None,
+            "stationary": self.stationary,
             "terminal": bool(self.terminal),
             "features": self.features is not None,
         }
@@ -303,6 +310,7 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         f"first_step = {schema.first_step}",
         f"episodes_per_user = {schema.episodes_per_user}",
         f"contribute = {_quoted(schema.contribute)}",
+        f"stationary = {'true' if schema.stationary else 'false'}",
         f"states = {{ {sizes(layout.states, schema.state_labels)} }}",
         f"actions = {{ {actions} }}",
         f"reward = {{ {reward} }}",
@@ -331,7 +339,8 @@ def _listed(values: Sequence[str] | Sequence[int]) -> str:
 _COLUMN_KEYS = {f"{part.name}_column": part.name for part in fields(Columns)}
 _REQUIRED = ("dataset", "horizon", "unit", "states", "actions", "reward")
 _OPTIONAL = (
-    *_COLUMN_KEYS, "first_step", "episodes_per_user", "contribute", "terminal", "features", "provenance",
+    *_COLUMN_KEYS, "first_step", "episodes_per_user", "contribute", "stationary", "terminal", "features",
+    "provenance",
 )  # fmt: skip
 
 
@@ -366,6 +375,7 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
         first_step=content.get("first_step", 0),
         episodes_per_user=content.get("episodes_per_user", 1),
         contribute=content.get("contribute", "error"),
+        stationary=content.get("stationary", False),
         state_labels=state_labels,
         action_labels=action_labels,
         terminal=terminal,

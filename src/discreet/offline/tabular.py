@@ -67,6 +67,7 @@ from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.noise.laws import GaussianSumLaw, LaplaceSumLaw
 from discreet.privacy.protocol import Estimate, NoiseLaw, Release, Schedule, Spec, StepwiseRelease
 
 Floats = NDArray[np.float64]
@@ -140,10 +141,10 @@ class _Counts(NamedTuple):
 class _Steps:
     """A release, dense or not, of which one step at a time is read."""
 
-    def __init__(self, release: Release | StepwiseRelease, layout: Layout) -> None:
+    def __init__(self, release: Release | StepwiseRelease, layout: Layout, pooled: bool) -> None:
         if release.users == 0:
             raise ValueError("release.users = 0: nobody came before it")
-        self._release, self._layout = release, layout
+        self._release, self._layout, self._pooled = release, layout, pooled
         if isinstance(release, Release):
             self._dense = {name: release.estimates[name] for name in _READ if name in release.estimates}
             self.laws = {name: estimate.law for name, estimate in self._dense.items()}
@@ -157,9 +158,23 @@ class _Steps:
             self.laws = dict(release.laws)
             if release.layout != layout:
                 raise ValueError("release.layout: must be the layout of spec")
+        if pooled:
+            self.laws = {name: _pooled(law, layout.horizon) for name, law in self.laws.items()}
 
     def rows(self, h: int) -> tuple[Floats, Floats, Floats]:
-        """Visits (R,), transitions (R, S) and reward sums (R,) of step h; the caller's to change."""
+        """Visits (R,), transitions (R, S) and reward sums (R,); the caller's to change.
+
+        Of step h; of all steps together where they are pooled.
+        """
+        if not self._pooled:
+            return self._of_step(h)
+        sums = self._of_step(0)
+        for other in range(1, self._layout.horizon):
+            for table, more in zip(sums, self._of_step(other), strict=True):
+                table += more
+        return sums
+
+    def _of_step(self, h: int) -> tuple[Floats, Floats, Floats]:
         release = self._release
         if isinstance(release, Release):
             step = {
@@ -177,6 +192,18 @@ class _Steps:
             Release(step, release.users, 1, release.guarantee), self._layout
         )
         return visits[0], moves[0], rewards[0]
+
+
+def _pooled(law: NoiseLaw, horizon: int) -> NoiseLaw:
+    """The law of a cell's sum over all steps, whose noises are independent."""
+    if law.family == "none":
+        return law
+    if not isinstance(law, LaplaceSumLaw | GaussianSumLaw):
+        raise ValueError(f"stationary = True: noise of {type(law).__name__} cannot be summed over steps")
+    return replace(
+        law, terms=law.terms * horizon, terms_bound=law.terms_bound * horizon,
+        cells=law.cells // horizon, rows=law.rows // horizon,
+    )  # fmt: skip
 
 
 def _decided(q: Floats) -> Bools:
@@ -207,6 +234,7 @@ class _Pessimistic(Knobs):
     reward_share: float | None = None
     reward_floor: bool | None = None
     support: float | None = None
+    stationary: bool | None = None
 
     _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c3", "min_visits", "support")
 
@@ -217,7 +245,8 @@ class _Pessimistic(Knobs):
         checks.choice("pessimism", self.pessimism, ("bernstein", "hoeffding"))
         checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True)
         checks.choice("clip", self.clip, ("H-h+1", "H"))
-        object.__setattr__(self, "reward_floor", checks.flag("reward_floor", self.reward_floor))
+        for name in ("reward_floor", "stationary"):
+            object.__setattr__(self, name, checks.flag(name, getattr(self, name)))
         if self.reward_share is not None:
             checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
 
@@ -255,7 +284,11 @@ class _Pessimistic(Knobs):
             no rewards though ``spec.known_rewards`` is None.
         """
         layout = spec.layout
-        steps = _Steps(release, layout)
+        if self.stationary and not spec.stationary:
+            raise ValueError(
+                "stationary = True: must be declared of the world (spec.stationary, stationary of a schema)"
+            )
+        steps = _Steps(release, layout, bool(self.stationary))
         if TRANSITIONS not in steps.laws:
             raise ValueError(f"release holds {', '.join(steps.laws) or 'nothing'}: must hold {TRANSITIONS}")
         if spec.known_rewards is None and not {REWARDS, CENTERED_REWARDS} & set(steps.laws):
@@ -264,8 +297,13 @@ class _Pessimistic(Knobs):
         threshold = self._threshold(noise)
         q, visits, estimated = np.empty((3, layout.horizon, layout.rows))
         values = np.zeros((layout.horizon + 1, layout.states))
+        counts: _Counts | None = None
         for h in range(layout.horizon - 1, -1, -1):
-            counts = self._counts(steps, h, noise, spec)
+            if counts is None or not self.stationary:
+                counts = None  # one step is held at a time
+                counts = self._counts(steps, h, noise, spec)
+            elif spec.known_rewards is not None:
+                counts = counts._replace(rewards=layout.to_rows(spec.known_rewards[h : h + 1])[0])
             q[h] = self._backup(counts, values[h + 1], h, threshold, noise, spec)
             values[h] = np.maximum.reduceat(q[h], layout.state_ptr[:-1])
             visits[h], estimated[h] = counts.visits, counts.estimated
@@ -356,14 +394,14 @@ class APVI(_Pessimistic):
         Constants of the penalty (1), at least 0: sqrt(2) and 7/3 in theory.
     min_visits : float
         Threshold: pairs with at most so many visits are unsupported; 0 in theory.
-    pessimism, failure, clip, reward_share, reward_floor, support
+    pessimism, failure, clip, reward_share, reward_floor, support, stationary
         As for :class:`DPAPVI`.
     preset : "default" (c1 = 0.2, c3 = 0.02: measured), "theory" or "paper" (theory without the floor)
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            "c1": 0.2, "c3": 0.02, "min_visits": 0.0, "support": 3.0, "pessimism": "bernstein",
+            "c1": 0.2, "c3": 0.02, "min_visits": 0.0, "support": 3.0, "stationary": False, "pessimism": "bernstein",
             "failure": 0.05,
             "clip": "H-h+1", "reward_share": 0.2, "reward_floor": True,
         },
@@ -394,6 +432,10 @@ class DPAPVI(_Pessimistic):
     support : float
         Of the policy's file: standard deviations of the noise of visits that tell people from noise. Planning
         does not look at it.
+    stationary : bool
+        Plan with one model for all steps, from the sums of the released steps: H times the counts at sqrt(H)
+        times the noise, which is as little as that of counts pooled before the noise. The world must be
+        declared stationary.
     pessimism : "bernstein" or "hoeffding"
         The paper's algorithm 1, or its variant with H for the standard deviation.
     failure : float
