@@ -117,6 +117,7 @@ class LinearMDP:
             self.initial,
             reward_law=self.reward_law,
             name=self.name,
+            features=self.features,
         )
 
     def scaled(self, factor: float) -> LinearMDP:
