@@ -163,7 +163,7 @@ class MixtureFeatures:
     1. If p_i n_i = 0 for every i (features of one sign: mixtures of base models, one-hot tables), v = 1
        attains all these bounds at once: the norms of phi_1 are the four suprema.
     2. Else, with at most 12 such successors, every sign vector e is tried; phi_{-e} = -phi_e halves their
-       number, and the vertices of [0, 1]^S are (1 + e) / 2 and (1 - e) / 2, so phi = (phi_1 +- phi_e) / 2.
+       number, and the vertices of [0, 1]^S are (1 + e) / 2 and (1 - e) / 2: phi_v = (phi_1 +- phi_e) / 2.
     3. Else the coordinatewise bounds are upper bounds; so are F+- <= sqrt(n) ||M||_op for the (n, d) matrix M
        of the pair, as ||v||_2 <= sqrt(n), and F01 <= (||phi_1|| + F+-) / 2, as v = 1/2 + u / 2 with u in
        [-1, 1]^S. The smaller ones are taken.
@@ -279,7 +279,7 @@ def _suprema(pairs: Floats) -> tuple[Floats, bool]:
     negative = np.maximum(-pairs, 0.0).sum(axis=1)
     found = np.array(_norms(np.maximum(positive, negative), positive + negative))
     mixed = (np.minimum(positive, negative) > 0).any(axis=1)
-    successors = pairs.any(axis=2)
+    successors = np.asarray(pairs.any(axis=2))
     count = successors.sum(axis=1)
     for n in set(count[mixed & (count <= _ENUMERATED)].tolist()):
         at = np.flatnonzero(mixed & (count == n))
@@ -290,7 +290,7 @@ def _suprema(pairs: Floats) -> tuple[Floats, bool]:
             halves = np.concatenate([whole + turned, whole - turned], axis=1) / 2
             found[:, part] = [norms.max(axis=1) for norms in _norms(halves, turned)]
     hard = np.flatnonzero(mixed & (count > _ENUMERATED))
-    for i in hard:
+    for i in hard.tolist():
         own = pairs[i, successors[i]]
         found[1, i] = min(found[1, i], float(np.linalg.norm(own, 2)) * len(own) ** 0.5)
         found[0, i] = min(found[0, i], (float(np.linalg.norm(own.sum(axis=0))) + found[1, i]) / 2)
