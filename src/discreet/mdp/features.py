@@ -166,7 +166,7 @@ class MixtureFeatures:
        number, and the vertices of [0, 1]^S are (1 + e) / 2 and (1 - e) / 2: phi_v = (phi_1 +- phi_e) / 2.
     3. Else the coordinatewise bounds are upper bounds; so are F+- <= sqrt(n) ||M||_op for the (n, d) matrix M
        of the pair, as ||v||_2 <= sqrt(n), and F01 <= (||phi_1|| + F+-) / 2, as v = 1/2 + u / 2 with u in
-       [-1, 1]^S. The smaller ones are taken.
+       [-1, 1]^S; and ||.||_1 <= sqrt(d) ||.||_2. The smaller ones are taken.
     """
 
     columns: Floats
@@ -294,6 +294,7 @@ def _suprema(pairs: Floats) -> tuple[Floats, bool]:
         own = pairs[i, successors[i]]
         found[1, i] = min(found[1, i], float(np.linalg.norm(own, 2)) * len(own) ** 0.5)
         found[0, i] = min(found[0, i], (float(np.linalg.norm(own.sum(axis=0))) + found[1, i]) / 2)
+        found[2:, i] = np.minimum(found[2:, i], found[:2, i] * pairs.shape[2] ** 0.5)
     return found, hard.size == 0
 
 

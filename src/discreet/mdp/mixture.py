@@ -22,7 +22,7 @@ from discreet.numerics import checks
 Floats = NDArray[np.float64]
 
 _TOLERANCE = 1e-9  # rounding of <phi, w>
-_LARGEST = 10**8  # entries of the indicator features of a table: 0.8 GB
+_LARGEST = 10**7  # entries of the indicator features of a table: 80 MB
 
 
 @dataclass(frozen=True, eq=False, init=False)
