@@ -84,7 +84,7 @@ def test_the_hypercube_keeps_its_contracts(dimension, horizon):
     won = mdp.transitions[:, 0, :, horizon + 1]
     np.testing.assert_allclose(won.max(axis=1), delta + total)
     np.testing.assert_allclose(won.min(axis=1), delta - total)
-    # Whether the goal is reached at the j-th move pays H - 1 - j; the best corner always moves on at delta + D.
+    # The goal reached at move j pays H - 1 - j; the best corner reaches it with probability delta + D a move.
     chance = delta + total
     by_hand = sum(chance * (1 - chance) ** j * (horizon - 1 - j) for j in range(horizon))
     assert optimal_values(mdp)[0][0, 0] == pytest.approx(by_hand)
