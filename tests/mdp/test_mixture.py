@@ -110,7 +110,7 @@ def test_a_table_is_a_mixture():
 
 
 def test_vtr_on_a_table_is_one_hot_regression():
-    """One fixed V: ridge on (phi_V, V(s')) predicts sum_i V(s'_i) / (n + lambda S / ||V||^2) (spec 12, 10)."""
+    """One fixed V: ridge on (phi_V, V(s')) predicts sum V(s'_i) / (n + lambda S / ||V||^2) (spec 12, 10)."""
     features = as_mixture(random_mdp(states=4, actions=2, horizon=3, seed=0)).features
     rng, lam = np.random.default_rng(3), 0.7
     v = rng.uniform(size=4)
