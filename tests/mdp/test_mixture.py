@@ -125,7 +125,7 @@ def test_vtr_on_a_table_is_one_hot_regression():
 
 
 def test_lsvi_on_one_hot_features_is_tabular():
-    """Gram = diag(n), estimate = sum (r + V(s')) / (n + lambda), bonus = beta / sqrt(n + lambda) (spec 2.3)."""
+    """Gram diag(n), estimate = sum (r + V(s')) / (n + lambda), bonus = beta / sqrt(n + lambda) (2.3)."""
     phi, rng, lam = one_hot(4, 2).rows, np.random.default_rng(4), 1.3
     at, y = rng.integers(8, size=50), rng.uniform(size=50)
     gram = phi[at].T @ phi[at]
