@@ -20,12 +20,14 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
+from discreet.experiments.papers.kept_tables import Columns, file_name, kept
 from discreet.mdp.features import Features
 from discreet.mdp.layout import Layout
 from discreet.mdp.planning import optimal_values, policy_rows, value
@@ -117,7 +119,7 @@ def curves() -> tuple[Curve, ...]:
     for rho in (1.0, 25.0):
         separate = DPPEVI(rho=rho, range="declared", joint=False)
         found.append((f"DP-PEVI, declared range, ρ = {rho:g}", separate, False, 1.0))
-    return tuple(Curve(name, *rest, REFERENCE.get(name)) for name, *rest in found)  # type: ignore[arg-type]
+    return tuple(Curve(*line, REFERENCE.get(line[0])) for line in found)
 
 
 def tunable() -> tuple[Curve, ...]:
@@ -208,15 +210,94 @@ def enumerated_rho(learner: DPVAPVI, layout: Layout, features: Features) -> floa
     return total / 2
 
 
-def best_constant(
-    curve: Curve,
-    worlds: Worlds,
-    users: Sequence[int] = USERS,
-    runs: int = 2,
-    grid: Sequence[float] = GRID,
-    at: Callable[[Curve, int], Floats] | None = None,
-) -> tuple[float, dict[float, float]]:
-    """The constant with the least mean gap over all K, and the mean of each."""
-    draw = at or (lambda one, n: gaps(one, n, worlds, runs)[0])
-    means = {c: float(np.mean([draw(with_constant(curve, c), n).mean() for n in users])) for c in grid}
-    return min(means, key=lambda c: means[c]), means
+@dataclass(frozen=True)
+class Size:
+    """What is run: instances and data sets of each, for the table and for the choice of constants."""
+
+    users: tuple[int, ...] = USERS
+    instances: int = 20
+    runs: int = 4
+    tuning_instances: int = 5
+    tuning_runs: int = 2
+    grid: tuple[float, ...] = GRID
+
+
+FULL = Size()
+QUICK = Size((25, 250, 1000), instances=4, runs=1, tuning_instances=2, tuning_runs=1, grid=(0.005, 0.1))
+
+
+def measured(folder: Path, curve: Curve, worlds: Worlds, users: Sequence[int], runs: int) -> dict[str, Any]:
+    """Gaps (users, instances, runs) of a curve with its true rho and epsilon, stored in ``folder``."""
+    facts = {
+        "curve": curve.name, "learner": repr(curve.learner), "raw": curve.raw, "users": list(users),
+        "first": worlds.first, "instances": worlds.number, "runs": runs,
+    }  # fmt: skip
+
+    def make() -> Columns:
+        lines: list[tuple[Any, ...]] = []
+        for n in users:
+            found, rho, epsilon = gaps(curve, n, worlds, runs)
+            lines += [(n, i, run, float(gap), rho, epsilon) for (i, run), gap in np.ndenumerate(found)]
+        names = ("users", "instance", "run", "gap", "rho", "epsilon")
+        return {name: [line[i] for line in lines] for i, name in enumerate(names)}
+
+    columns = kept(folder / file_name("linear", curve.name), facts, make)
+    table = np.array(columns["gap"]).reshape(len(users), worlds.number, runs)
+    return {"gaps": table, "rho": columns["rho"][0], "epsilon": columns["epsilon"][0]}
+
+
+def chosen_constant(folder: Path, curve: Curve, worlds: Worlds, size: Size) -> float:
+    """The constant with the least mean gap over all K, on ``worlds`` that no curve shows."""
+    means = {}
+    for constant in size.grid:
+        one = replace(with_constant(curve, constant), name=f"tuning {curve.name}, {constant:g}")
+        means[constant] = float(measured(folder, one, worlds, size.users, size.tuning_runs)["gaps"].mean())
+    return min(means, key=lambda c: means[c])
+
+
+def run(folder: Path, size: Size = FULL, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """The whole table, resumable: a Parquet file a curve in ``folder``, and all of it as plain values.
+
+    Returns
+    -------
+    dict
+        ``users``, ``instances``, ``runs``; ``enumerated_rho``: of the printed noise at rho = 1, by features;
+        ``rows``: curve, family, constant (chosen or None), divided, rho and epsilon (true ones, at
+        delta = 1e-6; None: not private), mean, error, reference and z (None where there is none).
+    """
+    worlds = Worlds(FIRST_INSTANCE, size.instances)
+    apart = Worlds(FIRST_TUNING, size.tuning_instances)
+    lines: list[tuple[Curve, float | None]] = [(curve, None) for curve in curves()]
+    for curve in tunable():
+        best = chosen_constant(folder, curve, apart, size)
+        lines.append((with_constant(curve, best), best))
+    say("reproduce: Figure 1: constants chosen")
+    rows = []
+    for curve, constant in lines:
+        found = measured(folder, curve, worlds, size.users, size.runs)
+        means = [float(table.mean()) for table in found["gaps"]]
+        wanted = zs = None
+        if curve.reference is not None:
+            wanted = [curve.reference[USERS.index(n)] for n in size.users]
+            zs = [
+                (mean - want) / math.hypot(error(table), reference_error(table))
+                for mean, want, table in zip(means, wanted, found["gaps"], strict=True)
+            ]
+        rows.append(
+            {
+                "curve": curve.name, "family": curve.family, "constant": constant, "divided": curve.divided,
+                "rho": found["rho"], "epsilon": found["epsilon"], "mean": means,
+                "error": [error(table) for table in found["gaps"]], "reference": wanted, "z": zs,
+            }
+        )  # fmt: skip
+        say(f"reproduce: Figure 1, {curve.name}: " + ", ".join(f"{mean:.2f}" for mean in means))
+    layout = worlds[0][0].layout
+    printed = DPVAPVI(rho=1.0, preset="paper")
+    enumerated = {
+        name: enumerated_rho(printed, layout, worlds[0][3][raw])
+        for name, raw in (("unit ball", False), ("as printed", True))
+    }
+    return {
+        "users": list(size.users), "instances": size.instances, "runs": size.runs,
+        "enumerated_rho": enumerated, "rows": rows,
+    }  # fmt: skip
