@@ -216,7 +216,7 @@ class Size:
 
     users: tuple[int, ...] = USERS
     instances: int = 20
-    runs: int = 4
+    runs: int = 2
     tuning_instances: int = 5
     tuning_runs: int = 2
     grid: tuple[float, ...] = GRID

@@ -6,6 +6,7 @@ Everything here is a function of the document that ``reproduce`` writes; no numb
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -461,33 +462,45 @@ _ENOUGH = """\
 Patients from which on the policy beats the clinicians (of the sizes tried; `--unsupported behaviour`):"""
 
 
+def _said(words: str, **values: Any) -> str:
+    """A template with its values, paragraphs wrapped anew."""
+    parts = words.format(**values).split("\n\n")
+    wrapped = [
+        part if part.startswith(("#", "`", "!")) else textwrap.fill(part, 115, break_on_hyphens=False)
+        for part in parts
+    ]
+    return "\n\n".join(wrapped)
+
+
 def page(document: Document) -> str:
     """The page of the documentation."""
     linear, tabular = document["linear"], document["tabular"]
     rows, same = linear_rows(document), agreement(document)
     parts = [
-        _HEAD.format(name=NAME),
-        _CLAIMS,
+        _said(_HEAD, name=NAME),
+        _said(_CLAIMS),
         markdown(claims_table(document["claims"])),
-        _LINEAR.format(
+        _said(
+            _LINEAR,
             instances=linear["instances"], runs=linear["runs"], cells=same["cells"], share=same["within_2"],
             all5=same["within_5"], contract=rows[_name(FAMILIES[1], 1.0)]["rho"],
             enumerated=linear["enumerated_rho"]["as printed"], ball=rows[_name(FAMILIES[0], 1.0)]["rho"],
         ),
         _FIGURE.format(name=NAME),
-        _LINEAR_WORDS,
+        _said(_LINEAR_WORDS),
         markdown(linear_table(document)),
-        _TABULAR.format(instances=tabular["instances"], runs=tabular["runs"]),
+        _said(_TABULAR, instances=tabular["instances"], runs=tabular["runs"]),
         f"![Suboptimality against n](../figures/{NAME}-tabular.png)",
         markdown(tabular_table(document)),
     ]  # fmt: skip
     if "icu" in document:
         icu = document["icu"]
         parts += [
-            _ICU.format(delta=icu["delta"], seeds=icu["seeds"]), markdown(references_table(document)), _TRAPS,
-            _POOL, markdown(noise_table(document)), _ENOUGH, markdown(enough_table(document, "behaviour")),
+            _said(_ICU, delta=icu["delta"], seeds=icu["seeds"]), markdown(references_table(document)),
+            _said(_TRAPS),
+            _said(_POOL), markdown(noise_table(document)), _said(_ENOUGH), markdown(enough_table(document, "behaviour")),
             f"![Survival against the size of the cohort](../figures/{NAME}-icu.png)",
-            _GAINS, markdown(icu_table(document, "behaviour")), _POLICY,
+            _said(_GAINS), markdown(icu_table(document, "behaviour")), _said(_POLICY),
             markdown(icu_table(document, "policy")),
         ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
