@@ -155,5 +155,5 @@ def test_a_tiny_study_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def no(*_: object) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(icu, "cohort", no)
+    monkeypatch.setattr(icu, "policies", no)
     assert icu.run(tmp_path, size, lambda _: None) == first

@@ -50,7 +50,7 @@ def document() -> dict[str, Any]:
             "references": {"clinicians": 0.7, "first admissible action": 0.75, "optimal": 0.8},
             "delta": 1e-8, "seeds": 2,
             "rows": [
-                {"users": n, "epsilon": e, "method": method, "unsupported": unsupported, "knobs": [0, 0],
+                {"users": n, "epsilon": e, "method": method, "unsupported": unsupported,
                  "values": [v - (0.1 if n == 100 and e else 0) for v in found]}
                 for n, e in sizes for method, found in values.items() for unsupported in icu.UNSUPPORTED
             ],

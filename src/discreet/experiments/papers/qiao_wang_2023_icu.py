@@ -34,9 +34,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 
 from discreet.envs.icu import DEATH, END, SURVIVAL, expert_policy, icu_sepsis
 from discreet.estimation import kernels
-from discreet.experiments.papers.kept_tables import file_name, kept
+from discreet.experiments.papers.kept_tables import Columns, file_name, kept
 from discreet.mdp import world_kernels
 from discreet.mdp.planning import PolicyRows, optimal_values, policy_rows, uniform_policy, value
 from discreet.mdp.simulation import rollouts
@@ -69,7 +69,10 @@ DELTA = 1e-8
 METHODS: tuple[Method, ...] = (
     "per step", "per step, mean rewards known", "sum of the released steps", "first visits",
 )  # fmt: skip
-TUNING_SEED, FIRST_SEED = 900, 100
+FIRST_SEED = 100
+# Constants for all sizes and budgets: chosen by true value on cohorts of seeds 500 and 600, from c1 in 0, .3,
+# 1 and b in 0, .3, 1, 3 (pooled), and from c2 in 0, 3e-7, 1e-6, 3e-6, 3e-5 and thresholds 1, 3, 10 (DP-APVI).
+C1, B, C2 = 0.0, 0.3, 1e-6
 _CHUNK = 2**16
 
 
@@ -293,147 +296,76 @@ def plan_pooled(
 
 
 # -------------------------------------------------------------------------------------- the study
-Knobs = tuple[float, float]
-Wanted = Callable[[Method, "float | None"], Sequence[Knobs]]
 UNSUPPORTED: tuple[Unsupported, ...] = ("policy", "behaviour")
 
 
 @dataclass(frozen=True)
 class Size:
-    """What is run.
-
-    step_knobs : threshold and c2 of DP-APVI (c1 = 0; the threshold hardly matters here).
-    plain_knobs : min_visits and c1 of APVI. pooled_knobs : c1 and b of :func:`plan_pooled`.
-    """
+    """What is run."""
 
     users: tuple[int, ...] = USERS
     epsilons: tuple[float | None, ...] = EPSILONS
     seeds: int = 5
-    tuning_seeds: int = 1
     methods: tuple[Method, ...] = METHODS
-    step_knobs: tuple[Knobs, ...] = ((1.0, 3e-7), (1.0, 1e-6))
-    plain_knobs: tuple[Knobs, ...] = ((0.0, 0.2), (5.0, 0.2))
-    pooled_knobs: tuple[Knobs, ...] = tuple(itertools.product((0.0, 0.3), (0.0, 0.1, 0.3, 1.0)))
 
 
 FULL = Size()
-QUICK = Size(
-    users=(100_000,), epsilons=(3.0, None), seeds=2, methods=("sum of the released steps", "first visits"),
-)  # fmt: skip
+QUICK = Size((100_000,), (3.0, None), 2, ("sum of the released steps", "first visits"))
 
 
-class Score(NamedTuple):
-    """Value of the policy of one method and seed at one pair of knobs."""
-
-    method: Method
-    unsupported: Unsupported
-    knobs: Knobs
-    value: float
-
-
-def scores(
-    ward: Ward, users: int, seed: int, epsilons: Sequence[float | None],
-    wanted: Wanted, methods: Sequence[Method],
-) -> Iterator[tuple[float | None, Score]]:  # fmt: skip
-    """All scores of one cohort: the same patients for all methods and budgets, fresh noise for each."""
-    horizon = ward.mdp.horizon
-    counts = cohort(ward, users, seed)
-    for method in methods:
-        told = first_visits(ward, users, seed) if method == "first visits" else counts
-        for number, epsilon in enumerate(epsilons):
-            address = METHODS.index(method) * 100 + number
-            draw = generator_at(run_key(seed, users), ROLE_MODEL, address)
-            ties = generator_at(run_key(seed, users), ROLE_MODEL, address, 1)
-            if method in ("per step", "per step, mean rewards known"):
-                release, spec = step_release(ward, told, users, epsilon, "known" in method, draw)
-                for knobs in wanted(method, epsilon):
-                    if epsilon is None:
-                        found = APVI(min_visits=knobs[0], c1=knobs[1]).learn(release, spec)
-                    else:
-                        found = DPAPVI(threshold=knobs[0], c2=knobs[1], c1=0.0).learn(release, spec)
-                    for unsupported, policy in step_policies(ward, found, ties).items():
-                        yield epsilon, Score(method, unsupported, knobs, value(ward.mdp, policy))
-            else:
-                visits, moves, scale = pooled_release(told, method, horizon, epsilon, draw)
-                table = consistent(visits, moves, scale)
-                for knobs in wanted(method, epsilon):
-                    for unsupported, policy in plan_pooled(ward, table, scale, *knobs, ties).items():
-                        yield epsilon, Score(method, unsupported, knobs, value(ward.mdp, policy))
-
-
-def _grid(size: Size, method: Method, epsilon: float | None) -> Sequence[Knobs]:
+def policies(
+    ward: Ward, told: Counts, method: Method, users: int, epsilon: float | None, seed: int
+) -> dict[Unsupported, Floats | NDArray[np.int64]]:
+    """What a method makes of a cohort at a budget: fresh noise for each (seed, users, method, epsilon)."""
+    address = METHODS.index(method), 0 if epsilon is None else int(1000 * epsilon)
+    noise = generator_at(run_key(seed, users), ROLE_MODEL, *address)
+    ties = generator_at(run_key(seed, users), ROLE_MODEL, len(METHODS) + address[0], address[1])
     if method in ("per step", "per step, mean rewards known"):
-        return size.plain_knobs if epsilon is None else size.step_knobs
-    if epsilon is None:  # no noise to be pessimistic about
-        return tuple(dict.fromkeys((c1, 0.0) for c1, _ in size.pooled_knobs))
-    return size.pooled_knobs
-
-
-def _columns(found: Iterator[tuple[float | None, Score]]) -> dict[str, list[Any]]:
-    names = ("epsilon", "method", "unsupported", "first", "second", "value")
-    lines = [(e, s.method, s.unsupported, *s.knobs, s.value) for e, s in found]
-    return {name: [line[i] for line in lines] for i, name in enumerate(names)}
-
-
-Key = tuple[float | None, Method, Unsupported]
-
-
-def _tuned(ward: Ward, folder: Path, size: Size, users: int, facts: Mapping[str, Any]) -> dict[Key, Knobs]:
-    """The best knobs of each (epsilon, method, unsupported) by the mean value on cohorts of their own."""
-    sums: dict[Key, dict[Knobs, float]] = {}
-    for seed in range(TUNING_SEED, TUNING_SEED + size.tuning_seeds):
-
-        def make(seed: int = seed) -> dict[str, list[Any]]:
-            grid = partial(_grid, size)
-            return _columns(scores(ward, users, seed, size.epsilons, grid, size.methods))
-
-        path = folder / file_name("icu", "tuning", users, seed)
-        for e, m, u, first, second, v in zip(
-            *kept(path, {**facts, "seed": seed}, make).values(), strict=True
-        ):
-            cell = sums.setdefault((e, m, u), {})
-            cell[first, second] = cell.get((first, second), 0.0) + v
-    return {key: max(cell, key=lambda knobs: cell[knobs]) for key, cell in sums.items()}
+        release, spec = step_release(ward, told, users, epsilon, "known" in method, noise)
+        learner = APVI() if epsilon is None else DPAPVI(c1=0.0, c2=C2)
+        return step_policies(ward, learner.learn(release, spec), ties)
+    visits, moves, scale = pooled_release(told, method, ward.mdp.horizon, epsilon, noise)
+    return plan_pooled(ward, consistent(visits, moves, scale), scale, C1, B, ties)
 
 
 def run(folder: Path, size: Size = FULL, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """The study, resumable: a Parquet file a cohort in ``folder``, and all of it as plain values.
-
-    Knobs are chosen by the true value on cohorts that are not shown, for each (users, epsilon, method,
-    unsupported), which a data owner could only do on a public twin of the world: what is shown is what a
-    method can do at best, for the private and the plain learners alike.
+    """The study, resumable: a Parquet file for each method and cohort in ``folder``, and all as plain values.
 
     Returns
     -------
     dict
-        ``references``: name to value; ``rows``: users, epsilon, method, unsupported, knobs, values by seed.
+        ``references``: name to value; ``delta``, ``seeds``; ``rows``: users, epsilon, method, unsupported,
+        values by seed.
     """
     ward = icu()
-    rows: list[dict[str, Any]] = []
-    for users in size.users:
-        facts = {"users": users, "delta": DELTA, "size": repr(replace(size, seeds=0, users=()))}
-        best = _tuned(ward, folder, size, users, facts)
-        say(f"reproduce: ICU-Sepsis, {users:,} patients: constants chosen")
-        found: dict[Key, list[float]] = {key: [] for key in best}
-        chosen = sorted(str(item) for item in best.items())
+    found: dict[tuple[int, float | None, Method, Unsupported], list[float]] = {
+        key: [] for key in itertools.product(size.users, size.epsilons, size.methods, UNSUPPORTED)
+    }
+    for method, seed, users in itertools.product(
+        reversed(size.methods), range(FIRST_SEED, FIRST_SEED + size.seeds), size.users
+    ):
 
-        def wanted(m: Method, e: float | None, best: Mapping[Key, Knobs] = best) -> tuple[Knobs, ...]:
-            return tuple(dict.fromkeys(best[e, m, u] for u in UNSUPPORTED))
+        def make(method: Method = method, seed: int = seed, users: int = users) -> Columns:
+            told = (first_visits if method == "first visits" else cohort)(ward, users, seed)
+            lines = [
+                (epsilon, unsupported, value(ward.mdp, policy))
+                for epsilon in size.epsilons
+                for unsupported, policy in policies(ward, told, method, users, epsilon, seed).items()
+            ]
+            return {
+                name: [line[i] for line in lines] for i, name in enumerate(("epsilon", "unsupported", "v"))
+            }
 
-        for seed in range(FIRST_SEED, FIRST_SEED + size.seeds):
-
-            def make(seed: int = seed, users: int = users, wanted: Wanted = wanted) -> dict[str, list[Any]]:
-                return _columns(scores(ward, users, seed, size.epsilons, wanted, size.methods))
-
-            path = folder / file_name("icu", users, seed)
-            drawn = kept(path, {**facts, "seed": seed, "chosen": chosen}, make)
-            for e, m, u, first, second, v in zip(*drawn.values(), strict=True):
-                if best[e, m, u] == (first, second):
-                    found[e, m, u].append(v)
-            say(f"reproduce: ICU-Sepsis, {users:,} patients, seed {seed}: done")
-        rows += [
-            {"users": users, "epsilon": e, "method": m, "unsupported": u,
-             "knobs": list(best[e, m, u]), "values": v}
-            for (e, m, u), v in found.items()
-        ]  # fmt: skip
+        facts = {
+            "method": method, "seed": seed, "users": users, "epsilons": list(size.epsilons), "delta": DELTA,
+            "knobs": [C1, C2, B],
+        }  # fmt: skip
+        columns = kept(folder / file_name("icu", method, users, seed), facts, make)
+        for epsilon, unsupported, v in zip(*columns.values(), strict=True):
+            found[users, epsilon, method, unsupported].append(v)
+        say(f"reproduce: ICU-Sepsis, {method}, {users:,} patients, seed {seed}: done")
+    rows = [
+        {"users": users, "epsilon": epsilon, "method": method, "unsupported": unsupported, "values": values}
+        for (users, epsilon, method, unsupported), values in found.items()
+    ]
     return {"references": ward.references(), "delta": DELTA, "seeds": size.seeds, "rows": rows}

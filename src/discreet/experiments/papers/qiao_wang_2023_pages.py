@@ -437,8 +437,8 @@ _ICU = """\
 
 716 states, 2 313 admissible pairs, 20 steps; a value is the probability of survival. Cohorts are treated
 by the dataset's expert ("clinicians"), renormalised on the admissible actions. δ = {delta:.0e}; {seeds}
-cohorts of each size. Knobs of every method, the plain ones included, were chosen on another cohort by true
-value: a best case for all.
+cohorts of each size. Constants are the same at all sizes and budgets, chosen by true value on two cohorts
+that are not shown (in `qiao_wang_2023_icu`).
 
 A trap first. Some policies that need no data are already better than the clinicians:"""
 _TRAPS = """\
@@ -498,7 +498,8 @@ def page(document: Document) -> str:
         parts += [
             _said(_ICU, delta=icu["delta"], seeds=icu["seeds"]), markdown(references_table(document)),
             _said(_TRAPS),
-            _said(_POOL), markdown(noise_table(document)), _said(_ENOUGH), markdown(enough_table(document, "behaviour")),
+            _said(_POOL), markdown(noise_table(document)), _said(_ENOUGH),
+            markdown(enough_table(document, "behaviour")),
             f"![Survival against the size of the cohort](../figures/{NAME}-icu.png)",
             _said(_GAINS), markdown(icu_table(document, "behaviour")), _said(_POLICY),
             markdown(icu_table(document, "policy")),
