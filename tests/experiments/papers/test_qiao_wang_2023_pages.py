@@ -12,8 +12,10 @@ from discreet.experiments.papers import qiao_wang_2023_icu as icu
 from discreet.experiments.papers import qiao_wang_2023_linear as linear
 from discreet.experiments.papers import qiao_wang_2023_offline as offline
 from discreet.experiments.papers import qiao_wang_2023_pages as pages
+from discreet.experiments.results import write_aside
 
 USERS = (5, 1000)
+TABULAR = ("DP-APVI as printed, rho=1", "DP-APVI, default, rho=1", "APVI, default")
 
 
 def row(name: str, means: tuple[float, ...], error: float = 0.01, rho: float | None = None) -> dict[str, Any]:
@@ -34,10 +36,7 @@ def document() -> dict[str, Any]:
             last = 7.0 if family == pages.FAMILIES[0] else 0.4 - 0.1 * i
             rows.append(row(f"{family}, ρ = {rho:g}", (7.0, last), rho=rho))
     rows[0] |= {"reference": [8.77, 0.02], "z": [0.1, 2.5]}
-    tabular = {
-        name: {"mean": [1.25, 1.25], "error": [0.1, 0.1], "reference": None}
-        for name in ("DP-APVI as printed, rho=1", "DP-APVI, default, rho=1", "APVI, default")
-    }
+    tabular = {name: {"mean": [1.25, 1.25], "error": [0.1, 0.1], "reference": None} for name in TABULAR}
     values = {"per step": [0.5, 0.6], "first visits": [0.71, 0.711]}
     sizes = [(n, e) for n in (100, 1000) for e in (1.0, None)]
     return {
@@ -103,7 +102,10 @@ def test_enough_patients() -> None:
     assert pages.enough_table(given, "behaviour")[1] == ("ε = 1", "> 1,000", "1,000")
 
 
-def test_the_page(tmp_path: Path) -> None:
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are drawn but not rendered: that takes seconds."""
+    monkeypatch.setattr(pages.plots, "save_figure", lambda _, path: write_aside(path, b"drawn"))
+    (tmp_path / "figures").mkdir()
     given = document()
     given["claims"] = pages.claims(given)
     paths = pages.write(given, tmp_path)
@@ -125,7 +127,9 @@ def test_the_small_reproduction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(icu, "icu", ward)
     monkeypatch.setattr(icu, "QUICK", icu.Size((300,), (1.0, None), seeds=2))
     monkeypatch.setattr(pages, "FIGURES", {"figure-1": pages.linear_figure})
-    size = linear.Size((25, 1000), instances=2, runs=1, tuning_instances=2, tuning_runs=1, grid=(0.1,))
+    rows = {name: offline.rows()[name] for name in TABULAR}
+    monkeypatch.setattr(offline, "rows", lambda: rows)
+    size = linear.Size((1000,), instances=2, runs=1, tuning_instances=2, tuning_runs=1, grid=(0.1,))
     monkeypatch.setattr(linear, "QUICK", size)
     said: list[str] = []
     found = offline.reproduce(tmp_path, quick=True, say=said.append)
