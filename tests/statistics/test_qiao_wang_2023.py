@@ -32,7 +32,6 @@ def test_the_table_of_figure_1() -> None:
 
 def test_patients_are_enough_when_each_state_is_counted_once() -> None:
     """A million patients at epsilon = 3: 8 points of survival; sums of released steps have 2 to 6."""
-    pytest.importorskip("icu_sepsis")
     ward, users = icu.icu(), 1_000_000
     clinicians = ward.references()["clinicians"]
     gains = {}
