@@ -70,9 +70,10 @@ METHODS: tuple[Method, ...] = (
     "per step", "per step, mean rewards known", "sum of the released steps", "first visits",
 )  # fmt: skip
 FIRST_SEED = 100
-# Constants for all sizes and budgets: chosen by true value on cohorts of seeds 500 and 600, from c1 in 0, .3,
-# 1 and b in 0, .3, 1, 3 (pooled), and from c2 in 0, 3e-7, 1e-6, 3e-6, 3e-5 and thresholds 1, 3, 10 (DP-APVI).
-C1, B, C2 = 0.0, 0.3, 1e-6
+# Constants for all sizes and budgets, by true value on cohorts of seeds 500 and 600: pooled, c1 in 0, .3, 1
+# and b in 0, .3, 1, 3; DP-APVI, c2 in 0, 3e-7, 1e-6, 3e-6, 3e-5 (thresholds 1, 3, 10 and c3 = .02, .002 hardly
+# matter); APVI, (c1, c3) in (0, 0), (0, .002), (.05, 0), (.2, .02).
+C1, B, C2, C3 = 0.0, 0.3, 1e-6, 0.002
 _CHUNK = 2**16
 
 
@@ -322,7 +323,7 @@ def policies(
     ties = generator_at(run_key(seed, users), ROLE_MODEL, len(METHODS) + address[0], address[1])
     if method in ("per step", "per step, mean rewards known"):
         release, spec = step_release(ward, told, users, epsilon, "known" in method, noise)
-        learner = APVI() if epsilon is None else DPAPVI(c1=0.0, c2=C2)
+        learner = APVI(c1=C1, c3=C3) if epsilon is None else DPAPVI(c1=C1, c2=C2)
         return step_policies(ward, learner.learn(release, spec), ties)
     visits, moves, scale = pooled_release(told, method, ward.mdp.horizon, epsilon, noise)
     return plan_pooled(ward, consistent(visits, moves, scale), scale, C1, B, ties)
@@ -358,7 +359,7 @@ def run(folder: Path, size: Size = FULL, say: Callable[[str], None] = print) -> 
 
         facts = {
             "method": method, "seed": seed, "users": users, "epsilons": list(size.epsilons), "delta": DELTA,
-            "knobs": [C1, C2, B],
+            "knobs": [C1, C2, *([C3] if method.startswith("per step") else [B])],
         }  # fmt: skip
         columns = kept(folder / file_name("icu", method, users, seed), facts, make)
         for epsilon, unsupported, v in zip(*columns.values(), strict=True):
