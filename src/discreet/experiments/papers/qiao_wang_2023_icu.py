@@ -71,7 +71,7 @@ METHODS: tuple[Method, ...] = (
 )  # fmt: skip
 FIRST_SEED = 100
 # Constants for all sizes and budgets, by true value on cohorts of seeds 500 and 600: pooled, c1 in 0, .3, 1
-# and b in 0, .3, 1, 3; DP-APVI, c2 in 0, 3e-7, 1e-6, 3e-6, 3e-5 (thresholds 1, 3, 10 and c3 = .02, .002 hardly
+# and b in 0, .3, 1, 3; DP-APVI, c2 in 0, 3e-7, 1e-6, 3e-6, 3e-5 (thresholds 1, 3, 10, c3 = .02, .002 hardly
 # matter); APVI, (c1, c3) in (0, 0), (0, .002), (.05, 0), (.2, .02).
 C1, B, C2, C3 = 0.0, 0.3, 1e-6, 0.002
 _CHUNK = 2**16
