@@ -15,8 +15,7 @@ With hats for released sums, sigma_v and sigma_t the standard deviations of visi
 4. for h = H, ..., 1, with iota = log(H S A / p), b_h = H - h + 1, r known or r~ = 1/2 + R~ / n~ from
    centred sums,
 
-       Gamma = c1 sqrt(Var_{P~}(V_{h+1}) iota / max(n~ - T, 1)) + (c2 S E + c3) H iota / n~
-               + c5 sigma_t ||V_{h+1} - P~ V_{h+1}||_2 / n~                                          (1)
+       Gamma = c1 sqrt(Var_{P~}(V_{h+1}) iota / max(n~ - T, 1)) + (c2 S E + c3) H iota / n~          (1)
        Q_h = clip(r + P~ V_{h+1} - Gamma, 0, b_h) if supported, else 0;   V_h = max_a Q_h,
 
    greedily; ``pessimism="hoeffding"`` has H in place of the standard deviation. As no reward is negative,
@@ -47,8 +46,11 @@ noise and sampling. The ``default`` constants are measured, not proven; privacy 
 They were chosen on random MDPs (S = 3, 5, 8 and 16, A = 3, H = 5; 24 of each size, rho = 0.1 and 1, n from
 300 to 30 000) that no table in the documentation uses: the least-squares combination, the floor of known
 rewards and a c2 below the specification's 0.0003 each lower the suboptimality there; deriving
-visits does for S <= 4 only. Unknown rewards (S = 5) need c4 = 0.1 (0 and 0.3 are worse); shares from 0.3 to
-0.6 for them are alike, and better than 0.2.
+visits does for S <= 4 only. c2 = 1e-6 is best on two cohorts of ICU-Sepsis (S = 716, seeds that no table
+uses), where 3e-5 clips every value to 0, and as good as 3e-5 on the small MDPs: the paper's penalty grows
+with S, the error of projected counts does not. (A penalty by the law of the noise, sigma ||V - P~ V||_2 / n~,
+was no better.) Unknown rewards (S = 5) need c4 = 0.1 (0 and 0.3 are worse); shares from 0.3 to 0.6 for them are
+alike, and better than 0.2.
 """
 
 from __future__ import annotations
@@ -128,7 +130,6 @@ class _Noise(NamedTuple):
     sigma: float  # standard deviation of the estimate of visits before its projection
     error: float  # E
     reward_error: float  # E_r
-    moves_sigma: float = 0.0  # c5 times the standard deviation of one transition count's noise
 
 
 class _Counts(NamedTuple):
@@ -360,9 +361,6 @@ class _Pessimistic(Knobs):
         middle = 0.5 * (after.min() + after.max())
         ahead = after - middle
         mean = counts.moves @ ahead / safe
-        if noise.moves_sigma:
-            apart = ahead @ ahead - 2.0 * mean * ahead.sum() + layout.states * mean * mean
-            fixed = fixed + noise.moves_sigma * np.sqrt(np.maximum(apart, 0.0)) / safe
         spread = np.full(layout.rows, float(horizon))
         if self.pessimism == "bernstein":
             spread = np.sqrt(np.maximum(counts.moves @ (ahead * ahead) / safe - mean * mean, 0.0))
@@ -430,9 +428,6 @@ class DPAPVI(_Pessimistic):
     c1, c2, c3, c4 : float
         Constants of the penalties (1) and (2), at least 0: sampling, noise, lower order, noise of unknown
         rewards. sqrt(2), 16, 7/3 and 1 in theory.
-    c5 : float
-        In (1): noise by its law, in standard deviations of the noise in sum over s' of count times value; 0 in
-        theory, where c2 is there for it. Its size does not depend on S, that of c2 does.
     threshold : float or "bound"
         T in standard deviations of the noise of visits, or E ("bound", the paper's).
     min_visits : float
@@ -469,7 +464,6 @@ class DPAPVI(_Pessimistic):
 
     c2: float | None = None
     c4: float | None = None
-    c5: float | None = None
     threshold: float | Literal["bound"] | None = None
     E_mode: Literal["quantile", "published"] | None = None
     width: float | None = None
@@ -478,20 +472,20 @@ class DPAPVI(_Pessimistic):
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            **APVI.PRESETS["default"], "c2": 0.00003, "c4": 0.1, "c5": 0.0, "threshold": 1.0,
+            **APVI.PRESETS["default"], "c2": 1e-6, "c4": 0.1, "threshold": 1.0,
             "E_mode": "quantile", "width": 0.5, "combine": True, "visits": "auto", "reward_share": 0.4,
         },
         "theory": {
-            **APVI.PRESETS["theory"], "c2": 16.0, "c4": 1.0, "c5": 0.0, "threshold": "bound",
+            **APVI.PRESETS["theory"], "c2": 16.0, "c4": 1.0, "threshold": "bound",
             "combine": False, "reward_share": 0.2,
         },
         "paper": {
-            "c1": math.sqrt(2), "c2": 16.0, "c3": 0.0, "c4": 1.0, "c5": 0.0, "threshold": "bound",
+            "c1": math.sqrt(2), "c2": 16.0, "c3": 0.0, "c4": 1.0, "threshold": "bound",
             "E_mode": "published", "combine": False, "visits": "released", "reward_floor": False,
             "reward_share": 0.2,
         },
     }  # fmt: skip
-    _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c2", "c3", "c4", "c5", "min_visits", "support", "width")
+    _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c2", "c3", "c4", "min_visits", "support", "width")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -540,7 +534,7 @@ class DPAPVI(_Pessimistic):
         if self._combines(laws):
             both = sigma**2 + layout.states * sigma_moves**2
             sigma *= math.sqrt(layout.states) * sigma_moves / math.sqrt(both)
-        return _Noise(sigma, error, reward_error, (self.c5 or 0.0) * sigma_moves)
+        return _Noise(sigma, error, reward_error)
 
     def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: Spec) -> _Counts:
         laws, layout = steps.laws, spec.layout

@@ -323,7 +323,7 @@ def policies(
     ties = generator_at(run_key(seed, users), ROLE_MODEL, len(METHODS) + address[0], address[1])
     if method in ("per step", "per step, mean rewards known"):
         release, spec = step_release(ward, told, users, epsilon, "known" in method, noise)
-        learner = APVI(c1=C1, c3=C3) if epsilon is None else DPAPVI(c1=C1, c2=C2, c5=0.0)
+        learner = APVI(c1=C1, c3=C3) if epsilon is None else DPAPVI(c1=C1, c2=C2)
         return step_policies(ward, learner.learn(release, spec), ties)
     visits, moves, scale = pooled_release(told, method, ward.mdp.horizon, epsilon, noise)
     return plan_pooled(ward, consistent(visits, moves, scale), scale, C1, B, ties)

@@ -80,7 +80,7 @@ def instance(number: int, seed: int = 2023) -> Instance:
 
 def rows() -> dict[str, tuple[OfflineLearner, Privatizer]]:
     """Name to learner and privatizer."""
-    plain: dict[str, Any] = {"visits": "released", "combine": False, "reward_floor": False, "c5": 0.0}
+    plain: dict[str, Any] = {"visits": "released", "combine": False, "reward_floor": False}
     scaled = {**plain, "c2": 0.0003}
     table: dict[str, tuple[OfflineLearner, Privatizer]] = {
         "APVI, theory": (APVI(preset="paper"), NoPrivacy()),
