@@ -19,11 +19,13 @@ from discreet.data.schema import Schema, read_schema
 from discreet.data.validate import DataError
 from discreet.mdp.layout import Layout
 from discreet.offline import learn as pipeline
+from discreet.offline import releases
 from discreet.offline.learn import Settings, learn, plan_again
-from discreet.offline.linear import DPPEVI, PEVI
+from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI
 from discreet.offline.releases import read_release
-from discreet.offline.statement import verify
+from discreet.offline.statement import RunFacts, file_hash, statement_of, verify, write_statement
 from discreet.offline.tabular import APVI, DPAPVI
+from discreet.privacy.guarantee import MechanismRecord, guarantee_of, records_from_dict
 from discreet.privacy.ledger import BudgetError, Ledger
 
 H, S, A = 3, 4, 2
@@ -357,6 +359,58 @@ def test_known_rewards_of_any_range_verify(tmp_path: Path) -> None:
     outcome = run(tmp_path / "people.parquet", tmp_path / "out", schema=schema)
     assert read_schema(tmp_path / "out/schema.toml").hash == schema.hash
     assert [check for check in verify(outcome.folder) if not check.ok] == []
+
+
+@pytest.mark.parametrize("episodes", [1, 2])
+@pytest.mark.parametrize("learner", [DPVAPVI(rho=50.0, split=True), DPPEVI(epsilon=5.0, noise="laplace")])
+def test_sensitivities_of_linear_sums_are_verified(
+    learner: Any, episodes: int, rows: Path, tmp_path: Path
+) -> None:
+    schema = dataclasses.replace(SCHEMA, episodes_per_user=episodes)
+    outcome = run(rows, tmp_path / "out", schema=schema, learner=learner, privatizer=None)
+    checks = verify(outcome.folder)
+    assert [check for check in checks if not check.ok] == []
+    assert any(check.name.startswith("sensitivities[0].sensitivities.") for check in checks)
+
+
+@pytest.mark.parametrize("learner", [DPAPVI(), DPPEVI(epsilon=1.0, delta=1e-6)])
+@pytest.mark.parametrize("extra", [False, True])
+def test_a_consistent_lie_about_sensitivities_or_tables_is_found(
+    learner: Any, extra: bool, rows: Path, tmp_path: Path
+) -> None:
+    """All files and hashes are made anew around halved sensitivities, or around one table more."""
+    privatizer = BUDGET if isinstance(learner, DPAPVI) else None
+    outcome = run(rows, tmp_path / "out", learner=learner, privatizer=privatizer)
+    path = outcome.folder / "release.parquet"
+    stored = releases.read_tables(path)
+    tables = [(name, h, table) for (name, h), table in stored.tables().items()]
+    facts = stored.facts
+    (record,) = records_from_dict(facts.records)
+    assert isinstance(record, MechanismRecord)
+    if extra:
+        tables.append(("exact", 0, tables[0][2]))
+    else:
+        word = "x" if privatizer else ""  # unknown families of counts
+        record = MechanismRecord(
+            record.mechanism,
+            record.noise,
+            {word + name: scale for name, scale in record.scales.items()},
+            {word + name: own / 2 for name, own in record.sensitivities.items()},
+            record.joint / 2,
+        )
+    guarantee = guarantee_of("joint", [record], randomness="seeded", delta=facts.guarantee.delta)
+    facts = dataclasses.replace(facts, records=(record.to_dict(),), guarantee=guarantee)
+    releases._write(path, stored._kind, tables, facts)
+    document = outcome.statement.to_dict()
+    forged = RunFacts(
+        schema=SCHEMA, users=60, guarantee=guarantee, records=(record,), ledger=None, date=document["date"],
+        files={**document["files"], path.name: file_hash(path)},
+        **{name: document["configuration"][name] for name in ("algorithm", "options", "command")},
+    )  # fmt: skip
+    write_statement(outcome.folder, statement_of(forged))
+    found = {check.name for check in verify(outcome.folder) if not check.ok}
+    assert found
+    assert all("sensitivities" in name or "release" in name for name in found)
 
 
 # ------------------------------------------------------------------------------ kill -9

@@ -84,7 +84,7 @@ _NOISE_UNITS = 2.0**-20, 2.0**40  # scales that exact noise can have, in units o
 _CHUNK = 1024  # pairs that are multiplied at a time: two blocks of features fit into the cache
 _FLAT = 1e-6  # the least range of targets that noise is scaled to
 
-__all__ = ["Answer", "Kind", "Question", "ResponseSession"]
+__all__ = ["Answer", "Kind", "Question", "ResponseSession", "planned_records"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,7 +252,7 @@ class ResponseSession(Guarded):
         self._exact = isinstance(randomness, Secure)
         self._key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
         self._episodes = checks.integer("episodes", episodes, 1)
-        self._records = _records(self._plan, self._features, layout, randomness, self._episodes)
+        self._records = planned_records(self._plan, self._features, layout, self._exact, self._episodes)
         self._guarantee = (
             guarantee_of(
                 "joint",
@@ -747,10 +747,10 @@ def _sensitivities(
     return {name: episodes * value for name, value in one.items()}
 
 
-def _records(
-    plan: tuple[Question, ...], features: Features, layout: Layout, randomness: Randomness, episodes: int
+def planned_records(
+    plan: Sequence[Question], features: Features, layout: Layout, exact: bool, episodes: int
 ) -> tuple[MechanismRecord, ...]:
-    """One record of all questions; none without privacy."""
+    """One record of all questions, with exact (discrete) or continuous noise; none without privacy."""
     if not plan[0].private:
         return ()
     pure = plan[0].epsilon is not None
@@ -770,7 +770,7 @@ def _records(
         for half in halves
     )
     noise: NoiseFamily = "laplace" if pure else "gaussian"
-    if isinstance(randomness, Secure):
+    if exact:
         noise = "discrete_laplace" if pure else "discrete_gaussian"
     people = f" of at most {episodes} episodes a person" if episodes > 1 else ""
     record = MechanismRecord(
