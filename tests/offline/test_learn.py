@@ -310,6 +310,23 @@ def test_a_name_that_no_rename_can_give_is_refused_at_the_door(
     assert not list(place.glob(".*.part")) + list(tmp_path.glob(".*.part"))
 
 
+def test_a_folder_that_another_run_has_filled_meanwhile_costs_nothing(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = pipeline.episodes
+
+    def slow(*args: Any, **how: Any) -> Any:
+        yield from real(*args, **how)
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out/theirs").touch()
+
+    monkeypatch.setattr(pipeline, "episodes", slow)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        with pytest.raises(ValueError, match="exists already"):
+            run(rows, tmp_path / "out", ledger)
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
+
+
 def test_an_empty_folder_may_be_given(rows: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     assert (run(rows, tmp_path / "out").folder / "statement.json").exists()

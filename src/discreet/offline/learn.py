@@ -361,6 +361,7 @@ def learn(
             synthetic=settings.synthetic,
         )
         _rehearse(schema, _name(learner), options, settings, run)
+        _check_free(out)  # reading may have taken long: was another run faster?
         reservation = None
         if ledger is not None:
             reservation = ledger.reserve(
