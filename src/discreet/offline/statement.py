@@ -463,9 +463,12 @@ def _sentence(facts: RunFacts, attacker: TradeOff) -> str:
             f"Your data as a {facts.schema.unit} ARE NOT PROTECTED: what is published is exact, and may tell "
             "what is in your record."
         )
+    start = "If"
+    if guarantee.randomness == "seeded":
+        start = "Unless somebody knows or guesses the seed, which takes all protection away: if"
     extra = f", plus a chance of at most {_chance(guarantee.delta)}" if guarantee.delta else ""
     return (
-        f"If you are a {facts.schema.unit} in these data: whatever anyone could learn about you, or do to "
+        f"{start} you are a {facts.schema.unit} in these data: whatever anyone could learn about you, or do to "
         f"you, because of what is published is at most {_times(guarantee.epsilon)} times as likely with "
         f"{_yours(facts.schema)} in the data as with somebody else's instead{extra}; and who has to "
         f"guess which of the two it was is right at most {hundredths(attacker.right_guess(0.5))} times in "
@@ -510,10 +513,12 @@ def _covered(facts: RunFacts) -> Iterator[str]:
         f"One {facts.schema.unit}: {whole}, with all states, actions, rewards, and their order; against "
         "exchange for any other admissible record."
     )
+    attackers = "with any computing power and any other knowledge, even of everybody else's data"
+    if facts.guarantee.randomness == "seeded":
+        attackers = "who neither know nor guess the seed, whatever they know of everybody else's data"
     yield (
         "Everything computed from release.parquet, now or later: policies, reports, intervals, this "
-        "statement; by attackers with any computing power and any other knowledge, even of "
-        "everybody else's data."
+        f"statement; by attackers {attackers}."
     )
     if m > 1 and facts.schema.contribute == "random":
         yield f"Who has more than {m} episodes: {m} of them count, chosen by a secret key."
