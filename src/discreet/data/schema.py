@@ -24,7 +24,8 @@ covers, and the statement has to print it. Nothing in this module reads a person
 Files named in a schema lie beside it and are public: a mask is ``.npy`` (S, A) of bool or a table
 (``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs; known rewards are
 ``.npy`` (S, A) or (H, S, A), in the file's units, or a table with ``state``, ``action``, ``reward`` and
-perhaps ``step``; features are ``.npy`` (S, A, d).
+perhaps ``step``; features are ``.npy`` (S, A, d). ``reward.scaled = true`` says that the known rewards' file
+holds them in [0, 1] already, as :func:`write_schema` does, so that they come back to the last bit.
 """
 
 from __future__ import annotations
@@ -281,8 +282,7 @@ def read_rewards(path: str | Path, schema: Schema) -> Floats:
 def write_schema(schema: Schema, path: str | Path) -> None:
     """Write SCHEMA.toml, and beside it ``.npy`` files named after it for a mask, rewards, features.
 
-    :func:`read_schema` gives the same facts back: the same hash, if known rewards survive their rounding
-    (they do at a range of [0, 1]).
+    :func:`read_schema` gives the same facts back, with the same hash.
     """
     path = Path(path)
 
@@ -300,8 +300,8 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         actions += f", mask = {array('admissible', layout.mask)}"
     reward = f"low = {float(schema.low)!r}, high = {float(schema.high)!r}"
     if schema.known is not None:
-        known = schema.low + schema.known * (schema.high - schema.low)
-        reward += f", known = {array('rewards', known if len(known) > 1 else known[0])}"
+        known = schema.known if len(schema.known) > 1 else schema.known[0]
+        reward += f", known = {array('rewards', known)}, scaled = true"
     lines = [
         f"dataset = {_quoted(schema.dataset)}",
         f"horizon = {layout.horizon}",
@@ -356,16 +356,20 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
     layout = Layout(states, actions, horizon, mask)
     terminal, unfinished = _terminal(content.get("terminal", []), states, state_labels)
     reward = _table("reward", content["reward"])
-    _keys("reward.", reward, ("low", "high", "known"), ("low", "high"))
+    _keys("reward.", reward, ("low", "high", "known", "scaled"), ("low", "high"))
     low, high = checks.real("reward.low", reward["low"]), checks.real("reward.high", reward["high"])
     known = reward.get("known", False)
     if known is True:
         raise ValueError("reward.known = True: must be false, or the name of the file with the known rewards")
+    scaled = checks.flag("reward.scaled", reward.get("scaled", False))
+    if scaled and known is False:
+        raise ValueError("reward.scaled = True: must be false where no rewards are known")
     rewards = None
     if known is not False:
         if not low < high:
             raise ValueError(f"reward.high = {high!r}: must be above reward.low = {low!r}")
-        rewards = named.rewards(_file("reward.known", known, folder), layout, low, high)
+        ends = (0.0, 1.0) if scaled else (low, high)
+        rewards = named.rewards(_file("reward.known", known, folder), layout, *ends)
     features, bound = _features(content.get("features", "one-hot"), folder, states, actions)
     return Schema(
         dataset=content["dataset"],

@@ -49,8 +49,8 @@ rewards and a c2 below the specification's 0.0003 each lower the suboptimality t
 visits does for S <= 4 only. c2 = 1e-6 is best on two cohorts of ICU-Sepsis (S = 716, seeds that no table
 uses), where 3e-5 clips every value to 0, and as good as 3e-5 on the small MDPs: the paper's penalty grows
 with S, the error of projected counts does not. (A penalty by the law of the noise, sigma ||V - P~ V||_2 / n~,
-was no better.) Unknown rewards (S = 5) need c4 = 0.1 (0 and 0.3 are worse); shares from 0.3 to 0.6 for them are
-alike, and better than 0.2.
+was no better.) Unknown rewards (S = 5) need c4 = 0.1 (0 and 0.3 are worse); shares from 0.3 to 0.6 for them
+are alike, and better than 0.2.
 """
 
 from __future__ import annotations
