@@ -171,6 +171,7 @@ class _Counts:
         found = report_of(
             stored, learned, self.spec, unsupported=settings.unsupported, level=settings.level,
             return_bound=settings.return_bound, episodes_per_user=stored.facts.episodes,
+            first_step=self.schema.first_step,
             labels={name: labels for name, labels in named.items() if labels is not None},
         )  # fmt: skip
         return _Planned(PolicyTable.of(learned, self.schema), found)
@@ -397,10 +398,13 @@ def plan_again(
     settings, out, path = settings or Settings(), Path(out), Path(release)
     _check_free(out)
     folder = path.parent
+    if not (folder / SCHEMA).is_file():
+        raise ValueError(f"{path}: the folder's schema.toml and statement.json must lie beside it")
     schema = read_schema(folder / SCHEMA)
     run = _Run.of(path)
+    _check_kind(path, learner)
     kind = _kind(schema if rewards is None else replace(schema, known=rewards), learner)
-    with _aside(out) as aside:
+    with _aside(out, paid=False) as aside:
         write_schema(schema, aside / SCHEMA)
         if rewards is not None:
             np.save(aside / "rewards.npy", rewards)
@@ -414,6 +418,15 @@ def plan_again(
 # ------------------------------------------------------------------------------------ the folder
 
 
+def _check_kind(path: Path, learner: Any) -> None:
+    """The release must hold the kind of sums that the learner reads."""
+    facts = read_tables(path).facts
+    counts = not facts.query
+    if counts == isinstance(learner, linear.Linear):
+        held = "counts, for dp-apvi or apvi" if counts else f"sums of features, for {facts.algorithm}"
+        raise ValueError(f"learner = {_name(learner)!r}: {path} holds {held}")
+
+
 def _check_free(out: Path) -> None:
     """The folder must be new (or empty), and its parent must be there: found out before anything else."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -422,10 +435,11 @@ def _check_free(out: Path) -> None:
 
 
 @contextmanager
-def _aside(out: Path) -> Iterator[Path]:
+def _aside(out: Path, *, paid: bool = True) -> Iterator[Path]:
     """A hidden folder that takes the name ``out`` when the block ends well, and is on the disk then.
 
-    If the block raises after the release was written, the hidden folder stays, and the error says where.
+    If the block raises after a ``paid`` release was written, the hidden folder stays, and the error says
+    where; a copy of a release that is elsewhere is removed.
     """
     hidden = out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.part")
     hidden.mkdir(mode=0o700)
@@ -436,7 +450,7 @@ def _aside(out: Path) -> Iterator[Path]:
         os.replace(hidden, out)
         sync_folder(out.absolute().parent)
     except BaseException as error:
-        if (hidden / RELEASE).exists():
+        if paid and (hidden / RELEASE).exists():
             error.add_note(
                 f"The release was made, and paid for, before this happened. It is kept: {hidden / RELEASE}"
             )
