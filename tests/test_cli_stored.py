@@ -166,3 +166,40 @@ def test_bad_arguments(arguments: list[str], message: str, data: tuple[Path, Pat
     assert message in refused.stderr
     assert len(refused.stderr.strip().splitlines()) <= 2
     assert not (tmp_path / "out").exists()
+
+
+def test_what_a_newcomer_gets_wrong_is_told_and_harms_nothing(
+    data: tuple[Path, Path], tmp_path: Path, own_ledger: Path
+) -> None:
+    rows, schema = data
+    said = call("cohort", "random", "--users", 5, "--out", rows, code=2).stderr
+    assert "overwrite nothing" in said  # neither people's rows nor a schema written by hand
+    out = ["--out", tmp_path / "out"]
+    assert "no such file" in call("learn", rows, "--schema", "x.toml", *BUDGET, *out, code=2).stderr
+    plain = ["learn", rows, "--schema", schema, "--algorithm"]
+    assert "--no-ledger" in call(*plain, "apvi", *out, code=2).stderr
+    assert "delta is missing" in call(*plain, "dp-pevi", "--epsilon", 1, *out, code=2).stderr
+    frame = pd.read_parquet(rows)
+    frame.loc[3, "state"] = 99
+    frame.to_parquet(rows)
+    broken = call(*plain, "dp-apvi", *BUDGET, *out, code=2).stderr
+    assert "This message is private" in broken
+    assert "Nothing was spent" in " ".join(broken.split())
+    assert not (tmp_path / "out").exists()
+    assert "--delta" in call("ledger", "--limit", 2, "--dataset", "ward").stderr
+
+
+def test_a_release_of_another_kind_is_refused_and_leaves_nothing(
+    data: tuple[Path, Path], tmp_path: Path
+) -> None:
+    rows, schema = data
+    made = call("learn", rows, "--schema", schema, *BUDGET, "--out", tmp_path / "made")
+    assert not made.stdout.lstrip().startswith("**")
+    again = ["learn", "--from-release", tmp_path / "made" / "release.parquet", "--out", tmp_path / "again"]
+    refused = call(*again, "--algorithm", "dp-pevi", code=2).stderr
+    assert "holds counts, for dp-apvi or apvi" in " ".join(refused.split())
+    assert "synthetic" in call(*again, "--synthetic", code=2).stderr
+    alone = tmp_path / "alone.parquet"
+    alone.write_bytes((tmp_path / "made" / "release.parquet").read_bytes())
+    assert "beside it" in call("learn", "--from-release", alone, "--out", tmp_path / "x", code=2).stderr
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]

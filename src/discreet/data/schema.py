@@ -257,6 +257,8 @@ def read_schema(path: str | Path) -> Schema:
         If it is not TOML, or a key is unknown, missing, or has a value that is not allowed.
     """
     path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"schema = {str(path)!r}: no such file")
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

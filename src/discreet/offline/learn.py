@@ -179,6 +179,7 @@ class _Counts:
         found = report_of(
             stored, learned, self.spec, unsupported=settings.unsupported, level=settings.level,
             return_bound=settings.return_bound, episodes_per_user=stored.facts.episodes,
+            first_step=self.schema.first_step,
             labels={name: labels for name, labels in named.items() if labels is not None},
         )  # fmt: skip
         return _Planned(PolicyTable.of(learned, self.schema), found)
@@ -419,8 +420,11 @@ def plan_again(
     settings, out, path = settings or Settings(), Path(out), Path(release)
     _check_free(out)
     folder = path.parent
+    if not (folder / SCHEMA).is_file():
+        raise ValueError(f"{path}: the folder's schema.toml and statement.json must lie beside it")
     schema = read_schema(folder / SCHEMA)
     run = _Run.of(path, schema)
+    _check_kind(path, learner)
     kind = _kind(schema if rewards is None else replace(schema, known=rewards), learner)
     kind.check(settings)
     with _aside(out, paid=False) as aside:
@@ -435,6 +439,15 @@ def plan_again(
 
 
 # ------------------------------------------------------------------------------------ the folder
+
+
+def _check_kind(path: Path, learner: Any) -> None:
+    """The release must hold the kind of sums that the learner reads."""
+    facts = read_tables(path).facts
+    counts = not facts.query
+    if counts == isinstance(learner, linear.Linear):
+        held = "counts, for dp-apvi or apvi" if counts else f"sums of features, for {facts.algorithm}"
+        raise ValueError(f"learner = {_name(learner)!r}: {path} holds {held}")
 
 
 def _hidden(out: Path) -> Path:
