@@ -198,7 +198,8 @@ def test_public_tables_with_a_column_twice_and_names_too_long(content, folder) -
 
 
 def test_scaled_needs_known_rewards(tmp_path) -> None:
-    text = 'dataset = "d"\nhorizon = 1\nunit = "u"\nstates = 1\nactions = 1\nreward = { low = 0, high = 2, %s }\n'
+    text = 'dataset = "d"\nhorizon = 1\nunit = "u"\nstates = 1\nactions = 1\n'
+    text += "reward = { low = 0, high = 2, %s }\n"
     np.save(tmp_path / "r.npy", np.array([[0.5]]))
     path = tmp_path / "s.toml"
     path.write_text(text % "scaled = true")
