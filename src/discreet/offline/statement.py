@@ -468,8 +468,8 @@ def _sentence(facts: RunFacts, attacker: TradeOff) -> str:
         start = "Unless somebody knows or guesses the seed, which takes all protection away: if"
     extra = f", plus a chance of at most {_chance(guarantee.delta)}" if guarantee.delta else ""
     return (
-        f"{start} you are a {facts.schema.unit} in these data: whatever anyone could learn about you, or do to "
-        f"you, because of what is published is at most {_times(guarantee.epsilon)} times as likely with "
+        f"{start} you are a {facts.schema.unit} in these data: whatever anyone could learn about you, or do "
+        f"to you, because of what is published is at most {_times(guarantee.epsilon)} times as likely with "
         f"{_yours(facts.schema)} in the data as with somebody else's instead{extra}; and who has to "
         f"guess which of the two it was is right at most {hundredths(attacker.right_guess(0.5))} times in "
         "100, where tossing a coin is right 50 times."
