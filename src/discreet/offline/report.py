@@ -161,6 +161,8 @@ class Report:
     def _support_lines(self) -> list[str]:
         lines = [
             "## Where the policy lacks support", "",
+            "That is where too few people came, or where the cautious values do not tell the best two "
+            "actions apart.", "",
             f"At {_percent(self.unsupported_pairs)} of all (step, state), which are "
             f"{_percent(self.unsupported_share)} (± {_percent(self.unsupported_deviation)} of noise) of the "
             "decisions that people took.",
