@@ -93,7 +93,7 @@ def test_columns(tmp_path: Path) -> None:
     for n, row in enumerate(rows):
         h, s = divmod(n, S)
         assert (row["step"], row["state"], row["state_label"]) == (str(h + 1), str(s), STATES[s])
-        assert float(row["value"]) == LABELLED.values[h, s]
+        assert row["value"] == (repr(LABELLED.values[h, s].item()) if LABELLED.supported[h, s] else "")
         assert row["behaviour"] == str(LABELLED.behaviour[h, s])  # type: ignore[index]
         assert (row["action"] == "") == (row["action_label"] == "") == (not LABELLED.supported[h, s])
     write_policy(tmp_path, replace(TABLE, behaviour=None), STATEMENT)

@@ -58,8 +58,11 @@ def learn(
     ] = None,
     schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: what is public about the data.")] = None,
     algorithm: Annotated[
-        str, typer.Option(help="dp-apvi, dp-pevi, dp-vapvi, apvi, pevi or vapvi.")
-    ] = "dp-apvi",
+        str | None,
+        typer.Option(
+            help="dp-apvi (default), dp-pevi, dp-vapvi, apvi, pevi or vapvi; that of --from-release."
+        ),
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
     delta: Annotated[float | None, typer.Option(help="Privacy delta, in (0, 1); 0: pure epsilon.")] = None,
     rho: Annotated[float | None, typer.Option(help="Budget in zCDP, in place of epsilon.")] = None,
@@ -144,7 +147,8 @@ def learn(
                     f"rewards = {rewards}: must be given with --from-release; else the schema has them"
                 )
             outcome = _first(
-                files, schema, algorithm, budget, preset, option, out, settings, users, ledger, no_ledger,
+                files, schema, algorithm or "dp-apvi", budget, preset, option, out, settings, users, ledger,
+                no_ledger,
                 seed, scratch,
             )  # fmt: skip
     except KeyboardInterrupt as error:
@@ -243,7 +247,7 @@ def _first(
 
 def _again(
     release: Path,
-    algorithm: str,
+    algorithm: str | None,
     preset: str | None,
     option: list[str] | None,
     out: Path,
@@ -258,14 +262,31 @@ def _again(
     known = None
     if rewards is not None:
         known = read_rewards(rewards, read_schema(release.parent / pipeline.SCHEMA))
-    learner, _ = _asked(algorithm, preset, option, None)
+    learner = _asked_again(release, algorithm, preset, option)
     return pipeline.plan_again(release, learner, out, settings=settings, rewards=known)
 
 
+def _asked_again(release: Path, algorithm: str | None, preset: str | None, option: list[str] | None) -> Any:
+    """The learner of a release with its own options, but for those that are given; no budget is needed."""
+    from discreet import registry
+    from discreet.offline.releases import read_tables
+
+    facts = read_tables(release).facts
+    name = algorithm or facts.algorithm or "dp-apvi"
+    options: dict[str, Any] = {}
+    if preset is None and name == facts.algorithm:
+        stored = dict(facts.options.get("learner", {}))
+        options = {key: value for key, value in stored.items() if key != "preset" and value is not None}
+    elif "rho" in registry.options_of(registry.entry("offline learner", name).factory()):
+        options = {"rho": 1.0}  # a budget that nobody will look at
+    options |= pairs("option", option)
+    return registry.build("offline learner", name, preset, options)
+
+
 def _asked(
-    algorithm: str, preset: str | None, option: list[str] | None, budget: dict[str, float] | None
+    algorithm: str, preset: str | None, option: list[str] | None, budget: dict[str, float]
 ) -> tuple[Any, Any]:
-    """(learner, privatizer or None) from names and options; ``budget`` None: planning again needs none."""
+    """(learner, privatizer or None) from names and options."""
     from discreet import registry
 
     taken = registry.options_of(registry.entry("offline learner", algorithm).factory())
@@ -276,23 +297,22 @@ def _asked(
         if name.startswith("privatizer.")
     }
     private = algorithm.startswith("dp-") or "rho" in taken
-    if budget is not None and private and not {"epsilon", "rho"} & {*budget, *options, *noise}:
+    if private and not {"epsilon", "rho"} & {*budget, *options, *noise}:
         raise ValueError(f"epsilon is missing: {algorithm} needs --epsilon (with --delta) or --rho")
     if budget and not private:
         name, value = next(iter(budget.items()))
         raise ValueError(f"{name} = {value:g}: {algorithm} is not private, it takes no budget")
-    if "rho" in taken and "epsilon" in (budget or {}) and "delta" not in {*(budget or {}), *options}:
+    if "rho" in taken and "epsilon" in budget and "delta" not in {*budget, *options}:
         raise ValueError(f"delta is missing: {algorithm} needs --delta with --epsilon (0: Laplace noise)")
-    own = dict(budget or {})
-    if "rho" in taken:  # the linear learners hold their budget; planning again does not look at it
-        options = {**options, **(own if budget is not None else {"rho": 1.0, **options})}
+    if "rho" in taken:  # the linear learners hold their budget
+        options = {**options, **budget}
         if noise:
             raise ValueError(f"option = 'privatizer.{next(iter(noise))}': {algorithm} has no privatizer")
         return registry.build("offline learner", algorithm, preset, options), None
     learner = registry.build("offline learner", algorithm, preset, options)
-    if budget is None or not private:
+    if not private:
         return learner, None
-    return learner, registry.build("privatizer", "central", None, {**noise, **own})
+    return learner, registry.build("privatizer", "central", None, {**noise, **budget})
 
 
 def forecast_stored(

@@ -11,7 +11,7 @@ state_label     only if the schema has labels of states
 action          index from 0; empty where the policy abstains
 action_label    only if the schema has labels of actions; empty where the policy abstains
 supported       1 or 0: whether there is enough data behind the planner's own action
-value           pessimistic value of the planner's own action there
+value           pessimistic value of the planner's own action there; empty where not supported
 behaviour       index of the action that the noisy counts see most often; empty where not known
 ==============  ==================================================================================
 
@@ -176,7 +176,8 @@ def write_policy(
         row += [] if states is None else [states[s]]
         row.append("" if action < 0 else int(action))
         row += [] if actions is None else ["" if action < 0 else actions[action]]
-        row += [int(table.supported[h, s]), repr(float(table.values[h, s]))]
+        sure = bool(table.supported[h, s])
+        row += [int(sure), repr(float(table.values[h, s])) if sure else ""]
         row.append("" if table.behaviour is None else int(table.behaviour[h, s]))
         out.writerow(row)
     folder = Path(folder)

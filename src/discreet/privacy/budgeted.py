@@ -240,7 +240,7 @@ class Budgeted(Knobs):
 
     def _calibrated(
         self,
-        trust: Literal["joint", "local"],
+        trust: Literal["joint", "central", "local"],
         mechanism: Mechanism,
         words: str,
         query: CountQuery,

@@ -400,9 +400,8 @@ class Central(Budgeted):
         grid = randomness.reward_grid if isinstance(randomness, Secure) else None
         mechanism = Mechanism("decaying", family, scales, grid)
         alone = Schedule.one_shot(1)
-        words = _words(Choice("batches", 0.0, 1, family, scales, 0.0), alone, "batch")
         mechanism, record, guarantee = self._calibrated(
-            "joint", mechanism, words, query, alone, randomness, 1
+            "central", mechanism, "one noisy sum over all users", query, alone, randomness, 1
         )
         return OneShotSession(mechanism, query, randomness, guarantee, (record,))
 

@@ -33,7 +33,7 @@ from discreet.numerics import checks
 from discreet.privacy import accounting, budget
 
 NoiseFamily = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gaussian"]
-Trust = Literal["none", "joint", "local", "shuffle"]
+Trust = Literal["none", "joint", "central", "local", "shuffle"]
 Source = Literal["secure", "seeded"]
 
 __all__ = [
@@ -394,7 +394,8 @@ def _log(ratio: Fraction) -> float:
 class Guarantee:
     """A privacy statement: computed by :func:`guarantee_of`, never typed in.
 
-    trust : who sees raw data ("joint": the server; "local": nobody; "none": no promise).
+    trust : who sees raw data ("joint": the server, which people interact with; "central": the keeper of
+        stored data, and everybody else sees the release; "local": nobody; "none": no promise).
     epsilon, delta : true values of this object's own noise; epsilon None: no guarantee.
     rho, mu : zCDP and Gaussian-DP parameters, None where there is none.
     epsilon_nominal : what the user typed; differs under calibration "published".
@@ -546,7 +547,7 @@ def guarantee_of(
 
     Parameters
     ----------
-    trust : "joint", "local" or "shuffle"
+    trust : "joint", "central", "local" or "shuffle"
     records : at least one; all Laplace, or all Gaussian (discrete or not).
     randomness : "seeded" or "secure"; secure noise must be discrete, since the last bits of floating-point
         noise leak.
@@ -561,7 +562,7 @@ def guarantee_of(
         On a mixture of families, a delta that does not fit the noise, or secure randomness with
         continuous noise.
     """
-    checks.choice("trust", trust, ("joint", "local", "shuffle"))
+    checks.choice("trust", trust, ("joint", "central", "local", "shuffle"))
     checks.choice("randomness", randomness, get_args(Source))
     records = tuple(records)
     norms = {record.norm for record in records}
@@ -684,6 +685,8 @@ def _subject(trust: Trust, episodes: int = 1) -> str:
     return {
         "joint": f"Joint differential privacy: exchanging any one user's {whole} "
         "changes the probability of anything that all other users see (every release, policy and action)",
+        "central": "Differential privacy with a trusted keeper of the data: exchanging any one user's "
+        f"{whole} changes the probability of anything that is released, or computed from it,",
         "local": "Local differential privacy: exchanging a user's whole trajectory for any other changes the "
         "probability of anything that leaves the user's device",
         "shuffle": "Shuffle differential privacy: exchanging any one user's whole trajectory for another "

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Trust = Literal["none", "joint", "local", "shuffle"]
+Trust = Literal["none", "joint", "central", "local", "shuffle"]
 Norm = Literal["l1", "l2"]
 
 __all__ = [

@@ -255,7 +255,7 @@ class ResponseSession(Guarded):
         self._records = planned_records(self._plan, self._features, layout, self._exact, self._episodes)
         self._guarantee = (
             guarantee_of(
-                "joint",
+                "central",
                 self._records,
                 randomness=randomness.kind,
                 delta=_delta(delta) if self._plan[0].epsilon is None else None,
