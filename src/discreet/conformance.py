@@ -24,6 +24,8 @@ import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -43,7 +45,11 @@ _EPSILON = 1.5
 _PARTNERS = ("private-ucb-vi", "private-ucb-po")  # learners that a privatizer is tried with
 _HOUSES_OF_DATA = (
     "discreet.privacy.session",
+    "discreet.privacy.one_shot",
+    "discreet.privacy.encoders",
     "discreet.privacy.privatizers",
+    "discreet.privacy.central",
+    "discreet.privacy.local",
     "discreet.privacy.randomness",
     "discreet.mdp.tabular",
     "discreet.mdp.trajectories",
@@ -731,6 +737,51 @@ ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
 }
 
 
+# ------------------------------------------------------------------------------ stored people
+def _learn_offline(name: str, folder: Path, secure: bool = False) -> Path:
+    """The whole way from rows to a verified folder, for a dozen made-up people."""
+    from discreet.data.made_up import write_made_up
+    from discreet.data.readers import open_source
+    from discreet.data.schema import Schema
+    from discreet.offline.learn import learn
+    from discreet.privacy.privatizers import Central
+    from discreet.privacy.randomness import Secure, Seeded
+
+    found = registry.entry("offline learner", name)
+    own = "rho" in registry.options_of(found.factory())  # it holds its budget itself
+    budget = {"epsilon": _EPSILON, "delta": 1e-6}
+    learner = registry.build("offline learner", name, None, budget if own else {})
+    privatizer = None if own or found.baseline is None else Central(epsilon=_EPSILON, delta=1e-6)
+    schema = Schema("conformance", "person", small_world().layout)
+    rows = folder / "people.parquet"
+    write_made_up(schema, _USERS + 1, rows)
+    out = folder / f"{name}-{len(list(folder.iterdir()))}"
+    source, randomness = open_source(rows, schema), Secure() if secure else Seeded(1)
+    learn(source, learner, out, privatizer=privatizer, ledger=None, randomness=randomness)
+    return out
+
+
+def _offline_learns(name: str) -> None:
+    """From a file to a folder whose statement verifies; actions are admissible; equal noise, equal policy."""
+    from discreet.offline.policies import read_policy
+    from discreet.offline.statement import verify
+
+    with TemporaryDirectory() as scratch:
+        one, again = (_learn_offline(name, Path(scratch)) for _ in range(2))
+        failed = [check.name for check in verify(one) if not check.ok]
+        _expect(not failed, f"the statement does not verify: {failed[:3]}")
+        actions, supported = read_policy(one)
+        mask, shape = small_world().layout.mask, (small_world().layout.horizon, small_world().layout.states)
+        _expect(actions.shape == supported.shape == shape, f"the policy has shape {actions.shape}")
+        at = np.argwhere(actions >= 0)
+        _expect(mask is not None and all(mask[s, actions[h, s]] for h, s in at), "an action is inadmissible")
+        same = (one / "policy.csv").read_bytes() == (again / "policy.csv").read_bytes()
+        _expect(same, "equal data and noise give another policy")
+
+
+OFFLINE_CHECKS: dict[str, Callable[[str], None]] = {"learns from stored people": _offline_learns}
+
+
 def cases(module: str | None = None, pairs: bool = True) -> Iterator[Case]:
     """Every check of everything registered, or of the names that ``module`` registers.
 
@@ -749,8 +800,13 @@ def cases(module: str | None = None, pairs: bool = True) -> Iterator[Case]:
 
 
 def _single(entry: Entry) -> Iterator[Case]:
-    suites = {"learner": LEARNER_CHECKS, "privatizer": PRIVATIZER_CHECKS, "environment": ENVIRONMENT_CHECKS}
-    for check, body in suites.get(entry.kind, {}).items():
+    suites = {
+        "learner": LEARNER_CHECKS,
+        "offline learner": OFFLINE_CHECKS,
+        "privatizer": PRIVATIZER_CHECKS,
+        "environment": ENVIRONMENT_CHECKS,
+    }
+    for check, body in suites[entry.kind].items():
         yield Case(f"{entry.kind} {entry.name}", check, partial(body, entry.name))
 
 
@@ -782,6 +838,10 @@ def run_every_combination() -> int:
     for learner in ("private-ucb-vi", "private-ucb-po"):
         registry.prepare(dataclasses.replace(published, learner=learner)).run(0, 0)
         count += 1
+    with TemporaryDirectory() as scratch:
+        for entry in registry.entries("offline learner"):
+            _learn_offline(entry.name, Path(scratch), secure=entry.baseline is not None)
+            count += 1
     return count
 
 

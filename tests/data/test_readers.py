@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from discreet.data.readers import open_source
+from discreet.data.readers import Broken, open_source
 from discreet.data.validate import DataError, check, episodes
 
 BOUNDED = settings(
@@ -137,6 +137,9 @@ def test_minari_episodes_are_users(schema, monkeypatch) -> None:
     made[0].observations = made[0].observations.astype(float)
     with pytest.raises(ValueError, match="Discrete"):
         check(open_source("minari:made/up-v0", schema))
+    made[0].actions = {"dose": made[0].actions}  # of a space of several parts
+    with pytest.raises(ValueError, match="Discrete"):
+        check(open_source("minari:made/up-v0", schema))
 
 
 def test_a_byte_order_mark_and_windows_lines(schema, make, tmp_path) -> None:
@@ -152,3 +155,35 @@ def test_the_first_row_is_named_within_its_file(schema, make, tmp_path) -> None:
     with pytest.raises(DataError, match=r"b\.parquet row 5 .*state = 17") as error:
         check(open_source(files, schema))
     assert error.value.first == ("state", 30)
+
+
+def test_a_damaged_column_name_is_no_parquet_file(schema, make, tmp_path) -> None:
+    """A name that is no UTF-8, found by fuzzing: told as every other damage is."""
+    path = make.save(make.people(3), tmp_path / "x.parquet")
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"next_state", b"\xadext_state"))
+    with pytest.raises(Broken, match=r"x\.parquet: not a Parquet file"):
+        open_source(path, schema)
+
+
+def test_what_a_message_shows_of_a_cell_is_cut(schema, tmp_path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(f"user,episode,step,state,action,reward,next_state\n{'x' * 10**6},0,9,0,0,0,1\n")
+    with pytest.raises(DataError, match="step must be") as found:
+        check(open_source(path, schema))
+    assert len(str(found.value)) < 2000
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(-(2**63), pa.int64()), (2**63, pa.uint64()), (2**64 - 1, pa.uint64())]
+)
+def test_no_number_stands_for_an_empty_cell(schema, make, tmp_path, value, kind) -> None:
+    """A last next state may be empty; -2^63, the code for that, may not be written in its place."""
+    (row,) = make.people(1, seed=3)[:1]
+    columns = {name: pa.array([cell]) for name, cell in row.items()}
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pa.table({**columns, "next_state": pa.array([None], pa.int64())}), path)
+    assert check(open_source(path, schema)).users == 1
+    parquet.write_table(pa.table({**columns, "next_state": pa.array([value], kind)}), path)
+    with pytest.raises(DataError, match="state: 1"):
+        check(open_source(path, schema))

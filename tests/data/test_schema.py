@@ -170,3 +170,28 @@ def test_what_is_written_is_the_same_schema(content, folder, schema) -> None:
     for each in (first, rich, schema):
         write_schema(each, folder / "made.toml")
         assert read_schema(folder / "made.toml").hash == each.hash
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        # a header of 56 bytes that claims 7 TiB; found by fuzzing, as are the others
+        (lambda path: path.write_bytes(
+            b"\x93NUMPY\x01\x00\x76\x00"
+            + b"{'descr': '<f8', 'fortran_order': False, 'shape': (999999999999,), }".ljust(117) + b"\n"
+        ), "not a .npy file"),
+        (lambda path: np.save(path, np.ones((6, 3, 2), complex)), "real numbers"),
+        (lambda path: np.save(path, np.full((6, 3, 2), "1")), "real numbers"),
+    ],
+)  # fmt: skip
+def test_features_that_are_no_real_numbers(content, folder, make, said) -> None:
+    make(folder / "phi.npy")
+    with pytest.raises(ValueError, match=said):
+        parse_schema({**content, "features": {"file": "phi.npy", "bound": 10.0}}, folder)
+
+
+def test_public_tables_with_a_column_twice_and_names_too_long(content, folder) -> None:
+    (folder / "twice.csv").write_text("state,action,state\n0,0,0\n")
+    for mask, said in (("twice.csv", "twice"), ("a" * 5000, "must be a file")):
+        with pytest.raises(ValueError, match=said):
+            parse_schema({**content, "actions": {"count": 3, "mask": mask}}, folder)

@@ -1,6 +1,7 @@
 """Linear offline learners: limits, tabular special case, budgets (specification, section 12)."""
 
 import dataclasses
+import json
 import math
 import re
 from pathlib import Path
@@ -14,7 +15,17 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.linear import LinearMDP
 from discreet.mdp.planning import evaluate, optimal_values, uniform_policy
 from discreet.mdp.simulation import rollouts
-from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, learn
+from discreet.offline.linear import (
+    DPPEVI,
+    DPVAPVI,
+    PEVI,
+    VAPVI,
+    learn,
+    learn_stored,
+    replan,
+    schema_features,
+)
+from discreet.offline.linear_releases import LinearRelease
 from discreet.privacy.budget import gdp_mu
 from discreet.privacy.randomness import Secure, Seeded
 from discreet.privacy.responses import ResponseSession
@@ -165,6 +176,20 @@ def test_budgets_are_spent_exactly(learner):
     assert secure.policy.shape == (4, 5)
 
 
+@pytest.mark.parametrize("response", ["model", "requery"])
+@pytest.mark.parametrize("joint", [True, False])
+def test_pure_budgets_are_spent_exactly_and_vanish_in_the_limit(response, joint):
+    mdp, _, data = world(17)
+    learner = DPPEVI(epsilon=2.0, noise="laplace", response=response, joint=joint)
+    for randomness in (Seeded(0), Secure()):
+        guarantee = learn(learner, mdp.layout, mdp.features, data, randomness).guarantee
+        assert (guarantee.epsilon, guarantee.delta) == (pytest.approx(2.0), 0.0)
+    quiet = dataclasses.replace(learner, epsilon=1e9)
+    gauss = dataclasses.replace(learner, epsilon=None, rho=1e15, noise="gaussian")
+    found = [learn(x, mdp.layout, mdp.features, data, Seeded(0)).q for x in (quiet, gauss)]
+    np.testing.assert_allclose(*found, atol=1e-3)
+
+
 class Replay:
     """Answers from a recording: no data behind them."""
 
@@ -228,6 +253,9 @@ def test_masked_actions_are_never_chosen():
         (lambda: DPPEVI(epsilon=1.0), "delta"),
         (lambda: DPPEVI(rho=1.0, response="other"), "response = 'other'"),
         (lambda: DPPEVI(rho=1.0, ridge=-1.0), "ridge"),
+        (lambda: DPPEVI(rho=1.0, noise="laplace"), "needs epsilon, and no delta"),
+        (lambda: DPPEVI(epsilon=1.0, delta=1e-6, noise="laplace"), "needs epsilon, and no delta"),
+        (lambda: DPPEVI(epsilon=1.0, noise="laplace", ridge="bound"), "ridge = 'bound'"),
         (lambda: DPVAPVI(mu=1.0, preset="paper"), "rho = None"),
         (lambda: DPVAPVI(rho=1.0, var_max=0.5), "var_max"),
         (lambda: PEVI(lam=0.0), "lam"),
@@ -254,6 +282,205 @@ def test_synthetic_world_end_to_end():
     assert found.policy.shape == (20, 2)
     assert "40 planned questions" not in found.guarantee.statement
     assert "20 planned questions" in found.guarantee.statement
+
+
+# ------------------------------------------------------------------------- known rewards, releases
+
+
+def known_of(table):
+    return np.broadcast_to(table.rewards, (table.horizon, table.states, table.actions)).copy()
+
+
+LEARNERS = [
+    PEVI(), VAPVI(), VAPVI(split=True), DPPEVI(rho=1.0), DPPEVI(rho=1.0, joint=False),
+    DPPEVI(rho=1.0, response="model"), DPVAPVI(rho=1.0), DPVAPVI(rho=1.0, split=True),
+    DPVAPVI(rho=1.0, preset="paper"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_known_rewards_are_never_asked_for(learner):
+    """No question has rewards, none is of the last step, ranges shrink by 1, rewards move no answer."""
+    mdp, table, data = world(10)
+    plan = learner.questions(mdp.layout, mdp.features, known_rewards=True)
+    assert not any(q.reward for q in plan if q.kind != "gram")
+    assert max(q.step for q in plan) == mdp.horizon - 2
+    assert max((q.high for q in plan if q.step == 0 and q.kind == "pair"), default=3.0) == mdp.horizon - 1
+    other = type(data)(data.states, data.actions, 1.0 - data.rewards)
+    found = [learn(learner, mdp.layout, mdp.features, x, Seeded(0), known_of(table)) for x in (data, other)]
+    np.testing.assert_array_equal(found[0].q, found[1].q)
+    np.testing.assert_array_equal(found[0].q[-1], known_of(table)[-1])
+    assert (found[0].q >= known_of(table) - 1e-12).all()
+    assert (found[0].values[0] <= mdp.horizon).all()
+    if found[0].guarantee.rho is not None and getattr(learner, "noise", "") != "published":
+        assert found[0].guarantee.rho == pytest.approx(1.0, rel=1e-9)
+
+
+def test_one_hot_with_known_rewards_is_the_tabular_form():
+    """Q = r + clip(sum V / (n + lam) - beta / sqrt(n + lam), 0, b): the tabular ridge form, noise off."""
+    table = random_mdp(states=3, actions=2, horizon=4, seed=3)
+    data, lam, known = rollouts(table, uniform_policy(table), 300, 5), 0.1, known_of(table)
+    found = learn(PEVI(c=0.01), Layout(3, 2, 4), one_hot(3, 2), data, Seeded(0), known)
+    for h in range(4):
+        pair, v = data.states[:, h] * 2 + data.actions[:, h], found.values[h + 1]
+        n = np.bincount(pair, minlength=6)
+        q = np.bincount(pair, v[data.states[:, h + 1]], minlength=6) / (n + lam) - 0.24 / np.sqrt(n + lam)
+        ahead = np.clip(q, 0, 3.0 - h) if h < 3 else 0.0
+        np.testing.assert_allclose(found.q[h].ravel(), known[h].ravel() + ahead, atol=1e-10)
+
+
+def test_noise_off_private_learners_with_known_rewards_are_the_plain_ones():
+    mdp, table, data = world(11)
+    known = known_of(table)
+    plain = learn(VAPVI(), mdp.layout, mdp.features, data, Seeded(0), known)
+    learner = DPVAPVI(rho=1.0, preset="paper")
+    plan = learner.questions(mdp.layout, mdp.features, known_rewards=True)
+    session = ResponseSession(
+        mdp.layout, mdp.features, [dataclasses.replace(q, mu=None) for q in plan], Seeded(0)
+    )
+    session.submit_many(data)
+    np.testing.assert_array_equal(learner.solve(mdp.layout, mdp.features, session, known).q, plain.q)
+    with pytest.raises(ValueError, match="known_rewards: every entry"):
+        learner.solve(mdp.layout, mdp.features, session, known + 1)
+
+
+def stored_again(release):
+    """Through plain parts and JSON, as a file does."""
+    query = json.loads(json.dumps(release.query()))
+    tables = {(name, step): array.copy() for name, step, array in release.tables()}
+    return LinearRelease.of(release.layout, release.users, release.guarantee, query, tables)
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("known", [False, True])
+def test_a_stored_release_plans_the_same_policy_again(learner, known):
+    mdp, table, data = world(12)
+    rewards = known_of(table) if known else None
+    halves = [
+        (type(data)(data.states[x], data.actions[x], data.rewards[x]), None)
+        for x in np.split(np.arange(400), 4)
+    ]
+    release, learned, records = learn_stored(
+        learner, mdp.layout, mdp.features, halves, Seeded(3), known_rewards=rewards
+    )
+    direct = learn(learner, mdp.layout, mdp.features, data, Seeded(3), rewards)
+    np.testing.assert_array_equal(learned.q, direct.q)
+    again = replan(learner, stored_again(release), mdp.features, rewards)
+    np.testing.assert_array_equal(again.q, learned.q)
+    np.testing.assert_array_equal(again.supported, learned.supported)
+    assert again.guarantee == learned.guarantee
+    assert len(records) == (0 if learned.guarantee.epsilon is None else 1)
+    assert release.users == 400
+
+
+def test_a_model_plans_with_any_knob_and_any_rewards():
+    mdp, table, data = world(13)
+    learner = DPPEVI(rho=1.0, response="model")
+    release, _, _ = learn_stored(learner, mdp.layout, mdp.features, [(data, None)], Seeded(3))
+    release = stored_again(release)
+    for knobs in ({"C": 0.3}, {"ridge": 3.0}, {"simplex": False}, {"lam": 1.0, "support": 1.0}):
+        replan(dataclasses.replace(learner, **knobs), release, mdp.features)
+    for rewards in (known_of(table), np.zeros_like(known_of(table))):
+        found = replan(learner, release, mdp.features, rewards)
+        assert (found.q >= rewards).all()
+    np.testing.assert_array_equal(found.q, 0.0)
+    told, _, _ = learn_stored(
+        learner, mdp.layout, mdp.features, [(data, None)], Seeded(3), known_rewards=known_of(table)
+    )
+    replan(learner, told, mdp.features, 1.0 - known_of(table))
+    with pytest.raises(ValueError, match="holds no answer to 'pair' of step 3, with rewards"):
+        replan(learner, told, mdp.features)
+
+
+@pytest.mark.parametrize("learner", [DPPEVI(rho=1.0), DPVAPVI(rho=1.0)])
+def test_other_questions_than_were_asked_are_refused(learner):
+    mdp, table, data = world(14)
+    release, learned, _ = learn_stored(learner, mdp.layout, mdp.features, [(data, None)], Seeded(3))
+    with pytest.raises(ValueError, match="was asked with other (values|weights) than these options"):
+        replan(dataclasses.replace(learner, C=0.05), release, mdp.features)
+    with pytest.raises(ValueError, match="holds no answer to 'pair' of step|asked with other"):
+        replan(learner, release, mdp.features, known_of(table))
+    with pytest.raises(ValueError, match="features: must be those of the release"):
+        replan(learner, release, mdp.features.scaled(0.5))
+    wider = replan(dataclasses.replace(learner, support=0.0), release, mdp.features)
+    assert (wider.supported >= learned.supported).all()
+
+
+def test_broken_stores_are_refused():
+    mdp, _, data = world(15)
+    release, _, _ = learn_stored(DPPEVI(rho=1.0), mdp.layout, mdp.features, [(data, None)], Seeded(3))
+    tables = {(name, step): array for name, step, array in release.tables()}
+    query = release.query()
+
+    def read(query=query, tables=tables):
+        return LinearRelease.of(release.layout, release.users, release.guarantee, query, tables)
+
+    first = next(iter(tables))
+    with pytest.raises(ValueError, match="is missing"):
+        read(tables={k: v for k, v in tables.items() if k != first})
+    with pytest.raises(ValueError, match="has shape"):
+        read(tables=tables | {first: np.zeros(3)})
+    with pytest.raises(ValueError, match="must be finite"):
+        read(tables=tables | {first: tables[first] * math.nan})
+    for broken in ({}, {"features": query["features"]}, query | {"questions": [{"question": {}}]}):
+        with pytest.raises(ValueError, match="quer"):
+            read(query=broken)
+
+
+def test_two_stages_spend_nothing_before_the_second():
+    mdp, table, data = world(16)
+    learner = DPPEVI(rho=1.0)
+    session = learner.open(mdp.layout, mdp.features, Seeded(0), episodes=2)
+    session.submit_many(data, np.repeat(np.arange(200), 2))
+    before = session.guarantee, session.records
+    assert session.asked == 0
+    for other, known in ((DPPEVI(rho=1.1), None), (learner, known_of(table)), (DPVAPVI(rho=1.0), None)):
+        with pytest.raises(ValueError, match="must be a new one, opened by this learner"):
+            other.ask(session, known)
+    assert session.asked == 0
+    release, learned = learner.ask(session)
+    assert (session.guarantee, session.records) == before
+    assert release.users == learned.users == 200
+    single = learner.open(mdp.layout, mdp.features, Seeded(0))
+    single.submit_many(data)
+    one = single.pair(3, np.zeros(5))
+    assert release.asked[0].answer.gram_scale == pytest.approx(2 * one.gram_scale)
+    with pytest.raises(ValueError, match="must be a new one"):
+        learner.ask(session)
+    with pytest.raises(ValueError, match="nobody came"):
+        learner.ask(learner.open(mdp.layout, mdp.features, Seeded(0)))
+    printed = DPVAPVI(rho=1.0, preset="paper")  # its noise is printed: m episodes cost m^2 times the rho
+    rho = [printed.open(mdp.layout, mdp.features, Seeded(0), episodes=m).guarantee.rho for m in (1, 3)]
+    assert rho[1] == pytest.approx(9 * rho[0])
+
+
+def test_support_is_visits_in_the_tabular_case():
+    """One-hot, noise off: n_eff = n, supported where anybody was. With noise: above two of its deviations."""
+    table = random_mdp(states=4, actions=3, horizon=3, seed=3)
+    data, layout, phi = rollouts(table, uniform_policy(table), 40, 5), Layout(4, 3, 3), one_hot(4, 3)
+    found = learn(PEVI(), layout, phi, data, Seeded(0))
+    weighted = learn(VAPVI(), layout, phi, data, Seeded(0))
+    for h in range(3):
+        n = np.bincount(data.states[:, h] * 3 + data.actions[:, h], minlength=12).reshape(4, 3)
+        np.testing.assert_allclose(found.effective[h], n, atol=1e-9)
+        np.testing.assert_allclose(weighted.effective[h], n, atol=1e-9)
+        np.testing.assert_array_equal(found.supported[h], n[range(4), found.policy[h]] > 0)
+    noisy = learn(DPPEVI(rho=0.01), layout, phi, data, Seeded(0))
+    assert noisy.supported.mean() < 0.2
+    many = learn(DPPEVI(rho=10.0), layout, phi, rollouts(table, uniform_policy(table), 20_000, 5), Seeded(0))
+    start = table.initial > 0.02
+    assert many.supported[0][start].all()
+    assert many.lower_bound(table.initial) > 0
+
+
+def test_features_of_a_schema():
+    assert schema_features(Layout(3, 2, 4)).dimension == 6
+    table = np.random.default_rng(0).dirichlet(np.ones(2), (3, 2))
+    assert schema_features(Layout(3, 2, 4), table, l1=1.0, nonneg=True).constant
+    with pytest.raises(ValueError, match="S A = 17900 dimensions, must have at most 1000; .* use dp-apvi"):
+        schema_features(Layout(716, 25, 20))
+    with pytest.raises(ValueError, match="must be of 4 and 2"):
+        schema_features(Layout(4, 2, 4), table)
 
 
 def test_the_page_runs(capsys):

@@ -4,15 +4,14 @@ import dataclasses
 import json
 import math
 import re
-import sys
 import threading
 import time
 from itertools import pairwise
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import interrupted
 
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory, checked
@@ -82,33 +81,6 @@ def test_a_call_within_a_call_is_refused() -> None:
         session.submit(Report(plan=1, trajectory=dataclasses.replace(LIFE, states=Asks())))  # type: ignore[arg-type]
     session.absent()
     assert session.release().users == 1
-
-
-def interrupted(call: Any, at: int) -> bool:
-    """Raise KeyboardInterrupt at the ``at``-th line of the session's file in ``call``; False: none left."""
-    left = at
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal left
-        if not frame.f_code.co_filename.endswith("session.py"):
-            return None
-        # Python handles signals at calls and backward jumps: `_call` has none between lock and flag.
-        if event == "line" and frame.f_code.co_name != "_call":
-            left -= 1
-            if left < 0:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 @pytest.mark.parametrize("privatizer", [NoPrivacy(), Local(epsilon=1e9)], ids=["exact", "local"])

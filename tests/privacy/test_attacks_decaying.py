@@ -1,12 +1,10 @@
 """Attacks on batches and decaying sums: interrupts, reused noise, laws of leaves that are none."""
 
-import sys
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import SESSION, interrupted
 
 import discreet as dr
 from discreet.experiments.simulate import Setup
@@ -20,6 +18,7 @@ from discreet.privacy.session import CountSession
 
 LAYOUT = Layout(2, 2, 2)
 QUERY = CountQuery(LAYOUT, visits=False, center_rewards=True)
+FILES = (*SESSION, "continual/decaying.py")
 POLICY = np.zeros((2, 2), np.int64)
 LIFE = Trajectory(np.array([0, 1, 0]), np.array([1, 0]), np.array([1.0, 0.25]))
 USER = np.concatenate([t.ravel() for t in QUERY.contribution(LIFE).values()])
@@ -43,32 +42,6 @@ def cells(estimates: Any) -> np.ndarray:
 def both(release: Release) -> tuple[np.ndarray, np.ndarray]:
     assert release.measurement is not None
     return cells(release.estimates), cells(release.measurement.estimates)
-
-
-def interrupted(call: Callable[[], object], at: int) -> bool:
-    """KeyboardInterrupt at the ``at``-th line of the core's files in ``call``; False: none left."""
-    left = at
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal left
-        if not frame.f_code.co_filename.endswith(("session.py", "decaying.py")):
-            return None
-        if event == "line" and frame.f_code.co_name != "_call":
-            left -= 1
-            if left < 0:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 def ready(privatizer: Any, randomness: Any = None) -> CountSession:
@@ -96,7 +69,7 @@ def test_an_interrupted_release_spends_its_noise(privatizer: Central) -> None:
             return draw(end, factor)
 
         session._node_noise = noted  # type: ignore[method-assign]
-        more = interrupted(session.release, at)
+        more = interrupted(session.release, at, files=FILES)
         session.release()
         come(session, 4)
         session.release()
@@ -139,7 +112,7 @@ def test_a_user_weighs_no_more_after_an_interrupt(privatizer: Central) -> None:
             return float(session._measured @ USER / (USER @ USER)) / 2
 
         weights = [weight()]
-        more = interrupted(session.release, at)
+        more = interrupted(session.release, at, files=FILES)
         weights.append(weight())
         law = session.release().estimates["transition_counts"].law
         weights.append(weight())
@@ -165,7 +138,7 @@ def test_measurement_and_law_agree_after_an_interrupt(privatizer: Any) -> None:
         session.release()
         session.begin(Plan(POLICY, users=2))
         session.submit_sum({k: 2 * v for k, v in QUERY.contribution(LIFE).items()}, 2)
-        more = interrupted(session.release, at)
+        more = interrupted(session.release, at, files=FILES)
         release = session.release()
         assert release.measurement is not None
         _, fresh = both(release)

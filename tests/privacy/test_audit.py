@@ -579,7 +579,7 @@ def test_a_finite_report_is_judged_by_its_exact_frequencies() -> None:
         np.where(luck.random((4000, 1)) < p, 1.0, 0.0)
         for p in (1 / (1 + math.e**2), math.e**2 / (1 + math.e**2))
     ]
-    score = audit._fit_events(rows[1][:1000], rows[0][:1000])
+    score = audit.fit_events(rows[1][:1000], rows[0][:1000])
     values = [score(part) for part in rows]
     bound = audit.bounds_of("", [v[1000:2000] for v in values], [v[2000:] for v in values], 0.0, 1e-6)
     assert 1.4 < bound.epsilon < 2.0

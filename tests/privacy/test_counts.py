@@ -175,6 +175,6 @@ def test_masked_cells_do_not_exist() -> None:
 
 
 def test_too_large_a_release_is_refused_with_the_reason() -> None:
-    with pytest.raises(ValueError, match=r"counts need 2\.57e\+08 cells.*pool the steps"):
-        CountQuery(Layout(716, 25, 20))
+    with pytest.raises(ValueError, match=r"counts need 2\.57e\+09 cells.*pool the steps"):
+        CountQuery(Layout(716, 25, 200))
     assert CountQuery(Layout(716, 25, 20), stationary=True).cells == 716 * 25 * 718

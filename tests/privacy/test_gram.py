@@ -93,7 +93,13 @@ def test_lemmas_4_and_5_by_brute_force(states, nonneg):
     declared = gram.successor_sensitivity(1.0, states, nonneg)
     assert 0.99 * declared <= m.max() <= declared * (1 + 1e-9)
     g, r = changes(x, other, y, y_other)
-    for alpha, beta, gamma in ((1.0, 1.0, 1.0), (0.4, 0.15, 0.3), (1.0, 3.0, 0.2), (0.1, 0.2, 2.0)):
+    for alpha, beta, gamma in (
+        (1.0, 1.0, 1.0),
+        (0.4, 0.15, 0.3),
+        (1.0, 3.0, 0.2),
+        (0.1, 0.2, 2.0),
+        (1.0, 0.5, 0.0),
+    ):
         joint = np.sqrt(alpha * g**2 / 2 + beta * m**2 + gamma * r**2).max()
         bound = gram.model_mu(alpha, beta, gamma, states, nonneg)
         assert 0.985 * bound <= joint <= bound * (1 + 1e-9)
@@ -108,6 +114,10 @@ def test_joint_model_is_cheaper_than_its_parts():
         1.3**4 / scales.gram**2, 1.3**2 / scales.successors**2, 1.3**2 / scales.rewards**2, 2
     )
     assert again == pytest.approx(0.5, rel=1e-12)
+    known = gram.model_scales(1.3, 0.5, (4 / 7, 3 / 7, 0.0), 2)
+    assert known.rewards == math.inf
+    assert known.gram < scales.gram
+    assert known.successors < scales.successors
 
 
 @pytest.mark.parametrize("target", gram.TARGETS)
@@ -119,6 +129,27 @@ def test_l1_sensitivities_are_bounds(target):
     assert np.abs(a).sum(axis=1).max() <= gram.gram_l1(1.0, l1) * (1 + 1e-9)
     vector = np.abs(x * y[:, None] - other * y_other[:, None]).sum(axis=1)
     assert vector.max() <= gram.vector_l1(l1, c, target) * (1 + 1e-9)
+
+
+def test_l1_sensitivity_of_next_states_is_attained():
+    """Four corners of a simplex, S = 3: disjoint features, different successors."""
+    e = np.eye(3) - 1 / 3
+    x, other = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    assert np.abs(np.outer(x, e[0]) - np.outer(other, e[1])).sum() == pytest.approx(gram.successor_l1(1.0, 3))
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        x, other = rng.dirichlet(np.ones(2), 2) * rng.choice([-1, 1], (2, 2))
+        moved = np.outer(x, e[rng.integers(3)]) - np.outer(other, e[rng.integers(3)])
+        assert np.abs(moved).sum() <= gram.successor_l1(1.0, 3) * (1 + 1e-12)
+
+
+def test_symmetric_laplace_has_one_variance():
+    """1000 matrices of d = 20; kurtosis 6: false alarms below 1e-6 (6 standard errors)."""
+    coins = SeededCoins(Seeded(1).keys.noise, 0)
+    draws = np.stack([gram.symmetric_laplace(3.0, 20, coins) for _ in range(1000)])
+    np.testing.assert_array_equal(draws, draws.transpose(0, 2, 1))
+    for part in (draws[:, *np.triu_indices(20, 1)], draws[:, range(20), range(20)]):
+        assert part.var() == pytest.approx(18.0, rel=6 * math.sqrt(5 / part.size))
 
 
 def test_goe_has_its_variances():

@@ -11,7 +11,14 @@ import pytest
 from discreet.mdp.layout import Layout
 from discreet.privacy import accounting, budget
 from discreet.privacy.counts import CountQuery
-from discreet.privacy.guarantee import Guarantee, MechanismRecord, guarantee_of, no_guarantee
+from discreet.privacy.guarantee import (
+    Guarantee,
+    MechanismRecord,
+    ReportRecord,
+    guarantee_of,
+    no_guarantee,
+    records_from_dict,
+)
 
 HORIZON = 20
 QUERY = CountQuery(Layout(6, 2, HORIZON))
@@ -186,3 +193,44 @@ def test_guarantees_recomputed_through_dp_accounting(noise, scale, delta):
             accounting.verify(joint([record(noise, scale / claimed)], delta=delta), records)
     with pytest.raises(ValueError, match="states no epsilon"):
         accounting.verify(no_guarantee("seeded"), records)
+
+
+def test_records_survive_json_to_the_last_bit():
+    ways = ((("discrete_gaussian", 1 / 3, 1.0, 40), ("discrete_gaussian", 0.1, 512.0, 3)),)
+    reports = ReportRecord(
+        "reports", 2, {"moves": ("subset", 12, 3, 2**52 + 1, 0), "r": ("unary", 4, 1, 9, 7)}
+    )
+    records = (
+        record(noise="gaussian", scale=math.pi / 7),
+        MechanismRecord.of(
+            QUERY, "sum", "discrete_gaussian", dict.fromkeys(QUERY.families, 0.1 + 0.2), 1, ways
+        ),
+        reports,
+    )
+    assert records_from_dict(json.loads(json.dumps([one.to_dict() for one in records]))) == records
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"levels": None}, {"note": 1}, {"joint": 1}, {"joint": "1.0"}, {"scales": []}, {"kind": "other"},
+        {"scales": {"visits": 1}}, {"exchanges": [[["gaussian", 1.0, 1, 2]]]}, {"exchanges": [["gaussian"]]},
+        {"levels": True}, {"mechanism": 3}, {"levels": 2.0},
+    ],
+)  # fmt: skip
+def test_records_that_nobody_wrote_are_refused(change):
+    with pytest.raises(ValueError):
+        records_from_dict([{**record().to_dict(), **change}])
+    table = record().to_dict()
+    del table[next(iter(change)) if next(iter(change)) in table else "joint"]
+    with pytest.raises(ValueError):
+        records_from_dict([table])
+
+
+def test_broken_alphabets_are_refused():
+    table = ReportRecord("reports", 2, {"moves": ("subset", 12, 3, 2**52 + 1, 0)}).to_dict()
+    for alphabet in (["subset", 12, 3, 1.0, 0], ["subset", 12, 3], ["subset", 12, 3, True, 0]):
+        with pytest.raises(ValueError, match="alphabets"):
+            records_from_dict([{**table, "alphabets": {"moves": alphabet}}])
+    with pytest.raises(ValueError, match="must be tables"):
+        records_from_dict([3])

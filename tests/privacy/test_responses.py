@@ -1,6 +1,7 @@
 """The core of re-evaluated sums: budget, order, doors, shift of neighbours, exact noise."""
 
 import copy
+import dataclasses
 import math
 import multiprocessing
 import pickle
@@ -14,7 +15,7 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.planning import uniform_policy
 from discreet.mdp.simulation import rollouts
 from discreet.mdp.trajectories import Trajectories
-from discreet.privacy import budget, gram
+from discreet.privacy import budget, gram, stored
 from discreet.privacy.noise import laws
 from discreet.privacy.protocol import Response
 from discreet.privacy.randomness import Secure, Seeded
@@ -269,21 +270,25 @@ def test_exact_noise_keeps_sums_on_a_public_grid():
     for mu in (0.5, None):
         session = session_of(full_plan(mu), people(), randomness=Secure())
         for answer in ask_all(session):
-            for value, unit in ((answer.gram, 1), (answer.vector, answer.span), (answer.rewards, 1)):
+            # u is 2^-10 of the power of two below the range; sqrt(w) on 2^-5, features on 2^-12
+            fine = 2.0 ** min(0, math.floor(math.log2(answer.span))) if answer.span else 1
+            for value, unit in (
+                (answer.gram, 2.0**-24),
+                (answer.vector, 2.0**-27 * fine),
+                (answer.successors, 2.0**-12 / S),
+                (answer.rewards, 2.0**-22),
+            ):
                 if value is not None:
-                    units = value * 2**24 / unit
-                    np.testing.assert_allclose(units, np.rint(units), atol=0, rtol=1e-12)
-            if answer.successors is not None:
-                units = answer.successors * 2**12 * S
-                np.testing.assert_allclose(units, np.rint(units), atol=1e-6, rtol=1e-12)
+                    units = value / unit
+                    np.testing.assert_allclose(units, np.rint(units), atol=1e-6, rtol=1e-12)
     phi, data = features(), people()
-    exact = ask_all(session_of(full_plan(None), data, phi, Secure()))[2]
-    float_sums = ask_all(session_of(full_plan(None), data, phi))[2]
-    assert np.abs(exact.vector - float_sums.vector).max() < 200 * 3 * 2.0**-11
+    exact = ask_all(session_of(full_plan(None), data, phi, Secure()))[3]
+    float_sums = ask_all(session_of(full_plan(None), data, phi))[3]
+    assert np.abs(exact.vector - float_sums.vector).max() < 200 * 3 * 2.0**-9
     guarantee = session_of(full_plan(0.5), data, phi, Secure()).guarantee
     assert guarantee.mu is None
     assert guarantee.rho == pytest.approx(7 * 0.5**2 / 2)
-    with pytest.raises(ValueError, match="exact noise of scale"):
+    with pytest.raises(ValueError, match="exact noise of"):
         ResponseSession(LAYOUT, phi, full_plan(1e-9), Secure())
 
 
@@ -333,3 +338,222 @@ def test_what_was_declared_cannot_be_moved_later():
     answer = session.gram(2)
     assert answer.gram_scale == pytest.approx(features().bound ** 2 / 0.2)
     assert np.abs(answer.gram).max() < 200 + 40 * answer.gram_scale
+
+
+def part(data, rows):
+    return Trajectories(data.states[rows], data.actions[rows], data.rewards[rows])
+
+
+@pytest.mark.parametrize("randomness", [Seeded(3), Secure()])
+def test_counts_and_records_give_the_same_sums(randomness, monkeypatch):
+    """Whether tables of counts or records are kept (chosen by public sizes) changes no sum; halves too."""
+    data = people(300)
+    data.rewards[:] = np.rint(data.rewards * 8) / 8  # on every grid: nothing is rounded at random
+    plan = full_plan(None)
+    plan[2:5] = [dataclasses.replace(q, half=i % 2) for i, q in enumerate(plan[2:5])]
+    answers = []
+    for most in (stored.MOST_CELLS, 0):
+        monkeypatch.setattr(stored, "MOST_CELLS", most)
+        session = ResponseSession(LAYOUT, features(), plan, randomness)
+        for begin in (0, 1, 120):
+            session.submit_many(part(data, slice(begin, {0: 1, 1: 120, 120: 300}[begin])))
+        answers.append(ask_all(session))
+    for one, other in zip(*answers, strict=True):
+        for name in ("gram", "vector", "successors", "rewards"):
+            if getattr(one, name) is not None:
+                atol = 0 if isinstance(randomness, Secure) else 1e-11
+                np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("randomness", [Seeded(3), Secure()])
+def test_a_person_of_m_episodes_costs_no_more_than_mu(randomness):
+    """One person's 3 episodes are replaced: the joint shift stays below mu, and comes near it."""
+    phi, mu, m, data = features(1, False), 0.4, 3, people(30)
+    user = np.repeat(np.arange(10), m)
+
+    def answers(plan, records):
+        session = ResponseSession(LAYOUT, phi, plan, randomness, episodes=m)
+        session.submit_many(records, user)
+        assert session.users == 10
+        return ask_all(session)
+
+    scales, base = answers(full_plan(mu), data), answers(full_plan(None), data)
+    assert scales[0].gram_scale == pytest.approx(m * phi.bound**2 / mu)
+    rng, worst = np.random.default_rng(0), 0.0
+    for trial in range(40):
+        states, actions, rewards = data.states.copy(), data.actions.copy(), data.rewards.copy()
+        at = 3 * rng.integers(10) + np.arange(m)
+        same = trial % 2  # all m episodes alike: their changes add up
+        size = 1 if same else m
+        states[at] = rng.integers(S, size=(size, H + 1))
+        actions[at] = rng.integers(A, size=(size, H))
+        rewards[at] = rng.integers(2, size=(size, H))
+        other = answers(full_plan(None), Trajectories(states, actions, rewards))
+        losses = [loss_of(*trio, S) for trio in zip(scales, base, other, strict=True)]
+        worst = max(worst, *losses)
+        assert max(losses) <= mu * (1 + 1e-9)
+    assert worst > mu / 4
+    guarantee = ResponseSession(LAYOUT, phi, full_plan(mu), randomness, episodes=m).guarantee
+    assert guarantee.rho == pytest.approx(7 * mu**2 / 2)
+
+
+def test_people_come_in_order_with_at_most_m_episodes():
+    data, plan = people(6), full_plan(0.1)
+    session = ResponseSession(LAYOUT, features(), plan, Seeded(0), episodes=2)
+    with pytest.raises(ValueError, match="user = None: must be given where a person may have 2 episodes"):
+        session.submit_many(data)
+    with pytest.raises(ValueError, match="user: 4 has 3 episodes or more, must have at most 2; 1 people"):
+        session.submit_many(data, [1, 1, 4, 4, 4, 9])
+    with pytest.raises(ValueError, match=r"user\[2\] = 3: must not be below"):
+        session.submit_many(data, [1, 4, 3, 4, 5, 9])
+    with pytest.raises(ValueError, match="user has shape"):
+        session.submit_many(data, [1.0, 4, 3, 4, 5, 9])
+    assert session.users == 0
+    session.submit_many(part(data, slice(0, 3)), [-5, 7, 7])
+    with pytest.raises(ValueError, match="user: 7 has 3 episodes or more"):
+        session.submit_many(part(data, slice(3, 6)), [7, 8, 9])
+    with pytest.raises(ValueError, match=r"user\[0\] = 6: must not be below"):
+        session.submit_many(part(data, slice(3, 6)), [6, 8, 9])
+    session.submit_many(part(data, slice(3, 6)), [8, 9, 9])
+    assert session.users == 4
+    single = ResponseSession(LAYOUT, features(), plan, Seeded(0))
+    single.submit_many(data)
+    with pytest.raises(ValueError, match="in every call or in none"):
+        single.submit_many(data, np.arange(6))
+    other = ResponseSession(LAYOUT, features(), plan, Seeded(0))
+    other.submit_many(data, np.arange(6))
+    with pytest.raises(ValueError, match="in every call or in none"):
+        other.submit_many(data)
+
+
+def test_halves_are_of_people_and_the_absent_count():
+    """A person who is split over two calls stays in one half, even with absent people in between."""
+    plan = [Question(kind="gram", step=0, mu=None, half=half) for half in (0, 1)]
+    data = people(5)
+    session = ResponseSession(LAYOUT, one_hot(S, A), plan, Seeded(0), episodes=2)
+    session.submit_many(part(data, slice(0, 3)), [10, 11, 12])
+    session.absent()
+    session.submit_many(part(data, slice(3, 5)), [12, 13])
+    assert session.users == 5
+    pair = data.states[:, 0] * A + data.actions[:, 0]
+    for half, rows in enumerate(([0, 2, 3, 4], [1])):  # places 0, 1, 2, (absent) 3, 4
+        counts = np.bincount(pair[rows], minlength=S * A)
+        np.testing.assert_array_equal(np.diag(session.gram(0).gram), counts, err_msg=str(half))
+    with pytest.raises(RuntimeError, match="questions were asked"):
+        session.absent()
+
+
+def test_large_noise_coarsens_the_grid_of_rewards_and_stays_exact():
+    """At H = 1000 and a small budget the units of rewards 1/1024 would leave 64 bits."""
+    layout = Layout(2, 2, 1000)
+    plan = [Question(kind="pair", step=h, mu=0.001, high=1000.0 - h) for h in (999, 0)]
+    session = ResponseSession(layout, one_hot(2, 2), plan, Secure())
+    rng = np.random.default_rng(0)
+    session.submit_many(
+        Trajectories(
+            rng.integers(2, size=(20, 1001)), rng.integers(2, size=(20, 1000)), rng.uniform(size=(20, 1000))
+        )
+    )
+    session.pair(999, np.zeros(2))
+    answer = session.pair(0, np.array([0.0, 999.0]))
+    assert answer.span == 1000.0
+    assert 0 < np.abs(answer.vector).max() < 10 * answer.vector_scale
+    tiny = [Question(kind="pair", step=0, mu=3e-4, high=20.0)]
+    session = ResponseSession(LAYOUT, features(), tiny, Secure())  # weights' roots on a coarser grid
+    session.submit_many(people())
+    answer = session.pair(0, np.array([0.0, 5.0, 19.0, 1.0]), np.full((S, A), 0.05))
+    assert answer.span == 20.0
+    assert 0 < np.abs(answer.vector).max() < 10 * answer.vector_scale
+
+
+def test_the_table_of_features_cannot_be_reached_through_the_session():
+    session = session_of(full_plan(0.2), people())
+    handed = session.features.table
+    handed.flags.writeable = True
+    handed[:] = 100.0
+    assert np.abs(session.gram(2).gram).max() < 200 + 40 * features().bound ** 2 / 0.2
+
+
+@pytest.mark.parametrize("randomness", [Seeded(3), Secure()])
+@pytest.mark.parametrize("episodes", [1, 3])
+def test_pure_epsilon_bounds_every_neighbours_log_ratio(randomness, episodes):
+    """Laplace: the log ratio of densities is at most sum |shift| / b, over the entries that are drawn."""
+    rng = np.random.default_rng(5)
+    table = rng.dirichlet(np.full(D, 0.2), (S, A)) * np.where(rng.uniform(size=(S, A, D)) < 0.5, -1, 1)
+    phi, epsilon, data = Features(table, 1.0, l1=1.0), 0.7, people(30)
+    user, upper = np.repeat(np.arange(30 // episodes), episodes), np.triu_indices(D)
+    plan = [dataclasses.replace(q, mu=None, epsilon=epsilon) for q in full_plan(None)]
+
+    def answers(plan, records):
+        session = ResponseSession(LAYOUT, phi, plan, randomness, episodes=episodes)
+        session.submit_many(records, user)
+        return ask_all(session)
+
+    scales, base = answers(plan, data), answers(full_plan(None), data)
+    worst = 0.0
+    for trial in range(40):
+        states, actions, rewards = data.states.copy(), data.actions.copy(), data.rewards.copy()
+        at = episodes * rng.integers(30 // episodes) + np.arange(episodes)
+        size = 1 if trial % 2 else episodes
+        states[at] = rng.integers(S, size=(size, H + 1))
+        actions[at] = rng.integers(A, size=(size, H))
+        rewards[at] = rng.integers(2, size=(size, H))
+        for scale, one, other in zip(
+            scales, base, answers(full_plan(None), Trajectories(states, actions, rewards)), strict=True
+        ):
+            loss = 0.0
+            for name in ("gram", "vector", "successors", "rewards"):
+                if getattr(one, name) is not None:
+                    shift = np.abs(getattr(one, name) - getattr(other, name))
+                    shift = shift[upper] if name == "gram" else shift
+                    loss += shift.sum() / (getattr(scale, f"{name}_scale") / math.sqrt(2))
+            worst = max(worst, loss)
+            assert loss <= epsilon * (1 + 1e-9)
+    assert worst > epsilon / 4
+    guarantee = ResponseSession(LAYOUT, phi, plan, randomness, episodes=episodes).guarantee
+    assert guarantee.epsilon == pytest.approx(7 * epsilon)
+    assert guarantee.delta == 0.0
+
+
+def test_budgets_of_two_kinds_do_not_mix():
+    with pytest.raises(ValueError, match="in all questions or in none"):
+        ResponseSession(
+            LAYOUT,
+            features(),
+            [Question(kind="gram", step=0, mu=1.0), Question(kind="gram", step=0, mu=None, epsilon=1.0)],
+            Seeded(0),
+        )
+    with pytest.raises(ValueError, match="must be None where mu is given"):
+        Question(kind="gram", step=0, mu=1.0, epsilon=1.0)
+
+
+def test_a_question_is_spent_before_its_noise_is_drawn(monkeypatch):
+    """Killed inside the draw, the question is gone: no second noise for the same sum."""
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    session = session_of([Question(kind="gram", step=h, mu=0.1) for h in (1, 0)], people())
+    monkeypatch.setattr(gram, "goe", killed)
+    with pytest.raises(KeyboardInterrupt):
+        session.gram(1)
+    monkeypatch.undo()
+    assert session.asked == 1
+    with pytest.raises(ValueError, match="must be gram of step 0"):
+        session.gram(1)
+    assert session.gram(0).gram_scale > 0
+
+
+def test_exact_targets_never_leave_their_range():
+    """Flat values of any size (where 1 + v - v rounds), both ends of r: |units| stay within the range."""
+    layout, phi = Layout(2, 1, 1), Features(np.ones((2, 1, 1)))
+    for centre in (True, False):
+        for value in (0.0, 0.1, 1 / 3, 0.7, 2.3, 5.1, 17.9):
+            for reward in (0.0, 1.0):
+                plan = [Question(kind="response", step=0, mu=None, high=20.0, centre=centre)]
+                session = ResponseSession(layout, phi, plan, Secure())
+                session.submit_many(Trajectories(np.zeros((1, 2), int), np.zeros((1, 1), int), [[reward]]))
+                answer = session.response(0, [value, value])
+                low = -answer.span / 2 if centre else 0.0
+                assert low <= answer.vector[0] <= low + answer.span
+                assert answer.vector[0] + answer.centre == pytest.approx(value + reward, abs=2**-10)

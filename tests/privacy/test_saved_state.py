@@ -6,14 +6,13 @@ import os
 import shutil
 import sqlite3
 import stat
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import SESSION, interrupted
 
 import discreet as dr
 from discreet.mdp.layout import Layout
@@ -436,35 +435,10 @@ def restorable(folder: Path) -> list[Path]:
     return out
 
 
-def interrupted(call: Callable[[], Any], at: int) -> bool:
-    """Raise KeyboardInterrupt at the ``at``-th line of session or file code in ``call``."""
-    left = at
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal left
-        if not frame.f_code.co_filename.endswith(("session.py", "saved_state.py")):
-            return None
-        # Python handles signals at calls and backward jumps: `_call` has none between lock and flag.
-        # Translating values happens before anything is taken, and a line of it stands for the others.
-        if event == "line" and frame.f_code.co_name not in ("_call", "_calling_here", *_TRANSLATING):
-            left -= 1
-            if left < 0:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
-
+# Translating values happens before anything is taken, and a line of it stands for the others.
 _TRANSLATING = ("_encode", "_decode", "__init__", "__post_init__", "<genexpr>", "<listcomp>", "<dictcomp>")
+BESIDES = ("_call", "_calling_here", *_TRANSLATING)
+FILES = (*SESSION, "privacy/saved_state.py")
 
 
 # a file may be left to the garbage collector between the end of its `with` and the call that closes it
@@ -475,7 +449,7 @@ def test_an_interrupt_in_save_leaves_the_session_or_the_file(tmp_path: Path) -> 
         session = start("batches")
         place = tmp_path / f"{at}"
         place.mkdir()
-        more = interrupted(lambda s=session, p=place: s.save(p / "a"), at)
+        more = interrupted(lambda s=session, p=place: s.save(p / "a"), at, files=FILES, besides=BESIDES)
         live, found = alive(session), restorable(place)
         assert live + len(found) == 1, (at, live, found)
         assert not list(place.iterdir()), at  # nothing is left of what was withdrawn
@@ -493,7 +467,7 @@ def test_an_interrupt_in_restore_leaves_the_file_as_it_was(tmp_path: Path) -> No
         place = tmp_path / f"{at}"
         place.mkdir()
         path = saved(place)
-        more = interrupted(lambda p=path: restore(p), at)
+        more = interrupted(lambda p=path: restore(p), at, files=FILES, besides=BESIDES)
         assert len(restorable(place)) == more, at
         assert list(place.iterdir()) == []
         at += 1

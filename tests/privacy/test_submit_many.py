@@ -1,11 +1,10 @@
 """Many users at once: the sums of one by one, every check before anything is added."""
 
-import sys
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import interrupted
 
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories
@@ -153,28 +152,8 @@ def test_secure_sessions_round_rewards_to_the_grid_without_bias() -> None:
 def test_an_interrupt_never_adds_records_that_are_not_counted() -> None:
     records = people(4)
     for at in range(200):
-        session, left = start(users=4), at
-
-        def trace(frame: FrameType, event: str, argument: object) -> Any:
-            nonlocal left
-            if not frame.f_code.co_filename.endswith("session.py"):
-                return None
-            if event == "line" and frame.f_code.co_name != "_call":
-                left -= 1
-                if left < 0:
-                    sys.settrace(None)
-                    raise KeyboardInterrupt
-            return trace
-
-        before, done = sys.gettrace(), False
-        sys.settrace(trace)
-        try:
-            session.submit_many(records, 1)
-            done = True
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(before)
+        session = start(users=4)
+        done = not interrupted(lambda s=session: s.submit_many(records, 1), at)
         added = session._cells[session._query.offsets[1] : session._query.offsets[2]].sum() / 4
         assert added in (0, 4)
         assert added <= session.users

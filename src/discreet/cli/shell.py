@@ -104,6 +104,7 @@ def command(function: F) -> F:
                 return function(*args, **kwargs)
         except ValueError as error:
             say(f"discreet: {' '.join(str(error).split())}")
+            _say_notes(error)
             raise typer.Exit(2) from None
         except BrokenPipeError:
             raise
@@ -112,6 +113,7 @@ def command(function: F) -> F:
             raise typer.Exit(1) from None
         except OSError as error:
             say(f"discreet: {error}")
+            _say_notes(error)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             say("discreet: interrupted; finished seeds are kept, the same command does the rest")
@@ -119,6 +121,12 @@ def command(function: F) -> F:
 
     app.command(function.__name__.rstrip("_"))(guarded)
     return function
+
+
+def _say_notes(error: BaseException) -> None:
+    """What those who passed the error on had to add."""
+    for note in getattr(error, "__notes__", ()):
+        say(f"discreet: {note}")
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

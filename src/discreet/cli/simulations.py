@@ -200,13 +200,38 @@ def forecast(
     preset: Annotated[str | None, typer.Option(help="Named settings: paper, ...")] = None,
     option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer.")] = None,
     episodes: Annotated[int | None, typer.Option(help="Users, one episode each.")] = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="SCHEMA.toml: of `discreet learn` with --users people, not of a run.")
+    ] = None,
+    users: Annotated[int | None, typer.Option(help="With --schema: expected people.")] = None,
+    rho: Annotated[float | None, typer.Option(help="With --schema: budget in zCDP.")] = None,
+    algorithm: Annotated[str, typer.Option(help="With --schema: dp-apvi.")] = "dp-apvi",
+    share: Annotated[
+        float, typer.Option(help="With --schema: share of the statistical error that privacy may cost.")
+    ] = 0.1,
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say what a run would guarantee and how large its noise would be, before anybody comes."""
+    """Say what would be guaranteed and how large the noise would be, before anybody comes."""
+    if schema is not None:
+        from discreet.cli.stored import forecast_stored
+
+        budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
+        of_runs = {
+            "config": config, "env": env, "learner": learner, "privatizer": privatizer, "episodes": episodes,
+            "env-option": env_option, "plugin": plugin,
+        }  # fmt: skip
+        for name, value in of_runs.items():
+            if value:
+                raise ValueError(f"{name} = {value}: must not be given with --schema")
+        forecast_stored(schema, users, budget, algorithm, preset, option, share, as_json)
+        return
     from discreet import registry
     from discreet.experiments.forecast import forecast_of
 
+    if users is not None or rho is not None:
+        name, given = ("users", users) if users is not None else ("rho", rho)
+        raise ValueError(f"{name} = {given}: must be given with --schema only")
     flags = {
         "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
         "preset": preset, "episodes": episodes,

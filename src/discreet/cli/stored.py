@@ -1,15 +1,24 @@
-"""Commands for stored trajectories: cohort."""
+"""Commands for stored trajectories: learn, verify, ledger, cohort."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from discreet.cli.shell import JsonFlag, command, console, pairs, print_json
+from discreet.cli.shell import (
+    JsonFlag,
+    announce_compilation,
+    command,
+    console,
+    new_table,
+    pairs,
+    print_json,
+    say,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,6 +26,8 @@ if TYPE_CHECKING:
 
     from discreet.data.readers import Progress
     from discreet.mdp.tabular import TabularMDP
+    from discreet.offline.learn import Outcome, Settings
+    from discreet.privacy.ledger import Totals
 
 
 @contextmanager
@@ -37,6 +48,415 @@ def rows_bar() -> Iterator[Progress]:
             bar.update(tasks[what], completed=done, total=total, rows=f"{done:,}")
 
         yield update
+
+
+# ------------------------------------------------------------------------------------- learn
+@command
+def learn(
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Parquet or CSV files or folders, or minari:NAME.")
+    ] = None,
+    schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: what is public about the data.")] = None,
+    algorithm: Annotated[
+        str, typer.Option(help="dp-apvi, dp-pevi, dp-vapvi, apvi, pevi or vapvi.")
+    ] = "dp-apvi",
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Privacy delta, in (0, 1); 0: pure epsilon.")] = None,
+    rho: Annotated[float | None, typer.Option(help="Budget in zCDP, in place of epsilon.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="New folder for release, policy, report, statement.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Named settings of the algorithm: paper, ...")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="KEY=VALUE for the algorithm; privatizer.KEY=VALUE for the noise."),
+    ] = None,
+    unsupported: Annotated[
+        str, typer.Option(help="Where data are too few: abstain, behaviour or policy.")
+    ] = "abstain",
+    from_release: Annotated[
+        Path | None, typer.Option(help="Plan again from this release.parquet: no data, no budget.")
+    ] = None,
+    rewards: Annotated[
+        Path | None, typer.Option(help="With --from-release: known rewards in place of the schema's.")
+    ] = None,
+    synthetic: Annotated[
+        bool, typer.Option("--synthetic", help="Rehearse on made-up people of the schema.")
+    ] = False,
+    users: Annotated[int, typer.Option(help="With --synthetic: how many people.")] = 1000,
+    ledger: Annotated[Path | None, typer.Option(help="Ledger (default: the user's own).")] = None,
+    no_ledger: Annotated[
+        bool, typer.Option("--no-ledger", help="Write nothing down; the statement says so in capitals.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="For simulation: noise that repeats and protects nobody.")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Of the report's intervals, in (0, 1).")] = 0.95,
+    operator: Annotated[str, typer.Option(help="Who runs this; a line of the statement.")] = "",
+    approval: Annotated[str, typer.Option(help="Who approved it; a line of the statement.")] = "",
+    scratch: Annotated[
+        Path | None, typer.Option(help="Folder for temporary files, where users are not in order.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Learn a policy from people's trajectories: with one private release, a report and a statement."""
+    from discreet.offline.learn import Settings
+
+    if out is None:
+        raise ValueError("out is missing: give --out DIR, a new folder")
+    settings = Settings(
+        unsupported=unsupported,  # type: ignore[arg-type]  # checked there
+        level=level,
+        operator=operator,
+        approval=approval,
+        command=_as_typed(),
+        synthetic=synthetic,
+    )
+    given = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    budget = {name: value for name, value in given.items() if value is not None}
+    announce_compilation()
+    try:
+        if from_release is not None:
+            taken = [
+                ("files", files),
+                ("schema", schema),
+                ("seed", seed),
+                ("ledger", ledger),
+                *budget.items(),
+            ]
+            for name, value in taken:
+                if value is not None:
+                    raise ValueError(
+                        f"{name} = {value}: must not be given with --from-release, which reads no data"
+                    )
+            outcome = _again(from_release, algorithm, preset, option, out, settings, rewards)
+        else:
+            if rewards is not None:
+                raise ValueError(
+                    f"rewards = {rewards}: must be given with --from-release; else the schema has them"
+                )
+            outcome = _first(
+                files, schema, algorithm, budget, preset, option, out, settings, users, ledger, no_ledger,
+                seed, scratch,
+            )  # fmt: skip
+    except KeyboardInterrupt as error:
+        say("discreet: interrupted" + "".join(f". {note}" for note in getattr(error, "__notes__", ())))
+        raise typer.Exit(130) from None
+    document = outcome.statement.to_dict()
+    if as_json:
+        print_json({"out": str(out), "statement": document})
+        return
+    to = console()
+    to.print(outcome.report.split("\n", 1)[0], style="bold")
+    to.print()
+    to.print(document["sentence"])
+    for warning in document["warnings"]:
+        to.print(f"Warning: {warning}")
+    to.print()
+    to.print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
+    to.print(f"Check it with `discreet verify {out}`; plan again, free of budget, with `--from-release`.")
+
+
+def _as_typed() -> str:
+    """The command in one line."""
+    import shlex
+    import sys
+
+    return " ".join(shlex.join(["discreet", *sys.argv[1:]]).split())
+
+
+def _first(
+    files: list[str] | None,
+    schema: Path | None,
+    algorithm: str,
+    budget: dict[str, float],
+    preset: str | None,
+    option: list[str] | None,
+    out: Path,
+    settings: Settings,
+    users: int,
+    ledger: Path | None,
+    no_ledger: bool,
+    seed: int | None,
+    scratch: Path | None,
+) -> Outcome:
+    """From data, or from made-up ones."""
+    import tempfile
+    from contextlib import nullcontext
+
+    from discreet.data.made_up import write_made_up
+    from discreet.data.readers import open_source
+    from discreet.data.schema import read_schema
+    from discreet.offline import learn as pipeline
+    from discreet.privacy.ledger import Ledger, default_path
+    from discreet.privacy.randomness import Secure, Seeded
+
+    if schema is None:
+        raise ValueError("schema is missing: give --schema SCHEMA.toml")
+    learner, privatizer = _asked(algorithm, preset, option, budget)
+    if settings.synthetic and (files or ledger is not None):
+        raise ValueError("synthetic: must be given without files and ledger, it makes its own people up")
+    if ledger is not None and no_ledger:
+        raise ValueError("ledger: must not be given together with --no-ledger")
+    if seed is not None and not (no_ledger or settings.synthetic):
+        raise ValueError(f"seed = {seed}: noise from a seed protects nobody, must be given with --no-ledger")
+    if not files and not settings.synthetic:
+        raise ValueError("files: none is given; give trajectories, or --synthetic for a rehearsal")
+    public = read_schema(schema)
+    book = None
+    if not (no_ledger or settings.synthetic):
+        path = default_path() if ledger is None else ledger
+        if not path.exists():
+            say(f"discreet: the ledger is new: {path}")
+        book = Ledger.open(path)
+    with tempfile.TemporaryDirectory() as made_up, book or nullcontext(), rows_bar() as progress:
+        if settings.synthetic:
+            files = [str(Path(made_up) / "people.parquet")]
+            write_made_up(public, users, files[0], seed=seed or 0)
+        return pipeline.learn(
+            open_source(files or [], public), learner, out, privatizer=privatizer, ledger=book,
+            randomness=Secure() if seed is None else Seeded(seed), settings=settings, progress=progress,
+            scratch=scratch,
+        )  # fmt: skip
+
+
+def _again(
+    release: Path,
+    algorithm: str,
+    preset: str | None,
+    option: list[str] | None,
+    out: Path,
+    settings: Settings,
+    rewards: Path | None,
+) -> Outcome:
+    from discreet.data.schema import read_rewards, read_schema
+    from discreet.offline import learn as pipeline
+
+    if not release.is_file():
+        raise ValueError(f"from-release = {str(release)!r}: must be a file, DIR/release.parquet")
+    known = None
+    if rewards is not None:
+        known = read_rewards(rewards, read_schema(release.parent / pipeline.SCHEMA))
+    learner, _ = _asked(algorithm, preset, option, None)
+    return pipeline.plan_again(release, learner, out, settings=settings, rewards=known)
+
+
+def _asked(
+    algorithm: str, preset: str | None, option: list[str] | None, budget: dict[str, float] | None
+) -> tuple[Any, Any]:
+    """(learner, privatizer or None) from names and options; ``budget`` None: planning again needs none."""
+    from discreet import registry
+
+    taken = registry.options_of(registry.entry("offline learner", algorithm).factory())
+    options: dict[str, Any] = pairs("option", option)
+    noise = {
+        name.removeprefix("privatizer."): options.pop(name)
+        for name in [*options]
+        if name.startswith("privatizer.")
+    }
+    private = algorithm.startswith("dp-") or "rho" in taken
+    if budget is not None and private and not {"epsilon", "rho"} & {*budget, *options, *noise}:
+        raise ValueError(f"epsilon is missing: {algorithm} needs --epsilon (with --delta) or --rho")
+    if budget and not private:
+        name, value = next(iter(budget.items()))
+        raise ValueError(f"{name} = {value:g}: {algorithm} is not private, it takes no budget")
+    own = dict(budget or {})
+    if "rho" in taken:  # the linear learners hold their budget; planning again does not look at it
+        options = {**options, **(own if budget is not None else {"rho": 1.0, **options})}
+        if noise:
+            raise ValueError(f"option = 'privatizer.{next(iter(noise))}': {algorithm} has no privatizer")
+        return registry.build("offline learner", algorithm, preset, options), None
+    learner = registry.build("offline learner", algorithm, preset, options)
+    if budget is None or not private:
+        return learner, None
+    return learner, registry.build("privatizer", "central", None, {**noise, **own})
+
+
+def forecast_stored(
+    schema: Path,
+    users: int | None,
+    budget: dict[str, float | None],
+    algorithm: str,
+    preset: str | None,
+    option: list[str] | None,
+    share: float,
+    as_json: bool,
+) -> None:
+    """`discreet forecast --schema`: what `discreet learn` would give, without data."""
+    from discreet.data.schema import read_schema
+    from discreet.offline.forecast import forecast
+
+    if users is None:
+        raise ValueError("users is missing: give --users N, the expected number of people")
+    given = {name: value for name, value in budget.items() if value is not None}
+    learner, privatizer = _asked(algorithm, preset, option, given)
+    if privatizer is None:
+        raise ValueError(f"algorithm = {algorithm!r}: must be dp-apvi, whose noise does not depend on data")
+    found = forecast(read_schema(schema), users, privatizer, learner, share=share)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    table = new_table("", "")
+    for what, value in found.rows():
+        table.add_row(what, value)
+    console().print(table)
+    head, body = found.epsilon_rows()
+    others = new_table(*head, right=head)
+    for row in body:
+        others.add_row(*row)
+    console().print("With another ε:", style="bold")
+    console().print(others)
+
+
+# ------------------------------------------------------------------------------ verify, ledger
+@command
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A folder that `discreet learn` made.")],
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="Compare with this ledger too (default: the user's own, if it is there)."),
+    ] = None,
+    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not look at any ledger.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Recompute every number and hash of a privacy statement; exit status 1 on a difference."""
+    from contextlib import nullcontext
+
+    from discreet.offline import statement
+    from discreet.privacy.ledger import Ledger, default_path
+
+    if not folder.is_dir():
+        raise ValueError(f"folder = {str(folder)!r}: must be a folder that `discreet learn` made")
+    path = ledger or default_path()
+    book = None
+    if not no_ledger and (ledger is not None or (path.exists() and _names_ledger(folder))):
+        book = Ledger.open(path, create=False)
+    with book or nullcontext():
+        checks = statement.verify(folder, book)
+    failed = [check for check in checks if not check.ok]
+    if as_json:
+        listed = [
+            {"name": c.name, "stated": _said(c.stated), "recomputed": _said(c.recomputed), "ok": c.ok}
+            for c in checks
+        ]
+        print_json({"ok": not failed, "ledger": None if book is None else str(path), "checks": listed})
+    else:
+        table = new_table("differs", "stated", "recomputed")
+        for check in failed:
+            table.add_row(check.name, _short(check.stated), _short(check.recomputed))
+        if failed:
+            console().print(table)
+        where = "no ledger" if book is None else f"the ledger {path}"
+        console().print(
+            f"{len(checks) - len(failed)} of {len(checks)} numbers and hashes are as stated (with {where})."
+        )
+    if failed:
+        raise typer.Exit(1)
+
+
+def _names_ledger(folder: Path) -> bool:
+    """Whether the statement says that a ledger was kept; a broken one is for `verify` to find."""
+    import json
+
+    try:
+        return json.loads((folder / "statement.json").read_text("utf-8"))["ledger"] is not None
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _said(value: Any) -> Any:
+    """A value as JSON, or as text."""
+    return value if isinstance(value, str | int | float | bool | None) else _short(value)
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+@command
+def ledger(
+    path: Annotated[Path | None, typer.Option("--ledger", help="Ledger (default: the user's own).")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Only this population.")] = None,
+    limit: Annotated[
+        float | None, typer.Option(help="Set the owner's total epsilon for the dataset.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="With --limit: its delta. Else: where epsilon is told.")
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(help="Write all entries to a new .jsonl or .csv file.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what was spent on each population, set the owner's limit, or export the ledger."""
+    from dataclasses import asdict
+
+    from discreet.privacy import ledger as ledgers
+
+    where = ledgers.default_path() if path is None else path
+    if limit is not None and dataset is None:
+        raise ValueError(f"limit = {limit:g}: must be given with --dataset")
+    with ledgers.Ledger.open(where, create=limit is not None) as book:
+        if limit is not None:
+            assert dataset is not None
+            book.set_limit(dataset, limit, delta or 0.0)
+        if export is not None:
+            if export.suffix not in (".jsonl", ".csv"):
+                raise ValueError(f"export = {str(export)!r}: must end in .jsonl or .csv")
+            book.export(export, "jsonl" if export.suffix == ".jsonl" else "csv")
+        entries = book.entries(dataset)
+        names = sorted({entry.dataset for entry in entries if entry.dataset})
+        totals = [book.totals(name, delta=None if limit is not None else delta) for name in names]
+        head = book.head
+    if as_json:
+        listed = [dict(zip(ledgers.COLUMNS, row, strict=True)) for row in ledgers.table(entries)]
+        print_json(
+            {
+                "ledger": str(where),
+                "head": head,
+                "entries": listed,
+                "totals": [*map(_plainly, map(asdict, totals))],
+            }
+        )
+        return
+    shown = ("number", "time", "dataset", "entry", "epsilon", "delta", "users", "state")
+    table = new_table(*shown, right=("number", "time", "epsilon", "delta", "users"))
+    for row in ledgers.table(entries):
+        cells = dict(zip(ledgers.COLUMNS, row, strict=True))
+        table.add_row(
+            *(cells[name][:16].replace("T", " ") if name == "time" else cells[name] for name in shown)
+        )
+    console().print(table)
+    for one in totals:
+        console().print(_spent(one))
+    console().print(f"{where}: {len(entries)} entries shown, every hash checked; the last one is {head}")
+
+
+def _spent(totals: Totals) -> str:
+    """What a population's releases cost together, in a sentence."""
+    releases = f"{totals.reservations} release{'s' if totals.reservations != 1 else ''}"
+    if totals.unmarked:
+        releases += f" ({totals.unmarked} spent, not published)"
+    limit = "no limit is set"
+    if totals.limit is not None:
+        limit = f"the owner's limit is epsilon = {totals.limit[0]:g} at delta = {totals.limit[1]:g}"
+        if totals.filtered is not None:
+            limit += f", of which {totals.filtered:.6g} is used"
+    return (
+        f"{totals.dataset}: {releases}, together epsilon = {totals.epsilon:.6g} at delta = {totals.delta:g} "
+        f"({totals.method}), rho = {totals.rho:.6g}; {limit}."
+    )
+
+
+def _plainly(values: dict[str, Any]) -> dict[str, Any]:
+    """Infinite numbers as text, which JSON lacks."""
+    import math
+
+    return {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
 
 
 # ------------------------------------------------------------------------------------ cohort

@@ -31,6 +31,7 @@ from pyarrow import parquet
 
 from discreet.data.kernels import MISSING
 from discreet.data.schema import Schema
+from discreet.numerics import checks
 
 Ints = NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
@@ -218,7 +219,7 @@ class Source:
         for raw in self._raw(BATCH_ROWS, users_only=False):
             if number < before + raw.num_rows:
                 row = raw.slice(number - before, 1).to_pylist()[0]
-                held = ", ".join(f"{name} = {value!r}" for name, value in row.items())
+                held = ", ".join(f"{name} = {checks.said(value)}" for name, value in row.items())
                 return f"{self._file_of(number)} ({held})"
             before += raw.num_rows
         return f"row {number}"
@@ -304,8 +305,10 @@ def _csv_header(path: Path, wanted: dict[str, str]) -> None:
 
 def _parquet(path: Path) -> Any:
     try:
-        return parquet.ParquetFile(str(path))
-    except (pa.ArrowException, OSError) as error:
+        file = parquet.ParquetFile(str(path))
+        file.schema_arrow  # noqa: B018  names are decoded here, and may be no text
+        return file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise Broken(f"{path}: not a Parquet file ({error})") from None
 
 
@@ -358,7 +361,12 @@ def _whole(name: str, column: Any) -> Ints:
         return np.full(len(column), MISSING)
     if pa.types.is_integer(kind):
         filled = pc.fill_null(column.cast(pa.int64(), safe=False), MISSING)
-        return np.asarray(filled.to_numpy(zero_copy_only=False))
+        whole = np.asarray(filled.to_numpy(zero_copy_only=False))
+        if (
+            np.count_nonzero(whole == MISSING) > column.null_count
+        ):  # a cell that holds our code for an empty one
+            whole = np.where((whole == MISSING) & column.is_valid().to_numpy(False), UNREADABLE, whole)
+        return whole
     empty = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
     if _textual(kind):
         values = pd.to_numeric(pd.Series(column.to_pandas(), dtype=object), errors="coerce").to_numpy(
@@ -418,8 +426,8 @@ def _minari_batches(name: str, batch_rows: int) -> Iterator[pa.Table]:
     rows = 0
     for episode in _minari(name).iterate_episodes():
         seen, actions = np.asarray(episode.observations), np.asarray(episode.actions)
-        for what, values, length in (("observations", seen, len(actions) + 1), ("actions", actions, None)):
-            if values.dtype.kind not in "iu" or values.ndim != 1 or length not in (None, len(values)):
+        for what, values, length in (("observations", seen, actions.size + 1), ("actions", actions, None)):
+            if values.dtype.kind not in "iu" or values.ndim != 1 or length not in (None, values.size):
                 raise Broken(
                     f"minari:{name}: {what} of episode {episode.id} are {values.dtype} of shape "
                     f"{values.shape}: must be one integer a step (Discrete spaces)"

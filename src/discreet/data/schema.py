@@ -259,6 +259,18 @@ def read_schema(path: str | Path) -> Schema:
         raise ValueError(f"{path}: {error}") from None
 
 
+def read_rewards(path: str | Path, schema: Schema) -> Floats:
+    """Known mean rewards (1 or H, S, A), scaled to [0, 1], from a file as ``reward.known`` names them.
+
+    Raises ``ValueError`` if it cannot be read, or a reward is missing or outside the schema's range.
+    """
+    layout, path = schema.layout, Path(path)
+    if not path.is_file():
+        raise ValueError(f"rewards = {str(path)!r}: must be a file")
+    named = _Named(layout.horizon, layout.states, layout.actions, schema.state_labels, schema.action_labels)
+    return named.rewards(path, layout, schema.low, schema.high)
+
+
 def write_schema(schema: Schema, path: str | Path) -> None:
     """Write SCHEMA.toml, and beside it ``.npy`` files named after it for a mask, rewards, features.
 
@@ -442,7 +454,11 @@ def _terminal(
 
 def _file(name: str, value: Any, folder: Path) -> Path:
     path = folder / _text(name, value)
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError:  # a name longer than names can be
+        there = False
+    if not there:
         raise ValueError(f"{name} = {checks.said(value)}: must be a file, in the folder of the schema")
     return path
 
@@ -450,7 +466,7 @@ def _file(name: str, value: Any, folder: Path) -> Path:
 def _array(name: str, path: Path) -> NDArray[Any]:
     try:
         return np.asarray(np.load(path, allow_pickle=False))
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, MemoryError) as error:  # memory: a header can state any size
         raise ValueError(f"{name}: {path.name} is not a .npy file of numbers ({error})") from None
 
 
@@ -466,6 +482,8 @@ def _features(value: Any, folder: Path, states: int, actions: int) -> tuple[Floa
     array = _array("features.file", _file("features.file", value["file"], folder))
     if array.ndim != 3 or array.shape[:2] != (states, actions) or not array.shape[2]:
         raise ValueError(f"features.file has shape {array.shape}: must be ({states}, {actions}, d)")
+    if array.dtype.kind not in "iufb":
+        raise ValueError(f"features.file holds {array.dtype}: must be real numbers")
     return checks.floats("features.file", array, array.shape), bound
 
 
@@ -564,5 +582,8 @@ def _columns(
         table = readers[path.suffix](str(path))
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{name}: {path.name} cannot be read ({error})") from None
-    _keys(f"{name}: column ", dict.fromkeys(table.column_names), allowed, required)
+    names = table.column_names
+    _keys(f"{name}: column ", dict.fromkeys(names), allowed, required)
+    if len(set(names)) < len(names):
+        raise ValueError(f"{name}: {path.name} has a column twice: {', '.join(names)}")
     return {column: table[column].to_numpy() for column in table.column_names}

@@ -70,7 +70,7 @@ def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floa
     if slots not in (1, layout.horizon):
         raise ValueError(f"release has {slots} steps: must have 1 (pooled) or H = {layout.horizon}")
     rewards = next((name for name in (REWARDS, CENTERED_REWARDS) if name in estimates), None)
-    cells = []
+    tables: dict[str, Floats] = {}
     for name in (VISITS, TRANSITIONS, rewards):
         if name is None or name not in estimates:
             continue
@@ -85,7 +85,12 @@ def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floa
         if shape not in (pairs, rows):
             raise ValueError(f"release.{name} has shape {shape}: must be {pairs}")
         value = checks.floats(f"release.{name}", estimate.value, shape)
-        cells.append((layout.to_rows(value) if shape == pairs else value).ravel())
+        tables[name] = layout.to_rows(value) if shape == pairs else value
+    if VISITS in tables:  # the tables are ours: large ones are not copied again
+        visits, sums = tables[VISITS], np.zeros((slots, layout.rows))
+        if rewards is not None:
+            sums = tables[rewards] if rewards == REWARDS else tables[rewards] + 0.5 * visits
+        return visits, tables[TRANSITIONS], sums
     kind = {
         None: kernels.REWARD_ABSENT,
         REWARDS: kernels.REWARD_SUMS,
@@ -94,9 +99,8 @@ def release_rows(release: Release, layout: Layout) -> tuple[Floats, Floats, Floa
     visits = np.empty((slots, layout.rows))
     transitions = np.empty((slots, layout.rows, layout.states))
     reward_sums = np.empty((slots, layout.rows))
-    kernels.assemble(
-        np.concatenate(cells), VISITS in estimates, kind[rewards], visits, transitions, reward_sums
-    )
+    cells = np.concatenate([table.ravel() for table in tables.values()])
+    kernels.assemble(cells, False, kind[rewards], visits, transitions, reward_sums)
     return visits, transitions, reward_sums
 
 

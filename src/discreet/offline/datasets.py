@@ -25,7 +25,7 @@ from discreet.mdp.trajectories import Trajectories
 from discreet.numerics import checks
 from discreet.offline.tabular import OfflinePolicy
 from discreet.privacy.counts import CountQuery
-from discreet.privacy.protocol import Coins, Plan, Privatizer, Release, Schedule, Spec
+from discreet.privacy.protocol import Coins, Plan, Privatizer, Release, Schedule, Spec, StepwiseRelease
 from discreet.privacy.randomness import Randomness, SecureCoins, Seeded, SeededCoins
 from discreet.privacy.session import CountSession
 
@@ -39,7 +39,7 @@ class OfflineLearner(Protocol):
 
     def query(self, spec: Spec) -> CountQuery: ...
     def schedule(self, users: int) -> Schedule: ...
-    def learn(self, release: Release, spec: Spec) -> OfflinePolicy: ...
+    def learn(self, release: Release | StepwiseRelease, spec: Spec) -> OfflinePolicy: ...
 
 
 @dataclass(frozen=True, eq=False)

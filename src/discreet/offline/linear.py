@@ -21,14 +21,30 @@ step h, backward:
   With ``response="model"`` Gram, next states and rewards are released once (lemma 5, finite S).
 
 Noise off, DP-VAPVI and DP-PEVI with the matching knobs are VAPVI and PEVI.
+
+Known rewards r (H, S, A). The questions are then about V(s') alone, in [0, b_{h+1}], and, as no value is
+negative, Q = r + clip(phi^T w - penalty, 0, b_{h+1}): pessimism is about what is not known. At the last step
+nothing is unknown: nothing is asked, and Q = r.
+
+Support. With one-hot features ||phi||^2_{Lambda^-1} = 1 / (n + L), L the ridge in all. In general
+
+    n_eff(s, a) = 1 / ||phi||^2_{Lambda^-1} - L / ||phi||^2                                        (1)
+
+is how many visits of a pair with just these features would leave as much uncertainty, after noise; along phi
+the noise of the Gram matrix, in visits, has standard deviation sqrt(2) s / ||phi||^2. A pair is supported if
+n_eff is above half a visit and ``support`` (3) of these deviations. Where features generalise, a pair can be
+supported that nobody played. For the weighted Gram matrix of VAPVI a visit counts w(s, a), and so is n_eff.
+
+A stored data set is learned from in two stages, so that a ledger can be written in between:
+:meth:`Linear.open` fixes all questions, takes all people and asks nothing; :meth:`Linear.ask` draws noise.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,14 +58,15 @@ from discreet.estimation.linear import (
     ridge_level,
     simplex_rows,
 )
-from discreet.mdp.features import Features
+from discreet.mdp.features import Features, one_hot
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
+from discreet.offline.linear_releases import LinearRelease, Recorder, Replay, fingerprint
 from discreet.privacy import budget as budgets
 from discreet.privacy.gram import gram_mu, vector_sensitivity
-from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.guarantee import Guarantee, MechanismRecord
 from discreet.privacy.randomness import Randomness, Secure
 from discreet.privacy.responses import Answer, Question, ResponseSession
 
@@ -58,7 +75,12 @@ Ints = NDArray[np.int64]
 
 _STATED_DELTA = 1e-6  # at which a budget in rho or mu is also stated as (epsilon, delta)
 
-__all__ = ["DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "Learned", "Linear", "learn"]
+_MOST_ONE_HOT = 1000  # dimensions: a minute of planning at H = 20
+
+__all__ = [
+    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "Learned", "Linear", "learn", "learn_stored", "replan",
+    "schema_features",
+]  # fmt: skip
 
 
 class Core(Protocol):
@@ -78,14 +100,37 @@ class Learned:
 
     policy : (H, S) actions; values : (H + 1, S) pessimistic V; q : (H, S, A), -inf where not admissible.
     floored : eigenvalues of noisy Gram matrices that had to be raised.
+    supported : (H, S), whether there are data behind the policy's own action: n_eff (1) above the threshold.
+    effective : (H, S, A), n_eff, in visits; infinite at the last step if rewards are known.
+    users : people in the sums.
     guarantee : of the session that answered; None when solved by hand.
+    heuristics : why ``values`` are no proven lower bounds, in words.
     """
 
     policy: Ints
     values: Floats
     q: Floats
     floored: int
+    supported: NDArray[np.bool_]
+    effective: Floats
+    users: int
     guarantee: Guarantee | None = None
+    heuristics: tuple[str, ...] = ()
+
+    def lower_bound(self, initial: ArrayLike) -> float:
+        """The pessimistic value from a public initial distribution (S,), in [0, H]."""
+        start = checks.probabilities("initial", checks.floats("initial", initial, self.values.shape[1:]))
+        return float(start @ self.values[0])
+
+
+class _Step(NamedTuple):
+    """What one step's answers say, by pairs (S A,): predictions, penalties, and how well they are known."""
+
+    estimate: Floats
+    penalty: Floats
+    floored: int
+    effective: Floats  # n_eff
+    threshold: Floats  # that it must exceed for support
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,43 +138,150 @@ class Linear(Knobs):
     """Base of the linear offline learners.
 
     lam : ridge parameter, > 0.
+    support : of a supported pair, in standard deviations of the noise of its visits.
     """
 
     lam: float | None = None
+    support: float = 3.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.positive("lam", self.lam)
+        checks.real("support", self.support, 0.0)
 
-    def questions(self, layout: Layout, features: Features, exact: bool = False) -> tuple[Question, ...]:
-        """All questions, fixed before data. ``exact``: of discrete noise (secure randomness)."""
+    def questions(
+        self,
+        layout: Layout,
+        features: Features,
+        exact: bool = False,
+        *,
+        known_rewards: bool = False,
+        episodes: int = 1,
+    ) -> tuple[Question, ...]:
+        """All questions, fixed before data.
+
+        exact : of discrete noise (secure randomness). known_rewards : rewards will be given to the planner.
+        episodes : m; it enters where noise is printed and not set for a budget.
+        """
         raise TypeError(f"{type(self).__name__} states no questions")
 
-    def solve(self, layout: Layout, features: Features, core: Core) -> Learned:
+    def open(
+        self,
+        layout: Layout,
+        features: Features,
+        randomness: Randomness,
+        *,
+        episodes: int = 1,
+        known_rewards: bool = False,
+    ) -> ResponseSession:
+        """A session that takes people (``submit_many``, ``absent``); its guarantee is known now.
+
+        Nothing is spent before :meth:`ask`. Raises ``ValueError`` if the options do not fit the problem.
+        """
+        exact = isinstance(randomness, Secure)
+        plan = self.questions(layout, features, exact, known_rewards=known_rewards, episodes=episodes)
+        delta = getattr(self, "delta", None) or _STATED_DELTA
+        return ResponseSession(layout, features, plan, randomness, episodes=episodes, delta=delta)
+
+    def ask(
+        self, session: ResponseSession, known_rewards: ArrayLike | None = None
+    ) -> tuple[LinearRelease, Learned]:
+        """All answers and the policy from them: spends the session's budget.
+
+        known_rewards : (H, S, A) in [0, 1], if the session was opened for known ones.
+
+        Raises ``ValueError``, and spends nothing, if the session was opened with other options.
+        """
+        exact = session.randomness == "secure"
+        known = known_rewards is not None
+        plan = self.questions(
+            session.layout, session.features, exact, known_rewards=known, episodes=session.episodes
+        )
+        if plan != session.plan or session.asked:
+            raise ValueError(
+                "session: must be a new one, opened by this learner, with known rewards if they are given"
+            )
+        if not session.users:
+            raise ValueError("session.users = 0: nobody came")
+        recorder = Recorder(session)
+        found = self.solve(session.layout, session.features, recorder, known_rewards)
+        release = recorder.release()
+        return release, replace(found, guarantee=release.guarantee)
+
+    def solve(
+        self, layout: Layout, features: Features, core: Core, known_rewards: ArrayLike | None = None
+    ) -> Learned:
         """Ask the planned questions and plan backward: post-processing of answers alone."""
-        q = np.empty((layout.horizon, layout.states, layout.actions))
+        shape = layout.horizon, layout.states, layout.actions
+        known = None if known_rewards is None else _rewards(known_rewards, shape)
+        q, effective = np.empty(shape), np.full(shape, np.inf)
+        enough = np.ones(shape, np.bool_)
         values = np.zeros((layout.horizon + 1, layout.states))
         floored = 0
         for h in reversed(range(layout.horizon)):
-            estimate, penalty, low = self._step(layout, features, core, h, values[h + 1])
-            table = np.clip(estimate - penalty, 0.0, layout.horizon - h).reshape(q.shape[1:])
+            base = 0.0 if known is None else known[h].ravel()
+            table = np.zeros(shape[1] * shape[2]) + base
+            if known is None or h < layout.horizon - 1:
+                step = self._step(layout, features, core, h, values[h + 1], known is not None)
+                top = float(layout.horizon - h - (known is not None))
+                table = base + np.clip(step.estimate - step.penalty, 0.0, top)
+                floored += step.floored
+                effective[h] = step.effective.reshape(shape[1:])
+                enough[h] = (step.effective > step.threshold).reshape(shape[1:])
+            table = table.reshape(shape[1:])
             q[h] = table if layout.mask is None else np.where(layout.mask, table, -np.inf)
             values[h] = q[h].max(axis=1)
-            floored += low
-        return Learned(q.argmax(axis=2), values, q, floored)
+        policy = q.argmax(axis=2)
+        supported = np.take_along_axis(enough, policy[..., None], axis=2)[..., 0]
+        return Learned(
+            policy, values, q, floored, supported, effective, core.users, heuristics=tuple(self.heuristics())
+        )
+
+    def heuristics(self) -> Iterable[str]:
+        """Why the values are no proven lower bounds."""
+        return ("the constants of pessimism and ridge are measured, not those of a theorem",)
 
     def _step(
-        self, layout: Layout, features: Features, core: Core, h: int, after: Floats
-    ) -> tuple[Floats, Floats, int]:
-        """(S A,) estimates and penalties of step h, and how many eigenvalues were raised."""
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
+    ) -> _Step:
+        """The questions of step h, and what their answers say: of next values alone with known rewards."""
         raise TypeError(f"{type(self).__name__} plans nothing")
 
     def _repaired(self, answer: Answer, ridge: Ridge) -> Repaired:
+        assert answer.gram is not None
+        return repaired(answer.gram, self._level(answer, ridge), self.lam or 0.0)
+
+    def _level(self, answer: Answer, ridge: Ridge) -> float:
+        """L: what is added to the diagonal."""
         assert answer.gram is not None and self.lam is not None
-        level = self.lam
-        if answer.gram_scale:
-            level = ridge_level(answer.gram_scale, len(answer.gram), ridge, self.lam)
-        return repaired(answer.gram, level, self.lam)
+        if not answer.gram_scale:
+            return self.lam
+        return ridge_level(answer.gram_scale, len(answer.gram), ridge, self.lam)
+
+    def _known(
+        self, features: Features, answer: Answer, ridge: Ridge, length: Floats, weights: Floats | None = None
+    ) -> tuple[Floats, Floats]:
+        """n_eff (1) and its threshold; ``length`` (S A,) is ||phi||_{Lambda^-1}."""
+        squared = np.einsum("nd,nd->n", features.rows, features.rows)
+        safe = np.where(squared > 0, squared, 1.0)
+        visits = 1.0 / np.where(squared > 0, length**2, 1.0) - self._level(answer, ridge) / safe
+        noise = self.support * math.sqrt(2.0) * answer.gram_scale / safe
+        one = 1.0 if weights is None else weights.ravel()
+        visits = np.where(squared > 0, visits / one, 0.0)  # a feature of 0 says nothing and needs nothing
+        return visits, 0.5 + noise / one
+
+
+def _targets(layout: Layout, known_rewards: bool) -> Iterator[tuple[int, float]]:
+    """(h, bound of what the values of step h add to known rewards), last step first, while it is not 0."""
+    for h in reversed(range(layout.horizon - known_rewards)):
+        yield h, float(layout.horizon - h - known_rewards)
+
+
+def _rewards(known: ArrayLike, shape: tuple[int, int, int]) -> Floats:
+    rewards = checks.floats("known_rewards", known, shape)
+    if rewards.min() < 0 or rewards.max() > 1:
+        raise ValueError("known_rewards: every entry must be in [0, 1]")
+    return rewards
 
 
 def _estimate(features: Features, gram: Repaired, answer: Answer) -> Floats:
@@ -144,17 +296,86 @@ def learn(
     features: Features,
     trajectories: Trajectories,
     randomness: Randomness,
+    known_rewards: ArrayLike | None = None,
 ) -> Learned:
-    """A policy from the records of many users, with its guarantee.
+    """A policy from the records of many users, one episode each, with its guarantee.
+
+    known_rewards : (H, S, A) in [0, 1] if they are public: then only next states are asked about.
 
     Raises ``ValueError`` on broken records (a private message) and on options that do not fit the problem.
     """
-    plan = learner.questions(layout, features, isinstance(randomness, Secure))
-    delta = getattr(learner, "delta", None) or _STATED_DELTA
-    with ResponseSession(layout, features, plan, randomness, delta=delta) as session:
+    known = known_rewards is not None
+    with learner.open(layout, features, randomness, known_rewards=known) as session:
         session.submit_many(trajectories)
-        found = learner.solve(layout, features, session)
-        return Learned(found.policy, found.values, found.q, found.floored, session.guarantee)
+        return learner.ask(session, known_rewards)[1]
+
+
+def learn_stored(
+    learner: Linear,
+    layout: Layout,
+    features: Features,
+    chunks: Iterable[tuple[Trajectories, ArrayLike | None]],
+    randomness: Randomness,
+    *,
+    episodes: int = 1,
+    known_rewards: ArrayLike | None = None,
+) -> tuple[LinearRelease, Learned, tuple[MechanismRecord, ...]]:
+    """A policy from chunks of (episodes, the person of each), as a release, the policy, and the records.
+
+    Both stages at once; who keeps a ledger calls :meth:`Linear.open`, ``submit_many`` for every chunk, then
+    reserves what ``session.records`` cost, then calls :meth:`Linear.ask`.
+    """
+    known = known_rewards is not None
+    with learner.open(layout, features, randomness, episodes=episodes, known_rewards=known) as session:
+        for trajectories, user in chunks:
+            session.submit_many(trajectories, user)
+        return *learner.ask(session, known_rewards), session.records
+
+
+def replan(
+    learner: Linear, release: LinearRelease, features: Features, known_rewards: ArrayLike | None = None
+) -> Learned:
+    """A policy from a stored release: no data, no budget.
+
+    From a release in model form any knob and any known rewards can be planned with; from others only what
+    leads to the same questions with the same public arrays. Raises ``ValueError`` that says what differs.
+    """
+    told = dict(release.features)
+    if fingerprint(features) != told:
+        raise ValueError("features: must be those of the release (table, bound, l1 and nonneg)")
+    plan = learner.questions(release.layout, features, known_rewards=known_rewards is not None)
+    found = learner.solve(release.layout, features, Replay(release, plan), known_rewards)
+    return replace(found, guarantee=release.guarantee)
+
+
+def schema_features(
+    layout: Layout,
+    table: ArrayLike | None = None,
+    bound: float = 1.0,
+    *,
+    l1: float | None = None,
+    nonneg: bool = False,
+) -> Features:
+    """The features that a public schema names: a table (S, A, d) with its bound, or one-hot (None).
+
+    One-hot features have d = S A, a noisy matrix of d^2 entries and d^3 work a step: above d = 1000 they are
+    refused, as counts (dp-apvi) say the same with less noise and work.
+    """
+    if table is not None:
+        found = Features(table, bound, l1=l1, nonneg=nonneg)
+        if (found.states, found.actions) != (layout.states, layout.actions):
+            raise ValueError(
+                f"features are of {found.states} states and {found.actions} actions: must be of "
+                f"{layout.states} and {layout.actions}"
+            )
+        return found
+    d = layout.states * layout.actions
+    if d > _MOST_ONE_HOT:
+        raise ValueError(
+            f"features = 'one-hot': has S A = {d} dimensions, must have at most {_MOST_ONE_HOT}; with no "
+            "features of lower dimension use dp-apvi, which counts the same pairs"
+        )
+    return one_hot(layout.states, layout.actions)
 
 
 # ------------------------------------------------------------------------------ without privacy
@@ -179,21 +400,30 @@ class PEVI(Linear):
         super().__post_init__()
         checks.real("c", self.c, 0.0)
 
-    def questions(self, layout: Layout, features: Features, exact: bool = False) -> tuple[Question, ...]:
+    def questions(
+        self,
+        layout: Layout,
+        features: Features,
+        exact: bool = False,
+        *,
+        known_rewards: bool = False,
+        episodes: int = 1,
+    ) -> tuple[Question, ...]:
         """A pair for each step, last step first."""
         return tuple(
-            Question(kind="pair", step=h, mu=None, high=float(layout.horizon - h), centre=False)
-            for h in reversed(range(layout.horizon))
+            Question(kind="pair", step=h, mu=None, high=high, centre=False, reward=not known_rewards)
+            for h, high in _targets(layout, known_rewards)
         )
 
     def _step(
-        self, layout: Layout, features: Features, core: Core, h: int, after: Floats
-    ) -> tuple[Floats, Floats, int]:
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
+    ) -> _Step:
         answer = core.pair(h, after)
         gram = self._repaired(answer, 0.0)
         assert self.c is not None
-        scale = self.c * features.dimension * layout.horizon
-        return _estimate(features, gram, answer), scale * norms(features.rows, gram.inverse), gram.floored
+        scale, length = self.c * features.dimension * layout.horizon, norms(features.rows, gram.inverse)
+        certainty = self._known(features, answer, 0.0, length)
+        return _Step(_estimate(features, gram, answer), scale * length, gram.floored, *certainty)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,9 +436,9 @@ class _Pessimist(Linear):
         super().__post_init__()
         checks.real("C", self.C, 0.0)
 
-    def _penalty(self, features: Features, gram: Repaired) -> Floats:
+    def _penalty(self, features: Features, length: Floats) -> Floats:
         assert self.C is not None
-        return self.C * math.sqrt(features.dimension) * norms(features.rows, gram.inverse)
+        return self.C * math.sqrt(features.dimension) * length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,16 +465,18 @@ class _VarianceAware(_Pessimist):
         check_ridge(self.ridge if self.ridge is not None else 0.0)
 
     def _step(
-        self, layout: Layout, features: Features, core: Core, h: int, after: Floats
-    ) -> tuple[Floats, Floats, int]:
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
+    ) -> _Step:
         ridge = 0.0 if self.ridge is None else self.ridge
         weights, low = self._weights(layout, features, core, h, after, ridge)
         gram_answer, answer = self._regression(core, h, after, weights)
         gram = self._repaired(gram_answer, ridge)
-        penalty = self._penalty(features, gram)
+        length = norms(features.rows, gram.inverse)
+        penalty = self._penalty(features, length)
         if self.D:
             penalty = penalty + self.D / max(1, core.users)
-        return _estimate(features, gram, answer), penalty, low + gram.floored
+        certainty = self._known(features, gram_answer, ridge, length, weights)
+        return _Step(_estimate(features, gram, answer), penalty, low + gram.floored, *certainty)
 
     def _regression(self, core: Core, h: int, after: Floats, weights: Floats | None) -> tuple[Answer, Answer]:
         answer = core.pair(h, after, weights)
@@ -277,12 +509,20 @@ class VAPVI(_VarianceAware):
         "paper": {},
     }
 
-    def questions(self, layout: Layout, features: Features, exact: bool = False) -> tuple[Question, ...]:
+    def questions(
+        self,
+        layout: Layout,
+        features: Features,
+        exact: bool = False,
+        *,
+        known_rewards: bool = False,
+        episodes: int = 1,
+    ) -> tuple[Question, ...]:
         """Gram, V^2, V, then the weighted pair, for each step, last step first."""
         variances, regression = self._halves()
         found: list[Question] = []
-        for h in reversed(range(layout.horizon)):
-            b, after = float(layout.horizon - h), float(layout.horizon - h - 1)
+        for h, b in _targets(layout, known_rewards):
+            after = float(layout.horizon - h - 1)
             if after:
                 raw: dict[str, Any] = {"mu": None, "step": h, "centre": False, "half": variances}
                 found += [
@@ -290,7 +530,17 @@ class VAPVI(_VarianceAware):
                     Question(kind="response", high=after**2, reward=False, **raw),
                     Question(kind="response", high=after, reward=False, **raw),
                 ]
-            found.append(Question(kind="pair", step=h, mu=None, high=b, centre=False, half=regression))
+            found.append(
+                Question(
+                    kind="pair",
+                    step=h,
+                    mu=None,
+                    high=b,
+                    centre=False,
+                    half=regression,
+                    reward=not known_rewards,
+                )
+            )
         return tuple(found)
 
 
@@ -314,8 +564,14 @@ class _Private(Linear):
                 f"{' and '.join(given) or 'epsilon'}: exactly one of epsilon, rho and mu must be given"
             )
         budgets.check_epsilon(getattr(self, given[0]), given[0])
-        if self.delta is not None or self.epsilon is not None:
+        if self._pure():
+            if self.epsilon is None or self.delta:
+                raise ValueError("noise = 'laplace': needs epsilon, and no delta, rho or mu")
+        elif self.delta is not None or self.epsilon is not None:
             budgets.check_delta(self.delta)
+
+    def _pure(self) -> bool:
+        return False
 
     def total_mu(self, exact: bool) -> float:
         """The mu of the whole budget; discrete noise is accounted as zCDP, rho = mu^2 / 2."""
@@ -328,9 +584,9 @@ class _Private(Linear):
             return math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta))
         return budgets.gdp_mu(self.epsilon, self.delta)
 
-    def _step_mu(self, horizon: int, exact: bool) -> Floats:
-        """(H,) mu of each step: the share of mu^2 is proportional to b_h^{2/3} (section 1.2)."""
-        shares = np.arange(horizon, 0, -1) ** (2 / 3)
+    def _step_mu(self, horizon: int, exact: bool, known_rewards: bool) -> Floats:
+        """(H,) mu of each step: the share of mu^2 is proportional to (range of the target)^{2/3} (1.2)."""
+        shares = np.arange(horizon - known_rewards, -known_rewards, -1) ** (2 / 3)
         return self.total_mu(exact) * np.sqrt(shares / shares.sum())
 
 
@@ -343,7 +599,10 @@ class DPPEVI(_Pessimist, _Private):
     range : "values": noise follows the range of the released values; "declared": b_h.
     joint : price Gram and response by lemma 3; else by their separate worst cases.
     centre : centre targets (needs 1 in the span of the features); None: where that holds.
-    ridge : in multiples of the noise's spectral edge 2 s sqrt(d), or "bound"; None: 2 (requery), 1 (model).
+    noise : "gaussian", or "laplace" for a pure epsilon (no delta): scales follow l1 sensitivities, which is
+        much more noise unless ||phi||_1 is small (one-hot, simplex); declare it by ``Features(l1=...)``.
+    ridge : in multiples of the noise's spectral edge 2 s sqrt(d), or "bound" (Gaussian noise only); None: 2
+        (requery), 1 (model).
     simplex : project rows of the model onto the simplex.
     """
 
@@ -353,6 +612,7 @@ class DPPEVI(_Pessimist, _Private):
     centre: bool | None = None
     ridge: Ridge | None = None
     simplex: bool | None = None
+    noise: Literal["gaussian", "laplace"] = "gaussian"
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
@@ -364,6 +624,7 @@ class DPPEVI(_Pessimist, _Private):
         super().__post_init__()
         checks.choice("response", self.response, ("requery", "model"))
         checks.choice("range", self.range, ("values", "declared"))
+        checks.choice("noise", self.noise, ("gaussian", "laplace"))
         checks.flag("joint", self.joint)
         checks.flag("simplex", self.simplex)
         if self.centre is not None:
@@ -372,6 +633,22 @@ class DPPEVI(_Pessimist, _Private):
             object.__setattr__(self, "ridge", 1.0 if self.response == "model" else 2.0)
         check_ridge(self.ridge if self.ridge is not None else 0.0)
 
+        if self._pure() and self.ridge == "bound":
+            raise ValueError(
+                "ridge = 'bound': must be a number with noise = 'laplace': the bound is Gaussian"
+            )
+
+    def _pure(self) -> bool:
+        return self.noise == "laplace"
+
+    def _budget(self, layout: Layout, exact: bool, known_rewards: bool, h: int) -> dict[str, Any]:
+        """The share of step h; of epsilon in proportion to sqrt(b_h), best for errors b_h / epsilon_h."""
+        if not self._pure():
+            return {"mu": float(self._step_mu(layout.horizon, exact, known_rewards)[h])}
+        assert self.epsilon is not None
+        shares = np.sqrt(np.arange(layout.horizon - known_rewards, -known_rewards, -1))
+        return {"mu": None, "epsilon": float(self.epsilon * shares[h] / shares.sum())}
+
     def _centred(self, features: Features) -> bool:
         asked = features.constant if self.centre is None else self.centre
         if (asked or self.response == "model") and not features.constant:
@@ -379,49 +656,68 @@ class DPPEVI(_Pessimist, _Private):
             raise ValueError(f"{name}: needs 1 in the span of the features, or estimates are biased")
         return asked or self.response == "model"
 
-    def questions(self, layout: Layout, features: Features, exact: bool = False) -> tuple[Question, ...]:
+    def questions(
+        self,
+        layout: Layout,
+        features: Features,
+        exact: bool = False,
+        *,
+        known_rewards: bool = False,
+        episodes: int = 1,
+    ) -> tuple[Question, ...]:
         """One pair (or Gram and response) a step, or one model a step, last step first."""
         centre, found = self._centred(features), list[Question]()
         assert self.range is not None
-        for h in reversed(range(layout.horizon)):
-            mu = float(self._step_mu(layout.horizon, exact)[h])
+        reward = not known_rewards
+        for h, high in _targets(layout, known_rewards):
+            budget = self._budget(layout, exact, known_rewards, h)
             if self.response == "model" and h < layout.horizon - 1:
-                found.append(Question(kind="model", step=h, mu=mu))
+                found.append(Question(kind="model", step=h, reward=reward, **budget))
                 continue
-            common: dict[str, Any] = {"step": h, "high": float(layout.horizon - h)}
+            common: dict[str, Any] = {"step": h, "high": high, "reward": reward}
             common |= {"centre": centre, "span": self.range}
             if self.joint:
-                found.append(Question(kind="pair", mu=mu, **common))
+                found.append(Question(kind="pair", **budget, **common))
             else:
-                half = mu * math.sqrt(0.5)
+                halves = 0.5 if self._pure() else math.sqrt(0.5)
+                half = {name: value and value * halves for name, value in budget.items()}
                 found += [
-                    Question(kind="gram", step=h, mu=half),
-                    Question(kind="response", mu=half, **common),
+                    Question(kind="gram", step=h, **half),
+                    Question(kind="response", **half, **common),
                 ]
         return tuple(found)
 
     def _step(
-        self, layout: Layout, features: Features, core: Core, h: int, after: Floats
-    ) -> tuple[Floats, Floats, int]:
+        self, layout: Layout, features: Features, core: Core, h: int, after: Floats, known: bool
+    ) -> _Step:
         assert self.ridge is not None
         if self.response == "model" and h < layout.horizon - 1:
-            return self._model_step(features, core.model(h), after)
+            return self._model_step(features, core.model(h), after, not known)
         gram_answer = core.pair(h, after) if self.joint else core.gram(h)
         answer = gram_answer if self.joint else core.response(h, after)
         gram = self._repaired(gram_answer, self.ridge)
-        return _estimate(features, gram, answer), self._penalty(features, gram), gram.floored
+        length = norms(features.rows, gram.inverse)
+        certainty = self._known(features, gram_answer, self.ridge, length)
+        return _Step(
+            _estimate(features, gram, answer), self._penalty(features, length), gram.floored, *certainty
+        )
 
-    def _model_step(self, features: Features, answer: Answer, after: Floats) -> tuple[Floats, Floats, int]:
+    def _model_step(self, features: Features, answer: Answer, after: Floats, reward: bool) -> _Step:
         """Q = r + P V with P = rows of 1/S + phi^T Lambda^-1 M (section 6): centred, hence no bias."""
-        assert answer.successors is not None and answer.rewards is not None and self.ridge is not None
+        assert answer.successors is not None and self.ridge is not None
         gram = self._repaired(answer, self.ridge)
         # the true rows sum to 0: the noise along 1 carries no data and would be multiplied by V's mean
         moved = answer.successors - answer.successors.mean(axis=1, keepdims=True)
         rows = 1.0 / features.states + features.rows @ (gram.inverse @ moved)
         if self.simplex:
             rows = simplex_rows(rows)
-        rewards = np.clip(0.5 + features.rows @ (gram.inverse @ answer.rewards), 0.0, 1.0)
-        return rewards + rows @ after, self._penalty(features, gram), gram.floored
+        estimate = rows @ after
+        if reward:
+            assert answer.rewards is not None
+            estimate += np.clip(0.5 + features.rows @ (gram.inverse @ answer.rewards), 0.0, 1.0)
+        length = norms(features.rows, gram.inverse)
+        certainty = self._known(features, answer, self.ridge, length)
+        return _Step(estimate, self._penalty(features, length), gram.floored, *certainty)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -447,16 +743,26 @@ class DPVAPVI(_VarianceAware, _Private):
         if self.noise == "published" and self.rho is None:
             raise ValueError("rho = None: must be given, the printed noise is stated for a budget in rho")
 
-    def questions(self, layout: Layout, features: Features, exact: bool = False) -> tuple[Question, ...]:
+    def questions(
+        self,
+        layout: Layout,
+        features: Features,
+        exact: bool = False,
+        *,
+        known_rewards: bool = False,
+        episodes: int = 1,
+    ) -> tuple[Question, ...]:
         """Gram, V^2, V and the weighted regression for each step, last step first."""
-        steps = reversed(range(layout.horizon))
+        steps = list(_targets(layout, known_rewards))
+        reward = not known_rewards
         if self.noise == "published":
-            return tuple(q for h in steps for q in self._published(layout.horizon, h, features))
+            found = [q for h, _ in steps for q in self._published(layout.horizon, h, features, reward)]
+            return tuple(replace(q, mu=episodes * (q.mu or 0.0)) for q in found)
         variances, regression = self._halves()
         shares = (0.5, 0.17, 0.33, 1.0) if self.split else (0.15, 0.05, 0.10, 0.70)
         centre, found = features.constant, list[Question]()
-        for h in steps:
-            mu = float(self._step_mu(layout.horizon, exact)[h])
+        for h, high in steps:
+            mu = float(self._step_mu(layout.horizon, exact, known_rewards)[h])
             after, last = float(layout.horizon - h - 1), h == layout.horizon - 1
             parts = [mu * math.sqrt(share) for share in shares]
             if not last:
@@ -471,15 +777,16 @@ class DPVAPVI(_VarianceAware, _Private):
                     kind="pair",
                     step=h,
                     mu=mu if last else parts[3],
-                    high=after + 1,
+                    high=high,
                     centre=centre,
                     half=regression,
+                    reward=reward,
                 )
             )
         return tuple(found)
 
-    def _published(self, horizon: int, h: int, features: Features) -> list[Question]:
-        """The true mu of the printed noise; at the last step vectors of V = 0 hold no data: left out."""
+    def _published(self, horizon: int, h: int, features: Features, reward: bool) -> list[Question]:
+        """The true mu of the printed noise, for one episode; vectors of V = 0 hold no data: left out."""
         assert self.rho is not None
         rho0 = self.rho / (5 * horizon)
         gram = gram_mu(features.bound, 0.5 / math.sqrt(rho0))
@@ -490,7 +797,8 @@ class DPVAPVI(_VarianceAware, _Private):
 
         variances, regression = self._halves()
         raw: dict[str, Any] = {"step": h, "centre": False, "span": "declared"}
-        b, after, std = float(horizon - h), float(horizon - h - 1), horizon * math.sqrt(2 / rho0)
+        after, std = float(horizon - h - 1), horizon * math.sqrt(2 / rho0)
+        b = after + reward
         found = [Question(kind="gram", mu=gram, half=variances, **raw)]
         if after:
             squares = mu(after**2, horizon * std)
@@ -501,7 +809,7 @@ class DPVAPVI(_VarianceAware, _Private):
         return [
             *found,
             Question(kind="gram", mu=gram, half=regression, **raw),
-            Question(kind="response", mu=mu(b, std), high=b, half=regression, **raw),
+            Question(kind="response", mu=mu(b, std), high=b, half=regression, reward=reward, **raw),
         ]
 
     def _weights(

@@ -38,6 +38,9 @@ with E, so the algorithm does not reduce to APVI without noise; the term c3 H io
 empirical Bernstein inequality makes it do so. Without visits in the release (``visits="derived"``: each is
 the sum of S counts, and a count's variance is halved) sigma_v^2 is S H / rho against 2 H / rho.
 
+Memory. A release is read once, from the last step to the first; of its tables (R S cells a step) one step is
+held, in about three copies. S = 716, A = 25, H = 20 without a mask takes 0.6 GB (all steps at once: 11 GB).
+
 Pessimism. At ``preset="theory"`` V_1 is at most the value of the policy, but for probability p each for
 noise and sampling. The ``default`` constants are measured, not proven; privacy is touched by neither.
 They were chosen on random MDPs (S = 3, 5, 8 and 16, A = 3, H = 5; 24 of each size, rho = 0.1 and 1, n from
@@ -51,7 +54,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -64,12 +67,13 @@ from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.protocol import NoiseLaw, Release, Schedule, Spec
+from discreet.privacy.protocol import Estimate, NoiseLaw, Release, Schedule, Spec, StepwiseRelease
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+_READ = (VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS)
 _DERIVE_UP_TO = 4  # states: up to here, sums of transitions are as good as visits of their own
 
 __all__ = ["APVI", "DPAPVI", "OfflinePolicy"]
@@ -83,13 +87,17 @@ class OfflinePolicy:
     q : (H, S, A) pessimistic values in [0, H]; -inf at inadmissible pairs.
     values : (H + 1, S), max over actions of q; lower bounds of the policy's values under the theory's
         constants (``heuristics`` is empty), with probability 1 - failure each for noise and sampling.
-    supported : (H, S), whether the estimated visits of the policy's own action are above T before they are
-        truncated and projected: an unbiased reading, where n~ of a pair that nobody played is up to E / 2
-        (the positive halves of S noises), so that the planner may still play it.
+    supported : (H, S), whether there are people behind the policy's own action: its estimated visits are
+        above T, and above ``support`` standard deviations of their noise, before they are truncated and
+        projected. That is an unbiased reading, where n~ of a pair that nobody played is up to E / 2 (the
+        positive halves of S noises), so that the planner may play it. A single pair that nobody played passes
+        with probability .00135 at the default of 3; the planner chooses among A.
     visits : (H, S, A), the consistent counts n~ of the release.
     threshold : T, in visits. noise_error : E, twice the bound of one count's noise. users : in the release.
     guarantee : of the release; it covers all of this.
     heuristics : why ``values`` are no proven bounds, in words.
+    behaviour : (H, S) int, the action that people took most often by the estimated visits (before they are
+        truncated and projected); where nobody came it is noise.
     """
 
     policy: Ints
@@ -102,6 +110,7 @@ class OfflinePolicy:
     users: int
     guarantee: Guarantee
     heuristics: tuple[str, ...]
+    behaviour: Ints
 
     def lower_bound(self, initial: ArrayLike) -> float:
         """The pessimistic value from a public initial distribution (S,), in [0, H]."""
@@ -109,16 +118,63 @@ class OfflinePolicy:
         return float(start @ self.values[0])
 
 
-class _Counts(NamedTuple):
-    """Consistent counts by rows, and what is known of their noise."""
+class _Noise(NamedTuple):
+    """What is known of a release's noise: public, the same at every step."""
 
-    moves: Floats  # (H, R, S) x
-    visits: Floats  # (H, R) n~
-    estimated: Floats  # (H, R) of visits, before truncation and projection: unbiased
-    rewards: Floats  # (H, R) r~, or the known ones
     sigma: float  # standard deviation of the estimate of visits before its projection
     error: float  # E
     reward_error: float  # E_r
+
+
+class _Counts(NamedTuple):
+    """Consistent counts of one step, by rows."""
+
+    moves: Floats  # (R, S) x
+    visits: Floats  # (R,) n~
+    estimated: Floats  # (R,) of visits, before truncation and projection: unbiased
+    rewards: Floats  # (R,) r~, or the known ones
+
+
+class _Steps:
+    """A release, dense or not, of which one step at a time is read."""
+
+    def __init__(self, release: Release | StepwiseRelease, layout: Layout) -> None:
+        if release.users == 0:
+            raise ValueError("release.users = 0: nobody came before it")
+        self._release, self._layout = release, layout
+        if isinstance(release, Release):
+            self._dense = {name: release.estimates[name] for name in _READ if name in release.estimates}
+            self.laws = {name: estimate.law for name, estimate in self._dense.items()}
+            for name, estimate in self._dense.items():
+                slots = (np.shape(estimate.value) or (0,))[0]
+                if slots == 1 and layout.horizon > 1:
+                    raise ValueError("release pools the steps: this learner reads counts per step")
+                if slots != layout.horizon:
+                    raise ValueError(f"release.{name} has {slots} steps: must have H = {layout.horizon}")
+        else:
+            self.laws = dict(release.laws)
+            if release.layout != layout:
+                raise ValueError("release.layout: must be the layout of spec")
+
+    def rows(self, h: int) -> tuple[Floats, Floats, Floats]:
+        """Visits (R,), transitions (R, S) and reward sums (R,) of step h; the caller's to change."""
+        release = self._release
+        if isinstance(release, Release):
+            step = {
+                name: replace(estimate, value=estimate.value[h : h + 1])
+                for name, estimate in self._dense.items()
+            }
+        else:
+            sums = release.step(h)
+            held = {VISITS: sums.visits, TRANSITIONS: sums.transitions, CENTERED_REWARDS: sums.rewards}
+            tables = {name: value[None] for name, value in held.items() if value is not None}
+            if set(tables) != set(self.laws):
+                raise ValueError(f"release.step({h}) holds {sorted(tables)}: must hold {sorted(self.laws)}")
+            step = {name: Estimate(value, self.laws[name]) for name, value in tables.items()}
+        visits, moves, rewards = release_rows(
+            Release(step, release.users, 1, release.guarantee), self._layout
+        )
+        return visits[0], moves[0], rewards[0]
 
 
 def _published_bound(law: NoiseLaw, noises: int, failure: float) -> float:
@@ -140,8 +196,9 @@ class _Pessimistic(Knobs):
     clip: Literal["H-h+1", "H"] | None = None
     reward_share: float | None = None
     reward_floor: bool | None = None
+    support: float | None = None
 
-    _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c3", "min_visits")
+    _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c3", "min_visits", "support")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -175,8 +232,11 @@ class _Pessimistic(Knobs):
         return Schedule.one_shot(users, plans="stochastic")
 
     # ------------------------------------------------------------------- after data
-    def learn(self, release: Release, spec: Spec) -> OfflinePolicy:
-        """The policy from one release.
+    def learn(self, release: Release | StepwiseRelease, spec: Spec) -> OfflinePolicy:
+        """The policy from one release, read backward, a step at a time: in the memory of one step.
+
+        Nothing but the release's values is bound to the query: rewards (``spec.known_rewards``) and all
+        other knobs may differ from those that it was made for.
 
         Raises
         ------
@@ -185,24 +245,29 @@ class _Pessimistic(Knobs):
             no rewards though ``spec.known_rewards`` is None.
         """
         layout = spec.layout
-        if release.users == 0:
-            raise ValueError("release.users = 0: nobody came before it")
-        slots = np.shape(release.estimates[TRANSITIONS].value)[0] if TRANSITIONS in release.estimates else 0
-        if slots == 1 and layout.horizon > 1:
-            raise ValueError("release pools the steps: this learner reads counts per step")
-        if spec.known_rewards is None and not {REWARDS, CENTERED_REWARDS} & set(release.estimates):
+        steps = _Steps(release, layout)
+        if TRANSITIONS not in steps.laws:
+            raise ValueError(f"release holds {', '.join(steps.laws) or 'nothing'}: must hold {TRANSITIONS}")
+        if spec.known_rewards is None and not {REWARDS, CENTERED_REWARDS} & set(steps.laws):
             raise ValueError("release holds no rewards: must hold them, or spec.known_rewards must be given")
-        counts = self._counts(release, spec)
-        threshold = self._threshold(counts)
-        supported = counts.visits > threshold
-        q, values = self._plan(counts, supported, threshold, spec)
+        noise = self._noise(steps.laws, layout)
+        threshold = self._threshold(noise)
+        q, visits, estimated = np.empty((3, layout.horizon, layout.rows))
+        values = np.zeros((layout.horizon + 1, layout.states))
+        for h in range(layout.horizon - 1, -1, -1):
+            counts = self._counts(steps, h, noise, spec)
+            q[h] = self._backup(counts, values[h + 1], h, threshold, noise, spec)
+            values[h] = np.maximum.reduceat(q[h], layout.state_ptr[:-1])
+            visits[h], estimated[h] = counts.visits, counts.estimated
         table = layout.from_rows(q, fill=-np.inf)
         policy = np.ascontiguousarray(table.argmax(axis=-1), np.int64)
-        has = layout.from_rows((counts.estimated > threshold).astype(np.float64)) > 0
-        chosen = np.take_along_axis(has, policy[..., None], axis=-1)[..., 0]
+        seen = layout.from_rows(estimated, fill=-np.inf)
+        enough = max(threshold, (self.support or 0.0) * noise.sigma)
+        chosen = np.take_along_axis(seen, policy[..., None], axis=-1)[..., 0] > enough
+        behaviour = np.ascontiguousarray(seen.argmax(axis=-1), np.int64)
         return OfflinePolicy(
-            policy, table, values, chosen, layout.from_rows(counts.visits), threshold, counts.error,
-            release.users, release.guarantee, tuple(self.heuristics()),
+            policy, table, values, chosen, layout.from_rows(visits), threshold, noise.error,
+            release.users, release.guarantee, tuple(self.heuristics()), behaviour,
         )  # fmt: skip
 
     def heuristics(self) -> Iterator[str]:
@@ -212,53 +277,57 @@ class _Pessimistic(Knobs):
         if self.c3 is not None and self.c3 < 7 / 3:
             yield f"c3 = {self.c3:g} is below 7/3"
 
-    def _counts(self, release: Release, spec: Spec) -> _Counts:
+    def _noise(self, laws: Mapping[str, NoiseLaw], layout: Layout) -> _Noise:
+        return _Noise(0.0, 0.0, 0.0)
+
+    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: Spec) -> _Counts:
         raise TypeError(f"{type(self).__name__} reads no counts")
 
-    def _threshold(self, counts: _Counts) -> float:
+    def _threshold(self, noise: _Noise) -> float:
         return self.min_visits or 0.0
 
-    def _noise_penalty(self, counts: _Counts, spec: Spec, iota: float) -> tuple[float, float]:
+    def _noise_penalty(self, noise: _Noise, spec: Spec, iota: float) -> tuple[float, float]:
         """Numerators over n~ of the noise's penalties for transitions and for rewards."""
         return 0.0, 0.0
 
-    def _plan(self, counts: _Counts, supported: Bools, threshold: float, spec: Spec) -> tuple[Floats, Floats]:
-        """Equations (1) and (2): Q by rows (H, R) and V (H + 1, S)."""
+    def _backup(
+        self, counts: _Counts, after: Floats, h: int, threshold: float, noise: _Noise, spec: Spec
+    ) -> Floats:
+        """Equations (1) and (2): Q of step h by rows (R,), from V of the next step (S,)."""
         layout = spec.layout
-        horizon, states = layout.horizon, layout.states
+        horizon = layout.horizon
         c1, c3 = self.c1 or 0.0, self.c3 or 0.0
-        iota = math.log(horizon * states * layout.actions / (self.failure or 0.05))
-        moves_slack, rewards_slack = self._noise_penalty(counts, spec, iota)
+        iota = math.log(horizon * layout.states * layout.actions / (self.failure or 0.05))
+        moves_slack, rewards_slack = self._noise_penalty(noise, spec, iota)
+        supported = counts.visits > threshold
         safe = np.where(supported, counts.visits, 1.0)
         width = np.sqrt(iota / np.maximum(safe - threshold, 1.0))
         fixed = (moves_slack + c3 * horizon * iota) / safe
         if spec.known_rewards is None:
             fixed += 0.5 * c1 * width + rewards_slack / safe
-        q = np.empty(supported.shape)
-        values = np.zeros((horizon + 1, states))
-        for h in range(horizon - 1, -1, -1):
-            # centred at mid-range: the variance of nearly equal large values stays exact
-            middle = 0.5 * (values[h + 1].min() + values[h + 1].max())
-            ahead = values[h + 1] - middle
-            mean = counts.moves[h] @ ahead / safe[h]
-            spread = np.full(layout.rows, float(horizon))
-            if self.pessimism == "bernstein":
-                spread = np.sqrt(np.maximum(counts.moves[h] @ (ahead * ahead) / safe[h] - mean * mean, 0.0))
-            lower = counts.rewards[h] + mean + middle - c1 * width[h] * spread - fixed[h]
-            cap = float(horizon - h if self.clip == "H-h+1" else horizon)
-            q[h] = np.where(supported[h], np.clip(lower, 0.0, cap), 0.0)
-            if self.reward_floor and spec.known_rewards is not None:
-                q[h] = np.maximum(q[h], counts.rewards[h])
-            values[h] = np.maximum.reduceat(q[h], layout.state_ptr[:-1])
-        return q, values
+        # centred at mid-range: the variance of nearly equal large values stays exact
+        middle = 0.5 * (after.min() + after.max())
+        ahead = after - middle
+        mean = counts.moves @ ahead / safe
+        spread = np.full(layout.rows, float(horizon))
+        if self.pessimism == "bernstein":
+            spread = np.sqrt(np.maximum(counts.moves @ (ahead * ahead) / safe - mean * mean, 0.0))
+        lower = counts.rewards + mean + middle - c1 * width * spread - fixed
+        cap = float(horizon - h if self.clip == "H-h+1" else horizon)
+        q: Floats = np.where(supported, np.clip(lower, 0.0, cap), 0.0)
+        if self.reward_floor and spec.known_rewards is not None:
+            q = np.maximum(q, counts.rewards)
+        return q
 
 
-def _rewards(release: Release, visits: Floats, sums: Floats, consistent: Floats, spec: Spec) -> Floats:
-    """r~ by rows: known, or from centred or plain sums over the consistent counts, in [0, 1]."""
+def _rewards(
+    laws: Mapping[str, NoiseLaw], h: int, visits: Floats, sums: Floats, consistent: Floats, spec: Spec
+) -> Floats:
+    """r~ of step h by rows: known, or from centred or plain sums over the consistent counts, in [0, 1]."""
     if spec.known_rewards is not None:
-        return spec.layout.to_rows(spec.known_rewards)
+        return spec.layout.to_rows(spec.known_rewards[h : h + 1])[0]
     safe = np.where(consistent > 0.0, consistent, 1.0)
-    if CENTERED_REWARDS in release.estimates:
+    if CENTERED_REWARDS in laws:
         return np.clip(0.5 + (sums - 0.5 * visits) / safe, 0.0, 1.0)
     return np.clip(sums / safe, 0.0, 1.0)
 
@@ -276,24 +345,26 @@ class APVI(_Pessimistic):
         Constants of the penalty (1), at least 0: sqrt(2) and 7/3 in theory.
     min_visits : float
         Threshold: pairs with at most so many visits are unsupported; 0 in theory.
-    pessimism, failure, clip, reward_share, reward_floor
+    pessimism, failure, clip, reward_share, reward_floor, support
         As for :class:`DPAPVI`.
     preset : "default" (c1 = 0.2, c3 = 0.02: measured), "theory" or "paper" (theory without the floor)
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            "c1": 0.2, "c3": 0.02, "min_visits": 0.0, "pessimism": "bernstein", "failure": 0.05,
+            "c1": 0.2, "c3": 0.02, "min_visits": 0.0, "support": 3.0, "pessimism": "bernstein",
+            "failure": 0.05,
             "clip": "H-h+1", "reward_share": 0.2, "reward_floor": True,
         },
         "theory": {"c1": math.sqrt(2), "c3": 7 / 3},
         "paper": {"c1": math.sqrt(2), "c3": 7 / 3, "reward_floor": False},
     }  # fmt: skip
 
-    def _counts(self, release: Release, spec: Spec) -> _Counts:
-        visits, moves, sums = release_rows(release, spec.layout)
-        kept, whole = np.maximum(visits, 0.0), np.maximum(moves, 0.0)
-        return _Counts(whole, kept, visits, _rewards(release, visits, sums, kept, spec), 0.0, 0.0, 0.0)
+    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: Spec) -> _Counts:
+        visits, moves, sums = steps.rows(h)
+        kept = np.maximum(visits, 0.0)
+        np.maximum(moves, 0.0, out=moves)
+        return _Counts(moves, kept, visits, _rewards(steps.laws, h, visits, sums, kept, spec))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,6 +380,9 @@ class DPAPVI(_Pessimistic):
         T in standard deviations of the noise of visits, or E ("bound", the paper's).
     min_visits : float
         T is at least this many visits.
+    support : float
+        Of the policy's file: standard deviations of the noise of visits that tell people from noise. Planning
+        does not look at it.
     pessimism : "bernstein" or "hoeffding"
         The paper's algorithm 1, or its variant with H for the standard deviation.
     failure : float
@@ -354,7 +428,7 @@ class DPAPVI(_Pessimistic):
             "combine": False, "visits": "released", "reward_floor": False, "reward_share": 0.2,
         },
     }  # fmt: skip
-    _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c2", "c3", "c4", "min_visits", "width")
+    _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c2", "c3", "c4", "min_visits", "support", "width")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -384,40 +458,46 @@ class DPAPVI(_Pessimistic):
     def _releases_visits(self, states: int) -> bool:
         return self.visits == "released" or (self.visits == "auto" and states > _DERIVE_UP_TO)
 
-    def _threshold(self, counts: _Counts) -> float:
-        own = counts.error if self.threshold == "bound" else float(self.threshold or 0.0) * counts.sigma
+    def _threshold(self, noise: _Noise) -> float:
+        own = noise.error if self.threshold == "bound" else float(self.threshold or 0.0) * noise.sigma
         return max(own, self.min_visits or 0.0)
 
-    def _noise_penalty(self, counts: _Counts, spec: Spec, iota: float) -> tuple[float, float]:
+    def _noise_penalty(self, noise: _Noise, spec: Spec, iota: float) -> tuple[float, float]:
         c2 = self.c2 or 0.0
-        moves = c2 * spec.states * spec.horizon * counts.error * iota
-        return moves, (self.c4 or 0.0) * (counts.reward_error + 0.5 * counts.error)
+        moves = c2 * spec.states * spec.horizon * noise.error * iota
+        return moves, (self.c4 or 0.0) * (noise.reward_error + 0.5 * noise.error)
 
-    def _counts(self, release: Release, spec: Spec) -> _Counts:
-        layout = spec.layout
-        visits, moves, sums = release_rows(release, layout)
-        laws = {name: estimate.law for name, estimate in release.estimates.items()}
+    def _combines(self, laws: Mapping[str, NoiseLaw]) -> bool:
+        return bool(self.combine) and VISITS in laws and laws[VISITS].std() > 0.0
+
+    def _noise(self, laws: Mapping[str, NoiseLaw], layout: Layout) -> _Noise:
         error, reward_error = self._errors(laws, layout)
         sigma_moves = laws[TRANSITIONS].std()
         sigma = laws[VISITS].std() if VISITS in laws else math.sqrt(layout.states) * sigma_moves
-        better = estimated = visits
-        # the tables of moves are large, and ours: they change in place
-        if self.combine and VISITS in laws and sigma > 0.0:
+        if self._combines(laws):
             both = sigma**2 + layout.states * sigma_moves**2
-            gap = moves.sum(axis=-1) - visits
-            better = estimated = visits + gap * (sigma**2 / both)
-            moves -= (gap * (sigma_moves**2 / both))[..., None]
             sigma *= math.sqrt(layout.states) * sigma_moves / math.sqrt(both)
-        if error > 0.0:
+        return _Noise(sigma, error, reward_error)
+
+    def _counts(self, steps: _Steps, h: int, noise: _Noise, spec: Spec) -> _Counts:
+        laws, layout = steps.laws, spec.layout
+        visits, moves, sums = steps.rows(h)
+        better = estimated = visits
+        # the table of moves is large, and ours: it changes in place
+        if self._combines(laws):
+            variance, of_moves = laws[VISITS].std() ** 2, laws[TRANSITIONS].std() ** 2
+            both = variance + layout.states * of_moves
+            gap = moves.sum(axis=-1) - visits
+            better = estimated = visits + gap * (variance / both)
+            moves -= (gap * (of_moves / both))[..., None]
+        if noise.error > 0.0:
             np.maximum(moves, 0.0, out=moves)
-            targets = np.maximum(better, 0.0).ravel()
-            projected, moved = np.empty((targets.size, layout.states)), np.empty(targets.size)
-            half = np.full(targets.size, (self.width or 0.0) * error)
-            kernels.project_table(moves.reshape(projected.shape), targets, half, projected, moved)
-            moves = projected.reshape(moves.shape)
+            targets, half = np.maximum(better, 0.0), np.full(layout.rows, (self.width or 0.0) * noise.error)
+            # a row is written when nothing is read from it any more
+            kernels.project_table(moves, targets, half, moves, np.empty(layout.rows))
             better = moves.sum(axis=-1)
-        rewards = _rewards(release, visits, sums, better, spec)
-        return _Counts(moves, better, estimated, rewards, sigma, error, reward_error)
+        rewards = _rewards(laws, h, visits, sums, better, spec)
+        return _Counts(moves, better, estimated, rewards)
 
     def _errors(self, laws: Mapping[str, NoiseLaw], layout: Layout) -> tuple[float, float]:
         """(E, E_r): 2 x what bounds the noises of visits and transitions, and that of rewards."""

@@ -31,7 +31,10 @@ __all__ = [
 
 Shifts = Sequence[tuple[float, int]]
 Coordinate = tuple[str, float, float, int]
-"""(noise family, scale, absolute shift, how many such coordinates), discrete ones in units of their grid."""
+"""(noise family, scale, absolute shift, how many such coordinates), discrete ones in units of their grid.
+
+``"pure"`` stands for any mechanism that is (shift / scale)-DP: randomized response dominates them all.
+"""
 
 _PURE_SLACK = 1e-12  # numerical mass that a PLD leaves beyond a pure epsilon
 _GRID_SLACK = 1e-3  # relative: losses are rounded up to a grid, Renyi orders are finitely many
@@ -116,6 +119,11 @@ def _coordinate_pld(noise: str, scale: float, shift: float, interval: float) -> 
         return pld.from_laplace_mechanism(scale / shift, 1.0, value_discretization_interval=interval)
     if noise == "gaussian":
         return pld.from_gaussian_mechanism(scale / shift, 1.0, value_discretization_interval=interval)
+    if noise == "pure":
+        from dp_accounting.pld import common
+
+        epsilon = common.DifferentialPrivacyParameters(shift / scale, 0.0)
+        return pld.from_privacy_parameters(epsilon, value_discretization_interval=interval)
     if shift != int(shift):
         raise ValueError(f"shift = {shift!r}: must be a whole number of grid units for {noise} noise")
     whole = int(shift)

@@ -39,15 +39,16 @@ from discreet.numerics import checks
 from discreet.privacy import audit_reports
 from discreet.privacy.audit_noise import Noise, Readings, expected, noise_matrix, noise_of, readings, whitened
 from discreet.privacy.counts import TRANSITIONS, CountQuery
+from discreet.privacy.encoders import NoisyVectorEncoder
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.local_reports import StepReports
 from discreet.privacy.protocol import Floats, Plan, Release, Schedule, Session, Spec
 from discreet.privacy.randomness import Seeded, SeededCoins
-from discreet.privacy.session import NoisyVectorEncoder
 
 __all__ = [
     "Bound", "Evidence", "People", "Reactive", "black_box", "bounds_of", "epsilon_bound",
-    "half_scale_power", "mu_bound", "noise_matrix", "play", "rate_limits", "reactive", "respond",
+    "fit_events", "fit_linear", "half_scale_power", "mu_bound", "noise_matrix", "play", "rate_limits",
+    "reactive", "respond",
 ]  # fmt: skip
 
 ALARM = 1e-6  # false alarms of one black box, of one white box
@@ -448,7 +449,7 @@ def session_times(session: Any) -> list[int]:
 _BINS = 12
 
 
-def _fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
+def fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
     """A linear score (Fisher's): sees what averages or differences of numbers give away."""
     both = np.concatenate([one, zero])
     centre, spread = both.mean(axis=0), both.std(axis=0)
@@ -468,7 +469,7 @@ def _fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
     return lambda rows: standard(rows) @ weights
 
 
-def _fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
+def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
     """Sums over the recorded numbers of ln(frequency in world 1 / in world 0) of the interval that it is in.
 
     Where few different rows exist, frequencies of whole rows: the exact likelihood ratio of finite reports.
@@ -613,7 +614,7 @@ def black_box(
     scores: dict[str, list[Floats]] = {}
     if known is not None:
         scores["likelihood ratio"] = [np.array([known(t) for t in world]) for world in worlds]
-    for name, fit in (("linear score", _fit_linear), ("event counts", _fit_events)):
+    for name, fit in (("linear score", fit_linear), ("event counts", fit_events)):
         score = fit(rows[1][: cut // 2], rows[0][: cut // 2])
         scores[name] = [score(part) for part in rows]
     bounds: list[Bound] = []

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from discreet.device.messages import COIN
 from discreet.numerics import checks
 from discreet.privacy import shuffle_calibration as accountant
 from discreet.privacy.shuffle_calibration import Flips, Noise, Way
-
-_CHERNOFF = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,15 @@ def recomputed(record: BinomialRecord, delta: float) -> float:
             for z in range(max(0, int(n * p - reach)), min(n, int(n * p + reach)) + 1):
                 found[z + by] = float(binom.logpmf(z, n, p))
             return {z: x for z, x in found.items() if x > -80}
-        first, mass, _ = accountant.pmf(flips)
-        return {first + i + by: math.log(m) for i, m in enumerate(mass.tolist()) if m > 1e-35}
+        half, p = flips.number // 2, flips.chance
+        reach = 12 * math.sqrt(half * p * (1 - p)) + 40
+        ends = [(max(0, int(m - reach)), min(half, int(m + reach))) for m in (half * p, half * (1 - p))]
+        masses = [
+            binom.pmf(np.arange(low, high + 1), half, q)
+            for (low, high), q in zip(ends, (p, 1 - p), strict=True)
+        ]
+        first = ends[0][0] + ends[1][0] + by
+        return {first + i: math.log(m) for i, m in enumerate(np.convolve(*masses).tolist()) if m > 1e-35}
 
     noise = record.worst(delta)
     by_name = dict(noise)

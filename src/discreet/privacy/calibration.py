@@ -19,7 +19,9 @@ same (s, a)           none          2 x 1               1 x 1
 first, k = 0 .. H, every coordinate is shifted in each of the ``levels`` noisy sums that hold the user.
 The guarantee is the worst over k. This needs noise that is independent by coordinate and drawn after
 the user's record is in (privacy-mechanisms, 1.1 c): batches, trees with fresh nodes, one user's own
-message. Counts pooled over steps move one cell by more than a unit and are not covered.
+message. Counts pooled over steps move one cell by more than a unit and are not covered; nor are users with
+several episodes, who can move one cell by several units, or several cells: which of the ways is worst is
+not settled, so their noise comes from the closed forms.
 """
 
 from __future__ import annotations
@@ -40,9 +42,16 @@ __all__ = ["Pattern", "exchanges", "least_factor", "shift_patterns"]
 
 
 def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None:
-    """Every way to exchange a user that no other one dominates; None where steps are pooled."""
+    """Every way to exchange a user that no other one dominates.
+
+    None where steps are pooled, or a user may have several episodes.
+    """
     names = set(query.row_families)
-    if query.stationary or not names <= {VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS}:
+    if (
+        query.episodes > 1
+        or query.stationary
+        or not names <= {VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS}
+    ):
         return None
     horizon = query.layout.horizon
     found = []

@@ -43,7 +43,18 @@ Exchanging one user leaves the group as it was and moves that one cell by at mos
 moves in the counts: l1 adds w_g C, and squares add (w_g C)^2. Both are attained: a user without any
 reward for one with a reward at every step (C <= H).
 
-Sources: specification of tabular learners, section 2; privacy-mechanisms, sections 1 and 10.2.
+Up to m episodes of a user (``episodes``). A user's contribution is x = x_1 + ... + x_k with k <= m episodes,
+also none. Exchange her for one with x' = x'_1 + ... + x'_k', and fill both up to m summands with zeros: the
+change is the sum of m differences x_j - x'_j. Two episodes differ by at most D, the bound above in the norm
+at hand, weights included. An episode and a zero differ by less: every step of it removes one record, which is
+half of the first case of the table, and a return is at most C; so by D at most. By the triangle
+inequality every sensitivity, l1 and l2, of each family and joint, is at most m D. That is attained wherever D
+is: by m times the same episode for m times the other one (all m may lie in the same cells, so nothing like
+sqrt(m) will do). How many episodes a user has is private; that there are no more than m is declared, and
+enforced by :class:`~discreet.privacy.one_shot.OneShotSession`.
+
+Sources: specification of tabular learners, section 2; privacy-mechanisms, sections 1 and 10.2;
+linear-and-offline, section 0.
 """
 
 from __future__ import annotations
@@ -69,10 +80,11 @@ CENTERED_REWARDS = "centered_reward_sums"
 POOLED_TRANSITIONS = "pooled_transition_counts"
 POOLED_REWARDS = "pooled_reward_sums"
 COUNTS = (VISITS, TRANSITIONS, POOLED_TRANSITIONS)  # families of integers
+MOST_EPISODES = 10**6  # of one user; noise grows with it
 Pooled = Literal["none", "all", "first"]
 GROUP_RETURNS = "group_returns"
 
-_MAX_CELLS = 2 * 10**8
+_MAX_CELLS = 2 * 10**9
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,12 +119,15 @@ class CountQuery:
     return_share : float
         With groups: share of the budget in (0, 1) that group returns get where a plan names none; the
         families of counts split the rest.
+    episodes : int
+        m, the most episodes that one user may have: every sensitivity is m times that of one episode. Above
+        1 for stored people only (``privatizer.stored``).
 
     Raises
     ------
     ValueError
-        If the dense release would have more than 2e8 cells (1.6 GB): a release is never sparse,
-        because which cells are empty is private. Pool the steps or declare a mask.
+        If the dense release would have more than 2e9 cells: a release is never sparse, because which cells
+        are empty is private. Pool the steps or declare a mask. (A session of many releases allows 2e8.)
     """
 
     layout: Layout
@@ -126,6 +141,7 @@ class CountQuery:
     groups: int = 0
     clip: float = 0.0
     return_share: float = 0.15
+    episodes: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.layout, Layout):
@@ -149,10 +165,15 @@ class CountQuery:
         if (clip > 0.0) != (self.groups > 0):
             raise ValueError(f"clip = {clip:g}: must be above 0 with groups, and 0 without")
         checks.real("return_share", self.return_share, 0.0, 1.0, open_low=True, open_high=True)
-        if self.cells > _MAX_CELLS:
+        object.__setattr__(self, "episodes", checks.integer("episodes", self.episodes, 1, MOST_EPISODES))
+        self.check_cells(_MAX_CELLS)
+
+    def check_cells(self, most: int) -> None:
+        """Raise ``ValueError`` if a release has more than ``most`` cells."""
+        if self.cells > most:
             raise ValueError(
                 f"counts need {self.cells:.3g} cells (H={self.slots}, pairs={self.layout.rows}, "
-                f"S={self.layout.states}): at most {_MAX_CELLS:.3g} are allowed, since each of them gets "
+                f"S={self.layout.states}): at most {most:.3g} are allowed, since each of them gets "
                 "noise in every release; pool the steps (stationary=True) or declare admissible actions"
             )
 
@@ -163,6 +184,7 @@ class CountQuery:
         return CountQuery(
             layout, self.stationary, self.visits, self.center_rewards, self.known_rewards,
             self.reward_share, self.pooled, self.pooled_share, self.groups, self.clip, self.return_share,
+            self.episodes,
         )  # fmt: skip
 
     @property
@@ -306,9 +328,13 @@ class CountQuery:
         Returns
         -------
         float
-            A bound on the norm over all pairs of trajectories, exact for raw families per step.
+            A bound on the norm over all pairs of users, exact for raw families per step.
         """
         checks.choice("norm", norm, ("l1", "l2"))
+        return self.episodes * self._episode_sensitivity(norm, weight)
+
+    def _episode_sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
+        """What exchanging one episode changes."""
         step, pooled = self._worst_steps(norm, weight)
         h = self.layout.horizon
         first = self.pooled == "first"

@@ -35,7 +35,9 @@ t), 1 - 1/S + t / S}, t0 = 0 for x >= 0, else -1.
 
 Pure epsilon needs l1. With ||x||_1 <= a the upper triangle of x x^T with its diagonal has l1 norm
 (||x||_1^2 + ||x||_2^2) / 2, so replacing a user moves it by at most a^2 + b^2; x y moves by at most 2 a c for
-|y| <= c, a c centred. (Luyo et al. 2021 keep the l2 value there, which is too little noise; section 1.6.)
+|y| <= c, a c centred; x (e_{s'} - 1/S)^T by at most 4 a (1 - 1/S), as its own l1 norm is ||x||_1 (2 - 2/S).
+The noise is Laplace of scale sensitivity / epsilon on every entry, of the Gram matrix on those of the upper
+triangle. (Luyo et al. 2021 keep the l2 value there, which is too little noise; section 1.6.)
 
 Weights w(s, a) in (0, 1], a public table, turn (x, y) into (sqrt(w) x, sqrt(w) y): inside the same contract.
 """
@@ -59,8 +61,8 @@ TARGETS: tuple[Target, ...] = ("centred", "raw", "raw-nonneg")
 
 __all__ = [
     "TARGETS", "ModelScales", "PairScales", "Target", "goe", "gram_l1", "gram_mu", "gram_scale", "model_mu",
-    "model_scales", "pair_mu", "pair_scales", "successor_sensitivity", "vector_l1", "vector_noise",
-    "vector_sensitivity",
+    "model_scales", "pair_mu", "pair_scales", "successor_l1", "successor_sensitivity", "symmetric_laplace",
+    "vector_l1", "vector_noise", "vector_sensitivity",
 ]  # fmt: skip
 
 
@@ -165,18 +167,20 @@ def model_scales(
     """Scales of (Gram, next states, rewards) that together are exactly mu-GDP: lemma 5.
 
     ``shares`` sum to 1 and say how the worst cases of the three (lemmas 1, 4 and 2), taken apart, divide
-    mu^2; the joint supremum is smaller, and all three scales shrink until it is mu.
+    mu^2; the joint supremum is smaller, and all three scales shrink until it is mu. A last share of 0 stands
+    for known rewards: their scale is infinite, they must not be released.
     """
     bound, mu = checks.positive("bound", bound), checks.positive("mu", mu)
-    parts = tuple(checks.positive("shares", share) for share in shares)
-    if len(parts) != 3 or abs(sum(parts) - 1) > 1e-9:
-        raise ValueError(f"shares = {shares!r}: must be three positive numbers that sum to 1")
+    parts = tuple(checks.real("shares", share, 0.0) for share in shares)
+    if len(parts) != 3 or abs(sum(parts) - 1) > 1e-9 or min(parts[:2]) <= 0:
+        raise ValueError(
+            f"shares = {shares!r}: must be three numbers that sum to 1, of which the last may be 0"
+        )
     own = successor_sensitivity(1.0, max(2, states), nonneg) ** 2
     alpha, beta, gamma = parts[0], parts[1] / own, parts[2]
     x = (mu / model_mu(alpha, beta, gamma, states, nonneg)) ** 2
-    return ModelScales(
-        bound**2 / math.sqrt(alpha * x), bound / math.sqrt(beta * x), bound / math.sqrt(gamma * x)
-    )
+    rewards = bound / math.sqrt(gamma * x) if gamma else math.inf
+    return ModelScales(bound**2 / math.sqrt(alpha * x), bound / math.sqrt(beta * x), rewards)
 
 
 def gram_l1(bound: float, l1: float) -> float:
@@ -188,6 +192,11 @@ def vector_l1(l1: float, span: float, target: Target) -> float:
     """l1 sensitivity of the sum of phi y: a c centred, 2 a c raw (also with x >= 0): section 1.6."""
     factor = 1.0 if checks.choice("target", target, TARGETS) == "centred" else 2.0
     return factor * checks.positive("l1", l1) * checks.positive("span", span)
+
+
+def successor_l1(l1: float, states: int) -> float:
+    """l1 sensitivity 4 a (1 - 1/S) of the sum of phi (e_{s'} - 1/S)^T."""
+    return 4.0 * checks.positive("l1", l1) * (1.0 - 1.0 / checks.integer("states", states, 1))
 
 
 # -------------------------------------------------------------------------------- noise
@@ -212,3 +221,12 @@ def goe(scale: float, dimension: int, coins: Coins, grid: int | None = None) -> 
 def vector_noise(scale: float, shape: tuple[int, ...], coins: Coins, grid: int | None = None) -> Floats:
     """Independent centred normals of standard deviation ``scale``."""
     return coins.normal(scale, math.prod(shape), grid).reshape(shape)
+
+
+def symmetric_laplace(scale: float, dimension: int, coins: Coins, grid: int | None = None) -> Floats:
+    """(d, d) symmetric noise: the upper triangle with its diagonal independent Laplace(scale), mirrored."""
+    d = checks.integer("dimension", dimension, 1)
+    matrix, upper = np.zeros((d, d)), np.triu_indices(d)
+    matrix[upper] = coins.laplace(scale, upper[0].size, grid)
+    matrix[upper[::-1]] = matrix[upper]
+    return matrix

@@ -39,10 +39,38 @@ Source = Literal["secure", "seeded"]
 
 __all__ = [
     "BinomialRecord", "Guarantee", "MechanismRecord", "ReportRecord", "guarantee_of", "no_guarantee",
+    "records_from_dict",
 ]  # fmt: skip
 
 UNIT = "one user: one episode, the whole trajectory of states, actions and rewards"
 NEIGHBOURS = "one user's whole trajectory is replaced by any other one; the number of users stays the same"
+
+
+def unit_of(episodes: int) -> str:
+    """Who is protected, if a user has at most so many episodes."""
+    if episodes == 1:
+        return UNIT
+    return f"one user: up to {episodes} episodes, the whole trajectories of states, actions and rewards"
+
+
+def neighbours_of(episodes: int) -> str:
+    """Against which exchange."""
+    if episodes == 1:
+        return NEIGHBOURS
+    return (
+        f"all of one user's episodes, up to {episodes}, are replaced by any others, more or fewer; the "
+        "number of users stays the same"
+    )
+
+
+def _episodes(unit: str) -> int:
+    """The m of :func:`unit_of`, or ``ValueError``."""
+    number = unit.removeprefix("one user: up to ").partition(" ")[0]
+    episodes = int(number) if number.isascii() and number.isdigit() else 1
+    if episodes < 1 or unit_of(episodes) != unit:
+        raise ValueError("unit, neighbours: must be those that every sensitivity here is computed for")
+    return episodes
+
 
 _WORDS = {
     "laplace": "Laplace", "gaussian": "Gaussian",
@@ -136,6 +164,24 @@ class MechanismRecord:
         joint = joint_loss(query, norm, scales, rounding)
         return cls(mechanism, noise, scales, own, joint, levels, exchanges)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, without loss: JSON writes a float with all digits that tell it from any other."""
+        table = _plain_record(self, "noise")
+        table["exchanges"] = [[list(coordinate) for coordinate in way] for way in self.exchanges]
+        return table
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> MechanismRecord:
+        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
+        given = _record_fields(cls, "noise", table)
+        given["scales"] = {str(name): _float(f"scales[{name!r}]", x) for name, x in given["scales"].items()}
+        given["sensitivities"] = {
+            str(name): _float(f"sensitivities[{name!r}]", x) for name, x in given["sensitivities"].items()
+        }
+        given["joint"] = _float("joint", given["joint"])
+        given["exchanges"] = tuple(tuple(_coordinate(one) for one in way) for way in given["exchanges"])
+        return cls(**given)
+
     @property
     def norm(self) -> Literal["l1", "l2"]:
         """The norm in which the sensitivities are."""
@@ -218,6 +264,24 @@ class ReportRecord:
             else:
                 checks.integer("size", size, 1, max(1, elements - 1))
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, without loss."""
+        table = _plain_record(self, "reports")
+        table["alphabets"] = {name: list(alphabet) for name, alphabet in self.alphabets.items()}
+        return table
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> ReportRecord:
+        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
+        given = _record_fields(cls, "reports", table)
+        alphabets = {}
+        for name, alphabet in given["alphabets"].items():
+            kind, *numbers = alphabet
+            if len(numbers) != 4 or any(type(number) is not int for number in numbers):
+                raise ValueError(f"alphabets[{name!r}] = {alphabet!r}: must be a kind and four integers")
+            alphabets[str(name)] = (kind, *numbers)
+        return cls(**{**given, "alphabets": alphabets})
+
     @property
     def norm(self) -> Literal["l1"]:
         """Losses of independent reports add, as those of Laplace noise."""
@@ -259,6 +323,65 @@ class ReportRecord:
             f"{self.loss / self.reports:.6g}, {self.reports} independent report{'s'[: self.reports - 1]} "
             f"a user: epsilon = {self.reports} x {self.loss / self.reports:.6g} = {self.loss:.6g}"
         )
+
+
+_SHAPES = {"scales": dict, "sensitivities": dict, "alphabets": dict, "exchanges": list, "mechanism": str}
+
+
+def _plain_record(record: MechanismRecord | ReportRecord, kind: str) -> dict[str, Any]:
+    table: dict[str, Any] = {"kind": kind}
+    for item in fields(record):
+        value = getattr(record, item.name)
+        table[item.name] = dict(value) if isinstance(value, Mapping) else value
+    return table
+
+
+def _record_fields(cls: type, kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table without its kind, if it has exactly the keys of the class, and containers in place."""
+    names = {"kind", *(item.name for item in fields(cls))}
+    wrong = names.symmetric_difference(table)
+    if wrong:
+        raise ValueError(f"record: key {min(wrong)!r} is {'missing' if min(wrong) in names else 'unknown'}")
+    checks.choice("record: kind", table["kind"], (kind,))
+    for name, shape in _SHAPES.items():
+        if name in table and not isinstance(table[name], shape):
+            raise ValueError(f"record: {name} = {checks.said(table[name])}: must be a {shape.__name__}")
+    return {name: value for name, value in table.items() if name != "kind"}
+
+
+def _float(name: str, value: Any) -> float:
+    if type(value) is not float:
+        raise ValueError(f"record: {name} = {checks.said(value)}: must be a floating-point number")
+    return value
+
+
+def _coordinate(plain: Any) -> accounting.Coordinate:
+    types = [type(part) for part in plain] if isinstance(plain, list) else []
+    if types != [str, float, float, int]:
+        raise ValueError(
+            f"record: exchanges hold {checks.said(plain)}: must be [noise, scale, shift, count] each"
+        )
+    noise, scale, shift, count = plain
+    return noise, scale, shift, count
+
+
+def records_from_dict(
+    plain: Sequence[Mapping[str, Any]],
+) -> tuple[MechanismRecord | ReportRecord | BinomialRecord, ...]:
+    """The records whose ``to_dict`` these are, equal to the last bit.
+
+    Raises ``ValueError`` on a kind, a key or a type that no record has.
+    """
+    kinds: dict[Any, type[MechanismRecord] | type[ReportRecord] | type[BinomialRecord]] = {
+        "noise": MechanismRecord, "reports": ReportRecord, "flips": BinomialRecord,
+    }  # fmt: skip
+    found = []
+    for table in plain:
+        if not isinstance(table, Mapping):
+            raise ValueError(f"records hold {checks.said(table)}: must be tables")
+        kind = checks.choice("record: kind", table.get("kind"), kinds)
+        found.append(kinds[kind].from_dict(table))
+    return tuple(found)
 
 
 def _log(ratio: Fraction) -> float:
@@ -355,10 +478,11 @@ class Guarantee:
         numerical = total.endswith(_NUMERICAL)
         if total != _sum_line(len(lines), self.epsilon, self.delta, self.rho, self.mu, numerical):
             raise ValueError("composition: its last line does not state epsilon, delta, rho and mu")
-        subject = f"{_subject(self.trust)} {_bound(self.epsilon, self.delta, self.rho, self.mu)}"
+        episodes = _episodes(self.unit)
+        subject = f"{_subject(self.trust, episodes)} {_bound(self.epsilon, self.delta, self.rho, self.mu)}"
         if not (self.statement.startswith(subject) and self.statement.endswith(_SOURCES[self.randomness])):
             raise ValueError("statement: is not the one of this trust model, its numbers and its randomness")
-        if self.unit != UNIT or self.neighbours != NEIGHBOURS:
+        if self.neighbours != neighbours_of(episodes):
             raise ValueError("unit, neighbours: must be those that every sensitivity here is computed for")
 
     def __str__(self) -> str:
@@ -393,6 +517,7 @@ def no_guarantee(
     reason: str = "exact sums of users' trajectories are released, without noise",
     epsilon_nominal: float | None = None,
     composition: Sequence[str] = (),
+    episodes: int = 1,
 ) -> Guarantee:
     """The statement of a baseline, or of a mechanism whose noise protects nobody (``reason`` says why)."""
     return Guarantee(
@@ -402,8 +527,8 @@ def no_guarantee(
         rho=None,
         mu=None,
         epsilon_nominal=epsilon_nominal,
-        unit=UNIT,
-        neighbours=NEIGHBOURS,
+        unit=unit_of(episodes),
+        neighbours=neighbours_of(episodes),
         users_public=True,
         randomness=randomness,
         composition=tuple(composition),
@@ -419,6 +544,7 @@ def guarantee_of(
     delta: float | None = None,
     epsilon_nominal: float | None = None,
     users_public: bool = True,
+    episodes: int = 1,
 ) -> Guarantee:
     """The guarantee of mechanisms that all touched the same users.
 
@@ -431,6 +557,7 @@ def guarantee_of(
     delta : in (0, 1), at which epsilon is stated, for Gaussian noise; None or 0 for Laplace noise,
         whose guarantee is pure.
     epsilon_nominal : what the user asked for, if it was an epsilon.
+    episodes : m, how many episodes a user has at most; the records' sensitivities are for that many.
 
     Raises
     ------
@@ -494,13 +621,13 @@ def guarantee_of(
         rho=rho,
         mu=mu,
         epsilon_nominal=epsilon_nominal,
-        unit=UNIT,
-        neighbours=NEIGHBOURS,
+        unit=unit_of(episodes),
+        neighbours=neighbours_of(episodes),
         users_public=users_public,
         randomness=randomness,
         composition=lines,
         statement=_statement(
-            trust, records, epsilon, delta, rho, mu, epsilon_nominal, users_public, randomness
+            trust, records, epsilon, delta, rho, mu, epsilon_nominal, users_public, randomness, episodes
         ),
     )
 
@@ -566,9 +693,10 @@ def _numbers(epsilon: float, delta: float, rho: float | None, mu: float | None) 
     return words
 
 
-def _subject(trust: Trust) -> str:
+def _subject(trust: Trust, episodes: int = 1) -> str:
+    whole = "whole trajectory for another" if episodes == 1 else f"episodes (up to {episodes}) for any others"
     return {
-        "joint": "Joint differential privacy: exchanging any one user's whole trajectory for another "
+        "joint": f"Joint differential privacy: exchanging any one user's {whole} "
         "changes the probability of anything that all other users see (every release, policy and action)",
         "local": "Local differential privacy: exchanging a user's whole trajectory for any other changes the "
         "probability of anything that leaves the user's device",
@@ -592,8 +720,9 @@ def _statement(
     nominal: float | None,
     users_public: bool,
     randomness: Source,
+    episodes: int,
 ) -> str:
-    sentences = [f"{_subject(trust)} {_bound(epsilon, delta, rho, mu)}"]
+    sentences = [f"{_subject(trust, episodes)} {_bound(epsilon, delta, rho, mu)}"]
     if nominal is not None and not math.isclose(nominal, epsilon, rel_tol=1e-6):
         less = "more" if epsilon > nominal else "less"
         sentences.append(
@@ -620,11 +749,15 @@ def _statement(
         for record in records
         if isinstance(record, BinomialRecord)
     ]
+    m = "m" if episodes == 1 else "g"
     if rho is None:
-        again = "m times this ε" + (" and (e^{mε} − 1) / (e^ε − 1) times this δ" if delta else "")
+        again = f"{m} times this ε" + (f" and (e^{{{m}ε}} − 1) / (e^ε − 1) times this δ" if delta else "")
     else:
-        again = "m times this μ" if mu is not None else "m² times this ρ"
-    sentences.append(f"A user is one episode; who takes part m times has {again}.")
+        again = f"{m} times this μ" if mu is not None else f"{m}² times this ρ"
+    if episodes == 1:
+        sentences.append(f"A user is one episode; who takes part m times has {again}.")
+    else:
+        sentences.append(f"A user is up to {episodes} episodes; g users together have {again}.")
     if users_public:
         sentences.append("The number of users is public.")
     sentences.append(_SOURCES[randomness])

@@ -261,7 +261,7 @@ class Draft:
             ) from None
         self._renaming = True
         os.replace(self._part, self._path)
-        _sync_folder(self._path.parent)
+        sync_folder(self._path.parent)
 
     @property
     def published(self) -> bool:
@@ -276,7 +276,8 @@ class Draft:
                 self._path.unlink()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring what was created, renamed or removed in a folder down to the disk."""
     if os.name != "posix":  # elsewhere a folder cannot be opened
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import math
 import os
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
@@ -26,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.mdp.layout import Layout
-from discreet.mdp.trajectories import Trajectories, Trajectory, checked, copied_many
+from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
 from discreet.privacy import kernels, local_kernels, local_reports, saved_state
 from discreet.privacy.continual import walks_kernels as walks
@@ -39,22 +37,24 @@ from discreet.privacy.continual.square_root import SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk
 from discreet.privacy.counts import (
-    CENTERED_REWARDS,
-    COUNTS,
-    GROUP_RETURNS,
-    POOLED_REWARDS,
-    POOLED_TRANSITIONS,
-    REWARDS,
     TRANSITIONS,
-    VISITS,
     CountQuery,
 )
+from discreet.privacy.encoders import (
+    NoisyVectorEncoder,
+    RawEncoder,
+    add_record,
+    family_begins,
+    noise_vector,
+    rounded,
+)
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.local_reports import Randomizer, ReportEncoder, StepReports, policy_table
+from discreet.privacy.mechanism import Mechanism, Stream, leaves_of, report_grid
 from discreet.privacy.noise import laws
 from discreet.privacy.noise.report_law import ReportLaw
 from discreet.privacy.protocol import (
-    Coins,
     Encoder,
     Estimate,
     Floats,
@@ -71,189 +71,12 @@ from discreet.privacy.protocol import (
 )
 from discreet.privacy.randomness import Key, Randomness, Secure, SecureCoins, Seeded
 
-Stream = Literal["exact", "walk", "local", "decaying", "reports"]
 _STREAMS: tuple[Stream, ...] = ("exact", "walk", "local", "decaying", "reports")
 
 _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
 
 
-@dataclass(frozen=True, eq=False)
-class Mechanism:
-    """What a privatizer has fixed before data: where noise enters, of which family, at which scale.
-
-    stream : "exact" (no noise), "walk" (correlated noise on prefix sums), "local" (noise per user),
-        "decaying" (noise per scheduled batch, on a decaying sum of batches), or "reports" (each user reports
-        a few steps, randomized; ``reports`` are their parameters).
-    family : code of the noise (``kernels.NO_NOISE``, ``LAPLACE``, ``GAUSSIAN``).
-    scales : (families,) Laplace scale or standard deviation of one draw, in the order of the query.
-    reward_grid : None with seeded (continuous) noise; else rewards are multiples of 1 / reward_grid and
-        all noise is discrete.
-    leaf : of a walk: the users between two scheduled releases, or one user.
-    decay : of a decaying stream; 0 is the batch alone.
-    clocks : of a decaying stream whose rows are measured by clocks of their own; None: the common clock.
-    walk : of a walk: a tree or another program of noise, on as many leaves as the schedule has.
-    release_scales : (releases + 1, families) in place of ``scales`` at each release; (0, families): none.
-    """
-
-    stream: Stream
-    family: int
-    scales: Floats
-    reward_grid: int | None = None
-    leaf: Literal["batch", "user"] = "batch"
-    decay: float = 0.0
-    clocks: Clocks | None = None
-    walk: Walk | None = None
-    reports: StepReports | None = None
-    release_scales: Floats | None = None
-
-    def __post_init__(self) -> None:
-        given = self.release_scales
-        for name, value in (("scales", self.scales), ("release_scales", given)):
-            own = np.zeros((0, np.size(self.scales))) if value is None else np.array(value, np.float64)
-            own.flags.writeable = False
-            object.__setattr__(self, name, own)
-
-    def scales_at(self, release: int) -> Floats:
-        """(families,) scales of the noise of a scheduled release (1 is the first)."""
-        assert self.release_scales is not None
-        return self.release_scales[release] if self.release_scales.size else self.scales
-
-    @property
-    def fixed_point(self) -> bool:
-        """A decaying sum under exact noise: kept and noised in multiples of 2^-20."""
-        return self.reward_grid is not None and self.decay > 0.0
-
-    @property
-    def noise_factor(self) -> float:
-        """One draw's scale in units of ``scales``: in fixed point it is the noise that the gain enters."""
-        return 1.0 / Decaying(self.decay).gain if self.fixed_point else 1.0
-
-    def grid(self, name: str) -> int | None:
-        """Values of this family are multiples of 1 / grid; None: continuous (seeded noise)."""
-        if self.fixed_point:
-            return FINE
-        return self.reward_grid if self.reward_grid is None or name not in COUNTS else 1
-
-
-def report_grid(n: int, last: int) -> int:
-    """The smallest number of the grid 1, 2, 3, ... (growing by 5 %) that is at least n; at most last."""
-    point = 1
-    while point < n:
-        point = max(point + 1, math.floor(point * 1.05))
-    return min(point, last) if n > 0 else 0
-
-
-def _same_plan(number: int, plan: Plan) -> int:
-    if plan.number not in (0, number):
-        raise ValueError(f"plan.number = {plan.number}: must be {number}, the plan of this encoder")
-    return number
-
-
-@dataclass(frozen=True, eq=False)
-class RawEncoder:
-    """What a device does where the server is trusted: nothing. The trajectory goes to the trusted core."""
-
-    number: int  # of the plan it was made for: what it makes later is late
-
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
-        """Return the raw trajectory, tagged with the plan that the user was given."""
-        return Report(plan=_same_plan(self.number, plan), trajectory=trajectory)
-
-
-@dataclass(frozen=True, eq=False)
-class NoisyVectorEncoder:
-    """Local privacy: the user's own counters, each with independent noise, leave the device.
-
-    Every (h, s, a) and (h, s, a, s') gets noise, visited or not. The message's law for any two
-    trajectories differs by at most the sensitivity over the scale, which is the local guarantee.
-    """
-
-    query: CountQuery
-    mechanism: Mechanism
-    begins: Ints
-    number: int
-
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
-        """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
-        number = _same_plan(self.number, plan)
-        record = checked(trajectory, self.query.layout)
-        message = noise_vector(self.query, self.mechanism, 1.0, coins)
-        add_record(self.query, self.begins, rounded(record, coins, self.mechanism.reward_grid), message)
-        return Report(plan=number, message=message)
-
-
-_CODES = {
-    VISITS: 0,
-    TRANSITIONS: 1,
-    REWARDS: 2,
-    CENTERED_REWARDS: 2,
-    POOLED_TRANSITIONS: 3,
-    POOLED_REWARDS: 4,
-}
-
-
-def family_begins(query: CountQuery) -> Ints:
-    """(6,) first cell of visits, transitions, rewards, pooled transitions and rewards in the flat vector.
-
-    -1 where a family is absent. The last is 1 if only first visits to a state are pooled, else 0.
-    """
-    begins = np.full(6, -1, np.int64)
-    for f, name in enumerate(query.row_families):
-        if name != GROUP_RETURNS:
-            begins[_CODES[name]] = query.offsets[f]
-    begins[5] = int(query.pooled == "first")
-    return begins
-
-
-def leaves_of(schedule: Schedule, leaf: Literal["batch", "user"]) -> int | None:
-    """How many leaves a walk over a schedule has; None where the number of users is unknown."""
-    if schedule.users is None:
-        return None
-    if leaf == "user":
-        return schedule.users + schedule.final
-    return int(schedule.release_times.size)
-
-
-def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
-    """The record with its rewards on the grid, if there is one."""
-    if grid is None:
-        return record
-    return Trajectory(record.states, record.actions, coins.rounded(record.rewards, grid))
-
-
-def noise_vector(
-    query: CountQuery, mechanism: Mechanism, factor: float, coins: Coins, scales: Floats | None = None
-) -> Floats:
-    """Independent noise for every cell, family after family; family f has scale factor * scales[f]."""
-    scales = mechanism.scales if scales is None else scales
-    draw = coins.laplace if mechanism.family == kernels.LAPLACE else coins.normal
-    sizes = np.diff(query.offsets)
-    parts = [
-        draw(factor * float(scale), int(size), mechanism.grid(name))
-        for name, scale, size in zip(query.row_families, scales, sizes, strict=True)
-    ]
-    return np.concatenate(parts)
-
-
-def add_record(
-    query: CountQuery,
-    begins: Ints,
-    record: Trajectory,
-    cells: Floats,
-    played: NDArray[np.bool_] | None = None,
-) -> None:
-    """Add one checked user's records to a flat vector of cells, but for those outside ``played`` (H, R)."""
-    layout = query.layout
-    rows = layout.row_index[record.states[:-1], record.actions]
-    if played is not None:
-        rows = np.where(played[np.arange(layout.horizon), rows], rows, -1)
-    kernels.add_trajectory(
-        record.states, rows, record.rewards, query.slots, layout.rows, layout.states, begins,
-        query.reward_shift, cells,
-    )  # fmt: skip
-
-
-class CountSession:
+class CountSession(Guarded):
     """One stream of releases of a :class:`~discreet.privacy.counts.CountQuery`.
 
     Made by ``privatizer.start``; see :class:`~discreet.privacy.protocol.Session` for the calls.
@@ -276,6 +99,7 @@ class CountSession:
         randomness: Randomness,
         guarantee: Guarantee,
     ) -> None:
+        super().__init__()
         self._trust = trust
         self._mechanism = mechanism
         self._query = query
@@ -284,10 +108,6 @@ class CountSession:
         self._guarantee = guarantee
         self._scales = np.array(mechanism.scales)
         self._begins = family_begins(query)
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._caller = 0  # the thread that holds it
-        self._closed = False
         self._saving = False  # a save was interrupted before its file was visible or withdrawn
         self._identity = saved_state.new_identity()  # of the file that this session is saved to
         self._users = 0
@@ -328,18 +148,6 @@ class CountSession:
         self._reported = 0  # users who sent something before the last release
         self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a session cannot be pickled or copied: the copy would draw the same noise again")
-
-    def __copy__(self) -> NoReturn:
-        self.__reduce__()
-
-    def __enter__(self) -> CountSession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
@@ -366,44 +174,17 @@ class CountSession:
         """The public times of release."""
         return self._schedule
 
-    def close(self) -> None:
-        """End the session: records and noise are dropped, every later call raises."""
-        if os.getpid() != self._process:  # a fork may have inherited the lock, held by a thread it lacks
-            self._drop()
-            return
-        with nullcontext() if self._calling_here() else self._lock:
-            self._drop()
-
     def _drop(self) -> None:
-        self._closed = True
+        super()._drop()
         self._cells = np.zeros(0)
         self._registers = {}
         self._filtered = self._measured = np.zeros(0)
         self._last = None
 
-    def _calling_here(self) -> bool:
-        """Is a call of this very thread running? (An interrupt may leave ``_caller`` behind, but no lock.)"""
-        return self._caller == threading.get_ident() and self._lock.locked()
-
-    @contextmanager
-    def _call(self, saving: bool = False) -> Iterator[None]:
-        """One call at a time, in the process that started the session, while it is open."""
-        if os.getpid() != self._process:
-            raise RuntimeError(
-                "this session was started in another process: a copy would draw the same noise again"
-            )
-        if self._calling_here():
-            raise RuntimeError("a call on this session is running in this thread: it must end first")
-        with self._lock:
-            if self._closed:
-                raise RuntimeError("this session is closed: start another one")
-            if self._saving and not saving:
-                raise RuntimeError("a save of this session was interrupted: save it again, or close it")
-            self._caller = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._caller = 0
+    def _check_open(self) -> None:
+        super()._check_open()
+        if self._saving:
+            raise RuntimeError("a save of this session was interrupted: save it again, or close it")
 
     # ------------------------------------------------------------------------------- people
     def begin(self, plan: Plan) -> Encoder:
@@ -1100,7 +881,7 @@ class CountSession:
         If an error or interrupt comes before the file is visible, nothing is left of it and the session
         goes on. Raises ``ValueError`` if ``path`` exists or its folder does not.
         """
-        with self._call(saving=True):
+        with self._call(super()._check_open):  # also after a save that was interrupted
             draft = saved_state.Draft(path)
             values = {name: getattr(self, name) for name in (*_BOUND, *_STATE)}
             try:

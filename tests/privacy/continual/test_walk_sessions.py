@@ -1,12 +1,10 @@
 """Walks in sessions: what is released, what it costs, secure noise, interrupts, stepwise against fused."""
 
-import sys
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import interrupted
 from scipy import optimize
 
 import discreet as dr
@@ -16,11 +14,12 @@ from discreet.mdp.trajectories import Trajectory
 from discreet.privacy.continual.signed_digits import SignedDigits
 from discreet.privacy.continual.walk import noise_matrix
 from discreet.privacy.counts import CountQuery
+from discreet.privacy.mechanism import Mechanism
 from discreet.privacy.noise.laws import GaussianSumLaw, LaplaceSumLaw, WeightedLaplaceLaw
 from discreet.privacy.privatizers import Central
 from discreet.privacy.protocol import Plan, Release, Schedule
 from discreet.privacy.randomness import Secure, SecureCoins, Seeded
-from discreet.privacy.session import CountSession, Mechanism
+from discreet.privacy.session import CountSession
 
 QUERY = CountQuery(Layout(2, 2, 2))
 POLICY = np.zeros((2, 2), np.int64)
@@ -282,32 +281,6 @@ def test_noise_that_is_no_integer_is_refused_under_secure_randomness() -> None:
 
 
 # ------------------------------------------------------------------------------------ interrupts
-def interrupted(call: Callable[[], object], at: int) -> bool:
-    """KeyboardInterrupt at the ``at``-th line of the session's file in ``call``; False: none left."""
-    left = at
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal left
-        if not frame.f_code.co_filename.endswith("session.py"):
-            return None
-        if event == "line" and frame.f_code.co_name != "_call":
-            left -= 1
-            if left < 0:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
-
 @pytest.mark.usefixtures("deep")
 @pytest.mark.parametrize(
     ("privatizer", "randomness"),

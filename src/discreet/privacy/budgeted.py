@@ -1,0 +1,290 @@
+"""A budget, a noise family and their calibration: what central and local privatizers share."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from discreet.numerics import checks
+from discreet.numerics.knobs import Knobs
+from discreet.privacy import accounting, calibration, kernels
+from discreet.privacy import budget as budgets
+from discreet.privacy.accounting import Coordinate
+from discreet.privacy.continual.decaying import Decaying
+from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.guarantee import (
+    Guarantee,
+    MechanismRecord,
+    NoiseFamily,
+    guarantee_of,
+)
+from discreet.privacy.mechanism import Mechanism
+from discreet.privacy.protocol import Floats, Norm, Schedule, Terms
+from discreet.privacy.randomness import Randomness, Secure, Seeded
+
+Noise = Literal["laplace", "gaussian", "auto"]
+Calibration = Literal["exact", "published"]
+
+
+_FINEST_ACCOUNTED = 4096  # grid of rewards: noise on a finer one has too many values to account for each
+_STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
+
+
+_MOST_CELLS = 2 * 10**8  # of a session that releases all of them at once, many times
+
+
+def private_query(query: Any) -> CountQuery:
+    """A private copy: what a learner does to its own query later moves no noise."""
+    if type(query) is not CountQuery:  # a subclass could declare any sensitivity
+        raise ValueError(f"query = {query!r}: this privatizer answers a CountQuery, and no subclass of it")
+    return query.copy()
+
+
+def continual_query(query: Any) -> CountQuery:
+    """A private copy of what a session of many releases can answer."""
+    query = private_query(query)
+    if query.episodes > 1:
+        raise ValueError(
+            f"query.episodes = {query.episodes}: must be 1 in a session of plans and releases, where each "
+            "user is one episode; several episodes of stored people are for the one-shot session, "
+            "privatizer.stored(query, randomness)"
+        )
+    query.check_cells(_MOST_CELLS)
+    return query
+
+
+def private_schedule(schedule: Any) -> Schedule:
+    """A private copy."""
+    if type(schedule) is not Schedule:  # a subclass could move the times of release
+        raise ValueError(f"schedule = {schedule!r}: must be a Schedule, and no subclass of it")
+    return dataclasses.replace(schedule)
+
+
+def _noise_name(family: int, grid: int | None) -> NoiseFamily:
+    if family == kernels.LAPLACE:
+        return "laplace" if grid is None else "discrete_laplace"
+    return "gaussian" if grid is None else "discrete_gaussian"
+
+
+def _named(query: CountQuery, scales: Floats, grid: int | None) -> tuple[tuple[str, float, int], ...]:
+    """(family, scale, grid of its values) in the order of the query."""
+    return tuple(
+        (name, float(scale), 1 if grid is None or name in (VISITS, TRANSITIONS) else grid)
+        for name, scale in zip(query.row_families, scales, strict=True)
+    )
+
+
+def check_source(randomness: Any) -> None:
+    """Raise ``ValueError`` unless noise can be drawn from it."""
+    if not isinstance(randomness, Seeded | Secure):
+        raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
+
+
+def _check_exact(mechanism: Mechanism, names: Iterable[str], epochs: bool) -> None:
+    """Scales at which exact noise and its sums stay exact: refused before anybody comes, not after."""
+    low, high = 2.0**-20, 2.0 ** (32 if epochs else 38)  # an epoch's scale grows to at most 52 times this
+    for name, scale in zip(names, mechanism.scales.tolist(), strict=True):
+        units = scale * mechanism.noise_factor * (mechanism.grid(name) or 1)
+        if not low <= units <= high:
+            raise ValueError(
+                f"{name}: exact noise of scale {scale:.6g} is {units:.6g} grid units, must be in "
+                f"[{low:.3g}, {high:.3g}]; use another budget, weight or reward_grid"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budgeted(Knobs):
+    """Budget, noise family and calibration: what central and local privatizers share."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    mu: float | None = None
+    noise: Noise | None = None
+    calibration: Calibration | None = None
+    weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        put = object.__setattr__
+        given = [name for name in ("epsilon", "rho", "mu") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"{' and '.join(given) or 'epsilon'}: exactly one of epsilon, rho and mu must be given"
+            )
+        if self.epsilon is not None:
+            put(self, "epsilon", budgets.check_epsilon(self.epsilon))
+        else:
+            put(self, given[0], checks.positive(given[0], getattr(self, given[0])))
+        if self.delta is not None and self.delta != 0:
+            put(self, "delta", budgets.check_delta(self.delta))
+        elif self.delta == 0:
+            put(self, "delta", None)
+        checks.choice("noise", self.noise, ("laplace", "gaussian", "auto"))
+        checks.choice("calibration", self.calibration, ("exact", "published"))
+        if self.weights is not None:
+            if not isinstance(self.weights, Iterable):
+                raise ValueError(f"weights = {self.weights!r}: must be positive numbers that sum to 1")
+            weights = tuple(checks.positive("weights", w) for w in self.weights)
+            if abs(sum(weights) - 1) > 1e-9:
+                raise ValueError(f"weights = {self.weights}: must sum to 1")
+            put(self, "weights", weights)
+        if self.epsilon is None and self.noise == "laplace":
+            raise ValueError(f"noise = 'laplace': a budget in {given[0]} is met by Gaussian noise")
+        if self.epsilon is not None and self.delta is None and self.noise == "gaussian":
+            raise ValueError("delta = 0: Gaussian noise needs delta in (0, 1)")
+        if self.calibration == "published" and (self.noise == "gaussian" or self.epsilon is None):
+            raise ValueError(
+                "calibration = 'published': the papers' noise is Laplace at a pure epsilon; "
+                "give epsilon, and noise 'laplace' or 'auto'"
+            )
+
+    trust: ClassVar[Any]  # a property of each trust model
+
+    @property
+    def budget(self) -> Terms:
+        """The stated budget: public, for learners that choose by it."""
+        return Terms(self.trust, self.epsilon, self.delta or 0.0, self.rho, self.mu)
+
+    # ------------------------------------------------------------------------- calibration
+    def _shares(self, query: CountQuery) -> tuple[float, ...]:
+        families = len(query.row_families)
+        if self.weights is None:
+            return query.shares
+        if len(self.weights) != families:
+            raise ValueError(
+                f"weights has {len(self.weights)} entries: must have {families}, one for each of "
+                f"{', '.join(query.row_families)}"
+            )
+        return self.weights
+
+    def _unit_scales(self, query: CountQuery, norm: Norm) -> Floats:
+        """Scales, up to a factor, at which every family spends its share."""
+        own = [query.sensitivity(norm, {name: 1.0}) for name in query.row_families]
+        power = 1.0 if norm == "l1" else 0.5
+        return np.array([d / w**power for d, w in zip(own, self._shares(query), strict=True)])
+
+    def _loss(self, query: CountQuery, norm: Norm, scales: Floats) -> float:
+        """Joint sensitivity in units of the noise: what one summand's exposure costs."""
+        return query.sensitivity(norm, dict(zip(query.row_families, (1.0 / scales).tolist(), strict=True)))
+
+    def _laplace(self, query: CountQuery, levels: int) -> Floats:
+        assert self.epsilon is not None
+        scales = self._unit_scales(query, "l1")
+        return scales * (levels * self._loss(query, "l1", scales) / self.epsilon)
+
+    def _target_mu(self, discrete: bool) -> float | None:
+        """mu of the Gaussian noise, by the exact curve, or by zCDP for discrete noise; None without delta."""
+        if self.mu is not None:
+            return self.mu
+        if self.rho is not None:
+            return math.sqrt(2 * self.rho)
+        if self.delta is None or self.epsilon is None:
+            return None
+        if discrete:
+            return math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta))
+        return budgets.gdp_mu(self.epsilon, self.delta)
+
+    def _gaussian(self, query: CountQuery, levels: int, mu: float) -> Floats:
+        scales = self._unit_scales(query, "l2")
+        return scales * (math.sqrt(levels) * self._loss(query, "l2", scales) / mu)
+
+    def _options(
+        self,
+        query: CountQuery,
+        levels: int,
+        discrete: bool,
+        laplace: bool = True,
+        gaussian: bool = True,
+        fresh: bool = True,
+    ) -> list[tuple[int, Floats, float]]:
+        """(family, scales, std of one noise in a transition cell) of each noise that meets the budget.
+
+        ``fresh`` : is each noise drawn after the records that it hides are in (what accounting needs)?
+        """
+        mu = self._target_mu(discrete)
+        options: list[tuple[int, Floats, float]] = []
+        at = list(query.row_families).index(TRANSITIONS)
+        if laplace and self.noise in ("laplace", "auto") and self.epsilon is not None:
+            scales = self._laplace(query, levels)
+            if not discrete and self._numerical(query, kernels.LAPLACE, discrete, fresh):
+                scales = scales * self._least(query, levels, kernels.LAPLACE, scales, None, 1.0)
+            options.append((kernels.LAPLACE, scales, math.sqrt(2) * float(scales[at])))
+        if gaussian and self.noise in ("gaussian", "auto") and mu is not None:
+            scales = self._gaussian(query, levels, mu)
+            options.append((kernels.GAUSSIAN, scales, float(scales[at])))
+        return options
+
+    def _numerical(self, query: CountQuery, family: int, discrete: bool, fresh: bool) -> bool:
+        """Is the noise set by its privacy-loss distribution, since no closed form is as good?"""
+        wanted = discrete if family == kernels.GAUSSIAN else self.noise == "laplace"
+        known = self.delta is not None and self.delta >= accounting.LEAST_DELTA  # below: closed forms
+        asked = self.epsilon is not None and known and self.calibration == "exact"
+        return wanted and asked and fresh and calibration.shift_patterns(query, 1) is not None
+
+    def _least(
+        self, query: CountQuery, levels: int, family: int, scales: Floats, grid: int | None, guess: float
+    ) -> float:
+        """The least factor on scales that meet the budget by a closed form."""
+        patterns = calibration.shift_patterns(query, levels)
+        assert patterns is not None and self.epsilon is not None and self.delta is not None
+        named = _named(query, scales, grid)
+        return calibration.least_factor(
+            patterns, _noise_name(family, grid), named, self.epsilon, self.delta, 1.0, guess
+        )
+
+    def _calibrated(
+        self,
+        trust: Literal["joint", "local"],
+        mechanism: Mechanism,
+        words: str,
+        query: CountQuery,
+        schedule: Schedule,
+        randomness: Randomness,
+        levels: int,
+        fresh: bool = True,
+    ) -> tuple[Mechanism, MechanismRecord, Guarantee]:
+        """The mechanism with its last scales, what it does to a user, and what that guarantees."""
+        discrete, grid = isinstance(randomness, Secure), mechanism.reward_grid
+        numerical = self._numerical(query, mechanism.family, discrete, fresh)
+        numerical = numerical and (grid or 1) <= _FINEST_ACCOUNTED
+        if numerical and discrete:
+            assert self.epsilon is not None and self.delta is not None
+            guess = 1.0
+            if mechanism.family == kernels.GAUSSIAN:  # as much as continuous noise
+                guess = math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta)) * 1.001
+                guess /= budgets.gdp_mu(self.epsilon, self.delta)
+            factor = self._least(query, levels, mechanism.family, mechanism.scales, grid, guess)
+            mechanism = dataclasses.replace(mechanism, scales=mechanism.scales * factor)
+        if discrete:
+            _check_exact(mechanism, query.row_families, schedule.users is None)
+            assert mechanism.release_scales is not None
+            for release in range(1, mechanism.release_scales.shape[0]):
+                at = dataclasses.replace(mechanism, scales=mechanism.scales_at(release))
+                _check_exact(at, query.row_families, False)
+        laplace = mechanism.family == kernels.LAPLACE
+        name = _noise_name(mechanism.family, grid)
+        named = dict(zip(query.row_families, mechanism.scales.tolist(), strict=True))
+        exchanges: tuple[tuple[Coordinate, ...], ...] = ()
+        if numerical:
+            patterns = calibration.shift_patterns(query, levels) or ()
+            exchanges = calibration.exchanges(patterns, name, _named(query, mechanism.scales, grid))
+        rounding = 0.0
+        if mechanism.fixed_point:
+            stream = Decaying(mechanism.decay)
+            rounding = stream.rounding(schedule.release_times.size - 1, query.layout.horizon)
+        record = MechanismRecord.of(query, words, name, named, levels, exchanges, rounding)
+        guarantee = guarantee_of(
+            trust,
+            [record],
+            randomness=randomness.kind,
+            delta=None if laplace and not numerical else self.delta or _STATED_DELTA,
+            epsilon_nominal=self.epsilon,
+            episodes=query.episodes,
+        )
+        return mechanism, record, guarantee

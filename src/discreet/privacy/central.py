@@ -1,0 +1,496 @@
+"""The central privatizer: a trusted server, whose choices of mechanism are computed before data.
+
+Calibration and sources: :mod:`discreet.privacy.privatizers`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from discreet.numerics import checks
+from discreet.privacy import kernels
+from discreet.privacy.budgeted import (
+    Budgeted,
+    check_source,
+    continual_query,
+    private_query,
+    private_schedule,
+)
+from discreet.privacy.continual.clocks import Clocks
+from discreet.privacy.continual.decaying import DECAYS, Decaying
+from discreet.privacy.continual.optimal_tree import OptimalTree
+from discreet.privacy.continual.signed_digits import MOST_ARITY, SignedDigits
+from discreet.privacy.continual.square_root import MOST_LEAVES, SquareRoot
+from discreet.privacy.continual.tree import Tree
+from discreet.privacy.continual.walk import Walk
+from discreet.privacy.counts import POOLED_REWARDS, POOLED_TRANSITIONS, CountQuery
+from discreet.privacy.guarantee import (
+    joint_loss,
+)
+from discreet.privacy.mechanism import Mechanism, leaves_of
+from discreet.privacy.one_shot import OneShotSession, check_query
+from discreet.privacy.protocol import Floats, Norm, Schedule, Trust
+from discreet.privacy.randomness import Randomness, Secure
+from discreet.privacy.session import CountSession
+
+Release = Literal["auto", "tree", "signed-digits", "square-root", "batches", "decaying"]
+TreeEstimate = Literal["plain", "optimal"]
+
+_RELEASES = ("auto", "tree", "signed-digits", "square-root", "batches", "decaying")
+_WALKS = ("tree", "signed-digits", "square-root")  # correlated noise on prefix sums
+
+
+def _fresh(walk: Walk) -> bool:
+    """Is each of its noises drawn after the records that it hides, on a known number of equal levels?"""
+    return isinstance(walk, Tree | OptimalTree) and walk.leaves is not None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One mechanism that meets a budget: what it would do, and how large its noise would be.
+
+    release : as :class:`Central`'s option; decay : of the stream; levels : noisy sums that one user is in.
+    family, scales : of one noise; error : root mean square over the releases of the standard deviation of
+    a transition count (sums), or that of the equivalent count at the last release (measurements).
+    walk : the program of the noise, for "tree", "signed-digits" and "square-root".
+    """
+
+    release: str
+    decay: float
+    levels: int
+    family: int
+    scales: Floats
+    error: float
+    walk: Walk | None = None
+
+    @property
+    def noise(self) -> str:
+        """Its family in words."""
+        return "Laplace" if self.family == kernels.LAPLACE else "Gaussian"
+
+    @property
+    def name(self) -> str:
+        """The release, with its decay, its arity or its estimate."""
+        if isinstance(self.walk, SignedDigits):
+            return f"{self.release} (arity {self.walk.arity}, {self.levels} levels)"
+        if isinstance(self.walk, OptimalTree):
+            return f"{self.release} (optimal estimate)"
+        return f"{self.release} (decay {self.decay:g})" if self.decay else self.release
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.noise} noise: error {self.error:.4g} per transition count"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Central(Budgeted):
+    """Joint differential privacy: a trusted server releases noisy sums.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy loss, above 0 (or give ``rho`` of zCDP or ``mu`` of Gaussian DP instead).
+    delta : float
+        In (0, 1); 0 or None for pure epsilon.
+    noise : "laplace", "gaussian" or "auto"
+        ``auto`` (default): the smaller error at this budget, both computed.
+    release : "auto", "tree", "signed-digits", "square-root", "batches" or "decaying"
+        ``tree``: binary tree, each node's noise is drawn once. ``signed-digits``: trees of a higher arity
+        with balanced digits, Laplace noise at a pure epsilon
+        (:mod:`discreet.privacy.continual.signed_digits`). ``square-root``: Gaussian noise correlated by a
+        Toeplitz matrix (:mod:`discreet.privacy.continual.square_root`). ``batches``: fresh noise on each
+        scheduled batch. ``decaying``: fresh Gaussian noise on a decaying sum of batches
+        (:mod:`discreet.privacy.continual.decaying`). ``auto`` (default): the least expected error for
+        the learner's schedule, computed from public numbers before any data (:meth:`choices`).
+    decay : float, optional
+        Of ``decaying``, in [0, 1); None: the best of a grid for the schedule.
+    arity : int, optional
+        Of ``signed-digits``, 2 to 1024; None: the least root mean square error over the releases.
+    tree_estimate : "plain" or "optimal"
+        Of ``tree``. ``plain`` (default): a prefix is the sum of its nodes' measurements. ``optimal``: of
+        their least-squares estimates, with less noise at the same loss (known number of users, seeded
+        randomness; :mod:`discreet.privacy.continual.optimal_tree`). ``auto`` tries both.
+    leaf : "batch" or "user"
+        A leaf of a tree or another walk is the users between two scheduled releases (default; the same
+        as a user where every user is followed by a release), or one user, as in the papers.
+    calibration : "exact" or "published"
+        ``exact``: the stated budget is the true one. ``published``: the papers' 3 H log(K) / epsilon
+        per node of the tree; the guarantee states the epsilon that it really buys.
+    clocks : "common" or "rows"
+        ``rows``: each (h, s, a) is measured by a clock of its own, which counts the users whose public
+        policy plays it (:mod:`discreet.privacy.continual.clocks`); what no policy plays carries no noise.
+        For learners that read measurements.
+    clock_growth : float
+        With clocks of rows: by which share a row's assigned users must have grown; 0: at every release.
+    log_base : 2 or e
+        Of the published scale, whose papers leave it open.
+    weights : tuple, optional
+        Shares of the budget per family, in the order of the query; the query's own by default.
+    preset : "default" or "paper"
+        ``paper``: calibration published, Laplace noise, tree, a leaf is a user.
+    """
+
+    release: Release | None = None
+    leaf: Literal["batch", "user"] | None = None
+    decay: float | None = None
+    clocks: Literal["common", "rows"] | None = None
+    clock_growth: float | None = None
+    log_base: float | str | None = None
+    arity: int | None = None
+    tree_estimate: TreeEstimate | None = None
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {
+            "noise": "auto", "calibration": "exact", "release": "auto", "leaf": "batch", "log_base": 2.0,
+            "clocks": "common", "clock_growth": 0.0, "tree_estimate": "plain",
+        },
+        "paper": {"noise": "laplace", "calibration": "published", "release": "tree", "leaf": "user"},
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.calibration == "published" and self.release is None:
+            object.__setattr__(self, "release", "tree")  # what the published scale belongs to
+        if self.leaf == "user" and self.release is None:
+            object.__setattr__(self, "release", "tree")
+        super().__post_init__()
+        checks.choice("release", self.release, _RELEASES)
+        checks.choice("tree_estimate", self.tree_estimate, ("plain", "optimal"))
+        checks.choice("leaf", self.leaf, ("batch", "user"))
+        if self.calibration == "published" and self.release != "tree":
+            raise ValueError(
+                f"release = {self.release!r}: must be 'tree' with calibration 'published', whose scale is "
+                "that of a tree; or give calibration 'exact'"
+            )
+        if self.decay is not None:
+            object.__setattr__(self, "decay", checks.real("decay", self.decay, 0.0, 1.0, open_high=True))
+            if self.release != "decaying":
+                raise ValueError(f"decay = {self.decay!r}: is an option of release = 'decaying' only")
+        checks.choice("clocks", self.clocks, ("common", "rows"))
+        object.__setattr__(self, "clock_growth", Clocks(self.clock_growth or 0.0).growth)
+        if self.clock_growth and self.clocks != "rows":
+            raise ValueError(f"clock_growth = {self.clock_growth!r}: is an option of clocks = 'rows' only")
+        if self.clocks == "rows" and (self.release in _WALKS or self.calibration == "published"):
+            raise ValueError(
+                "clocks = 'rows': are for release 'batches', 'decaying' or 'auto', not for a tree"
+            )
+        if self.arity is not None:
+            object.__setattr__(self, "arity", checks.integer("arity", self.arity, 2, MOST_ARITY))
+            if self.release != "signed-digits":
+                raise ValueError(f"arity = {self.arity!r}: is an option of release = 'signed-digits' only")
+        if self.tree_estimate == "optimal" and self.release != "tree":
+            raise ValueError("tree_estimate = 'optimal': is an option of release = 'tree' only")
+        gaussian = self.noise != "laplace" and (self.epsilon is None or self.delta is not None)
+        if self.release == "decaying" and self.decay != 0 and not gaussian:
+            raise ValueError(
+                "release = 'decaying': its noise is Gaussian; give epsilon and delta, rho or mu, and noise "
+                "'gaussian' or 'auto'"
+            )
+        if self.release == "signed-digits" and (self.noise == "gaussian" or self.epsilon is None):
+            raise ValueError(
+                "release = 'signed-digits': its guarantee is a pure epsilon by Laplace noise; give epsilon, "
+                "and noise 'laplace' or 'auto'"
+            )
+        if self.release == "square-root" and (
+            self.noise == "laplace" or (self.epsilon is not None and self.delta is None)
+        ):
+            raise ValueError(
+                "release = 'square-root': its noise is Gaussian; give epsilon and delta, rho or mu, and "
+                "noise 'gaussian' or 'auto'"
+            )
+        base = math.e if self.log_base == "e" else self.log_base
+        object.__setattr__(self, "log_base", checks.choice("log_base", base, (2.0, math.e)))
+
+    @property
+    def trust(self) -> Trust:
+        """The server is trusted with raw trajectories."""
+        return "joint"
+
+    def choices(self, query: Any, schedule: Schedule, randomness: Randomness) -> list[Choice]:
+        """Every mechanism that meets the budget for this query and schedule, least error first.
+
+        Computed from public numbers alone. A learner that reads measurements is offered no tree or other
+        walk, whose releases share noise. Raises ``ValueError`` if none fits.
+        """
+        query, schedule = continual_query(query), private_schedule(schedule)
+        check_source(randomness)
+        self._check_reader(schedule)
+        discrete = isinstance(randomness, Secure)
+        found: list[Choice] = []
+        if self.clocks == "rows" and schedule.reads == "sums":
+            raise ValueError("clocks = 'rows': are for learners that read measurements, this one reads sums")
+        if query.groups and (
+            discrete or schedule.reads == "sums" or self.release in _WALKS or self.clocks == "rows"
+        ):
+            raise ValueError(
+                "explore = 'returns': groups' returns are released to learners that read measurements, by "
+                "release 'batches', 'decaying' or 'auto' on the common clock, and with seeded noise (in "
+                "simulation) only"
+            )
+        # before a lone release there is nothing to correlate its noise with
+        alone = schedule.final and schedule.releases == 1
+        if self.release in _WALKS or (self.release == "auto" and schedule.reads == "sums" and not alone):
+            leaves = leaves_of(schedule, self.leaf or "batch")
+            for release, laplace, walk in self._walks(leaves, discrete):
+                # the signed digits' guarantee is pure; the square root's columns have a large l1 norm
+                for family, scales, std in self._options(
+                    query,
+                    walk.levels,
+                    discrete,
+                    laplace is not False,
+                    laplace is not True,
+                    _fresh(walk),
+                ):
+                    gaussian = family == kernels.GAUSSIAN
+                    at = Tree(None, gaussian) if leaves is None else walk
+                    found.append(Choice(release, 0.0, walk.levels, family, scales, std * at.rms(), at))
+        if schedule.users is None:
+            if self.release in ("batches", "decaying"):
+                raise ValueError(f"users = None: release = {self.release!r} needs a known number of users")
+        elif self.release not in _WALKS:
+            sizes = np.diff(schedule.release_times)
+            for decay in self._decays():
+                if decay and discrete and schedule.pooled_shares is not None:
+                    continue  # the rounding of fixed point is charged at one set of scales
+                stream = Decaying(decay)
+                name = "batches" if decay == 0.0 else "decaying"
+                rates = schedule.reads == "measurements"
+                factor = stream.rate_std(sizes) if rates else _rms_sum(stream, sizes.size)
+                for family, scales, std in self._options(query, 1, discrete, laplace=decay == 0.0):
+                    if discrete and decay:
+                        wider = _widening(stream, query, sizes.size, scales)
+                        scales, std = scales * wider, std * wider
+                        if not all(stream.fits(schedule.users, query.layout.horizon, b) for b in scales):
+                            continue
+                    found.append(Choice(name, decay, 1, family, scales, std * factor))
+        if not found:
+            raise ValueError(
+                f"release = {self.release!r}, noise = {self.noise!r}: no such mechanism meets this budget "
+                f"for a learner that reads {schedule.reads}"
+            )
+        return sorted(found, key=lambda choice: choice.error)
+
+    def _check_reader(self, schedule: Schedule) -> None:
+        if schedule.reads == "measurements" and self.release in _WALKS:
+            raise ValueError(
+                f"release = {self.release!r}: gives no measurements with noise of their own, which this "
+                "learner reads; use 'batches', 'decaying' or 'auto'"
+            )
+
+    def _walks(self, leaves: int | None, discrete: bool) -> Iterator[tuple[str, bool | None, Walk]]:
+        """(release, Laplace noise only or not at all or either, walk) of each walk that is asked for."""
+        auto, optimal = self.release == "auto", self.tree_estimate == "optimal"
+        for wanted, name in (
+            (optimal, "tree_estimate = 'optimal'"),
+            (self.release == "signed-digits", "release = 'signed-digits'"),
+            (self.release == "square-root", "release = 'square-root'"),
+        ):
+            if wanted and leaves is None:
+                raise ValueError(f"users = None: {name} needs a known number of users")
+            if wanted and discrete and name != "release = 'signed-digits'":
+                raise ValueError(
+                    f"{name}: its sums are not integers, so exact noise is not available; use the plain "
+                    "'tree', 'signed-digits', 'batches' or 'auto' with secure randomness"
+                )
+        if auto or (self.release == "tree" and not optimal):
+            yield "tree", None, Tree(leaves)
+        if leaves is None:
+            return
+        if optimal or (auto and not discrete):
+            yield "tree", None, OptimalTree(leaves)
+        digits = SignedDigits.best(leaves, self.arity) if auto or self.release == "signed-digits" else None
+        if digits is not None and (not auto or digits.levels > 1):  # one level is what "batches" are
+            yield "signed-digits", True, digits
+        if self.release == "square-root" or (auto and not discrete and leaves <= MOST_LEAVES):
+            yield "square-root", False, SquareRoot(leaves)
+
+    def _decays(self) -> tuple[float, ...]:
+        if self.release == "batches":
+            return (0.0,)
+        if self.decay is not None:
+            return (self.decay,)
+        return DECAYS if self.release == "auto" else DECAYS[1:]
+
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession:
+        """A session. Raises ``ValueError`` if query and schedule do not fit the budget."""
+        query, schedule = continual_query(query), private_schedule(schedule)
+        check_source(randomness)
+        self._check_reader(schedule)
+        grid = randomness.reward_grid if isinstance(randomness, Secure) else None
+        leaf = self.leaf or "batch"
+        if self.calibration == "published" and schedule.pooled_shares is not None:
+            raise ValueError("schedule.pooled_shares: must be None with calibration 'published'")
+        if self.calibration == "published":
+            if query.groups:
+                raise ValueError("groups: must be 0 with calibration 'published', whose release is a tree")
+            scales = np.full(len(query.row_families), self._published(query, schedule))
+            walk = next(self._walks(leaves_of(schedule, leaf), isinstance(randomness, Secure)))[2]
+            choice = Choice("tree", 0.0, walk.levels, kernels.LAPLACE, scales, 0.0, walk)
+        else:
+            choice = self.choices(query, schedule, randomness)[0]
+        leaf = leaf if choice.walk else "batch"  # only a walk has leaves: laws count the releases
+        clocks = Clocks(self.clock_growth or 0.0) if self.clocks == "rows" else None
+        if clocks is not None and query.pooled != "none":
+            raise ValueError(
+                f"clocks = 'rows': do not go with counts pooled over steps (the learner asks for pooled = "
+                f"{query.pooled!r}); give pooled = 'none', or clocks = 'common'"
+            )
+        by_release = self._release_scales(query, schedule, choice)
+        mechanism = Mechanism(
+            "walk" if choice.walk else "decaying", choice.family, choice.scales, grid, leaf, choice.decay,
+            clocks=clocks, walk=choice.walk, release_scales=by_release,
+        )  # fmt: skip
+        words = _words(choice, schedule, leaf)
+        if query.groups:
+            words += (
+                f"; returns clipped at {query.clip:g} are summed over public groups, and the budget of each "
+                "release is split anew between them and the counts, by public shares, at the same joint loss"
+            )
+        if clocks is not None:
+            words += (
+                "; each (step, state, action) measured by its own clock, when the public number of users "
+                "whose policy plays it has grown"
+            ) + (f" by {clocks.growth:.4g} of itself" if clocks.growth else "")
+        if schedule.pooled_shares is not None:
+            first, last = (f"{share:.3g}" for share in schedule.pooled_shares[[0, -1]])
+            moves = f"goes from {first} to {last} on a public schedule" if first != last else f"is {first}"
+            words += (
+                f"; of the budget, the share of counts pooled over steps {moves}, always at the same joint "
+                f"loss; the composition lists scales at share {sum(self._pooled(query)):.3g}"
+            )
+        fresh = _fresh(choice.walk) if choice.walk else choice.decay == 0.0
+        levels = choice.levels
+        mechanism, _, guarantee = self._calibrated(
+            "joint", mechanism, words, query, schedule, randomness, levels, fresh
+        )
+        return CountSession("joint", mechanism, query, schedule, randomness, guarantee)
+
+    def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
+        """A session for stored people: one noisy sum over all of them, released step by step.
+
+        Noise and guarantee are those of ``start(query, Schedule.one_shot(n), randomness)`` for every n, so it
+        is not asked for. Each user has at most ``query.episodes`` episodes.
+
+        Raises
+        ------
+        ValueError
+            If the query cannot be released step by step, its noise cannot be drawn, or this privatizer's
+            options belong to many releases.
+        """
+        query = private_query(query)
+        check_source(randomness)
+        check_query(query)
+        if (
+            self.release not in ("auto", "batches")
+            or self.calibration == "published"
+            or self.clocks == "rows"
+        ):
+            raise ValueError(
+                f"release = {self.release!r}, calibration = {self.calibration!r}, clocks = {self.clocks!r}: "
+                "must be 'auto' or 'batches', 'exact' and 'common', stored people are released once"
+            )
+        discrete = isinstance(randomness, Secure)
+        options = self._options(query, 1, discrete)
+        if not options:
+            raise ValueError(f"noise = {self.noise!r}: does not meet this budget")
+        family, scales, _ = min(options, key=lambda option: option[2])
+        grid = randomness.reward_grid if isinstance(randomness, Secure) else None
+        mechanism = Mechanism("decaying", family, scales, grid)
+        alone = Schedule.one_shot(1)
+        words = _words(Choice("batches", 0.0, 1, family, scales, 0.0), alone, "batch")
+        mechanism, record, guarantee = self._calibrated(
+            "joint", mechanism, words, query, alone, randomness, 1
+        )
+        return OneShotSession(mechanism, query, randomness, guarantee, (record,))
+
+    def _pooled(self, query: CountQuery) -> list[float]:
+        """Shares of the pooled families."""
+        named = zip(query.row_families, self._shares(query), strict=True)
+        return [w for name, w in named if name in (POOLED_TRANSITIONS, POOLED_REWARDS)]
+
+    def _release_scales(self, query: CountQuery, schedule: Schedule, choice: Choice) -> Floats:
+        """(releases + 1, families) scales at the shares of every release; (0, families) if all are alike.
+
+        Families of one kind share what their kind gets, so their scales change by one factor; the joint loss
+        is s / f + p / g (Laplace; squares for Gaussian) for factors f, g of the per-step and the pooled
+        scales, with s + p the budget: f = s / ((1 - share)(s + p)) and g = p / (share (s + p)) keep it.
+        """
+        none = np.zeros((0, choice.scales.size))
+        shares = schedule.pooled_shares
+        if shares is None:
+            return none
+        if query.pooled == "none":
+            raise ValueError("schedule.pooled_shares: must be None, the query pools nothing")
+        if choice.walk is not None:
+            raise ValueError(
+                "schedule.pooled_shares: must be None for a tree, whose releases carry no measurements"
+            )
+        norm: Norm = "l1" if choice.family == kernels.LAPLACE else "l2"
+        pooled = np.array([name in (POOLED_TRANSITIONS, POOLED_REWARDS) for name in query.row_families])
+        inverse = 1.0 / choice.scales
+        loss = [
+            query.sensitivity(norm, dict(zip(query.row_families, (inverse * kind).tolist(), strict=True)))
+            for kind in (~pooled, pooled)
+        ]
+        power = 1.0 if norm == "l1" else 2.0
+        step, other = (x**power for x in loss)
+        whole = step + other
+        factors = np.where(
+            pooled[None, :], other / (shares[:, None] * whole), step / ((1.0 - shares[:, None]) * whole)
+        )
+        return choice.scales * factors ** (1.0 / power)
+
+    def _published(self, query: CountQuery, schedule: Schedule) -> float:
+        if schedule.users is None or schedule.users < 2:
+            raise ValueError(
+                f"users = {schedule.users}: the published scale 3 H log(K) / epsilon needs K >= 2"
+            )
+        assert self.epsilon is not None and isinstance(self.log_base, float)
+        log_users = math.log(schedule.users) / math.log(self.log_base)
+        return 3 * query.layout.horizon * log_users / self.epsilon
+
+
+def _words(choice: Choice, schedule: Schedule, leaf: str) -> str:
+    """The mechanism as the guarantee names it."""
+    if choice.release == "batches":
+        return "one noisy sum for each scheduled batch of users"
+    if choice.release == "decaying":
+        return (
+            f"one noisy sum for each scheduled release, of all batches decaying by {choice.decay:g} a "
+            "release (a user's column has l2 norm below 1, so it costs no more than one sum)"
+        )
+    if isinstance(choice.walk, SignedDigits):
+        return (
+            f"signed-digit trees of arity {choice.walk.arity}, a leaf is a {leaf} (noise of blocks ahead of "
+            "their data, which a pure epsilon allows)"
+        )
+    if isinstance(choice.walk, SquareRoot):
+        return (
+            f"noise correlated by a Toeplitz matrix near the square root of summation, a leaf is a {leaf} (a "
+            "user's column of the strategy has l2 norm at most 1, so it costs no more than one sum)"
+        )
+    if isinstance(choice.walk, OptimalTree):
+        return f"binary tree, a leaf is a {leaf}, released as least-squares estimates from its nodes"
+    if schedule.users is not None:
+        return f"binary tree, a leaf is a {leaf}"
+    growth = "e + 1" if choice.family == kernels.LAPLACE else "sqrt(e + 1)"
+    return (
+        "binary trees over epochs of 1, 2, 4, ... users, a leaf is a user; in epoch e = 0, 1, ... "
+        f"with e + 1 levels and {growth} times the scales of epoch 0, which are given here"
+    )
+
+
+def _widening(stream: Decaying, query: CountQuery, releases: int, scales: Floats) -> float:
+    """By how much the scales of a decaying stream in fixed point exceed those of exact arithmetic."""
+    named = dict(zip(query.row_families, scales.tolist(), strict=True))
+    rounding = stream.rounding(releases, query.layout.horizon)
+    return joint_loss(query, "l2", named, rounding) / joint_loss(query, "l2", named)
+
+
+def _rms_sum(stream: Decaying, releases: int) -> float:
+    """Root mean square over the releases of the prefix sum's std, in units of one noise's."""
+    releases = max(1, releases)
+    return math.sqrt(sum(stream.sum_terms(i) for i in (1, releases)) / 2)  # linear in i: the mean of the ends

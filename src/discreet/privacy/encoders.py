@@ -1,0 +1,125 @@
+"""How one user's records enter sums: what her device sends, and how it is added to a flat vector of cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mdp.trajectories import Trajectory, checked
+from discreet.privacy import kernels
+from discreet.privacy.counts import (
+    CENTERED_REWARDS,
+    GROUP_RETURNS,
+    POOLED_REWARDS,
+    POOLED_TRANSITIONS,
+    REWARDS,
+    TRANSITIONS,
+    VISITS,
+    CountQuery,
+)
+from discreet.privacy.mechanism import Mechanism
+from discreet.privacy.protocol import Coins, Floats, Ints, Plan, Report
+
+__all__ = ["NoisyVectorEncoder", "RawEncoder", "add_record", "family_begins", "noise_vector", "rounded"]
+
+_CODES = {
+    VISITS: 0,
+    TRANSITIONS: 1,
+    REWARDS: 2,
+    CENTERED_REWARDS: 2,
+    POOLED_TRANSITIONS: 3,
+    POOLED_REWARDS: 4,
+}
+
+
+def family_begins(query: CountQuery) -> Ints:
+    """(6,) first cell of visits, transitions, rewards, pooled transitions and rewards in the flat vector.
+
+    -1 where a family is absent. The last is 1 if only first visits to a state are pooled, else 0.
+    """
+    begins = np.full(6, -1, np.int64)
+    for f, name in enumerate(query.row_families):
+        if name != GROUP_RETURNS:
+            begins[_CODES[name]] = query.offsets[f]
+    begins[5] = int(query.pooled == "first")
+    return begins
+
+
+def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
+    """The record with its rewards on the grid, if there is one."""
+    if grid is None:
+        return record
+    return Trajectory(record.states, record.actions, coins.rounded(record.rewards, grid))
+
+
+def noise_vector(
+    query: CountQuery, mechanism: Mechanism, factor: float, coins: Coins, scales: Floats | None = None
+) -> Floats:
+    """Independent noise for every cell, family after family; family f has scale factor * scales[f]."""
+    scales = mechanism.scales if scales is None else scales
+    draw = coins.laplace if mechanism.family == kernels.LAPLACE else coins.normal
+    sizes = np.diff(query.offsets)
+    parts = [
+        draw(factor * float(scale), int(size), mechanism.grid(name))
+        for name, scale, size in zip(query.row_families, scales, sizes, strict=True)
+    ]
+    return np.concatenate(parts)
+
+
+def add_record(
+    query: CountQuery,
+    begins: Ints,
+    record: Trajectory,
+    cells: Floats,
+    played: NDArray[np.bool_] | None = None,
+) -> None:
+    """Add one checked user's records to a flat vector of cells, but for those outside ``played`` (H, R)."""
+    layout = query.layout
+    rows = layout.row_index[record.states[:-1], record.actions]
+    if played is not None:
+        rows = np.where(played[np.arange(layout.horizon), rows], rows, -1)
+    kernels.add_trajectory(
+        record.states, rows, record.rewards, query.slots, layout.rows, layout.states, begins,
+        query.reward_shift, cells,
+    )  # fmt: skip
+
+
+def _same_plan(number: int, plan: Plan) -> int:
+    if plan.number not in (0, number):
+        raise ValueError(f"plan.number = {plan.number}: must be {number}, the plan of this encoder")
+    return number
+
+
+@dataclass(frozen=True, eq=False)
+class RawEncoder:
+    """What a device does where the server is trusted: nothing. The trajectory goes to the trusted core."""
+
+    number: int  # of the plan it was made for: what it makes later is late
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+        """Return the raw trajectory, tagged with the plan that the user was given."""
+        return Report(plan=_same_plan(self.number, plan), trajectory=trajectory)
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyVectorEncoder:
+    """Local privacy: the user's own counters, each with independent noise, leave the device.
+
+    Every (h, s, a) and (h, s, a, s') gets noise, visited or not. The message's law for any two
+    trajectories differs by at most the sensitivity over the scale, which is the local guarantee.
+    """
+
+    query: CountQuery
+    mechanism: Mechanism
+    begins: Ints
+    number: int
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+        """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
+        number = _same_plan(self.number, plan)
+        record = checked(trajectory, self.query.layout)
+        message = noise_vector(self.query, self.mechanism, 1.0, coins)
+        add_record(self.query, self.begins, rounded(record, coins, self.mechanism.reward_grid), message)
+        return Report(plan=number, message=message)

@@ -1,0 +1,75 @@
+"""``learn``, killed at random moments."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from discreet.data.made_up import write_made_up
+from discreet.data.schema import Schema, write_schema
+from discreet.offline.statement import verify
+from discreet.privacy.ledger import Ledger
+
+WORKER = """
+import sys, itertools
+from pathlib import Path
+import discreet as dr
+from discreet.data.readers import open_source
+from discreet.data.schema import read_schema
+from discreet.offline.learn import learn
+from discreet.offline.tabular import DPAPVI
+from discreet.privacy.ledger import Ledger
+folder, worker = Path(sys.argv[1]), sys.argv[2]
+schema = read_schema(folder / "schema.toml")
+print("ready", flush=True)
+for i in itertools.count():
+    with Ledger.open(folder / "ledger.sqlite") as ledger:
+        learn(open_source(folder / "people.parquet", schema), DPAPVI(), folder / f"out-{worker}-{i}",
+              privatizer=dr.Central(epsilon=1.0, delta=1e-6), ledger=ledger)
+    print(i, flush=True)
+"""
+
+
+def kill_at_random(schema: Schema, folder: Path, kills: int, seed: int, longest: float = 1.0) -> int:
+    """Kill a process that learns over and over, at random moments; how many folders there are in the end."""
+    write_schema(schema, folder / "schema.toml")
+    write_made_up(schema, 30, folder / "people.parquet", seed=1)
+    draw = np.random.default_rng(seed)
+    for worker in range(kills):
+        process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(folder), str(worker)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", process.communicate()[1]
+        try:
+            process.wait(float(draw.uniform(0.0, longest)))
+        except subprocess.TimeoutExpired:
+            process.kill()
+        _, errors = process.communicate()
+        assert process.returncode == -9, errors
+    return check_after_kills(schema.dataset, folder)
+
+
+def check_after_kills(dataset: str, folder: Path) -> int:
+    """Every folder that has its name is whole and in the ledger; whatever is in no folder counts as spent."""
+    done = sorted(path for path in folder.glob("out-*"))
+    with Ledger.open(folder / "ledger.sqlite") as ledger:
+        ledger.check()
+        hashes = {entry.hash for entry in ledger.entries() if entry.kind == "reserve"}
+        heads = []
+        for path in done:
+            assert [check for check in verify(path, ledger) if not check.ok] == []
+            heads.append(json.loads((path / "statement.json").read_text())["ledger"]["head"])
+        assert len(set(heads)) == len(heads)  # no reservation was drawn for twice
+        assert set(heads) <= hashes
+        hidden = [json.loads(path.read_text())["ledger"]["head"] for path in folder.glob(".out-*/run.json")]
+        assert not set(hidden) & set(heads)
+        assert ledger.totals(dataset).unmarked == len(hashes) - sum(
+            entry.kind == "mark" for entry in ledger.entries()
+        )
+    return len(done)
