@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from discreet.device.messages import COIN, NONCE, Family, Form, write
 __all__ = ["BitCoins", "ShuffleEncoder", "SimulatedCoins", "SystemCoins"]
 
 
+@runtime_checkable
 class BitCoins(Protocol):
     """A source of random words."""
 

@@ -1,8 +1,8 @@
 r"""One user's message of the shuffle protocol, in bytes: layout, packing, and a strict reader.
 
 What a message says. For every counter of a batch the user has ``own`` bits of her own (one; two for a
-centred reward) and ``flips`` bits of noise. Only how many of these bits are 1 leaves the device: the bits of a
-counter are interchangeable, so that is all that shuffling them would leave anyway.
+centred reward) and ``flips`` bits of noise. Only how many of these bits are 1 leaves the device: the bits
+of a counter are interchangeable, so that is all that shuffling them would leave anyway.
 
 Layout, little-endian, the size of which is public and the same for every user of a batch::
 
@@ -38,7 +38,10 @@ Kind = Literal["visits", "transitions", "rewards", "centered_rewards"]
 KINDS: tuple[Kind, ...] = ("visits", "transitions", "rewards", "centered_rewards")
 Reason = Literal["malformed", "foreign", "late", "replayed", "full"]
 
-__all__ = ["COIN", "HEADER", "KINDS", "Family", "Form", "Kind", "Reason", "Refused", "pack", "read", "write"]
+__all__ = [
+    "COIN", "HEADER", "KINDS", "NONCE", "Family", "Form", "Kind", "Reason", "Refused", "check_header", "pack",
+    "read", "unpack", "write",
+]  # fmt: skip
 
 
 class Refused(ValueError):
@@ -65,8 +68,8 @@ class Family:
         (h, s, a), rounded at random to bits.
     flips : m >= 1, noise bits of one user in one counter.
     coin : in [1, 2^31]; a noise bit is 1 with probability coin / 2^32.
-    paired : the second half of an even number of flips is 1 with probability 1 - coin / 2^32 instead: then the
-        noise is symmetric. Always so for centred rewards.
+    paired : the second half of an even number of flips is 1 with probability 1 - coin / 2^32 instead: then
+        the noise is symmetric. Always so for centred rewards.
     """
 
     kind: Kind
@@ -218,14 +221,19 @@ def unpack(form: Form, words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], ND
     return ones, good
 
 
-def read(form: Form, plan: int, message: bytes) -> tuple[bytes, NDArray[np.int64]]:
-    """The nonce and the (counters,) numbers of ones of a message to the plan that is open, or :class:`Refused`."""
+def check_header(form: Form, plan: int, message: bytes) -> None:
+    """Raise :class:`Refused` unless a message has the size and the header of the plan that is open."""
     if type(message) is not bytes or len(message) != form.size or message[:4] != MAGIC:
         raise Refused("malformed", f"must be {form.size} bytes that begin with {MAGIC!r}")
     if message[12:20] != form.digest:
         raise Refused("foreign", "was made for another session or batch")
     if int.from_bytes(message[4:12], "little") != plan:
         raise Refused("late", f"was made for plan {int.from_bytes(message[4:12], 'little')}, not {plan}")
+
+
+def read(form: Form, plan: int, message: bytes) -> tuple[bytes, NDArray[np.int64]]:
+    """The nonce and the (counters,) numbers of ones of a message to the open plan, or :class:`Refused`."""
+    check_header(form, plan, message)
     words = np.frombuffer(message, "<u8", offset=HEADER).astype(np.uint64)
     ones, good = unpack(form, words[None])
     if not good[0]:

@@ -99,9 +99,7 @@ class BinomialRecord:
         """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
         wrong = {"kind", "mechanism", "batches", "ways"}.symmetric_difference(table)
         if wrong or table["kind"] != "flips" or not isinstance(table["mechanism"], str):
-            raise ValueError(
-                f"record: must have kind 'flips', mechanism, batches and ways, not {sorted(table)}"
-            )
+            raise ValueError(f"record: must be flips, mechanism, batches and ways, not {sorted(table)}")
         batches = tuple(
             tuple((name, Flips(*_typed(flips, (int, int, int, bool)))) for name, *flips in noise)
             for noise in table["batches"]

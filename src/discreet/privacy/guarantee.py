@@ -365,15 +365,13 @@ def _coordinate(plain: Any) -> accounting.Coordinate:
     return noise, scale, shift, count
 
 
-def records_from_dict(
-    plain: Sequence[Mapping[str, Any]],
-) -> tuple[MechanismRecord | ReportRecord | BinomialRecord, ...]:
+def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[MechanismRecord | ReportRecord, ...]:
     """The records whose ``to_dict`` these are, equal to the last bit.
 
     Raises ``ValueError`` on a kind, a key or a type that no record has.
     """
-    kinds: dict[Any, type[MechanismRecord] | type[ReportRecord] | type[BinomialRecord]] = {
-        "noise": MechanismRecord, "reports": ReportRecord, "flips": BinomialRecord,
+    kinds: dict[Any, type[MechanismRecord] | type[ReportRecord]] = {
+        "noise": MechanismRecord, "reports": ReportRecord,
     }  # fmt: skip
     found = []
     for table in plain:
@@ -583,6 +581,7 @@ def guarantee_of(
     numbered = [record for record in records if isinstance(record, MechanismRecord) and record.exchanges]
     numerical = bool(numbered)
     flips = [record for record in records if isinstance(record, BinomialRecord)]
+    lossy = [record for record in records if not isinstance(record, BinomialRecord)]
     if (numerical or flips) and len(records) > 1:
         raise ValueError("records: one that lists exchanges or flips must be the only one")
     if flips:
@@ -593,16 +592,16 @@ def guarantee_of(
     elif numerical:
         delta = budget.check_delta(delta)
         epsilon = accounting.worst_epsilon(numbered[0].exchanges, delta)
-        rho = None if norms == {"l1"} else 0.5 * records[0].loss ** 2
+        rho = None if norms == {"l1"} else 0.5 * numbered[0].loss ** 2
     elif norms == {"l1"}:
         if delta:
             raise ValueError(
                 f"delta = {delta!r}: must be 0 or None for Laplace noise, whose guarantee is pure"
             )
-        epsilon, delta = math.fsum(record.loss for record in records), 0.0
+        epsilon, delta = math.fsum(record.loss for record in lossy), 0.0
     else:
         delta = budget.check_delta(delta)
-        squared = math.fsum(record.loss**2 for record in records)
+        squared = math.fsum(record.loss**2 for record in lossy)
         rho = 0.5 * squared
         if len(continuous) == len(records):
             mu = math.sqrt(squared)
@@ -744,8 +743,8 @@ def _statement(
         if isinstance(record, ReportRecord)
     ]
     sentences += [
-        f"A device adds coin flips to every counter, visited or not ({record.mechanism}); the shuffler lets out "
-        "each counter's sum over a batch and nothing that tells its senders apart."
+        f"A device adds coin flips to every counter, visited or not ({record.mechanism}); the shuffler lets "
+        "out each counter's sum over a batch and nothing that tells its senders apart."
         for record in records
         if isinstance(record, BinomialRecord)
     ]

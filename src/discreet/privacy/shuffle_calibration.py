@@ -17,12 +17,12 @@ independent coordinates; fewer moves are dominated. Noise of centred rewards is 
 their moves does not matter; the other families move up as often as down, so that the two orders of two
 neighbours have the same loss. Hence one law of loss for each k, and the worst of them counts.
 
-The law of loss. Of one coordinate: atoms ln P(Q = z - x) / P(Q = z) with masses P(Q = z - x), and mass without a
-counterpart at infinity. Each atom is split between the two neighbours on a grid so that its mass and
+The law of loss. Of one coordinate: atoms ln P(Q = z - x) / P(Q = z) with masses P(Q = z - x), and mass
+without a counterpart at infinity. Each atom is split between the two neighbours on a grid so that its mass and
 its mass under the other law stay the same: a mean-preserving spread of the likelihood ratio, hence never
 less loss (Blackwell), and second-order in the grid. Coordinates are convolved by FFT on a window outside
-of which, by Chernoff's bound, lies less than delta 1e-6; that mass, the masses at infinity, and 1e-13 for rounding
-are added to delta. What is returned is an upper bound. dp-accounting, which shares no code with this,
+of which, by Chernoff's bound, lies less than delta 2e-6; that mass, the masses at infinity, and 1e-13 for
+rounding are added to delta. What is returned is an upper bound. dp-accounting, which shares no code with this,
 checks it (:func:`discreet.privacy.accounting.verify`).
 
 Calibrations, at the actual number n of honest users of a batch (those who add noise; privacy must not
@@ -50,7 +50,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft, stats
+from scipy import fft
 
 from discreet.device.messages import COIN
 from discreet.numerics import checks
@@ -69,8 +69,8 @@ _OVERSHOOT = 1.005  # fair flips that are at most this many too many are kept as
 class Flips:
     """Noise of one counter: of a sum over users.
 
-    users : honest ones, who add it. each : noise bits of one user. coin : a bit is 1 with probability coin / 2^32.
-    paired : of half the bits with that of the complement, so that the sum is symmetric.
+    users : honest ones, who add it. each : noise bits of one user. coin : a bit is 1 with probability
+    coin / 2^32. paired : half of the bits with that of the complement, so that the sum is symmetric.
     """
 
     users: int
@@ -139,8 +139,8 @@ def unit_changes(query: CountQuery) -> int:
     return max(sum(abs(by) * count for _, by, count in way) for way in ways(query))
 
 
-def kind_of_noise(name: str) -> bool:
-    """Is the noise of this family paired (symmetric)?"""
+def is_paired(name: str) -> bool:
+    """Is the noise of this family symmetric?"""
     return name == CENTERED_REWARDS
 
 
@@ -161,6 +161,8 @@ def pmf(flips: Flips) -> tuple[int, Floats, float]:
 
 
 def _binomial(n: int, p: float) -> tuple[int, Floats, float]:
+    from scipy import stats  # half a second to import
+
     mean, deviation = n * p, math.sqrt(n * p * (1 - p))
     low = max(0, math.floor(mean - 11 * deviation - 5))
     high = min(n, math.ceil(mean + 11 * deviation + 60))
@@ -290,7 +292,7 @@ def curves(noise: Noise, found: tuple[Way, ...], delta: float) -> list[Curve]:
 
 @lru_cache(maxsize=4096)
 def epsilon_of(noise: Noise, found: tuple[Way, ...], delta: float) -> float:
-    """An epsilon at this delta, in [1e-10, 1), whatever way a user is exchanged; infinity if there is none."""
+    """An epsilon at this delta, in [1e-10, 1), however a user is exchanged; infinity if there is none."""
     return max(one.epsilon(delta) for one in curves(noise, found, delta))
 
 
@@ -305,13 +307,13 @@ def delta_of(noise: Noise, found: tuple[Way, ...], epsilon: float, near: float) 
 def weights_of(query: CountQuery, shares: tuple[float, ...], calibration: Calibration) -> dict[str, float]:
     """Variance of the ones of each family's counters in units of that of transitions.
 
-    ``joint`` : variances of estimates, not of ones, are as 1 / share. A centred reward's estimate is half its ones.
+    ``joint`` : variances of estimates, not of ones, are as 1 / share; a centred reward is half its ones.
     """
     names = list(query.row_families)
     if calibration != "joint":
         return dict.fromkeys(names, 1.0)
     own = dict(zip(names, shares, strict=True))
-    return {name: own[TRANSITIONS] / own[name] * (4.0 if kind_of_noise(name) else 1.0) for name in names}
+    return {name: own[TRANSITIONS] / own[name] * (4.0 if is_paired(name) else 1.0) for name in names}
 
 
 def _fair(total: float, users: int, paired: bool) -> Flips:
@@ -332,7 +334,7 @@ def fair_flips(
     """M: the fewest fair flips in a transition counter that meet the budget; others have weight M."""
 
     def meets(number: int, over: tuple[Way, ...]) -> bool:
-        noise = tuple((name, _fair(w * number, 1, kind_of_noise(name))) for name, w in weights)
+        noise = tuple((name, _fair(w * number, 1, is_paired(name))) for name, w in weights)
         return epsilon_of(noise, over, delta) <= epsilon
 
     low, high = 0, 64
@@ -372,15 +374,15 @@ def calibrated(
     where one flip is enough, and fair coins below (``composed``).
     """
     number = fair_flips(weights, found, epsilon, delta)
-    fair = {name: _fair(w * number, users, kind_of_noise(name)) for name, w in weights}
+    fair = {name: _fair(w * number, users, is_paired(name)) for name, w in weights}
     noise: Noise = tuple(fair.items())
-    most = {name: 2 if kind_of_noise(name) else 1 for name, _ in weights}
+    most = {name: 2 if is_paired(name) else 1 for name, _ in weights}
 
     def coined(variance: float) -> Noise:
         return tuple(
             (
                 name,
-                _coined(w * variance, users, fair[name].each, kind_of_noise(name))
+                _coined(w * variance, users, fair[name].each, is_paired(name))
                 if several or fair[name].each == most[name]
                 else fair[name],
             )
@@ -417,9 +419,7 @@ def calibrated(
     return noise
 
 
-def closed_form(
-    calibration: Literal["basic", "published"], query: CountQuery, epsilon: float, delta: float
-) -> float:
+def closed_form(calibration: Calibration, query: CountQuery, epsilon: float, delta: float) -> float:
     """tau of the published lemma. Raises ``ValueError`` where it says nothing (epsilon' > 1)."""
     parts = 3 * query.layout.horizon if calibration == "published" else unit_changes(query)
     each = epsilon / parts
@@ -455,7 +455,7 @@ def noise_of(
     tau = closed_form(calibration, query, epsilon, delta)
     noise = []
     for name in query.row_families:
-        paired = kind_of_noise(name)
+        paired = is_paired(name)
         if users <= tau:
             noise.append((name, _fair(math.ceil(tau), users, paired)))
         else:

@@ -1,13 +1,13 @@
 r"""The noise law of sums of coin flips: exact tails of independent binomial variables.
 
-A released cell carries unit (X - E X), X the sum of independent Bin(N_j, p_j): the flips of all batches so far.
-P(|X - E X| > t) is read off the probabilities of X, which are the inverse Fourier transform of
+A released cell carries unit (X - E X), X the sum of independent Bin(N_j, p_j): the flips of all batches so
+far. P(|X - E X| > t) is read off the probabilities of X, which are the inverse Fourier transform of
 
     prod_j (1 + p_j (e^{i theta} - 1))^{N_j},
 
 with the means taken out of the phases, so that these stay small. On a window outside of which X lies with
-probability below 1e-18 by Chernoff's bound the transform is exact but for that and for rounding, for which 1e-12 is
-added to the tail. Quantiles below 1e-9 are Chernoff's bound itself (about 1.05 times the exact ones).
+probability below 1e-18 by Chernoff's bound the transform is exact but for that and for rounding, for which
+1e-12 is added to the tail. Quantiles below 1e-9 are Chernoff's bound itself (about 1.05 times the exact ones).
 """
 
 from __future__ import annotations
