@@ -79,8 +79,8 @@ class BinomialRecord:
             parts.append(f"{name} {flips.users} x {flips.each} flips{pairs}, p = {flips.chance:.6g}")
         changes = max(sum(abs(by) * count for _, by, count in way) for way in self.ways)
         return (
-            f"{self.mechanism}: worst of {len(self.batches)} kinds of batches: {'; '.join(parts)}; a user moves "
-            f"counters by {changes} in all, a user in one batch: epsilon = {self.epsilon(delta)!r}"
+            f"{self.mechanism}: worst of {len(self.batches)} kinds of batches: {'; '.join(parts)}; a user "
+            f"moves counters by {changes} in all, a user in one batch: epsilon = {self.epsilon(delta)!r}"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -265,14 +265,14 @@ def _components(family: Family, users: int) -> Components:
 class ShuffleSession(Guarded):
     """One stream of releases of counts under the shuffle model; made by :meth:`Shuffle.start`.
 
-    The calls are those of :class:`~discreet.privacy.protocol.Session`. A plan's users are in the batch that is
-    open when it begins; a plan may fill several batches, but not a part of a later one.
+    The calls are those of :class:`~discreet.privacy.protocol.Session`. A plan's users are in the batch that
+    is open when it begins; a plan may fill several batches, but not a part of a later one.
 
     Raises
     ------
     BatchTooSmall
-        From ``release``, if more users of the batch were absent or refused than the stated share: its messages
-        are dropped, and the next ``release`` gives the last one again.
+        From ``release``, if more users of the batch were absent or refused than the stated share: its
+        messages are dropped, and the next ``release`` gives the last one again.
     RuntimeError
         On calls out of order, on a closed session, and in another process than the one that started it.
     ValueError
@@ -625,13 +625,14 @@ class Shuffle(Knobs):
         return max(1, users - math.floor(float(self.dishonest or 0.0) * users + 1e-9))
 
     def noise(self, query: Any, users: int) -> Noise:
-        """The flips of a batch of so many users, by family. Raises ``ValueError`` if the query does not fit."""
+        """The flips of a batch of so many users. Raises ``ValueError`` if the query does not fit."""
         query = continual_query(query)
         names = tuple(query.row_families)
         shares = query.shares if self.weights is None else self.weights
         if len(shares) != len(names):
             raise ValueError(
-                f"weights has {len(shares)} entries: must have {len(names)}, one for each of {', '.join(names)}"
+                f"weights has {len(shares)} entries: must have {len(names)}, one for each of "
+                f"{', '.join(names)}"
             )
         assert self.epsilon is not None and self.delta is not None and self.calibration is not None
         return accountant.noise_of(

@@ -18,12 +18,12 @@ their moves does not matter; the other families move up as often as down, so tha
 neighbours have the same loss. Hence one law of loss for each k, and the worst of them counts.
 
 The law of loss. Of one coordinate: atoms ln P(Q = z - x) / P(Q = z) with masses P(Q = z - x), and mass
-without a counterpart at infinity. Each atom is split between the two neighbours on a grid so that its mass and
-its mass under the other law stay the same: a mean-preserving spread of the likelihood ratio, hence never
-less loss (Blackwell), and second-order in the grid. Coordinates are convolved by FFT on a window outside
-of which, by Chernoff's bound, lies less than delta 2e-6; that mass, the masses at infinity, and 1e-13 for
-rounding are added to delta. What is returned is an upper bound. dp-accounting, which shares no code with this,
-checks it (:func:`discreet.privacy.accounting.verify`).
+without a counterpart at infinity. Each atom is split between the two neighbours on a grid so that its mass
+and its mass under the other law stay the same: a mean-preserving spread of the likelihood ratio, hence
+never less loss (Blackwell), and second-order in the grid. Coordinates are convolved by FFT on a window
+outside of which, by Chernoff's bound, lies less than delta 2e-6; that mass, the masses at infinity, and
+1e-13 for rounding are added to delta. What is returned is an upper bound. dp-accounting, which shares no
+code with this, checks it (:func:`discreet.privacy.accounting.verify`).
 
 Calibrations, at the actual number n of honest users of a batch (those who add noise; privacy must not
 rest on the others'), with m noise bits a user in a counter, each 1 with probability p:

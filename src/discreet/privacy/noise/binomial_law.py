@@ -7,7 +7,7 @@ far. P(|X - E X| > t) is read off the probabilities of X, which are the inverse 
 
 with the means taken out of the phases, so that these stay small. On a window outside of which X lies with
 probability below 1e-18 by Chernoff's bound the transform is exact but for that and for rounding, for which
-1e-12 is added to the tail. Quantiles below 1e-9 are Chernoff's bound itself (about 1.05 times the exact ones).
+1e-12 is added to the tail. Quantiles below 1e-9 are Chernoff's bound itself (1.07 times the exact ones).
 """
 
 from __future__ import annotations
