@@ -133,8 +133,10 @@ def test_published_and_basic_flips():
 def test_noise_reaches_its_targets(users):
     """(1, 1e-6), H = 20: 26.7 is the trusted server's Gaussian for transitions alone."""
     for rewards, shares, goals in (
-        ("none", (1.0,), (27.0,)), ("centred", (0.5, 0.5), (33.0, 33.0)), ("centred", (0.8, 0.2), (28.5, 57.0)),
-    ):  # fmt: skip
+        ("none", (1.0,), (27.0,)),
+        ("centred", (0.5, 0.5), (33.0, 33.0)),
+        ("centred", (0.8, 0.2), (28.5, 57.0)),
+    ):
         asked = query(20, rewards=rewards)
         noise = noise_of(asked, shares, "joint", 1.0, DELTA, users)
         for (name, flips), goal in zip(noise, goals, strict=True):
@@ -147,7 +149,7 @@ def test_noise_reaches_its_targets(users):
     ("epsilon", "delta", "changes"), [(5.0, 1e-6, 4), (8.0, 1e-9, 4), (8.0, 1e-9, 12), (1.0, 1e-6, 40)]
 )
 def test_calibrated_at_the_actual_number(epsilon, delta, changes):
-    """delta by exact sums in both orders at every size; tau / (2 n) carried over fails (tabular.md, test 29)."""
+    """In both orders at every size; tau / (2 n) carried over fails at large epsilon (tabular.md, test 29)."""
     found = (((TRANSITIONS, 1, changes // 2), (TRANSITIONS, -1, changes // 2)),)
     weights = ((TRANSITIONS, 1.0),)
     tau = fair_flips(weights, found, epsilon, delta)

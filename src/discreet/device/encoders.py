@@ -125,8 +125,7 @@ class ShuffleEncoder:
         """
         form, coins = self.form, SystemCoins() if coins is None else coins
         at, rows, earned = _checked(form, states, actions, rewards)
-        pairs = int((form.row_table >= 0).sum())
-        cells = np.arange(form.horizon) * pairs + rows
+        cells = np.arange(form.horizon) * form.pairs + rows
         ones = np.empty(form.begins[-1], np.int64)
         for i, family in enumerate(form.families):
             part = noise_ones(family, form.counters[i], coins)

@@ -102,13 +102,18 @@ class Family:
         """Expected number of ones among one user's noise bits of a counter."""
         return 0.5 * self.flips if self.paired else self.flips * self.coin / COIN
 
-    @property
-    def digits(self) -> int:
-        """How many counters fit into a word of 64 bits."""
+    @cached_property
+    def powers(self) -> NDArray[np.uint64]:
+        """(k,) what the digits of a word of 64 bits stand for: as many as fit."""
         base, most = self.messages + 1, 1
         while base ** (most + 1) <= 2**64:
             most += 1
-        return most
+        return np.array([base**j for j in range(most)], np.uint64)
+
+    @property
+    def digits(self) -> int:
+        """How many counters fit into a word of 64 bits."""
+        return int(self.powers.size)
 
 
 @dataclass(frozen=True)
@@ -152,9 +157,14 @@ class Form:
         return np.array(self.rows, np.int64)
 
     @cached_property
+    def pairs(self) -> int:
+        """Admissible (state, action)."""
+        return int((self.row_table >= 0).sum())
+
+    @cached_property
     def counters(self) -> tuple[int, ...]:
         """Counters of each family."""
-        pairs = self.horizon * int((self.row_table >= 0).sum())
+        pairs = self.horizon * self.pairs
         return tuple(pairs * (self.states if f.kind == "transitions" else 1) for f in self.families)
 
     @cached_property
@@ -183,11 +193,9 @@ def pack(form: Form, ones: NDArray[np.int64]) -> NDArray[np.uint64]:
     """(words,) the packed digits of (counters,) numbers of ones."""
     parts = []
     for i, family in enumerate(form.families):
-        k, base = family.digits, family.messages + 1
-        digits = np.zeros(form.words[i] * k, np.uint64)
-        digits[: form.counters[i]] = ones[form.begins[i] : form.begins[i + 1]]
-        powers = np.array([base**j for j in range(k)], np.uint64)
-        parts.append(digits.reshape(-1, k) @ powers)
+        digits = np.zeros((form.words[i], family.digits), np.uint64)
+        digits.ravel()[: form.counters[i]] = ones[form.begins[i] : form.begins[i + 1]]
+        parts.append(digits @ family.powers)
     return np.concatenate(parts)
 
 
