@@ -2,8 +2,8 @@
 
     python benchmarks/shuffle_messages.py [--users 2000] [--states 6] [--actions 2] [--horizon 20]
 
-Transitions and centred rewards at (1, 1e-6), for batches of several sizes. Then the batch sums of 1e6 simulated
-users, drawn from their exact law.
+Transitions and centred rewards at (1, 1e-6), for batches of several sizes. Then the batch sums of 1e6
+simulated users, drawn from their exact law.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def main() -> None:
         flips = ", ".join(f"{family.kind} {family.flips}" for family in form.families)
         print(
             f"batch of {batch}: {form.size} bytes a user ({flips} flips); encoded "
-            f"{given.users / (between - begin):,.0f} users/s, counted {given.users / (end - between):,.0f} users/s, "
-            f"both {given.users / (end - begin):,.0f} users/s"
+            f"{given.users / (between - begin):,.0f} users/s, counted {given.users / (end - between):,.0f} "
+            f"users/s, both {given.users / (end - begin):,.0f} users/s"
         )
     users = 10**6
     session = privatizer.start(query, Schedule.one_shot(users), Seeded(0))

@@ -590,8 +590,10 @@ def _misuse(setup: Setup) -> None:
     _raises(ValueError, "more users than declared", session.begin, crowd)
     encoder = session.begin(plan)
 
+    turns = iter(range(100))
+
     def submit(trajectory: Trajectory) -> None:
-        session.submit(encoder(trajectory, plan, SeededCoins(randomness.keys.noise, session.users)))
+        session.submit(encoder(trajectory, plan, SeededCoins(randomness.keys.noise, next(turns))))
 
     bad_reward = dataclasses.replace(life, rewards=np.full(layout.horizon, 1.2))
     _raises(ValueError, "a reward of 1.2", submit, bad_reward)

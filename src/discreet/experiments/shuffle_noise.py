@@ -18,6 +18,7 @@ from discreet.privacy.privatizers import Central
 from discreet.privacy.protocol import Schedule
 from discreet.privacy.randomness import Seeded
 from discreet.privacy.shuffle import Shuffle
+from discreet.privacy.shuffle_calibration import Calibration
 
 __all__ = ["Row", "markdown", "noise_table"]
 
@@ -47,7 +48,7 @@ def noise_table(
     moves = CountQuery(layout, visits=False, known_rewards=True)
     centred = CountQuery(layout, visits=False, center_rewards=True)
     shared = CountQuery(layout, visits=False, center_rewards=True, reward_share=0.2)
-    asked = [
+    asked: list[tuple[str, CountQuery, Calibration]] = [
         ("published, three raw families", raw, "published"),
         ("basic, three raw families", raw, "basic"),
         ("composed, three raw families", raw, "composed"),
@@ -59,10 +60,10 @@ def noise_table(
     rows = []
     for n in users:
         for name, query, calibration in asked:
-            privatizer = Shuffle(epsilon=epsilon, delta=delta, calibration=calibration)  # type: ignore[arg-type]
+            privatizer = Shuffle(epsilon=epsilon, delta=delta, calibration=calibration)
             with privatizer.start(query, Schedule.one_shot(n), Seeded(0)) as session:
                 std = {family: law.std() for family, law in session.laws_at(n).items()}
-                flips = session.batches()[0][1][list(query.row_families).index(TRANSITIONS)][1].each
+                flips = dict(session.batches()[0][1])[TRANSITIONS].each
                 rows.append(Row(name, n, std, flips, float(session.guarantee.epsilon or math.inf)))
         server = Central(epsilon=epsilon, delta=delta, noise="gaussian", release="batches")
         with server.start(moves, Schedule.one_shot(n), Seeded(0)) as trusted:
@@ -72,7 +73,7 @@ def noise_table(
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A table: protocols down, sizes across; std of transitions (and of rewards), bits a user, true epsilon."""
+    """Protocols down, sizes across: std of transitions (and rewards), flips a user, epsilon if far off."""
     sizes = list(dict.fromkeys(row.users for row in rows))
     lines = [
         "| protocol | " + " | ".join(f"n = {n:,}" for n in sizes) + " |",
