@@ -158,5 +158,7 @@ def test_bad_forms_and_records_are_refused():
     ):  # fmt: skip
         with pytest.raises(ValueError, match=match):
             encoder(*life)
+    with pytest.raises(ValueError, match="larger batches"):
+        noise_ones(Family("visits", 2**27, FAIR), 3, SystemCoins())
     with pytest.raises(ValueError, match="nonce"):
         write(FORM, 1, np.zeros(FORM.begins[-1], np.int64), b"")

@@ -29,6 +29,8 @@ from numpy.typing import NDArray
 
 from discreet.device.messages import COIN, NONCE, Family, Form, write
 
+MOST_FLIPS = 2**28  # of one user's message: 32 MB of fair coins, 1 GB of others
+
 __all__ = ["BitCoins", "ShuffleEncoder", "SimulatedCoins", "SystemCoins"]
 
 
@@ -63,6 +65,11 @@ class SimulatedCoins:
 def noise_ones(family: Family, counters: int, coins: BitCoins) -> NDArray[np.int64]:
     """(counters,) how many of one user's noise bits are 1; every bit from coins of its own."""
     m = family.flips
+    if counters * m > MOST_FLIPS:
+        raise ValueError(
+            f"flips = {m} in each of {counters} counters: more than {MOST_FLIPS} coins of one device; form "
+            "larger batches"
+        )
     if family.coin == COIN // 2:
         width = next(w for w in (8, 16, 32, 64) if m <= w or w == 64)
         each, last = -(-m // width), (m - 1) % width + 1

@@ -3,7 +3,9 @@
 For each number of users n: the standard deviation of one transition count of a batch at (epsilon, delta),
 all users honest, and of rewards where they are released too. ``published`` and ``basic`` are the closed forms
 for three raw families; what they really guarantee is beside them. ``trusted`` is the least Gaussian noise of
-a server that sees all trajectories, for transitions alone.
+a server that sees all trajectories, for transitions alone. ``amplified`` is the alternative without coin
+flips: each device reports one random step under local privacy, amplified by shuffling; its std holds what the
+sampling of steps adds.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from discreet.mdp.layout import Layout
+from discreet.privacy.amplification import local_epsilon
 from discreet.privacy.counts import TRANSITIONS, CountQuery
-from discreet.privacy.privatizers import Central
+from discreet.privacy.privatizers import Central, Local
 from discreet.privacy.protocol import Schedule
 from discreet.privacy.randomness import Seeded
 from discreet.privacy.shuffle import Shuffle
@@ -61,10 +64,16 @@ def noise_table(
     for n in users:
         for name, query, calibration in asked:
             privatizer = Shuffle(epsilon=epsilon, delta=delta, calibration=calibration)
-            with privatizer.start(query, Schedule.one_shot(n), Seeded(0)) as session:
-                std = {family: law.std() for family, law in session.laws_at(n).items()}
-                flips = dict(session.batches()[0][1])[TRANSITIONS].each
-                rows.append(Row(name, n, std, flips, float(session.guarantee.epsilon or math.inf)))
+            with privatizer.start(query, Schedule.one_shot(n), Seeded(0)) as shuffled:
+                std = {family: law.std() for family, law in shuffled.laws_at(n).items()}
+                flips = dict(shuffled.batches()[0][1])[TRANSITIONS].each
+                rows.append(Row(name, n, std, flips, float(shuffled.guarantee.epsilon or math.inf)))
+        for stronger in (False, True):
+            own = local_epsilon(epsilon, delta, n, stronger)
+            with Local(epsilon=own, steps=1).start(moves, Schedule.one_shot(n), Seeded(0)) as session:
+                std = {TRANSITIONS: session.laws_at(n)[TRANSITIONS].std()}
+            name = f"amplified reports of one step, {'bound of 2022' if stronger else 'proven bound'}"
+            rows.append(Row(name, n, std, 0, epsilon))
         server = Central(epsilon=epsilon, delta=delta, noise="gaussian", release="batches")
         with server.start(moves, Schedule.one_shot(n), Seeded(0)) as trusted:
             law = trusted.measurement_laws(n, n)[TRANSITIONS]

@@ -507,8 +507,8 @@ class ShuffleSession(Guarded):
         for shuffler in shufflers:
             for reason, count in shuffler.refused.items():
                 self._refused[reason] += count
-        total, flips, users = np.zeros(self._query.cells), [() for _ in self._components], 0
-        parts: list[Components] = list(flips)
+        total, users = np.zeros(self._query.cells), 0
+        parts: list[Components] = [() for _ in self._components]
         for shuffler in shufflers:
             counted, analyzer = shuffler.output(), Analyzer(shuffler.form)
             total += analyzer.sums(counted)

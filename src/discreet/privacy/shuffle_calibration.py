@@ -390,9 +390,8 @@ def calibrated(
         )
 
     least = 0.25 * number
-    if all(fair[name].number <= _OVERSHOOT * w * number for name, w in weights) or coined(1e300) == coined(
-        least
-    ):
+    few = all(fair[name].number <= _OVERSHOOT * w * number for name, w in weights)
+    if few or coined(least) == noise:  # nothing to gain
         return noise
     ends = _ends_of(found)
     # epsilon falls about as 1 / deviation: secant steps on a factor of the variance, from a little too much
