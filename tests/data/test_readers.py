@@ -1,5 +1,6 @@
 """Files are opened or refused; arbitrary bytes end in a ValueError, never in anything else."""
 
+import dataclasses
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -187,3 +188,18 @@ def test_no_number_stands_for_an_empty_cell(schema, make, tmp_path, value, kind)
     parquet.write_table(pa.table({**columns, "next_state": pa.array([value], kind)}), path)
     with pytest.raises(DataError, match="state: 1"):
         check(open_source(path, schema))
+
+
+@pytest.mark.parametrize("what", ["state_labels", "action_labels"])
+def test_a_label_that_is_an_empty_cell_in_csv_is_refused(schema, tmp_path, what) -> None:
+    """An episode that ends in the state ``NA`` would end in the terminal state without a word."""
+    sizes = {"state_labels": schema.layout.states, "action_labels": schema.layout.actions}
+    names = ["NA", "b", "c", "d", "e"][: sizes[what]]
+    labelled = dataclasses.replace(schema, **{what: tuple(names)})
+    header = "user,episode,step,state,action,reward,next_state\n"
+    (tmp_path / "rows.csv").write_text(header)
+    with pytest.raises(Broken, match="the label 'NA' is an empty cell in CSV"):
+        open_source(tmp_path / "rows.csv", labelled)
+    table = pa.table({name: pa.array([], pa.string()) for name in header.strip().split(",")})
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    open_source(tmp_path / "rows.parquet", labelled)

@@ -195,3 +195,20 @@ def test_public_tables_with_a_column_twice_and_names_too_long(content, folder) -
     for mask, said in (("twice.csv", "twice"), ("a" * 5000, "must be a file")):
         with pytest.raises(ValueError, match=said):
             parse_schema({**content, "actions": {"count": 3, "mask": mask}}, folder)
+
+
+def test_scaled_needs_known_rewards(tmp_path) -> None:
+    text = 'dataset = "d"\nhorizon = 1\nunit = "u"\nstates = 1\nactions = 1\n'
+    text += "reward = { low = 0, high = 2, %s }\n"
+    np.save(tmp_path / "r.npy", np.array([[0.5]]))
+    path = tmp_path / "s.toml"
+    path.write_text(text % "scaled = true")
+    with pytest.raises(ValueError, match=r"reward.scaled = True: must be false"):
+        read_schema(path)
+    found = []
+    for scaled in ("true", "false"):
+        path.write_text(text % f'known = "r.npy", scaled = {scaled}')
+        known = read_schema(path).known
+        assert known is not None
+        found.append(known.item())
+    assert found == [0.5, 0.25]

@@ -72,3 +72,21 @@ def test_broken_models_are_refused():
 def test_features_without_a_constant_are_told_apart():
     rng = np.random.default_rng(0)
     assert not Features(rng.normal(size=(4, 4, 3)), 10.0).constant
+
+
+def test_one_slot_serves_every_step():
+    mdp = simplex_world(horizon=1)
+    still = LinearMDP(mdp.features, mdp.measures, mdp.weights, horizon=5)
+    assert (still.horizon, still.to_tabular().stationary) == (5, True)
+    assert still.scaled(2.0).horizon == 5
+    spread = LinearMDP(mdp.features, np.repeat(mdp.measures, 5, 0), np.repeat(mdp.weights, 5, 0))
+    np.testing.assert_allclose(
+        optimal_values(still.to_tabular())[1], optimal_values(spread.to_tabular())[1], atol=1e-12
+    )
+    with pytest.raises(ValueError, match="weights has 4 slots: must be 1 or the horizon, 5"):
+        LinearMDP(mdp.features, mdp.measures, np.repeat(mdp.weights, 4, 0), horizon=5)
+
+
+def test_a_table_carries_its_features():
+    mdp = simplex_world()
+    assert mdp.to_tabular().features is mdp.features

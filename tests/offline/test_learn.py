@@ -19,11 +19,13 @@ from discreet.data.schema import Schema, read_schema
 from discreet.data.validate import DataError
 from discreet.mdp.layout import Layout
 from discreet.offline import learn as pipeline
+from discreet.offline import releases
 from discreet.offline.learn import Settings, learn, plan_again
-from discreet.offline.linear import DPPEVI, PEVI
+from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI
 from discreet.offline.releases import read_release
-from discreet.offline.statement import verify
+from discreet.offline.statement import RunFacts, file_hash, statement_of, verify, write_statement
 from discreet.offline.tabular import APVI, DPAPVI
+from discreet.privacy.guarantee import MechanismRecord, guarantee_of, records_from_dict
 from discreet.privacy.ledger import BudgetError, Ledger
 
 H, S, A = 3, 4, 2
@@ -122,6 +124,10 @@ def broken(rows: Path, to: Path) -> Path:
         ({"learner": APVI()}, "must be none for APVI, which ignores noise"),
         ({"learner": DPPEVI(rho=1.0)}, "privatizer: must be none"),
         ({"learner": 3}, "learner = 3: must be an offline learner"),
+        (
+            {"learner": DPPEVI(rho=1.0), "privatizer": None, "settings": Settings(unsupported="behaviour")},
+            "unsupported = 'behaviour': must be 'abstain' or 'policy'",
+        ),
     ],
 )
 def test_what_is_refused_costs_nothing(how: dict[str, Any], message: str, rows: Path, tmp_path: Path) -> None:
@@ -262,6 +268,176 @@ def test_without_noise_the_policy_is_optimal_in_a_large_cohort(tmp_path: Path) -
 def test_the_schema_in_the_folder_is_the_schema(rows: Path, tmp_path: Path) -> None:
     run(rows, tmp_path / "out")
     assert read_schema(tmp_path / "out/schema.toml").hash == SCHEMA.hash
+
+
+# ------------------------------------------------------------------------------ attacks
+@pytest.mark.parametrize(
+    ("settings", "dataset"),
+    [
+        ({"operator": "a\nb"}, "ward"),
+        ({"approval": "a\x1b"}, "ward"),
+        ({"command": "x\x1by"}, "ward"),
+        ({"operator": 3}, "ward"),
+        ({}, "w" * 501),
+    ],
+)
+def test_what_a_statement_refuses_costs_nothing(
+    settings: dict[str, Any], dataset: str, rows: Path, tmp_path: Path
+) -> None:
+    schema = dataclasses.replace(SCHEMA, dataset=dataset)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        with pytest.raises(ValueError, match="must be"):
+            run(rows, tmp_path / "out", ledger, schema, settings=Settings(**settings))
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
+    assert {path.name.split(".")[0] for path in tmp_path.iterdir()} <= {"people", "ledger"}
+
+
+@pytest.mark.parametrize("out", ["link", "dangling", "x" * 250, "."])
+def test_a_name_that_no_rename_can_give_is_refused_at_the_door(
+    out: str, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    if out in ("link", "dangling"):
+        (place / out).symlink_to(tmp_path / out)
+    if out == "link":
+        (tmp_path / out).mkdir()
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        with pytest.raises(ValueError, match="made by renaming"):
+            run(rows, Path(out), ledger)
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
+    assert not list(place.glob(".*.part")) + list(tmp_path.glob(".*.part"))
+
+
+def test_a_folder_that_another_run_has_filled_meanwhile_costs_nothing(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = pipeline.episodes
+
+    def slow(*args: Any, **how: Any) -> Any:
+        yield from real(*args, **how)
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out/theirs").touch()
+
+    monkeypatch.setattr(pipeline, "episodes", slow)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        with pytest.raises(ValueError, match="exists already"):
+            run(rows, tmp_path / "out", ledger)
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
+
+
+def test_an_empty_folder_may_be_given(rows: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    assert (run(rows, tmp_path / "out").folder / "statement.json").exists()
+
+
+@pytest.mark.parametrize("step", ["write_statement", "write_policy"])
+def test_a_release_can_be_planned_with_whatever_failed_after_it(
+    step: str, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, step, fails)
+        with pytest.raises(OSError, match="disk is full"):
+            run(rows, tmp_path / "out")
+    (kept,) = tmp_path.glob(".out.*.part/release.parquet")
+    outcome = plan_again(kept, DPAPVI(), tmp_path / "saved")
+    assert all(check.ok for check in verify(outcome.folder))
+
+
+def test_planning_again_in_vain_leaves_nothing(rows: Path, tmp_path: Path) -> None:
+    run(rows, tmp_path / "out")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="query") as caught:
+        plan_again(tmp_path / "out/release.parquet", DPPEVI(rho=1.0), tmp_path / "again")
+    assert not getattr(caught.value, "__notes__", [])  # nothing was paid for
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"ward"', '"other"'), ("user = 1", "user = 2"), ("states = [3]", "states = [2]")]
+)
+def test_another_schema_beside_a_release_is_refused(old: str, new: str, rows: Path, tmp_path: Path) -> None:
+    run(rows, tmp_path / "out")
+    text = (tmp_path / "out/schema.toml").read_text()
+    assert old in text
+    (tmp_path / "out/schema.toml").write_text(text.replace(old, new))
+    with pytest.raises(ValueError, match="is not the schema of the release"):
+        plan_again(tmp_path / "out/release.parquet", DPAPVI(), tmp_path / "again")
+
+
+def test_known_rewards_of_any_range_verify(tmp_path: Path) -> None:
+    known = np.random.default_rng(0).uniform(size=(1, S, A))
+    schema = dataclasses.replace(SCHEMA, low=-1.3, high=2.7, known=known)
+    write_made_up(schema, 60, tmp_path / "people.parquet", seed=1)
+    outcome = run(tmp_path / "people.parquet", tmp_path / "out", schema=schema)
+    assert read_schema(tmp_path / "out/schema.toml").hash == schema.hash
+    assert [check for check in verify(outcome.folder) if not check.ok] == []
+
+
+@pytest.mark.parametrize("episodes", [1, 2])
+@pytest.mark.parametrize("learner", [DPVAPVI(rho=50.0, split=True), DPPEVI(epsilon=5.0, noise="laplace")])
+def test_sensitivities_of_linear_sums_are_verified(
+    learner: Any, episodes: int, rows: Path, tmp_path: Path
+) -> None:
+    schema = dataclasses.replace(SCHEMA, episodes_per_user=episodes)
+    outcome = run(rows, tmp_path / "out", schema=schema, learner=learner, privatizer=None)
+    checks = verify(outcome.folder)
+    assert [check for check in checks if not check.ok] == []
+    assert any(check.name.startswith("sensitivities[0].sensitivities.") for check in checks)
+
+
+@pytest.mark.parametrize("learner", [DPAPVI(), DPPEVI(epsilon=1.0, delta=1e-6)])
+@pytest.mark.parametrize("extra", [False, True])
+def test_a_consistent_lie_about_sensitivities_or_tables_is_found(
+    learner: Any, extra: bool, rows: Path, tmp_path: Path
+) -> None:
+    """All files and hashes are made anew around halved sensitivities, or around one table more."""
+    privatizer = BUDGET if isinstance(learner, DPAPVI) else None
+    outcome = run(rows, tmp_path / "out", learner=learner, privatizer=privatizer)
+    path = outcome.folder / "release.parquet"
+    stored = releases.read_tables(path)
+    tables = [(name, h, table) for (name, h), table in stored.tables().items()]
+    facts = stored.facts
+    (record,) = records_from_dict(facts.records)
+    assert isinstance(record, MechanismRecord)
+    if extra:
+        tables.append(("exact", 0, tables[0][2]))
+    else:
+        word = "x" if privatizer else ""  # unknown families of counts
+        record = MechanismRecord(
+            record.mechanism,
+            record.noise,
+            {word + name: scale for name, scale in record.scales.items()},
+            {word + name: own / 2 for name, own in record.sensitivities.items()},
+            record.joint / 2,
+        )
+    guarantee = guarantee_of("joint", [record], randomness="seeded", delta=facts.guarantee.delta)
+    facts = dataclasses.replace(facts, records=(record.to_dict(),), guarantee=guarantee)
+    releases._write(path, stored._kind, tables, facts)
+    document = outcome.statement.to_dict()
+    forged = RunFacts(
+        schema=SCHEMA, users=60, guarantee=guarantee, records=(record,), ledger=None, date=document["date"],
+        files={**document["files"], path.name: file_hash(path)},
+        **{name: document["configuration"][name] for name in ("algorithm", "options", "command")},
+    )  # fmt: skip
+    write_statement(outcome.folder, statement_of(forged))
+    found = {check.name for check in verify(outcome.folder) if not check.ok}
+    assert found
+    assert all("sensitivities" in name or "release" in name for name in found)
+
+
+def test_a_seeded_statement_promises_nothing_to_who_guesses_the_seed(rows: Path, tmp_path: Path) -> None:
+    secure = run(rows, tmp_path / "secure", randomness=dr.Secure()).statement.to_dict()
+    seeded = run(rows, tmp_path / "seeded").statement.to_dict()
+    assert secure["sentence"].startswith("If you are a patient")
+    assert seeded["sentence"].startswith("Unless somebody knows or guesses the seed")
+    assert any("any computing power" in line for line in secure["covered"])
+    assert not any("any computing power" in line for line in seeded["covered"])
+    assert all(check.ok for check in verify(tmp_path / "seeded"))
 
 
 # ------------------------------------------------------------------------------ kill -9

@@ -80,6 +80,9 @@ def test_labels_name_states_and_actions() -> None:
     setting, drawn, learned = made(20_000, None)
     labels = {"states": [f"ward | {i}" for i in range(5)], "actions": ["none", "some", "much"]}
     report = report_of(drawn, learned, setting.spec, labels=labels)
+    later = report_of(drawn, learned, setting.spec, labels=labels, first_step=1)
+    assert [one.step for one in later.changes] == [one.step + 1 for one in report.changes]
+    assert [one.step for one in later.gaps] == [one.step + 1 for one in report.gaps]
     assert report.changes[0].state.startswith("ward / ")
     assert report.changes[0].action in labels["actions"]
     with pytest.raises(ValueError, match="labels"):

@@ -479,3 +479,13 @@ def test_the_default_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setenv("XDG_DATA_HOME", "relative")
         monkeypatch.setenv("HOME", str(tmp_path))
         assert default_path() == tmp_path / ".local" / "share" / "discreet" / "ledger.sqlite"
+
+
+@pytest.mark.parametrize("name", ["ward ", " ward", "cafe\u0301"])
+def test_a_name_that_looks_like_another_one_is_refused(tmp_path, name):
+    """Its entries would compose with none of the population that it seems to be."""
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        for use in (ledger.limit, ledger.totals, lambda name: ledger.set_limit(name, 1.0)):
+            with pytest.raises(ValueError, match="normal form C"):
+                use(name)
+        ledger.set_limit("caf\u00e9", 1.0)

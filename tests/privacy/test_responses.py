@@ -352,6 +352,7 @@ def test_counts_and_records_give_the_same_sums(randomness, monkeypatch):
     plan = full_plan(None)
     plan[2:5] = [dataclasses.replace(q, half=i % 2) for i, q in enumerate(plan[2:5])]
     answers = []
+    monkeypatch.setattr(ResponseSession, "_halves", lambda self, n: (self.users + np.arange(n)) % 2)
     for most in (stored.MOST_CELLS, 0):
         monkeypatch.setattr(stored, "MOST_CELLS", most)
         session = ResponseSession(LAYOUT, features(), plan, randomness)
@@ -441,6 +442,28 @@ def test_halves_are_of_people_and_the_absent_count():
         np.testing.assert_array_equal(np.diag(session.gram(0).gram), counts, err_msg=str(half))
     with pytest.raises(RuntimeError, match="questions were asked"):
         session.absent()
+
+
+def test_under_exact_noise_nobodys_half_depends_on_others_or_on_the_order():
+    """Halves by position would let one person's rows turn all others' halves round: each has a coin.
+
+    40 sessions of 3 people, the second of whom comes in two calls: that one person's coins are all alike has
+    probability 2^-39.
+    """
+    plan = [Question(kind="gram", step=0, mu=None, half=half) for half in (0, 1)]
+    data = Trajectories(np.zeros((4, H + 1), np.int64), np.array([[0] * H, [1] * H, [1] * H, [2] * H]),
+                        np.zeros((4, H)))  # fmt: skip
+    seen = [set(), set(), set()]
+    for _ in range(40):
+        session = ResponseSession(LAYOUT, one_hot(S, A), plan, Secure(), episodes=2)
+        session.submit_many(part(data, slice(0, 2)), [0, 1])
+        session.submit_many(part(data, slice(2, 4)), [1, 2])
+        halves = np.array([np.diag(session.gram(0).gram)[:3] for _ in plan])
+        np.testing.assert_array_equal(halves.sum(axis=0), [1, 2, 1])
+        assert set(halves[:, 1]) == {0, 2}  # whole people
+        for person, half in enumerate(halves.argmax(axis=0)):
+            seen[person].add(int(half))
+    assert seen == [{0, 1}] * 3
 
 
 def test_large_noise_coarsens_the_grid_of_rewards_and_stays_exact():

@@ -188,7 +188,9 @@ def _audit_all(
 # -------------------------------------------------------------------------- reproduce, warmup
 @command
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="chowdhury-zhou-2021 or price-of-privacy.")],
+    paper: Annotated[
+        str, typer.Argument(help="chowdhury-zhou-2021, qiao-wang-2023-offline or price-of-privacy.")
+    ],
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version, for a first look and for CI.")
     ] = False,
@@ -208,6 +210,14 @@ def reproduce(
     document = module.reproduce(out or Path("results") / paper, quick=quick, workers=workers, say=say)
     if as_json:
         print_json(document)
+        return
+    if "tables" in document:
+        for one in document["tables"]:
+            console().print(one["title"], style="bold")
+            shown = new_table(*one["head"])
+            for row in one["rows"]:
+                shown.add_row(*row)
+            console().print(shown)
         return
     from discreet.experiments.statistics import number
 

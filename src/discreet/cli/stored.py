@@ -92,6 +92,10 @@ def learn(
         int | None, typer.Option(help="For simulation: noise that repeats and protects nobody.")
     ] = None,
     level: Annotated[float, typer.Option(help="Of the report's intervals, in (0, 1).")] = 0.95,
+    return_bound: Annotated[
+        float | None,
+        typer.Option(help="Public bound of one episode's return, in [0, 1] a step (default: H)."),
+    ] = None,
     operator: Annotated[str, typer.Option(help="Who runs this; a line of the statement.")] = "",
     approval: Annotated[str, typer.Option(help="Who approved it; a line of the statement.")] = "",
     scratch: Annotated[
@@ -107,6 +111,7 @@ def learn(
     settings = Settings(
         unsupported=unsupported,  # type: ignore[arg-type]  # checked there
         level=level,
+        return_bound=return_bound,
         operator=operator,
         approval=approval,
         command=_as_typed(),
@@ -122,6 +127,9 @@ def learn(
                 ("schema", schema),
                 ("seed", seed),
                 ("ledger", ledger),
+                ("scratch", scratch),
+                ("synthetic", synthetic or None),
+                ("no-ledger", no_ledger or None),
                 *budget.items(),
             ]
             for name, value in taken:
@@ -147,7 +155,7 @@ def learn(
         print_json({"out": str(out), "statement": document})
         return
     to = console()
-    to.print(outcome.report.split("\n", 1)[0], style="bold")
+    to.print(outcome.report.split("\n", 1)[0].strip("*"), style="bold")
     to.print()
     to.print(document["sentence"])
     for warning in document["warnings"]:
@@ -187,6 +195,7 @@ def _first(
     from discreet.data.made_up import write_made_up
     from discreet.data.readers import open_source
     from discreet.data.schema import read_schema
+    from discreet.data.validate import DataError
     from discreet.offline import learn as pipeline
     from discreet.privacy.ledger import Ledger, default_path
     from discreet.privacy.randomness import Secure, Seeded
@@ -194,6 +203,11 @@ def _first(
     if schema is None:
         raise ValueError("schema is missing: give --schema SCHEMA.toml")
     learner, privatizer = _asked(algorithm, preset, option, budget)
+    if not (algorithm.startswith("dp-") or no_ledger or settings.synthetic):
+        raise ValueError(
+            f"algorithm = {algorithm!r}: is not private, exact sums have no epsilon for a ledger; must "
+            "be given with --no-ledger"
+        )
     if settings.synthetic and (files or ledger is not None):
         raise ValueError("synthetic: must be given without files and ledger, it makes its own people up")
     if ledger is not None and no_ledger:
@@ -213,11 +227,18 @@ def _first(
         if settings.synthetic:
             files = [str(Path(made_up) / "people.parquet")]
             write_made_up(public, users, files[0], seed=seed or 0)
-        return pipeline.learn(
-            open_source(files or [], public), learner, out, privatizer=privatizer, ledger=book,
-            randomness=Secure() if seed is None else Seeded(seed), settings=settings, progress=progress,
-            scratch=scratch,
-        )  # fmt: skip
+        try:
+            return pipeline.learn(
+                open_source(files or [], public), learner, out, privatizer=privatizer, ledger=book,
+                randomness=Secure() if seed is None else Seeded(seed), settings=settings, progress=progress,
+                scratch=scratch,
+            )  # fmt: skip
+        except DataError as error:
+            error.add_note(
+                "This message is private, it quotes a person's row (rows are counted from 0, without a "
+                "header). Nothing was spent or written."
+            )
+            raise
 
 
 def _again(
@@ -260,6 +281,8 @@ def _asked(
     if budget and not private:
         name, value = next(iter(budget.items()))
         raise ValueError(f"{name} = {value:g}: {algorithm} is not private, it takes no budget")
+    if "rho" in taken and "epsilon" in (budget or {}) and "delta" not in {*(budget or {}), *options}:
+        raise ValueError(f"delta is missing: {algorithm} needs --delta with --epsilon (0: Laplace noise)")
     own = dict(budget or {})
     if "rho" in taken:  # the linear learners hold their budget; planning again does not look at it
         options = {**options, **(own if budget is not None else {"rho": 1.0, **options})}
@@ -382,7 +405,10 @@ def ledger(
         float | None, typer.Option(help="Set the owner's total epsilon for the dataset.")
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="With --limit: its delta. Else: where epsilon is told.")
+        float | None,
+        typer.Option(
+            help="With --limit: its delta (0: only pure epsilon fits). Else: where epsilon is told."
+        ),
     ] = None,
     export: Annotated[
         Path | None, typer.Option(help="Write all entries to a new .jsonl or .csv file.")
@@ -401,6 +427,11 @@ def ledger(
         if limit is not None:
             assert dataset is not None
             book.set_limit(dataset, limit, delta or 0.0)
+            if not delta:
+                say(
+                    "discreet: the limit is at delta = 0, which only pure epsilon noise (Laplace) can meet; "
+                    "set it with --delta to allow Gaussian noise"
+                )
         if export is not None:
             if export.suffix not in (".jsonl", ".csv"):
                 raise ValueError(f"export = {str(export)!r}: must end in .jsonl or .csv")
@@ -482,10 +513,13 @@ def cohort(
     mdp = registry.build("environment", env, None, pairs("env-option", env_option))
     behaviour = _behaviour(mdp, env, policy, seed)
     schema = cohort_schema(mdp, dataset or env)
+    beside = out.with_suffix(".toml")
+    for path in (out, beside):
+        if path.exists():
+            raise ValueError(f"out = {str(out)!r}: {path} exists already, made-up people overwrite nothing")
     out.parent.mkdir(parents=True, exist_ok=True)
     with rows_bar() as progress:
         write_cohort(mdp, behaviour, users, out, schema, seed=seed, trim=trim, progress=progress)
-    beside = out.with_suffix(".toml")
     write_schema(schema, beside)
     facts = {"file": str(out), "schema": str(beside), "users": users, "bytes": out.stat().st_size}
     if as_json:

@@ -249,7 +249,8 @@ def open_source(where: str | Path | Sequence[str | Path], schema: Schema) -> Sou
     Raises
     ------
     ValueError
-        If there is no such file, or none of these kinds, or a column of the schema is missing.
+        If there is no such file, or none of these kinds, or a column of the schema is missing, or a label of
+        the schema cannot be told from an empty cell.
     ImportError
         If Minari is asked for and not installed.
     """
@@ -275,6 +276,9 @@ def open_source(where: str | Path | Sequence[str | Path], schema: Schema) -> Sou
     for path in files:
         wanted = _wanted(schema, users_only=False)
         if path.suffix == ".csv":
+            for label in (*(schema.state_labels or ()), *(schema.action_labels or ())):
+                if label in _EMPTY:  # a last next state of this name would become the terminal state
+                    raise Broken(f"{path}: the label {label!r} is an empty cell in CSV: give it in Parquet")
             _csv_header(path, wanted)
         else:
             _require(path, _parquet(path).schema_arrow.names, wanted)

@@ -14,6 +14,7 @@ covers, and the statement has to print it. Nothing in this module reads a person
     contribute = "error"            # more than m: an error, or "random" keeps m of them
     states = 716                    # or ["healthy", "ill"], or { count = 716 }, { labels = [...] }
     actions = { count = 25, mask = "admissible.parquet" }
+    stationary = false              # true: the world is the same at every step, and learners may pool them
     terminal = 713                  # or several, or { states = [713, 714], unfinished = "terminal" }
     reward = { low = 0.0, high = 1.0, known = false }       # known = "rewards.npy"
     features = "one-hot"            # or { file = "phi.npy", bound = 1.0 }
@@ -23,7 +24,8 @@ covers, and the statement has to print it. Nothing in this module reads a person
 Files named in a schema lie beside it and are public: a mask is ``.npy`` (S, A) of bool or a table
 (``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs; known rewards are
 ``.npy`` (S, A) or (H, S, A), in the file's units, or a table with ``state``, ``action``, ``reward`` and
-perhaps ``step``; features are ``.npy`` (S, A, d).
+perhaps ``step``; features are ``.npy`` (S, A, d). ``reward.scaled = true`` says that the known rewards' file
+holds them in [0, 1] already, as :func:`write_schema` does, so that they come back to the last bit.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ Floats = NDArray[np.float64]
 
 PROVENANCES = ("protocol", "literature", "other data", "this data")
 FACTS = (
-    "states", "actions", "mask", "horizon", "episodes_per_user", "terminal", "reward", "features",
+    "states", "actions", "mask", "horizon", "episodes_per_user", "stationary", "terminal", "reward",
+    "features",
 )  # fmt: skip
 _LARGEST = 2**31 - 1
 
@@ -90,6 +93,8 @@ class Schema:
         A user counts for at most m episodes; with more the file is refused, or m are chosen at random.
     state_labels, action_labels : tuple of str, optional
         The file's names of the indices 0, 1, ..; None: the file holds indices.
+    stationary : bool
+        The world's transitions and rewards are the same at every step: learners may pool the steps.
     terminal : tuple of int
         Absorbing states. An episode that ends in one before step H stays there, with the first
         admissible action and reward 0; one without a last next state ends in the first of them.
@@ -119,6 +124,7 @@ class Schema:
     contribute: Literal["error", "random"] = "error"
     state_labels: tuple[str, ...] | None = None
     action_labels: tuple[str, ...] | None = None
+    stationary: bool = False
     terminal: tuple[int, ...] = ()
     unfinished: Literal["error", "terminal"] = "error"
     low: float = 0.0
@@ -134,6 +140,7 @@ class Schema:
         checks.integer("first_step", self.first_step, 0, 1)
         checks.integer("episodes_per_user", self.episodes_per_user, 1, _LARGEST)
         checks.choice("contribute", self.contribute, ("error", "random"))
+        checks.flag("stationary", self.stationary)
         checks.choice("terminal.unfinished", self.unfinished, ("error", "terminal"))
         for name, labels, size in (
             ("states", self.state_labels, self.layout.states),
@@ -201,6 +208,7 @@ class Schema:
         """The facts in use whose provenance nobody stated."""
         used = {
             "mask": self.layout.mask is not None,
+            "stationary": self.stationary,
             "terminal": bool(self.terminal),
             "features": self.features is not None,
         }
@@ -249,6 +257,8 @@ def read_schema(path: str | Path) -> Schema:
         If it is not TOML, or a key is unknown, missing, or has a value that is not allowed.
     """
     path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"schema = {str(path)!r}: no such file")
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -274,8 +284,7 @@ def read_rewards(path: str | Path, schema: Schema) -> Floats:
 def write_schema(schema: Schema, path: str | Path) -> None:
     """Write SCHEMA.toml, and beside it ``.npy`` files named after it for a mask, rewards, features.
 
-    :func:`read_schema` gives the same facts back: the same hash, if known rewards survive their rounding
-    (they do at a range of [0, 1]).
+    :func:`read_schema` gives the same facts back, with the same hash.
     """
     path = Path(path)
 
@@ -293,8 +302,8 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         actions += f", mask = {array('admissible', layout.mask)}"
     reward = f"low = {float(schema.low)!r}, high = {float(schema.high)!r}"
     if schema.known is not None:
-        known = schema.low + schema.known * (schema.high - schema.low)
-        reward += f", known = {array('rewards', known if len(known) > 1 else known[0])}"
+        known = schema.known if len(schema.known) > 1 else schema.known[0]
+        reward += f", known = {array('rewards', known)}, scaled = true"
     lines = [
         f"dataset = {_quoted(schema.dataset)}",
         f"horizon = {layout.horizon}",
@@ -303,6 +312,7 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         f"first_step = {schema.first_step}",
         f"episodes_per_user = {schema.episodes_per_user}",
         f"contribute = {_quoted(schema.contribute)}",
+        f"stationary = {'true' if schema.stationary else 'false'}",
         f"states = {{ {sizes(layout.states, schema.state_labels)} }}",
         f"actions = {{ {actions} }}",
         f"reward = {{ {reward} }}",
@@ -331,7 +341,8 @@ def _listed(values: Sequence[str] | Sequence[int]) -> str:
 _COLUMN_KEYS = {f"{part.name}_column": part.name for part in fields(Columns)}
 _REQUIRED = ("dataset", "horizon", "unit", "states", "actions", "reward")
 _OPTIONAL = (
-    *_COLUMN_KEYS, "first_step", "episodes_per_user", "contribute", "terminal", "features", "provenance",
+    *_COLUMN_KEYS, "first_step", "episodes_per_user", "contribute", "stationary", "terminal", "features",
+    "provenance",
 )  # fmt: skip
 
 
@@ -347,16 +358,20 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
     layout = Layout(states, actions, horizon, mask)
     terminal, unfinished = _terminal(content.get("terminal", []), states, state_labels)
     reward = _table("reward", content["reward"])
-    _keys("reward.", reward, ("low", "high", "known"), ("low", "high"))
+    _keys("reward.", reward, ("low", "high", "known", "scaled"), ("low", "high"))
     low, high = checks.real("reward.low", reward["low"]), checks.real("reward.high", reward["high"])
     known = reward.get("known", False)
     if known is True:
         raise ValueError("reward.known = True: must be false, or the name of the file with the known rewards")
+    scaled = checks.flag("reward.scaled", reward.get("scaled", False))
+    if scaled and known is False:
+        raise ValueError("reward.scaled = True: must be false where no rewards are known")
     rewards = None
     if known is not False:
         if not low < high:
             raise ValueError(f"reward.high = {high!r}: must be above reward.low = {low!r}")
-        rewards = named.rewards(_file("reward.known", known, folder), layout, low, high)
+        ends = (0.0, 1.0) if scaled else (low, high)
+        rewards = named.rewards(_file("reward.known", known, folder), layout, *ends)
     features, bound = _features(content.get("features", "one-hot"), folder, states, actions)
     return Schema(
         dataset=content["dataset"],
@@ -366,6 +381,7 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
         first_step=content.get("first_step", 0),
         episodes_per_user=content.get("episodes_per_user", 1),
         contribute=content.get("contribute", "error"),
+        stationary=content.get("stationary", False),
         state_labels=state_labels,
         action_labels=action_labels,
         terminal=terminal,

@@ -141,6 +141,7 @@ def cohort_schema(
         layout=mdp.layout,
         columns=Columns(),
         episodes_per_user=episodes_per_user,
+        stationary=mdp.stationary,
         terminal=mdp.terminal,
         provenance=dict.fromkeys(FACTS, "protocol"),
     )

@@ -215,7 +215,8 @@ def summary(study: Study) -> list[tuple[str, Table]]:
     return tables
 
 
-def _markdown(table: Table) -> str:
+def markdown(table: Table) -> str:
+    """A table of words, its head first, in Markdown."""
     head, *rest = table
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rest)])
@@ -305,34 +306,34 @@ def page(study: Study) -> str:
     parts = [
         _INTRO.format(users=size.users, counts=counts),
         _SUITE.format(users=size.users),
-        _markdown(suite_lines(study)),
+        markdown(suite_lines(study)),
         f"![Shares of the uniform policy's regret](../figures/{NAME}-suite.png)",
-        _markdown(suite_table(study)),
+        markdown(suite_table(study)),
         "## RiverSwim",
-        _markdown(regret_table(chain)),
+        markdown(regret_table(chain)),
         f"![Regret on RiverSwim against users](../figures/{NAME}-riverswim.png)",
         "More users (mean regret, share of the uniform policy's):",
-        _markdown(users_table(study)),
+        markdown(users_table(study)),
     ]
     if study.rows["targets"]:
         said = _TARGETS.format(users=size.users, grid_seeds=size.grid_seeds)
-        parts += [said, _markdown(targets_table(study))]
-    parts += [_RETURNS.format(users=size.users, seeds=size.seeds), _markdown(returns_table(study))]
+        parts += [said, markdown(targets_table(study))]
+    parts += [_RETURNS.format(users=size.users, seeds=size.seeds), markdown(returns_table(study))]
     parts += [
         _UNTIL.format(long_users=size.long_users),
-        _markdown(until_table(study.rows["long"])),
+        markdown(until_table(study.rows["long"])),
         _SQUARE,
-        _markdown(square_table(study, ("dp-ucbvi", "private-ucb-vi", "noise-aware"))),
+        markdown(square_table(study, ("dp-ucbvi", "private-ucb-vi", "noise-aware"))),
         _TUNING,
-        _markdown(_knobs()),
+        markdown(_knobs()),
         _WITHOUT,
-        _markdown(baseline_table(study)),
+        markdown(baseline_table(study)),
         _BOUNDS,
-        _markdown(bounds_table(study)),
+        markdown(bounds_table(study)),
         "## Every world",
     ]
     for world in dict.fromkeys(row.world for row in main if row.kind != "chain"):
-        parts += [f"### {world}", _markdown(regret_table([row for row in main if row.world == world]))]
+        parts += [f"### {world}", markdown(regret_table([row for row in main if row.world == world]))]
     return "\n\n".join(parts) + "\n"
 
 

@@ -248,7 +248,7 @@ def schema_spec(schema: Schema, users: int | None = None) -> Spec:
     known = schema.known
     if known is not None:
         known = np.broadcast_to(known, (schema.horizon, *known.shape[1:]))
-    return Spec(schema.layout, users, known_rewards=known)
+    return Spec(schema.layout, users, schema.stationary, known)
 
 
 def forecast(

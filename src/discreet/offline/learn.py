@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import numpy as np
@@ -72,6 +73,7 @@ __all__ = ["Outcome", "Settings", "learn", "plan_again"]
 
 RELEASE, SCHEMA = "release.parquet", "schema.toml"
 RUN = "run.json"  # in a hidden folder only
+_EXPECTED = (RELEASE, SCHEMA, "policy.csv")  # files that a statement cannot do without
 Privatizer = Central | NoPrivacy
 
 
@@ -83,6 +85,9 @@ class Settings:
         What the policy's files say where there is too little data behind the planner's action.
     level : float in (0, 1)
         Of the report's intervals.
+    return_bound : float > 0, optional
+        A public bound of one episode's return, in units of [0, 1] a step, H by default: what is not known may
+        be worth as much, so a lower one makes the report's intervals shorter.
     operator, approval, command : str
         Lines of the statement: who ran it, who approved it, and the command as typed.
     synthetic : bool
@@ -91,6 +96,7 @@ class Settings:
 
     unsupported: Unsupported = "abstain"
     level: float = 0.95
+    return_bound: float | None = None
     operator: str = ""
     approval: str = ""
     command: str = ""
@@ -99,7 +105,18 @@ class Settings:
     def __post_init__(self) -> None:
         checks.choice("unsupported", self.unsupported, ("abstain", "behaviour", "policy"))
         checks.real("level", self.level, 0.0, 1.0, open_low=True, open_high=True)
+        if self.return_bound is not None:
+            checks.positive("return_bound", self.return_bound)
         checks.flag("synthetic", self.synthetic)
+        for name in ("operator", "approval"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} = {checks.said(getattr(self, name))}: must be text on one line")
+
+    def chosen(self) -> dict[str, Any]:
+        """What the statement's configuration tells of it."""
+        return {
+            "unsupported": self.unsupported, "level": self.level, "return_bound": self.return_bound,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +153,9 @@ class _Counts:
     def __init__(self, schema: Schema, learner: tabular.APVI | tabular.DPAPVI) -> None:
         self.schema, self.learner, self.spec = schema, learner, schema_spec(schema)
 
+    def check(self, settings: Settings) -> None:
+        """Every setting will do."""
+
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
         exact = privatizer is None or isinstance(privatizer, NoPrivacy)
         if exact and isinstance(self.learner, tabular.DPAPVI):
@@ -158,6 +178,8 @@ class _Counts:
         named = {"states": self.schema.state_labels, "actions": self.schema.action_labels}
         found = report_of(
             stored, learned, self.spec, unsupported=settings.unsupported, level=settings.level,
+            return_bound=settings.return_bound, episodes_per_user=stored.facts.episodes,
+            first_step=self.schema.first_step,
             labels={name: labels for name, labels in named.items() if labels is not None},
         )  # fmt: skip
         return _Planned(PolicyTable.of(learned, self.schema), found)
@@ -173,6 +195,14 @@ class _LinearSums:
             schema.layout, schema.features, schema.feature_bound,
             nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
         )  # fmt: skip
+
+    def check(self, settings: Settings) -> None:
+        """``ValueError`` for what the policy's files could not say, before anything is spent."""
+        if settings.unsupported == "behaviour":
+            raise ValueError(
+                "unsupported = 'behaviour': must be 'abstain' or 'policy' for linear learners, whose sums do "
+                "not say what people did most often"
+            )
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> ResponseSession:
         if privatizer is not None:
@@ -241,9 +271,11 @@ class _Run:
         (folder / RUN).write_text(json.dumps(document), "utf-8")
 
     @classmethod
-    def of(cls, release: Path) -> _Run:
-        """Of a release in a folder, for planning again."""
+    def of(cls, release: Path, schema: Schema) -> _Run:
+        """Of a release in a folder, for planning again; the schema is the one that was read beside it."""
         facts = read_tables(release).facts
+        if schema.hash != facts.schema:
+            raise ValueError(f"{release.parent / SCHEMA}: is not the schema of the release beside it")
         whole = (release.parent / "statement.json").exists()
         path = release.parent / ("statement.json" if whole else RUN)
         try:
@@ -309,6 +341,7 @@ def learn(
     _check_free(out)
     schema = source.schema
     kind = _kind(schema, learner)
+    kind.check(settings)
     session = kind.start(privatizer, Secure() if randomness is None else randomness)
     private = session.guarantee.epsilon is not None
     if ledger is not None and not private:
@@ -334,21 +367,24 @@ def learn(
             "algorithm": _name(learner),
             "options": options,
         }
+        run = _Run(
+            users=session.users,
+            guarantee=session.guarantee,
+            records=session.records,
+            ledger=None,
+            date=_now(),
+            synthetic=settings.synthetic,
+        )
+        _rehearse(schema, _name(learner), options, settings, run)
+        _check_free(out)  # reading may have taken long: was another run faster?
         reservation = None
         if ledger is not None:
             reservation = ledger.reserve(
                 schema.dataset, session.records, delta=session.guarantee.delta, users=session.users,
                 purpose=" ".join(settings.command.split()) or _name(learner),
             )  # fmt: skip
-        run = _Run(
-            users=session.users,
-            guarantee=session.guarantee,
-            records=session.records,
-            ledger=None if ledger is None else LedgerFacts.of(ledger, reservation),
-            date=_now(),
-            synthetic=settings.synthetic,
-        )
-        with _spent(ledger, reservation), _aside(out) as folder:
+            run = replace(run, ledger=LedgerFacts.of(ledger, reservation))
+        with _spent(ledger, reservation), _aside(out, paid=True) as folder:
             write_schema(schema, folder / SCHEMA)
             run.write(folder)
             planned = kind.release(session, folder / RELEASE, facts, settings)
@@ -384,10 +420,14 @@ def plan_again(
     settings, out, path = settings or Settings(), Path(out), Path(release)
     _check_free(out)
     folder = path.parent
+    if not (folder / SCHEMA).is_file():
+        raise ValueError(f"{path}: the folder's schema.toml and statement.json must lie beside it")
     schema = read_schema(folder / SCHEMA)
-    run = _Run.of(path)
+    run = _Run.of(path, schema)
+    _check_kind(path, learner)
     kind = _kind(schema if rewards is None else replace(schema, known=rewards), learner)
-    with _aside(out) as aside:
+    kind.check(settings)
+    with _aside(out, paid=False) as aside:
         write_schema(schema, aside / SCHEMA)
         if rewards is not None:
             np.save(aside / "rewards.npy", rewards)
@@ -401,20 +441,54 @@ def plan_again(
 # ------------------------------------------------------------------------------------ the folder
 
 
+def _check_kind(path: Path, learner: Any) -> None:
+    """The release must hold the kind of sums that the learner reads."""
+    facts = read_tables(path).facts
+    counts = not facts.query
+    if counts == isinstance(learner, linear.Linear):
+        held = "counts, for dp-apvi or apvi" if counts else f"sums of features, for {facts.algorithm}"
+        raise ValueError(f"learner = {_name(learner)!r}: {path} holds {held}")
+
+
+def _hidden(out: Path) -> Path:
+    """A new folder's path beside ``out``."""
+    return out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.part")
+
+
 def _check_free(out: Path) -> None:
-    """The folder must be new (or empty), and its parent must be there: found out before anything else."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    """The folder must be new (or empty), and able to get its name by a rename: found out before all else.
+
+    The rename is rehearsed with an empty folder: it fails for a link, a mount, ``.``, a name that is too
+    long, or where nothing may be written, and must not do so when the release has been paid for.
+    """
+    there = out.exists()
+    if there and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"out = {str(out)!r}: exists already, must be a new folder")
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    try:
+        rehearsal = _hidden(out)
+        rehearsal.mkdir(mode=0o700)
+        try:
+            os.replace(rehearsal, out)
+        except OSError:
+            rehearsal.rmdir()
+            raise
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"out = {str(out)!r}: must be a folder that can be made by renaming another one ({error})"
+        ) from None
+    if not there:
+        out.rmdir()
 
 
 @contextmanager
-def _aside(out: Path) -> Iterator[Path]:
+def _aside(out: Path, *, paid: bool) -> Iterator[Path]:
     """A hidden folder that takes the name ``out`` when the block ends well, and is on the disk then.
 
-    If the block raises after the release was written, the hidden folder stays, and the error says where.
+    If the block raises after a release that was ``paid`` for was written, the hidden folder stays, and the
+    error says where.
     """
-    hidden = out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.part")
+    hidden = _hidden(out)
     hidden.mkdir(mode=0o700)
     try:
         yield hidden
@@ -423,7 +497,7 @@ def _aside(out: Path) -> Iterator[Path]:
         os.replace(hidden, out)
         sync_folder(out.absolute().parent)
     except BaseException as error:
-        if (hidden / RELEASE).exists():
+        if paid and (hidden / RELEASE).exists():
             error.add_note(
                 f"The release was made, and paid for, before this happened. It is kept: {hidden / RELEASE}"
             )
@@ -467,20 +541,40 @@ def _fill(
     document = json.dumps(planned.report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "report.json").write_text(document + "\n", "utf-8", newline="\n")
     planned.report.figures(folder)
-    (folder / RUN).unlink(missing_ok=True)
+    statement = _statement(schema, algorithm, options, settings, run, _hashes(folder))
+    write_statement(folder, statement)
+    (folder / RUN).unlink(missing_ok=True)  # the statement tells it now
+    return statement, text
+
+
+def _statement(
+    schema: Schema, algorithm: str, options: Mapping[str, Any], settings: Settings, run: _Run,
+    files: Mapping[str, str],
+) -> Statement:  # fmt: skip
+    """The statement of a run; also tried before a release, as what it refuses must not cost anything."""
     facts = RunFacts(
-        schema=schema, algorithm=algorithm, options={**options, "unsupported": settings.unsupported},
-        command=" ".join(settings.command.split()), files=_hashes(folder), operator=settings.operator,
+        schema=schema, algorithm=algorithm, options={**options, **settings.chosen()},
+        command=" ".join(settings.command.split()), files=files, operator=settings.operator,
         approval=settings.approval, **vars(run),
     )  # fmt: skip
-    statement = statement_of(facts)
-    write_statement(folder, statement)
-    return statement, text
+    return statement_of(facts)
+
+
+def _rehearse(
+    schema: Schema, algorithm: str, options: Mapping[str, Any], settings: Settings, run: _Run
+) -> None:
+    """``ValueError`` where the statement or the folder's schema would fail, before anything is spent."""
+    _statement(schema, algorithm, options, settings, run, dict.fromkeys(_EXPECTED, "0" * 64))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / SCHEMA
+        write_schema(schema, path)
+        if read_schema(path).hash != schema.hash:
+            raise ValueError("source.schema: must be one that can be written as SCHEMA.toml without loss")
 
 
 def _hashes(folder: Path) -> dict[str, str]:
     """Of every file in the folder, by name."""
-    return {path.name: file_hash(path) for path in sorted(folder.iterdir())}
+    return {path.name: file_hash(path) for path in sorted(folder.iterdir()) if path.name != RUN}
 
 
 def _now() -> str:

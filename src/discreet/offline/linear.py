@@ -445,7 +445,8 @@ class _Pessimist(Linear):
 class _VarianceAware(_Pessimist):
     """One step of VAPVI on the answers of a core, exact or noisy.
 
-    split : variances from users at even positions, the regression from those at odd ones.
+    split : variances from one half of the users, the regression from the other
+        (:class:`~discreet.privacy.responses.Question`: ``half``).
     var_max : cap of the variance, at least 1; None: H^2.
     D : adds D / K to the penalty.
     ridge : in multiples of the noise's spectral edge, or "bound"; without noise it is not used.

@@ -93,6 +93,7 @@ class Report:
     frequent.
     noise : standard deviation of one released count, by family.
     support, undecided : (H, S) bool. visits : (H, S) of the state.
+    first_step : the number of the first step, in tables and figures.
     """
 
     verdict: str
@@ -115,6 +116,7 @@ class Report:
     support: NDArray[np.bool_]
     undecided: NDArray[np.bool_]
     visits: Floats
+    first_step: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; without the tables by state."""
@@ -159,6 +161,8 @@ class Report:
     def _support_lines(self) -> list[str]:
         lines = [
             "## Where the policy lacks support", "",
+            "That is where too few people came, or where the cautious values do not tell the best two "
+            "actions apart.", "",
             f"At {_percent(self.unsupported_pairs)} of all (step, state), which are "
             f"{_percent(self.unsupported_share)} (± {_percent(self.unsupported_deviation)} of noise) of the "
             "decisions that people took.",
@@ -263,6 +267,12 @@ class Report:
             vmin=-0.5,
             vmax=3.5,
             origin="lower",
+            extent=(
+                -0.5,
+                kind.shape[1] - 0.5,
+                self.first_step - 0.5,
+                self.first_step + len(kind) - 0.5,
+            ),
         )
         axes.set_xlabel("states, the most visited first")
         axes.set_ylabel("step")
@@ -301,6 +311,7 @@ def report_of(
     return_bound: float | None = None,
     episodes_per_user: int = 1,
     labels: Mapping[str, Sequence[str]] | None = None,
+    first_step: int = 0,
 ) -> Report:
     """The report of a policy and the release that it was learned from; no data are read.
 
@@ -318,6 +329,8 @@ def report_of(
         As of :func:`~discreet.offline.evaluation.values_of`.
     labels : {"states": names, "actions": names}, optional
         Public names; else their numbers.
+    first_step : int
+        What the data call an episode's first step, and the report too.
 
     Raises
     ------
@@ -363,10 +376,10 @@ def report_of(
         unsupported_share=_share(visits[lacks].sum() / decisions),
         unsupported_deviation=float(found.counts.sigma * np.sqrt((lacks * sizes).sum()) / decisions),
         unsupported_pairs=float(lacks.mean()),
-        gaps=_gaps(visits, lacks, found.counts.sigma * np.sqrt(sizes), names[0]),
+        gaps=_gaps(visits, lacks, found.counts.sigma * np.sqrt(sizes), names[0], first_step),
         undecided_share=_share(visits[undecided].sum() / decisions),
         changed_share=_share((visits - own)[~leaves].sum() / decisions),
-        changes=_changes(found, learned, spec, visits, own, ~leaves & ~undecided, names),
+        changes=_changes(found, learned, spec, visits, own, ~leaves & ~undecided, names, first_step),
         noise={
             **{word: release.laws[name].std() for name, word in _FAMILIES.items() if name in release.laws},
             "visits of a state": float(found.counts.sigma * np.sqrt(sizes.mean())),
@@ -378,6 +391,7 @@ def report_of(
         support=~lacks,
         undecided=tied,
         visits=visits,
+        first_step=first_step,
     )  # fmt: skip
 
 
@@ -418,7 +432,7 @@ def _names(
 
 
 def _gaps(
-    visits: Floats, lacks: NDArray[np.bool_], deviation: Floats, names: Sequence[str]
+    visits: Floats, lacks: NDArray[np.bool_], deviation: Floats, names: Sequence[str], first_step: int
 ) -> tuple[Gap, ...]:
     """The most visited of those whose visits stand out of the noise."""
     counts = np.where(lacks & (visits > _CLEAR * deviation) & (visits >= 1.0), visits, -np.inf)
@@ -426,13 +440,13 @@ def _gaps(
     found = []
     for h, s in zip(*np.unravel_index(best, counts.shape), strict=True):
         if np.isfinite(counts[h, s]):
-            found.append(Gap(int(h), names[s], float(visits[h, s]), float(deviation[s])))
+            found.append(Gap(int(h) + first_step, names[s], float(visits[h, s]), float(deviation[s])))
     return tuple(found)
 
 
 def _changes(
     found: Evaluation, learned: OfflinePolicy, spec: Spec, visits: Floats, own: Floats,
-    leads: NDArray[np.bool_], names: tuple[Sequence[str], Sequence[str]],
+    leads: NDArray[np.bool_], names: tuple[Sequence[str], Sequence[str]], first_step: int,
 ) -> tuple[Change, ...]:  # fmt: skip
     """The decisions that the policy changes for most people: other action than the usual one."""
     layout, counts = spec.layout, found.counts.visits
@@ -450,7 +464,7 @@ def _changes(
         known = bool(np.isfinite(gains[h, s]))
         changes.append(
             Change(
-                int(h),
+                int(h) + first_step,
                 names[0][s],
                 float(visits[h, s]),
                 names[1][a],

@@ -34,7 +34,9 @@ import numpy as np
 import discreet
 from discreet.data.schema import Schema, read_schema
 from discreet.numerics import checks
-from discreet.offline.releases import read_tables
+from discreet.offline.linear import schema_features
+from discreet.offline.linear_releases import LinearRelease, fingerprint
+from discreet.offline.releases import StoredTables, read_release, read_tables
 from discreet.offline.statement_page import FREE, JSON_NAME, MARKDOWN_NAME, SIGNED, hundredths, markdown
 from discreet.offline.statement_schema import FORMAT, VERSION, violations
 from discreet.privacy import accounting, calibration, counts
@@ -49,6 +51,7 @@ from discreet.privacy.guarantee import (
     records_from_dict,
 )
 from discreet.privacy.guarantee import _up as up
+from discreet.privacy.responses import planned_records
 from discreet.privacy.tradeoff import TradeOff
 
 Records = tuple[MechanismRecord | ReportRecord, ...]
@@ -460,10 +463,13 @@ def _sentence(facts: RunFacts, attacker: TradeOff) -> str:
             f"Your data as a {facts.schema.unit} ARE NOT PROTECTED: what is published is exact, and may tell "
             "what is in your record."
         )
+    start = "If"
+    if guarantee.randomness == "seeded":
+        start = "Unless somebody knows or guesses the seed, which takes all protection away: if"
     extra = f", plus a chance of at most {_chance(guarantee.delta)}" if guarantee.delta else ""
     return (
-        f"If you are a {facts.schema.unit} in these data: whatever anyone could learn about you, or do to "
-        f"you, because of what is published is at most {_times(guarantee.epsilon)} times as likely with "
+        f"{start} you are a {facts.schema.unit} in these data: whatever anyone could learn about you, or do "
+        f"to you, because of what is published is at most {_times(guarantee.epsilon)} times as likely with "
         f"{_yours(facts.schema)} in the data as with somebody else's instead{extra}; and who has to "
         f"guess which of the two it was is right at most {hundredths(attacker.right_guess(0.5))} times in "
         "100, where tossing a coin is right 50 times."
@@ -507,10 +513,12 @@ def _covered(facts: RunFacts) -> Iterator[str]:
         f"One {facts.schema.unit}: {whole}, with all states, actions, rewards, and their order; against "
         "exchange for any other admissible record."
     )
+    attackers = "with any computing power and any other knowledge, even of everybody else's data"
+    if facts.guarantee.randomness == "seeded":
+        attackers = "who neither know nor guess the seed, whatever they know of everybody else's data"
     yield (
         "Everything computed from release.parquet, now or later: policies, reports, intervals, this "
-        "statement; by attackers with any computing power and any other knowledge, even of "
-        "everybody else's data."
+        f"statement; by attackers {attackers}."
     )
     if m > 1 and facts.schema.contribute == "random":
         yield f"Who has more than {m} episodes: {m} of them count, chosen by a secret key."
@@ -712,13 +720,20 @@ def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
 
 
 def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Sensitivities of counts from the query that the schema and the families' names determine."""
+    """Sensitivities again: of counts from the query that the schema and the families' names determine, of
+    linear sums from the questions in the release and the features of the schema.
+    """
     schema = read_schema(folder / "schema.toml")
+    release = read_tables(folder / "release.parquet")
+    if release.facts.query:
+        yield from _check_linear(schema, release, document)
+        return
     for i, record in enumerate(records_from_dict([one["record"] for one in document["mechanisms"]])):
         query = count_query(list(record.scales), schema) if isinstance(record, MechanismRecord) else None
-        if query is None or not isinstance(record, MechanismRecord):
-            continue
         name = f"sensitivities of mechanism {i + 1}"
+        if query is None or not isinstance(record, MechanismRecord):
+            yield Check(name, str(record), "no query of counts has these families", False)
+            continue
         for family, own in record.sensitivities.items():
             yield _compared(f"{name}: {family}", own, float(query.sensitivity(record.norm, {family: 1.0})))
         joint = joint_loss(query, record.norm, record.scales)
@@ -726,6 +741,25 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
         yield _compared(f"{name}: noisy sums with one user", record.levels, 1)
         if record.exchanges:
             yield _check_exchanges(f"{name}: exchanges", record, query)
+
+
+def _check_linear(schema: Schema, release: StoredTables, document: Mapping[str, Any]) -> Iterator[Check]:
+    """What the planned questions cost, from the questions themselves."""
+    features = schema_features(
+        schema.layout, schema.features, schema.feature_bound,
+        nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
+    )  # fmt: skip
+    facts = release.facts
+    told = LinearRelease.of(facts.layout, facts.users, facts.guarantee, facts.query, release.tables())
+    tables = {place: array.shape for place, array in release.tables().items()}
+    answered = {(name, step): array.shape for name, step, array in told.tables()}
+    yield Check("tables of the release", sorted(tables), sorted(answered), tables == answered)
+    yield from _leaves("features of the release", dict(told.features), fingerprint(features))
+    exact = document["guarantee"]["randomness"] == "secure"
+    plan = [one.question for one in told.asked]
+    records = planned_records(plan, features, schema.layout, exact, schema.episodes_per_user)
+    stated = [one["record"] for one in document["mechanisms"]]
+    yield from _leaves("sensitivities", stated, [json.loads(json.dumps(r.to_dict())) for r in records])
 
 
 def _check_exchanges(name: str, record: MechanismRecord, query: CountQuery) -> Check:
@@ -762,6 +796,8 @@ def _check_accounting(document: Mapping[str, Any]) -> Iterator[Check]:
 def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
     """The release's own facts, and that its values are those that were written."""
     release = read_tables(folder / "release.parquet")
+    if not release.facts.query:  # counts: these tables and no others
+        release = read_release(folder / "release.parquet")
     release.check()
     found, population = release.facts.to_dict(), document["population"]
     stated = {

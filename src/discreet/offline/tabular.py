@@ -45,9 +45,12 @@ Pessimism. At ``preset="theory"`` V_1 is at most the value of the policy, but fo
 noise and sampling. The ``default`` constants are measured, not proven; privacy is touched by neither.
 They were chosen on random MDPs (S = 3, 5, 8 and 16, A = 3, H = 5; 24 of each size, rho = 0.1 and 1, n from
 300 to 30 000) that no table in the documentation uses: the least-squares combination, the floor of known
-rewards and a c2 ten times below the specification's 0.0003 each lower the suboptimality there; deriving
-visits does for S <= 4 only. Unknown rewards (S = 5) need c4 = 0.1 (0 and 0.3 are worse); shares from 0.3 to
-0.6 for them are alike, and better than 0.2.
+rewards and a c2 below the specification's 0.0003 each lower the suboptimality there; deriving
+visits does for S <= 4 only. c2 = 1e-6 is best on two cohorts of ICU-Sepsis (S = 716, seeds that no table
+uses), where 3e-5 clips every value to 0, and as good as 3e-5 on the small MDPs: the paper's penalty grows
+with S, the error of projected counts does not. (A penalty by the law of the noise, sigma ||V - P~ V||_2 / n~,
+was no better.) Unknown rewards (S = 5) need c4 = 0.1 (0 and 0.3 are worse); shares from 0.3 to 0.6 for them
+are alike, and better than 0.2.
 """
 
 from __future__ import annotations
@@ -67,6 +70,7 @@ from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.noise.laws import GaussianSumLaw, LaplaceSumLaw
 from discreet.privacy.protocol import Estimate, NoiseLaw, Release, Schedule, Spec, StepwiseRelease
 
 Floats = NDArray[np.float64]
@@ -91,7 +95,9 @@ class OfflinePolicy:
         above T, and above ``support`` standard deviations of their noise, before they are truncated and
         projected. That is an unbiased reading, where n~ of a pair that nobody played is up to E / 2 (the
         positive halves of S noises), so that the planner may play it. A single pair that nobody played passes
-        with probability .00135 at the default of 3; the planner chooses among A.
+        with probability .00135 at the default of 3; the planner chooses among A. Where the cautious values
+        do not tell the best two actions apart (all were clipped to 0, say) the first one is no advice, and
+        not supported.
     visits : (H, S, A), the consistent counts n~ of the release.
     threshold : T, in visits. noise_error : E, twice the bound of one count's noise. users : in the release.
     guarantee : of the release; it covers all of this.
@@ -138,10 +144,10 @@ class _Counts(NamedTuple):
 class _Steps:
     """A release, dense or not, of which one step at a time is read."""
 
-    def __init__(self, release: Release | StepwiseRelease, layout: Layout) -> None:
+    def __init__(self, release: Release | StepwiseRelease, layout: Layout, pooled: bool) -> None:
         if release.users == 0:
             raise ValueError("release.users = 0: nobody came before it")
-        self._release, self._layout = release, layout
+        self._release, self._layout, self._pooled = release, layout, pooled
         if isinstance(release, Release):
             self._dense = {name: release.estimates[name] for name in _READ if name in release.estimates}
             self.laws = {name: estimate.law for name, estimate in self._dense.items()}
@@ -155,9 +161,23 @@ class _Steps:
             self.laws = dict(release.laws)
             if release.layout != layout:
                 raise ValueError("release.layout: must be the layout of spec")
+        if pooled:
+            self.laws = {name: _pooled(law, layout.horizon) for name, law in self.laws.items()}
 
     def rows(self, h: int) -> tuple[Floats, Floats, Floats]:
-        """Visits (R,), transitions (R, S) and reward sums (R,) of step h; the caller's to change."""
+        """Visits (R,), transitions (R, S) and reward sums (R,); the caller's to change.
+
+        Of step h; of all steps together where they are pooled.
+        """
+        if not self._pooled:
+            return self._of_step(h)
+        sums = self._of_step(0)
+        for other in range(1, self._layout.horizon):
+            for table, more in zip(sums, self._of_step(other), strict=True):
+                table += more
+        return sums
+
+    def _of_step(self, h: int) -> tuple[Floats, Floats, Floats]:
         release = self._release
         if isinstance(release, Release):
             step = {
@@ -175,6 +195,26 @@ class _Steps:
             Release(step, release.users, 1, release.guarantee), self._layout
         )
         return visits[0], moves[0], rewards[0]
+
+
+def _pooled(law: NoiseLaw, horizon: int) -> NoiseLaw:
+    """The law of a cell's sum over all steps, whose noises are independent."""
+    if law.family == "none":
+        return law
+    if not isinstance(law, LaplaceSumLaw | GaussianSumLaw):
+        raise ValueError(f"stationary = True: noise of {type(law).__name__} cannot be summed over steps")
+    return replace(
+        law, terms=law.terms * horizon, terms_bound=law.terms_bound * horizon,
+        cells=law.cells // horizon, rows=law.rows // horizon,
+    )  # fmt: skip
+
+
+def _decided(q: Floats) -> Bools:
+    """(H, S): whether one action is better than all others, or the only one there is."""
+    if q.shape[-1] == 1:
+        return np.ones(q.shape[:-1], np.bool_)
+    second, best = np.moveaxis(np.partition(q, -2, axis=-1)[..., -2:], -1, 0)
+    return np.asarray(best > second)
 
 
 def _published_bound(law: NoiseLaw, noises: int, failure: float) -> float:
@@ -197,6 +237,7 @@ class _Pessimistic(Knobs):
     reward_share: float | None = None
     reward_floor: bool | None = None
     support: float | None = None
+    stationary: bool | None = None
 
     _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c3", "min_visits", "support")
 
@@ -207,7 +248,8 @@ class _Pessimistic(Knobs):
         checks.choice("pessimism", self.pessimism, ("bernstein", "hoeffding"))
         checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True)
         checks.choice("clip", self.clip, ("H-h+1", "H"))
-        object.__setattr__(self, "reward_floor", checks.flag("reward_floor", self.reward_floor))
+        for name in ("reward_floor", "stationary"):
+            object.__setattr__(self, name, checks.flag(name, getattr(self, name)))
         if self.reward_share is not None:
             checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
 
@@ -245,7 +287,11 @@ class _Pessimistic(Knobs):
             no rewards though ``spec.known_rewards`` is None.
         """
         layout = spec.layout
-        steps = _Steps(release, layout)
+        if self.stationary and not spec.stationary:
+            raise ValueError(
+                "stationary = True: must be declared of the world (spec.stationary, stationary of a schema)"
+            )
+        steps = _Steps(release, layout, bool(self.stationary))
         if TRANSITIONS not in steps.laws:
             raise ValueError(f"release holds {', '.join(steps.laws) or 'nothing'}: must hold {TRANSITIONS}")
         if spec.known_rewards is None and not {REWARDS, CENTERED_REWARDS} & set(steps.laws):
@@ -254,8 +300,13 @@ class _Pessimistic(Knobs):
         threshold = self._threshold(noise)
         q, visits, estimated = np.empty((3, layout.horizon, layout.rows))
         values = np.zeros((layout.horizon + 1, layout.states))
+        counts: _Counts | None = None
         for h in range(layout.horizon - 1, -1, -1):
-            counts = self._counts(steps, h, noise, spec)
+            if counts is None or not self.stationary:
+                counts = None  # one step is held at a time
+                counts = self._counts(steps, h, noise, spec)
+            elif spec.known_rewards is not None:
+                counts = counts._replace(rewards=layout.to_rows(spec.known_rewards[h : h + 1])[0])
             q[h] = self._backup(counts, values[h + 1], h, threshold, noise, spec)
             values[h] = np.maximum.reduceat(q[h], layout.state_ptr[:-1])
             visits[h], estimated[h] = counts.visits, counts.estimated
@@ -264,6 +315,7 @@ class _Pessimistic(Knobs):
         seen = layout.from_rows(estimated, fill=-np.inf)
         enough = max(threshold, (self.support or 0.0) * noise.sigma)
         chosen = np.take_along_axis(seen, policy[..., None], axis=-1)[..., 0] > enough
+        chosen &= _decided(table)
         behaviour = np.ascontiguousarray(seen.argmax(axis=-1), np.int64)
         return OfflinePolicy(
             policy, table, values, chosen, layout.from_rows(visits), threshold, noise.error,
@@ -345,15 +397,15 @@ class APVI(_Pessimistic):
         Constants of the penalty (1), at least 0: sqrt(2) and 7/3 in theory.
     min_visits : float
         Threshold: pairs with at most so many visits are unsupported; 0 in theory.
-    pessimism, failure, clip, reward_share, reward_floor, support
+    pessimism, failure, clip, reward_share, reward_floor, support, stationary
         As for :class:`DPAPVI`.
     preset : "default" (c1 = 0.2, c3 = 0.02: measured), "theory" or "paper" (theory without the floor)
     """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            "c1": 0.2, "c3": 0.02, "min_visits": 0.0, "support": 3.0, "pessimism": "bernstein",
-            "failure": 0.05,
+            "c1": 0.2, "c3": 0.02, "min_visits": 0.0, "support": 3.0, "stationary": False,
+            "pessimism": "bernstein", "failure": 0.05,
             "clip": "H-h+1", "reward_share": 0.2, "reward_floor": True,
         },
         "theory": {"c1": math.sqrt(2), "c3": 7 / 3},
@@ -383,6 +435,10 @@ class DPAPVI(_Pessimistic):
     support : float
         Of the policy's file: standard deviations of the noise of visits that tell people from noise. Planning
         does not look at it.
+    stationary : bool
+        Plan with one model for all steps, from the sums of the released steps: H times the counts at sqrt(H)
+        times the noise, which is as little as that of counts pooled before the noise. The world must be
+        declared stationary.
     pessimism : "bernstein" or "hoeffding"
         The paper's algorithm 1, or its variant with H for the standard deviation.
     failure : float
@@ -416,16 +472,17 @@ class DPAPVI(_Pessimistic):
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            **APVI.PRESETS["default"], "c2": 0.00003, "c4": 0.1, "threshold": 1.0, "E_mode": "quantile",
-            "width": 0.5, "combine": True, "visits": "auto", "reward_share": 0.4,
+            **APVI.PRESETS["default"], "c2": 1e-6, "c4": 0.1, "threshold": 1.0,
+            "E_mode": "quantile", "width": 0.5, "combine": True, "visits": "auto", "reward_share": 0.4,
         },
         "theory": {
-            **APVI.PRESETS["theory"], "c2": 16.0, "c4": 1.0, "threshold": "bound", "combine": False,
-            "reward_share": 0.2,
+            **APVI.PRESETS["theory"], "c2": 16.0, "c4": 1.0, "threshold": "bound",
+            "combine": False, "reward_share": 0.2,
         },
         "paper": {
-            "c1": math.sqrt(2), "c2": 16.0, "c3": 0.0, "c4": 1.0, "threshold": "bound", "E_mode": "published",
-            "combine": False, "visits": "released", "reward_floor": False, "reward_share": 0.2,
+            "c1": math.sqrt(2), "c2": 16.0, "c3": 0.0, "c4": 1.0, "threshold": "bound",
+            "E_mode": "published", "combine": False, "visits": "released", "reward_floor": False,
+            "reward_share": 0.2,
         },
     }  # fmt: skip
     _NAMES: ClassVar[tuple[str, ...]] = ("c1", "c2", "c3", "c4", "min_visits", "support", "width")

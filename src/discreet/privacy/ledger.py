@@ -52,6 +52,7 @@ import os
 import secrets
 import sqlite3
 import sys
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -697,6 +698,12 @@ def _name(dataset: Any) -> str:
     _line("dataset", dataset)
     if not dataset.strip():
         raise ValueError(f"dataset = {dataset!r}: must name the population")
+    if dataset != unicodedata.normalize(
+        "NFC", dataset.strip()
+    ):  # looks like another name, composes with none
+        raise ValueError(
+            f"dataset = {dataset!r}: must have no space at its ends, and be in Unicode's normal form C"
+        )
     return str(dataset)
 
 

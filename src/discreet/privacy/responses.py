@@ -10,8 +10,11 @@ spend. They are asked in this order; a question past the list, or another one th
 spends nothing. Given its public arrays, answer i is Gaussian and mu_i-GDP by the lemmas of
 :mod:`discreet.privacy.gram`, whatever the arrays are; the arrays may depend on earlier answers, the mu_i
 may not. By adaptive composition everything is mu-GDP with mu^2 = sum mu_i^2, known before data. Questions
-about one half of the users (``half``, by position in the order of submission) add up within the half: a
-user is in one.
+about one half of the users (``half``) add up within the half: a user is in one. That needs the half of
+everybody else not to depend on her record. Under exact noise a fair coin of its own puts each person into a
+half: given everybody's coins the argument holds, and so it does for the coins' mixture. (The order of
+submission would not do: readers number people by where their rows lie in the files, so that one person's
+rows could turn all others' halves round.) Seeded sessions, which protect nobody, go by position.
 
 A person may have up to m episodes (``episodes``): the change of any sum is then a sum of m changes of one
 episode, and the joint norms of the lemmas are norms, so every sensitivity is m times as large and so is the
@@ -50,6 +53,7 @@ noise.
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -80,7 +84,7 @@ _NOISE_UNITS = 2.0**-20, 2.0**40  # scales that exact noise can have, in units o
 _CHUNK = 1024  # pairs that are multiplied at a time: two blocks of features fit into the cache
 _FLAT = 1e-6  # the least range of targets that noise is scaled to
 
-__all__ = ["Answer", "Kind", "Question", "ResponseSession"]
+__all__ = ["Answer", "Kind", "Question", "ResponseSession", "planned_records"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +105,8 @@ class Question:
     share : of a pair, the part of mu^2 that is the Gram's.
     shares : of a model, those of Gram, next states and rewards; without ``reward`` the last is 0. None: .4,
         .3 and .3, without rewards 4/7 and 3/7.
-    half : None: all users; 0 or 1: those at even or odd positions in the order of submission.
+    half : None: all users; 0 or 1: a half, by fair coins; with seeded noise those at even or odd positions in
+        the order of submission.
     """
 
     kind: Kind
@@ -247,7 +252,7 @@ class ResponseSession(Guarded):
         self._exact = isinstance(randomness, Secure)
         self._key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
         self._episodes = checks.integer("episodes", episodes, 1)
-        self._records = _records(self._plan, self._features, layout, randomness, self._episodes)
+        self._records = planned_records(self._plan, self._features, layout, self._exact, self._episodes)
         self._guarantee = (
             guarantee_of(
                 "joint",
@@ -274,7 +279,7 @@ class ResponseSession(Guarded):
         )
         self._users = 0
         self._taken = 0  # episodes, whose number is private where m > 1
-        self._last: tuple[int, int, int] | None = None  # the last person, her episodes, her place
+        self._last: tuple[int, int, int] | None = None  # the last person, her episodes, her half
 
     def _drop(self) -> None:
         super()._drop()
@@ -353,13 +358,13 @@ class ResponseSession(Guarded):
                 )
             records = copied_many(trajectories, n, self._layout)
             _check_records(records, self._layout)
-            ordinal, users, last = self._people(user, n)
+            half, users, last = self._people(user, n)
             rewards = records.rewards
             if self._exact:
                 rewards = SecureCoins().rounded(rewards, self._reward_grid)
             # before the records: an interrupt in between loses them
             self._users, self._taken, self._last = users, self._taken + n, last
-            self._stored.add(records.states, records.actions, rewards, ordinal % 2)
+            self._stored.add(records.states, records.actions, rewards, half)
 
     def absent(self, users: int = 1) -> None:
         """People who are in the study and have no episode: they count, and add nothing."""
@@ -372,7 +377,7 @@ class ResponseSession(Guarded):
             raise RuntimeError("questions were asked, nobody can be added any more")
 
     def _people(self, user: ArrayLike | None, n: int) -> tuple[Ints, int, tuple[int, int, int] | None]:
-        """(n,) the person's place among all people; then how many people; the last one, as ``_last``."""
+        """(n,) the half that the person is in; then how many people; the last one, as ``_last``."""
         if user is None:
             if self._episodes > 1:
                 raise ValueError(
@@ -380,7 +385,7 @@ class ResponseSession(Guarded):
                 )
             if self._last is not None:
                 raise ValueError("user = None: must be given in every call or in none")
-            return self._users + np.arange(n), self._users + n, None
+            return self._halves(n), self._users + n, None
         if self._last is None and self._taken:
             raise ValueError("user: must be given in every call or in none")
         who = np.array(user)
@@ -393,7 +398,7 @@ class ResponseSession(Guarded):
             raise ValueError(f"user[{at}] = {who[at]}: must not be below the one before")
         before, had, place = (None, 0, 0) if self._last is None else self._last
         count = np.cumsum(new)
-        ordinal = np.where(count == 0, place, self._users - 1 + count)
+        half = np.concatenate([[place], self._halves(int(count[-1]))])[count]
         begins = np.flatnonzero(new)
         runs = np.diff(np.concatenate([[-had], begins, [n]]))  # the first is of the person before
         if runs.max() > self._episodes:
@@ -403,7 +408,13 @@ class ResponseSession(Guarded):
                 f"user: {person} has {runs[at]} episodes or more, must have at most {self._episodes}; "
                 f"{int((runs > self._episodes).sum())} people here have too many"
             )
-        return ordinal, self._users + int(count[-1]), (int(who[-1]), int(runs[-1]), int(ordinal[-1]))
+        return half, self._users + int(count[-1]), (int(who[-1]), int(runs[-1]), int(half[-1]))
+
+    def _halves(self, people: int) -> Ints:
+        """(people,) 0 or 1 for each new person: by a coin of her own; with seeded noise by her place."""
+        if self._exact:
+            return np.frombuffer(secrets.token_bytes(people), np.uint8).astype(np.int64) & 1
+        return (self._users + np.arange(people)) % 2
 
     # ----------------------------------------------------------------------------- questions
     def gram(self, step: int, weights: ArrayLike | None = None) -> Answer:
@@ -736,10 +747,10 @@ def _sensitivities(
     return {name: episodes * value for name, value in one.items()}
 
 
-def _records(
-    plan: tuple[Question, ...], features: Features, layout: Layout, randomness: Randomness, episodes: int
+def planned_records(
+    plan: Sequence[Question], features: Features, layout: Layout, exact: bool, episodes: int
 ) -> tuple[MechanismRecord, ...]:
-    """One record of all questions; none without privacy."""
+    """One record of all questions, with exact (discrete) or continuous noise; none without privacy."""
     if not plan[0].private:
         return ()
     pure = plan[0].epsilon is not None
@@ -759,7 +770,7 @@ def _records(
         for half in halves
     )
     noise: NoiseFamily = "laplace" if pure else "gaussian"
-    if isinstance(randomness, Secure):
+    if exact:
         noise = "discrete_laplace" if pure else "discrete_gaussian"
     people = f" of at most {episodes} episodes a person" if episodes > 1 else ""
     record = MechanismRecord(

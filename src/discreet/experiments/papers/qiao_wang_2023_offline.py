@@ -1,5 +1,9 @@
-"""Qiao and Wang 2023, "Offline RL with Differential Privacy": the tabular panel, DP-APVI against APVI.
+"""Qiao and Wang 2023, "Offline RL with Differential Privacy": the reproduction, and its tabular panel.
 
+:func:`reproduce` runs three studies: the paper's Figure 1 (:mod:`.qiao_wang_2023_linear`), the tabular panel
+below, which the paper does not have, and cohorts of patients (:mod:`.qiao_wang_2023_icu`).
+
+DP-APVI against APVI.
 Suboptimality v* - v^pi of the learned policy on random MDPs (S = 5, A = 3, H = 5; a row and a mean for every
 step, rows Dirichlet(0.3), 30 % of the rewards uniform on [0, 1] and the rest 0; behaviour Dirichlet(0.5)
 per step and state; rewards known), by the number n of trajectories: specification of linear and
@@ -144,4 +148,52 @@ def tabular_panel(
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         (path / "tabular-panel.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    return document
+
+
+# ------------------------------------------------------------------------------ the reproduction
+def reproduce(
+    out: Path, quick: bool = False, workers: int | None = None, say: Callable[[str], None] = print
+) -> dict[str, Any]:
+    """All three studies; writes numbers, page and figures into ``out`` and returns the numbers.
+
+    Finished curves and cohorts are read from ``out/data`` (the small version's from ``out/data-quick``).
+    ICU-Sepsis is left out, and said so, where its data are not installed.
+
+    quick : a version of about a minute. workers : accepted as for all papers; one process is used.
+
+    Returns
+    -------
+    dict
+        ``linear``, ``tabular``, ``icu`` (see the ``run`` functions), ``claims`` ({claim, holds, numbers})
+        and ``tables`` ({title, head, rows}), what a terminal shows.
+    """
+    from discreet.experiments.papers import qiao_wang_2023_icu as icu
+    from discreet.experiments.papers import qiao_wang_2023_linear as linear
+    from discreet.experiments.papers import qiao_wang_2023_pages as pages
+    from discreet.experiments.results import write_aside
+
+    if workers is not None:
+        checks.integer("workers", workers, 1)
+    folder = out / ("data-quick" if quick else "data")
+    document: dict[str, Any] = {"paper": pages.NAME, "quick": checks.flag("quick", quick)}
+    document["linear"] = linear.run(folder, linear.QUICK if quick else linear.FULL, say)
+    worlds, runs, users = (3, 1, (100, 3000, 30_000)) if quick else (12, 3, USERS)
+    document["tabular"] = tabular_panel(folder, worlds, runs, users, say)
+    try:
+        document["icu"] = icu.run(folder, icu.QUICK if quick else icu.FULL, say)
+    except ImportError as absent:
+        say(f"reproduce: ICU-Sepsis is left out: {absent}")
+    document["claims"] = pages.claims(document)
+    document["tables"] = [
+        {"title": title, "head": list(table[0]), "rows": [list(row) for row in table[1:]]}
+        for title, table in pages.summary(document)
+    ]
+    content = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    out.mkdir(parents=True, exist_ok=True)
+    write_aside(out / f"{pages.NAME}.json", content.encode())
+    for claim in document["claims"]:
+        say(f"{'holds' if claim['holds'] else 'FAILS'}: {claim['claim']}: {claim['numbers']}")
+    for path in pages.write(document, out):
+        say(f"reproduce: {path}")
     return document

@@ -1,0 +1,205 @@
+"""Commands for stored trajectories as a process sees them: statuses, streams, JSON, folders."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner, Result
+
+from discreet import cli
+from discreet.privacy.ledger import Ledger
+
+RUNNER = CliRunner()
+BUDGET = ["--epsilon", "1", "--delta", "1e-6"]
+
+
+@pytest.fixture(autouse=True)
+def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's ledger, for this test alone."""
+    path = tmp_path / "home" / "ledger.sqlite"
+    monkeypatch.setenv("DISCREET_LEDGER", str(path))
+    return path
+
+
+def call(*arguments: Any, code: int = 0) -> Result:
+    result = RUNNER.invoke(cli.app, [str(a) for a in arguments])
+    assert result.exit_code == code, (result.output, result.stderr, result.exception)
+    return result
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> tuple[Path, Path]:
+    """(rows, schema) of 60 made-up people."""
+    rows = tmp_path / "people.parquet"
+    options = ["--env-option", "states=3", "--env-option", "actions=2", "--env-option", "horizon=3"]
+    call("cohort", "random", *options, "--users", 60, "--out", rows, "--dataset", "ward")
+    return rows, rows.with_suffix(".toml")
+
+
+def test_the_main_job(data: tuple[Path, Path], tmp_path: Path, own_ledger: Path) -> None:
+    rows, schema = data
+    out = tmp_path / "out"
+    done = call("learn", rows, "--schema", schema, *BUDGET, "--out", out, "--operator", "me")
+    assert "the ledger is new" in done.stderr
+    assert "If you are a" in done.stdout
+    said = call("verify", out).stdout
+    assert "as stated" in said
+    assert str(own_ledger) in said.replace("\n", "")
+    assert call("verify", out, "--no-ledger").exit_code == 0
+    again = ["learn", "--from-release", out / "release.parquet"]
+    call(*again, "--out", tmp_path / "again", "--option", "threshold=0", "--unsupported", "policy")
+    known = tmp_path / "known.npy"
+    np.save(known, np.full((3, 2), 0.5))
+    call(*again, "--out", tmp_path / "known", "--rewards", known)
+    document = json.loads(call("ledger", "--json").stdout)
+    assert [entry["entry"] for entry in document["entries"]] == ["begin", "reserve", "mark"]
+    assert document["totals"][0]["reservations"] == 1
+    for folder in ("again", "known"):
+        assert json.loads(call("verify", tmp_path / folder, "--json").stdout)["ok"] is True
+
+
+def test_a_changed_statement_fails_to_verify(data: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    call("learn", data[0], "--schema", data[1], *BUDGET, "--out", out)
+    with open(out / "policy.csv", "a") as file:
+        file.write("\n")
+    assert "policy.csv" in call("verify", out, code=1).stdout
+    assert json.loads(call("verify", out, "--json", code=1).stdout)["ok"] is False
+
+
+def test_the_ledger_holds_the_owners_limit(data: tuple[Path, Path], tmp_path: Path) -> None:
+    call("ledger", "--dataset", "ward", "--limit", 1.2, "--delta", 1e-6)
+    learn = ["learn", data[0], "--schema", data[1], *BUDGET, "--out"]
+    call(*learn, tmp_path / "first")
+    refused = call(*learn, tmp_path / "second", code=2)
+    assert "owner's limit" in refused.stderr
+    assert not (tmp_path / "second").exists()
+    text = call("ledger", "--export", tmp_path / "all.jsonl").stdout
+    assert "1 release, together epsilon = " in " ".join(text.split())
+    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 4
+    call("ledger", "--export", tmp_path / "all.jsonl", code=2)
+    assert "must be given with --dataset" in call("ledger", "--limit", 1.0, code=2).stderr
+
+
+def test_broken_rows_are_told_and_cost_nothing(
+    data: tuple[Path, Path], tmp_path: Path, own_ledger: Path
+) -> None:
+    table = pd.read_parquet(data[0])
+    table.loc[7, "reward"] = 9.0
+    table.to_csv(tmp_path / "broken.csv", index=False)
+    refused = call(
+        "learn", tmp_path / "broken.csv", "--schema", data[1], *BUDGET, "--out", tmp_path / "out", code=2
+    )
+    assert "Offending rows in all: reward: 1" in refused.stderr
+    assert refused.stdout == ""
+    assert not (tmp_path / "out").exists()
+    with Ledger.open(own_ledger) as ledger:
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
+
+
+def test_a_rehearsal_touches_no_ledger(data: tuple[Path, Path], tmp_path: Path, own_ledger: Path) -> None:
+    out = tmp_path / "out"
+    call("learn", "--synthetic", "--schema", data[1], *BUDGET, "--out", out, "--users", 30)
+    text = (out / "statement.md").read_text()
+    assert "SYNTHETIC" in text
+    assert not own_ledger.exists()
+    assert call("verify", out).exit_code == 0
+
+
+@pytest.mark.parametrize("algorithm", ["dp-pevi", "dp-vapvi"])
+def test_linear_algorithms(algorithm: str, data: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    call("learn", data[0], "--schema", data[1], "--algorithm", algorithm, "--rho", 1, "--out", out)
+    assert json.loads(call("verify", out, "--json").stdout)["ok"] is True
+    call(
+        "learn", "--from-release", out / "release.parquet", "--algorithm", algorithm, "--out", tmp_path / "b"
+    )
+    assert (tmp_path / "b/policy.csv").read_bytes() == (out / "policy.csv").read_bytes()
+
+
+def test_exact_sums_ask_to_be_written_nowhere(data: tuple[Path, Path], tmp_path: Path) -> None:
+    learn = ["learn", data[0], "--schema", data[1], "--algorithm", "apvi", "--out", tmp_path / "out"]
+    assert "--no-ledger" in call(*learn, code=2).stderr
+    call(*learn, "--no-ledger")
+    assert "NO LEDGER" in (tmp_path / "out/statement.md").read_text()
+
+
+def test_forecast_by_the_schema(data: tuple[Path, Path]) -> None:
+    forecast = ["forecast", "--schema", data[1], "--users", 1000, *BUDGET]
+    text = " ".join(call(*forecast).stdout.split())
+    assert "noise of visits" in text or "noise of transition_counts" in text
+    document = json.loads(call(*forecast, "--json").stdout)
+    assert document["guarantee"]["epsilon"] <= 1.0
+    assert "must not be given with --schema" in call(*forecast, "--env", "riverswim", code=2).stderr
+    assert "must be given with --schema" in call("forecast", "--users", 10, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epsilon", "1", "--out", "{out}"], "schema is missing"),
+        (["--schema", "{schema}", "--epsilon", "1"], "out is missing"),
+        (["--schema", "{schema}", "--out", "{out}"], "epsilon is missing"),
+        (["--schema", "{schema}", "--out", "{out}", "--epsilon", "0"], "epsilon"),
+        (["--schema", "{schema}", "--out", "{out}", *BUDGET, "--seed", "1"], "--no-ledger"),
+        (
+            ["--schema", "{schema}", "--out", "{out}", *BUDGET, "--algorithm", "dp-apv"],
+            "did you mean 'dp-apvi'",
+        ),
+        (["--schema", "{schema}", "--out", "{out}", *BUDGET, "--algorithm", "apvi"], "is not private"),
+        (
+            ["--schema", "{schema}", "--out", "{out}", *BUDGET, "--unsupported", "guess"],
+            "unsupported = 'guess'",
+        ),
+        (["--schema", "{schema}", "--out", "{out}", *BUDGET, "--option", "c9=1"], "c9"),
+        (["--schema", "{schema}", "--out", "{out}", *BUDGET, "--rewards", "x.npy"], "--from-release"),
+        (["--schema", "{schema}", "--out", "{out}", *BUDGET, "--synthetic"], "synthetic"),
+        (["--from-release", "{out}/release.parquet", "--out", "{out}"], "files"),
+    ],
+)
+def test_bad_arguments(arguments: list[str], message: str, data: tuple[Path, Path], tmp_path: Path) -> None:
+    places = {"out": str(tmp_path / "out"), "schema": str(data[1])}
+    refused = call("learn", data[0], *(a.format(**places) for a in arguments), code=2)
+    assert message in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) <= 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_a_newcomer_gets_wrong_is_told_and_harms_nothing(
+    data: tuple[Path, Path], tmp_path: Path, own_ledger: Path
+) -> None:
+    rows, schema = data
+    said = call("cohort", "random", "--users", 5, "--out", rows, code=2).stderr
+    assert "overwrite nothing" in said  # neither people's rows nor a schema written by hand
+    out = ["--out", tmp_path / "out"]
+    assert "no such file" in call("learn", rows, "--schema", "x.toml", *BUDGET, *out, code=2).stderr
+    plain = ["learn", rows, "--schema", schema, "--algorithm"]
+    assert "--no-ledger" in call(*plain, "apvi", *out, code=2).stderr
+    assert "delta is missing" in call(*plain, "dp-pevi", "--epsilon", 1, *out, code=2).stderr
+    frame = pd.read_parquet(rows)
+    frame.loc[3, "state"] = 99
+    frame.to_parquet(rows)
+    broken = call(*plain, "dp-apvi", *BUDGET, *out, code=2).stderr
+    assert "This message is private" in broken
+    assert "Nothing was spent" in " ".join(broken.split())
+    assert not (tmp_path / "out").exists()
+    assert "--delta" in call("ledger", "--limit", 2, "--dataset", "ward").stderr
+
+
+def test_a_release_of_another_kind_is_refused_and_leaves_nothing(
+    data: tuple[Path, Path], tmp_path: Path
+) -> None:
+    rows, schema = data
+    made = call("learn", rows, "--schema", schema, *BUDGET, "--out", tmp_path / "made")
+    assert not made.stdout.lstrip().startswith("**")
+    again = ["learn", "--from-release", tmp_path / "made" / "release.parquet", "--out", tmp_path / "again"]
+    refused = call(*again, "--algorithm", "dp-pevi", code=2).stderr
+    assert "holds counts, for dp-apvi or apvi" in " ".join(refused.split())
+    assert "synthetic" in call(*again, "--synthetic", code=2).stderr
+    alone = tmp_path / "alone.parquet"
+    alone.write_bytes((tmp_path / "made" / "release.parquet").read_bytes())
+    assert "beside it" in call("learn", "--from-release", alone, "--out", tmp_path / "x", code=2).stderr
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
