@@ -97,14 +97,14 @@ def test_noise_bits_have_their_law(coins):
 
 
 def test_rewards_are_rounded_without_bias():
-    """Means of 20000 bits; false alarm 2e-8 each."""
+    """Means of 6000 bits; false alarm 2e-8 each."""
     form = replace(FORM, families=(Family("rewards", 1, 1),))  # a noise bit is 1 with probability 2^-32
     total = np.zeros(form.begins[-1])
-    for user in range(20_000):
+    for user in range(6_000):
         total += read(form, 0, ShuffleEncoder(form, 0)(*LIFE, SimulatedCoins(1, user)))[1]
     rows = np.arange(4) * 6 + 2 * LIFE[0][:-1] + LIFE[1]
-    assert np.all(np.abs(total[rows] / 20_000 - LIFE[2]) < 5.6 * np.sqrt(0.25 / 20_000))
-    assert total[rows][:2].tolist() == [0, 20_000]
+    assert np.all(np.abs(total[rows] / 6_000 - LIFE[2]) < 5.6 * np.sqrt(0.25 / 6_000))
+    assert total[rows][:2].tolist() == [0, 6_000]
 
 
 def refusal(form, plan, message):
