@@ -152,7 +152,7 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
             "ldp-obi", "noise-aware", "noise-aware-sums",
         )),
         *(("offline learner", n) for n in ("dp-apvi", "apvi", "dp-pevi", "dp-vapvi", "pevi", "vapvi")),
-        *(("privatizer", n) for n in ("none", "central", "local")),
+        *(("privatizer", n) for n in ("none", "central", "local", "shuffle")),
         *(("environment", n) for n in (
             "riverswim", "random", "icu-sepsis", "switching-chain", "combination-lock", "synthetic-linear",
                 "linear-mixture", "hypercube", "linear-mdp", "wide-linear", "gym:ID",

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from discreet.privacy.randomness import Secure as Secure
     from discreet.privacy.randomness import Seeded as Seeded
     from discreet.privacy.session import restore as restore
+    from discreet.privacy.shuffle import Shuffle as Shuffle
     from discreet.registry import make as make
     from discreet.registry import register as register
 
@@ -81,6 +82,7 @@ _HOMES = {
     "NoPrivacy": "privacy.privatizers",
     "Central": "privacy.privatizers",
     "Local": "privacy.privatizers",
+    "Shuffle": "privacy.shuffle",
     "Guarantee": "privacy.guarantee",
     "Seeded": "privacy.randomness",
     "Secure": "privacy.randomness",

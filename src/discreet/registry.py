@@ -210,6 +210,12 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 "each person's device adds the noise; local differential privacy",
                 "any learner",
             ),
+            (
+                "shuffle",
+                "discreet.privacy.shuffle:Shuffle",
+                "devices flip coins, a shuffler lets out sums of batches; shuffle differential privacy",
+                "any learner of per-step counts with public times of release",
+            ),
         ),
         **_entries(
             "environment",

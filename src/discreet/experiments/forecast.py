@@ -11,6 +11,7 @@ from discreet.experiments.simulate import Setup
 from discreet.privacy.privatizers import Central, Local
 from discreet.privacy.randomness import Seeded
 from discreet.privacy.session import CountSession
+from discreet.privacy.shuffle import ShuffleSession
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def forecast_of(setup: Setup) -> Forecast:
     Raises ``ValueError`` if the privatizer's session is not one of counts.
     """
     session = setup.start(Seeded(0, 0))
-    if not isinstance(session, CountSession):
+    if not isinstance(session, CountSession | ShuffleSession):
         raise ValueError(f"privatizer = {setup.privatizer!r}: its session is not one of counts")
     times = setup.times[:-1]
     half = min(int(np.searchsorted(times, setup.episodes / 2)), times.size - 1)

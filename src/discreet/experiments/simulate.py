@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from discreet.experiments.results import SeedRun
 from discreet.mdp import planning
 from discreet.mdp.planning import PolicyRows
-from discreet.mdp.simulation import batch_counts, played_counts, reported_counts, rollout
+from discreet.mdp.simulation import batch_counts, played_counts, reported_counts, reward_bits, rollout
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics import checks
 from discreet.privacy.counts import (
@@ -303,6 +303,8 @@ def _batch(
         counts[GROUP_RETURNS][plan.group or 0] = returns
     else:
         counts = batch_counts(setup.mdp, policy, plan.users, key, first_user, pooled=query.stationary)
+    if getattr(session, "bits", False):
+        counts[REWARDS] = reward_bits(setup.mdp, counts, key, first_user)
     counts[CENTERED_REWARDS] = counts[REWARDS] - query.reward_shift * counts[VISITS]
     counts[POOLED_TRANSITIONS] = counts[TRANSITIONS].sum(axis=0, keepdims=True)
     rewards = counts[CENTERED_REWARDS] if query.center_rewards else counts[REWARDS]

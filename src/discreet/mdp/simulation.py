@@ -86,6 +86,28 @@ def batch_counts(
     }
 
 
+def reward_bits(
+    mdp: TabularMDP, counts: dict[str, NDArray[np.float64]], key: NDArray[np.uint64], batch: int = 0
+) -> NDArray[np.float64]:
+    """(H, S, A) sums of rewards rounded at random to bits, of users with these :func:`batch_counts`.
+
+    Counts are by steps. Rewards that are bits are their own rounding. Else, whatever the rewards' law, each
+    rounded bit is 1 with the mean reward of its pair (of its pair and successor), independently given the
+    transitions: a binomial.
+    """
+    if mdp.reward_law == "bernoulli":
+        return counts["reward_sums"]
+    address = [*_key(key).tolist(), checks.integer("batch", batch, 0), 0x62697473]
+    source = np.random.Generator(np.random.Philox(np.random.SeedSequence(address)))
+    by_successor = mdp.successor_rewards
+    if by_successor is None:
+        bits = source.binomial(counts["visits"].astype(np.int64), np.clip(mdp.rewards, 0.0, 1.0))
+    else:
+        moves = counts["transition_counts"].astype(np.int64)
+        bits = source.binomial(moves, np.clip(by_successor, 0.0, 1.0)).sum(axis=-1)
+    return bits.astype(np.float64)
+
+
 def reported_counts(
     mdp: TabularMDP,
     policy: ArrayLike | PolicyRows,

@@ -252,7 +252,7 @@ class Transcript:
 
 def _numbers(thing: Any) -> Floats:
     """All numbers in a report, or in nested lists of arrays, in a fixed order."""
-    if thing is None or isinstance(thing, str):
+    if thing is None or isinstance(thing, str | bytes):  # bytes: what a shuffler alone sees
         return np.zeros(0)
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         thing = [getattr(thing, item.name) for item in dataclasses.fields(thing)]

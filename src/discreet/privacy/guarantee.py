@@ -31,13 +31,15 @@ from typing import Any, Literal, Protocol, get_args
 
 from discreet.numerics import checks
 from discreet.privacy import accounting, budget
+from discreet.privacy.binomial_record import BinomialRecord
 
 NoiseFamily = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gaussian"]
 Trust = Literal["none", "joint", "central", "local", "shuffle"]
 Source = Literal["secure", "seeded"]
 
 __all__ = [
-    "Guarantee", "MechanismRecord", "ReportRecord", "guarantee_of", "no_guarantee", "records_from_dict",
+    "BinomialRecord", "Guarantee", "MechanismRecord", "ReportRecord", "guarantee_of", "no_guarantee",
+    "records_from_dict",
 ]  # fmt: skip
 
 UNIT = "one user: one episode, the whole trajectory of states, actions and rewards"
@@ -535,7 +537,7 @@ def no_guarantee(
 
 def guarantee_of(
     trust: Trust,
-    records: Sequence[MechanismRecord | ReportRecord],
+    records: Sequence[MechanismRecord | ReportRecord | BinomialRecord],
     *,
     randomness: Source,
     delta: float | None = None,
@@ -571,7 +573,7 @@ def guarantee_of(
             f"records hold {len(records)} mechanisms of {len(norms)} kinds: must be at least one, "
             "and all Laplace or all Gaussian"
         )
-    continuous = [r.noise for r in records if r.noise != "reports" and not r.noise.startswith("discrete_")]
+    continuous = [r.noise for r in records if r.noise in ("laplace", "gaussian")]
     if randomness == "secure" and continuous:
         raise ValueError(f"noise = {continuous[0]!r}: secure randomness must draw discrete noise")
     if epsilon_nominal is not None:
@@ -579,28 +581,39 @@ def guarantee_of(
     rho = mu = None
     numbered = [record for record in records if isinstance(record, MechanismRecord) and record.exchanges]
     numerical = bool(numbered)
-    if numerical and len(records) > 1:
-        raise ValueError("records: one that lists exchanges must be the only one")
-    if numerical:
+    flips = [record for record in records if isinstance(record, BinomialRecord)]
+    lossy = [record for record in records if not isinstance(record, BinomialRecord)]
+    if (numerical or flips) and len(records) > 1:
+        raise ValueError("records: one that lists exchanges or flips must be the only one")
+    if flips:
+        delta, numerical = budget.check_delta(delta), True
+        epsilon = flips[0].epsilon(delta)
+        if not math.isfinite(epsilon):
+            raise ValueError(f"records: these flips give no epsilon at delta = {delta:g}")
+    elif numerical:
         delta = budget.check_delta(delta)
         epsilon = accounting.worst_epsilon(numbered[0].exchanges, delta)
-        rho = None if norms == {"l1"} else 0.5 * records[0].loss ** 2
+        rho = None if norms == {"l1"} else 0.5 * numbered[0].loss ** 2
     elif norms == {"l1"}:
         if delta:
             raise ValueError(
                 f"delta = {delta!r}: must be 0 or None for Laplace noise, whose guarantee is pure"
             )
-        epsilon, delta = math.fsum(record.loss for record in records), 0.0
+        epsilon, delta = math.fsum(record.loss for record in lossy), 0.0
     else:
         delta = budget.check_delta(delta)
-        squared = math.fsum(record.loss**2 for record in records)
+        squared = math.fsum(record.loss**2 for record in lossy)
         rho = 0.5 * squared
         if len(continuous) == len(records):
             mu = math.sqrt(squared)
             epsilon = budget.gdp_epsilon(mu, delta)
         else:
             epsilon = budget.zcdp_epsilon(rho, delta)
-    lines = (*map(str, records), _sum_line(len(records), epsilon, delta, rho, mu, numerical))
+    told = flips[0].describe(delta) if flips and delta else None
+    lines = (
+        *((told,) if told else map(str, records)),
+        _sum_line(len(records), epsilon, delta, rho, mu, numerical),
+    )
     return Guarantee(
         trust=trust,
         epsilon=epsilon,
@@ -701,7 +714,7 @@ def _bound(epsilon: float, delta: float, rho: float | None, mu: float | None) ->
 
 def _statement(
     trust: Trust,
-    records: Sequence[MechanismRecord | ReportRecord],
+    records: Sequence[MechanismRecord | ReportRecord | BinomialRecord],
     epsilon: float,
     delta: float,
     rho: float | None,
@@ -733,6 +746,12 @@ def _statement(
         "looking at the data."
         for record in records
         if isinstance(record, ReportRecord)
+    ]
+    sentences += [
+        f"A device adds coin flips to every counter, visited or not ({record.mechanism}); the shuffler lets "
+        "out each counter's sum over a batch and nothing that tells its senders apart."
+        for record in records
+        if isinstance(record, BinomialRecord)
     ]
     m = "m" if episodes == 1 else "g"
     if rho is None:

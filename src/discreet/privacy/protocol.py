@@ -410,11 +410,11 @@ class Coins(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What leaves a person's hands: the raw trajectory (none, joint) or a randomized message (local)."""
+    """What leaves a person's hands: the raw trajectory (none, joint) or a message (local; bytes: shuffle)."""
 
     plan: int
     trajectory: Trajectory | None = None
-    message: Floats | Ints | None = None
+    message: Floats | Ints | bytes | None = None
 
 
 @runtime_checkable

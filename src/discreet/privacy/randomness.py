@@ -155,6 +155,10 @@ class SeededCoins:
         """True with probability numerator / 2^53."""
         return (self._word() >> 11) < numerator
 
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """``size`` independent uniform words of 64 bits."""
+        return np.asarray(self._streams.draw_words(self._state, size))
+
 
 class SecureCoins:
     """Exact discrete noise and unbiased rounding from the operating system's cryptographic source.
@@ -194,3 +198,7 @@ class SecureCoins:
     def flip(self, numerator: int) -> bool:
         """True with probability numerator / 2^53, exactly: 53 bits decide."""
         return secrets.randbits(53) < numerator
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """``size`` independent uniform words of 64 bits."""
+        return np.frombuffer(secrets.token_bytes(8 * size), np.uint64)

@@ -1,0 +1,5 @@
+"""What runs on a person's own device: it sees raw data, and imports NumPy and the standard library only.
+
+:mod:`discreet.device.encoders` turns a trajectory into one message of the shuffle protocol,
+:mod:`discreet.device.messages` says how the message is laid out in bytes and reads it strictly.
+"""

@@ -1,0 +1,149 @@
+r"""The encoder of the shuffle protocol: a trajectory in, one message of fixed size out.
+
+For each counter of each family, visited or not, the device sends her own bits and ``flips`` noise bits:
+
+- visits, transitions: one bit, 1 where she was;
+- rewards: one bit y, drawn 1 with probability r where she was, 0 elsewhere;
+- centred rewards: two bits, (y, y) where she was and (0, 1) elsewhere, so that over n users
+  (ones - n - noise) / 2 is the sum of y - 1/2 over those who were there.
+
+A rounded reward has the mean r, and privacy needs no more: the law of what a trajectory sends is a
+mixture over bits, and the divergence of mixtures is no larger than that of the worst pair of bits.
+
+The noise bits do not depend on the trajectory. Messages that carried the integer y + noise of one user
+to the reader one by one would not be private, whatever the noise (tests/privacy/test_shuffle.py): only the
+sum over users of a counter may leave the shuffler.
+
+Source: Tenenbaum, Kaplan, Mansour and Stemmer 2021; Bai, Talebi, Zhao and Cheng 2024, Algorithm 4, repaired
+(specification of tabular learners, 3.5).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.device.messages import COIN, NONCE, Family, Form, write
+
+MOST_FLIPS = 2**28  # of one user's message: 32 MB of fair coins, 1 GB of others
+
+__all__ = ["BitCoins", "ShuffleEncoder", "SimulatedCoins", "SystemCoins"]
+
+
+@runtime_checkable
+class BitCoins(Protocol):
+    """A source of random words."""
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """``size`` independent uniform words of 64 bits."""
+        ...
+
+
+class SystemCoins:
+    """The operating system's cryptographic source: what a device uses."""
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """``size`` independent uniform words of 64 bits."""
+        return np.frombuffer(os.urandom(8 * size), np.uint64)
+
+
+class SimulatedCoins:
+    """Repeatable coins of one simulated user: they hide nothing from who knows the seed."""
+
+    def __init__(self, seed: int, user: int = 0) -> None:
+        self._source = np.random.Philox(np.random.SeedSequence([seed, user]))
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """``size`` independent uniform words of 64 bits."""
+        return np.asarray(self._source.random_raw(size), np.uint64)
+
+
+def noise_ones(family: Family, counters: int, coins: BitCoins) -> NDArray[np.int64]:
+    """(counters,) how many of one user's noise bits are 1; every bit from coins of its own."""
+    m = family.flips
+    if counters * m > MOST_FLIPS:
+        raise ValueError(
+            f"flips = {m} in each of {counters} counters: more than {MOST_FLIPS} coins of one device; form "
+            "larger batches"
+        )
+    if family.coin == COIN // 2:
+        width = next(w for w in (8, 16, 32, 64) if m <= w or w == 64)
+        each, last = -(-m // width), (m - 1) % width + 1
+        wanted = -(-counters * each * width // 64)
+        bits = coins.words(wanted).view(f"u{width // 8}")[: counters * each].reshape(counters, each).copy()
+        bits[:, -1] >>= width - last
+        return np.asarray(np.bitwise_count(bits).sum(axis=1, dtype=np.int64))
+    draws = coins.words(-(-counters * m // 2)).view(np.uint32)[: counters * m].reshape(counters, m)
+    ones = (draws < np.uint32(family.coin)).astype(np.int64)
+    if family.paired:
+        ones[:, m // 2 :] = 1 - ones[:, m // 2 :]
+    return np.asarray(ones.sum(axis=1))
+
+
+def _rounded(rewards: NDArray[np.float64], coins: BitCoins) -> NDArray[np.int64]:
+    """Bits with the rewards as their means (to 2^-64)."""
+    words = coins.words(rewards.size)
+    below = np.ldexp(np.where(rewards < 1.0, rewards, 0.0), 64).astype(np.uint64)
+    return ((words < below) | (rewards == 1.0)).astype(np.int64)
+
+
+def _checked(
+    form: Form, states: Any, actions: Any, rewards: Any
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Copies of one trajectory, rows in place of actions, or ``ValueError``."""
+    parts = []
+    for name, value, steps, size in (
+        ("states", states, form.horizon + 1, form.states),
+        ("actions", actions, form.horizon, form.actions),
+    ):
+        array = np.array(value)
+        if array.shape != (steps,) or array.dtype.kind not in "iu":
+            raise ValueError(f"{name} has shape {array.shape}: must be {steps} integers")
+        if (array < 0).any() or (array >= size).any():
+            raise ValueError(f"{name}: every entry must be an integer in [0, {size - 1}]")
+        parts.append(array.astype(np.int64))
+    earned = np.array(rewards, np.float64)
+    if earned.shape != (form.horizon,) or not ((earned >= 0) & (earned <= 1)).all():
+        raise ValueError(f"rewards: must be {form.horizon} numbers in [0, 1]")
+    rows = form.row_table[parts[0][:-1], parts[1]]
+    if (rows < 0).any():
+        raise ValueError("actions: one of them is not admissible in its state")
+    return parts[0], rows, earned
+
+
+@dataclass(frozen=True)
+class ShuffleEncoder:
+    """What a device runs: one trajectory to one message of ``form.size`` bytes, whatever the trajectory.
+
+    form : what the server published for the batch. plan : the number of the plan that the user was given.
+    """
+
+    form: Form
+    plan: int
+
+    def __call__(self, states: Any, actions: Any, rewards: Any, coins: BitCoins | None = None) -> bytes:
+        """Encode states (H + 1,), actions (H,) and rewards (H,) in [0, 1]; coins of the system by default.
+
+        Raises ``ValueError`` on a record out of range: on the device, so that nothing leaves it.
+        """
+        form, coins = self.form, SystemCoins() if coins is None else coins
+        at, rows, earned = _checked(form, states, actions, rewards)
+        cells = np.arange(form.horizon) * form.pairs + rows
+        ones = np.empty(form.begins[-1], np.int64)
+        for i, family in enumerate(form.families):
+            part = noise_ones(family, form.counters[i], coins)
+            if family.kind == "visits":
+                part[cells] += 1
+            elif family.kind == "transitions":
+                part[cells * form.states + at[1:]] += 1
+            elif family.kind == "rewards":
+                part[cells] += _rounded(earned, coins)
+            else:
+                part += 1
+                part[cells] += 2 * _rounded(earned, coins) - 1
+            ones[form.begins[i] : form.begins[i + 1]] = part
+        return write(form, self.plan, ones, coins.words(NONCE // 8).tobytes())

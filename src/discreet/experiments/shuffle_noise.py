@@ -1,0 +1,104 @@
+"""Noise per counter of the shuffle protocols, for batches of several sizes: ``python -m`` this module.
+
+For each number of users n: the standard deviation of one transition count of a batch at (epsilon, delta),
+all users honest, and of rewards where they are released too. ``published`` and ``basic`` are the closed forms
+for three raw families; what they really guarantee is beside them. ``trusted`` is the least Gaussian noise of
+a server that sees all trajectories, for transitions alone. ``amplified`` is the alternative without coin
+flips: each device reports one random step under local privacy, amplified by shuffling; its std holds what the
+sampling of steps adds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from discreet.mdp.layout import Layout
+from discreet.privacy.amplification import local_epsilon
+from discreet.privacy.counts import TRANSITIONS, CountQuery
+from discreet.privacy.privatizers import Central, Local
+from discreet.privacy.protocol import Schedule
+from discreet.privacy.randomness import Seeded
+from discreet.privacy.shuffle import Shuffle
+from discreet.privacy.shuffle_calibration import Calibration
+
+__all__ = ["Row", "markdown", "noise_table"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One protocol at one size. std : by family, in the units of the estimates; epsilon : true one."""
+
+    protocol: str
+    users: int
+    std: dict[str, float]
+    flips: int  # noise bits of one user in one transition counter
+    epsilon: float
+
+
+def noise_table(
+    users: Sequence[int] = (1_000, 10_000, 100_000),
+    horizon: int = 20,
+    epsilon: float = 1.0,
+    delta: float = 1e-6,
+    states: int = 6,
+    actions: int = 2,
+) -> list[Row]:
+    """Every protocol at every size, computed from the mechanisms themselves."""
+    layout = Layout(states, actions, horizon)
+    raw = CountQuery(layout)
+    moves = CountQuery(layout, visits=False, known_rewards=True)
+    centred = CountQuery(layout, visits=False, center_rewards=True)
+    shared = CountQuery(layout, visits=False, center_rewards=True, reward_share=0.2)
+    asked: list[tuple[str, CountQuery, Calibration]] = [
+        ("published, three raw families", raw, "published"),
+        ("basic, three raw families", raw, "basic"),
+        ("composed, three raw families", raw, "composed"),
+        ("composed, transitions alone", moves, "composed"),
+        ("joint, transitions alone", moves, "joint"),
+        ("joint, and centred rewards, equal shares", centred, "joint"),
+        ("joint, and centred rewards, share .2", shared, "joint"),
+    ]
+    rows = []
+    for n in users:
+        for name, query, calibration in asked:
+            privatizer = Shuffle(epsilon=epsilon, delta=delta, calibration=calibration)
+            with privatizer.start(query, Schedule.one_shot(n), Seeded(0)) as shuffled:
+                std = {family: law.std() for family, law in shuffled.laws_at(n).items()}
+                flips = dict(shuffled.batches()[0][1])[TRANSITIONS].each
+                rows.append(Row(name, n, std, flips, float(shuffled.guarantee.epsilon or math.inf)))
+        for stronger in (False, True):
+            own = local_epsilon(epsilon, delta, n, stronger)
+            with Local(epsilon=own, steps=1).start(moves, Schedule.one_shot(n), Seeded(0)) as session:
+                std = {TRANSITIONS: session.laws_at(n)[TRANSITIONS].std()}
+            name = f"amplified reports of one step, {'bound of 2022' if stronger else 'proven bound'}"
+            rows.append(Row(name, n, std, 0, epsilon))
+        server = Central(epsilon=epsilon, delta=delta, noise="gaussian", release="batches")
+        with server.start(moves, Schedule.one_shot(n), Seeded(0)) as trusted:
+            law = trusted.measurement_laws(n, n)[TRANSITIONS]
+            rows.append(Row("trusted, transitions alone", n, {TRANSITIONS: law.std()}, 0, epsilon))
+    return rows
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Protocols down, sizes across: std of transitions (and rewards), flips a user, epsilon if far off."""
+    sizes = list(dict.fromkeys(row.users for row in rows))
+    lines = [
+        "| protocol | " + " | ".join(f"n = {n:,}" for n in sizes) + " |",
+        "|---|" + "---|" * len(sizes),
+    ]
+    for name in dict.fromkeys(row.protocol for row in rows):
+        cells = []
+        for row in (row for row in rows if row.protocol == name):
+            rewards = [value for family, value in row.std.items() if "reward" in family]
+            words = f"{row.std[TRANSITIONS]:.1f}"
+            words += f" (rewards {rewards[0]:.1f})" if rewards else ""
+            words += f", {row.flips} flip{'s' * (row.flips > 1)}" if row.flips else ""
+            cells.append(words + (f", ε = {row.epsilon:.2g}" if row.epsilon < 0.9 else ""))
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(markdown(noise_table()))

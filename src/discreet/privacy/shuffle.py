@@ -1,0 +1,687 @@
+r"""The shuffle model: three parties, none of whom is trusted with raw data.
+
+1. **The device** (:mod:`discreet.device`) turns a trajectory into bits: her own and coin flips, for every
+   counter alike.
+2. **The shuffler** (:class:`Shuffler`) strips what identifies a sender, refuses what is not of the published
+   form, and lets out, for each counter, how many ones and how many bits came. A uniform permutation of
+   indistinguishable bits says neither more nor less, and counts leave no trace of an order. It lets out
+   nothing of a batch with fewer messages than were accounted for: who drops out takes her flips with her.
+3. **The analyzer** (:class:`Analyzer`) subtracts the expected flips: unbiased sums, with binomial noise of
+   exactly known law.
+
+:class:`ShuffleSession` plays the last two for a learner. Deployed, each is built from the same public
+:class:`~discreet.device.messages.Form` where it runs.
+
+What is guaranteed. For every batch, (epsilon, delta)-indistinguishability of what leaves the shuffler, if
+any one user's trajectory is replaced; batches hold disjoint users, and policies are functions of earlier
+outputs, so the same holds for all of them together (parallel composition, adaptively). Trusted are the
+shuffler, not to keep or leak single messages; and that at most the stated share of a batch's users adds no
+flips. Calibration rests on the others' flips alone. Who deviates can bias the counts, by no more than the
+bits that one user has in each.
+
+Sensitivity. A trajectory has one bit in each counter (two for a centred reward): what replacing it can move
+is listed in :mod:`discreet.privacy.shuffle_calibration`, which accounts for all counters jointly.
+
+Sources: Bai, Talebi, Zhao and Cheng 2024; specification of tabular learners, 3.5 (the printed protocol
+sends integers, which no noise makes private); privacy-mechanisms, section 5.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, NoReturn, get_args
+
+import numpy as np
+
+from discreet.device import encoders, messages
+from discreet.device.messages import Family, Form, Kind, Reason, Refused
+from discreet.mdp.trajectories import Trajectory
+from discreet.numerics import checks
+from discreet.numerics.knobs import Knobs
+from discreet.privacy import budget as budgets
+from discreet.privacy import shuffle_calibration as accountant
+from discreet.privacy.binomial_record import BinomialRecord
+from discreet.privacy.budgeted import check_source, continual_query, private_schedule
+from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.guarantee import Guarantee, guarantee_of
+from discreet.privacy.lifecycle import Guarded
+from discreet.privacy.noise.binomial_law import BinomialLaw, Components, merged
+from discreet.privacy.protocol import (
+    Coins,
+    Encoder,
+    Estimate,
+    Floats,
+    Ints,
+    Measurement,
+    Plan,
+    Release,
+    Report,
+    Response,
+    Schedule,
+    Terms,
+    Trust,
+    numbered,
+)
+from discreet.privacy.randomness import Randomness, Seeded
+from discreet.privacy.shuffle_calibration import CALIBRATIONS, Calibration, Noise
+
+__all__ = [
+    "Analyzer",
+    "BatchTooSmall",
+    "BitEncoder",
+    "Counted",
+    "Shuffle",
+    "ShuffleSession",
+    "Shuffler",
+    "form_of",
+]
+
+_KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        VISITS: "visits",
+        TRANSITIONS: "transitions",
+        REWARDS: "rewards",
+        CENTERED_REWARDS: "centered_rewards",
+    }
+)
+_READ_AT_ONCE = 256  # messages whose digits are unpacked together
+
+
+class BatchTooSmall(RuntimeError):
+    """Too few messages came: the batch stays with the shuffler, which forgets it."""
+
+
+def form_of(query: CountQuery, noise: Noise, session: int) -> Form:
+    """What devices and shuffler must know of a batch: public."""
+    layout = query.layout
+    rows = None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist()))
+    families = tuple(Family(_KINDS[name], f.each, f.coin, f.paired) for name, f in noise)
+    return Form(layout.states, layout.actions, layout.horizon, families, rows, session)
+
+
+# -------------------------------------------------------------------------------- three parties
+
+
+@dataclass(frozen=True, eq=False)
+class BitEncoder:
+    """The device's encoder in a session: checks the trajectory, and makes one message of it.
+
+    secure : the session promises exact noise, so that seeded coins are refused.
+    """
+
+    device: encoders.ShuffleEncoder
+    secure: bool
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+        """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
+        number = self.device.plan
+        if plan.number not in (0, number):
+            raise ValueError(f"plan.number = {plan.number}: must be {number}, the plan of this encoder")
+        if self.secure and not coins.exact:
+            raise ValueError(f"coins = {coins!r}: this session needs SecureCoins()")
+        if not isinstance(coins, encoders.BitCoins):
+            raise ValueError(f"coins = {coins!r}: must draw words of random bits")
+        message = self.device(trajectory.states, trajectory.actions, trajectory.rewards, coins)
+        return Report(plan=number, message=message)
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """What leaves the shuffler of a batch: for each counter, (counters,) ones and (counters,) bits in all."""
+
+    ones: Ints
+    bits: Ints
+
+
+class Shuffler:
+    """Takes messages of one batch, and lets out counts without senders.
+
+    Parameters
+    ----------
+    form : Form
+        What the batch's messages look like.
+    least : int
+        Messages that the batch was accounted for: with fewer, nothing comes out.
+    """
+
+    def __init__(self, form: Form, least: int) -> None:
+        self.form, self.least = form, checks.integer("least", least, 1)
+        self._ones = np.zeros(form.begins[-1], np.int64)
+        self._nonces: set[bytes] = set()
+        self._plan, self._left, self._received = -1, 0, 0
+        self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
+
+    @property
+    def received(self) -> int:
+        """Messages that count."""
+        return self._received
+
+    @property
+    def refused(self) -> Mapping[Reason, int]:
+        """Messages that do not, by reason. Public: tells of senders' conduct, not of what they sent."""
+        return MappingProxyType(self._refused)
+
+    def open(self, plan: int, users: int) -> None:
+        """From now on messages to this plan count, at most ``users`` of them; those to others are late."""
+        self._plan, self._left = plan, checks.integer("users", users, 1)
+
+    def receive(self, message: bytes) -> None:
+        """Count one message, or raise :class:`~discreet.device.messages.Refused` (and count that)."""
+        try:
+            nonce, ones = messages.read(self.form, self._plan, message)
+            self._admit(nonce)
+        except Refused as refusal:
+            self._refused[refusal.reason] += 1
+            raise
+        self._ones = self._ones + ones
+
+    def _admit(self, nonce: bytes) -> None:
+        if nonce in self._nonces:
+            raise Refused("replayed", "came before")
+        if not self._left:
+            raise Refused("full", "all users of the plan have come")
+        self._nonces.add(nonce)
+        self._left, self._received = self._left - 1, self._received + 1
+
+    def receive_many(self, batch: Sequence[bytes]) -> int:
+        """The same for many messages, bad ones counted and skipped; returns how many were good."""
+        before, form = self._received, self.form
+        for begin in range(0, len(batch), _READ_AT_ONCE):
+            several = batch[begin : begin + _READ_AT_ONCE]
+            whole = [m for m in several if type(m) is bytes and len(m) == form.size]
+            table = np.frombuffer(b"".join(whole), np.uint8).reshape(-1, form.size)
+            words = np.ascontiguousarray(table[:, messages.HEADER :]).view("<u8").astype(np.uint64)
+            ones, good = messages.unpack(form, words)
+            self._refused["malformed"] += len(several) - len(whole)
+            kept = np.zeros(len(whole), bool)
+            for i, message in enumerate(whole):
+                try:
+                    messages.check_header(form, self._plan, message)
+                    if not good[i]:
+                        raise Refused("malformed", "a counter has more ones than a user has bits")
+                    self._admit(message[20 : messages.HEADER])
+                    kept[i] = True
+                except Refused as refusal:
+                    self._refused[refusal.reason] += 1
+            self._ones = self._ones + ones[kept].sum(axis=0)
+        return self._received - before
+
+    def add_simulated(self, ones: Ints, users: int) -> None:
+        """Count the messages of simulated users at once, whose ones add up to this."""
+        self._ones = self._ones + ones
+        self._left, self._received = self._left - users, self._received + users
+
+    def output(self) -> Counted:
+        """The counts of the batch, once: they are forgotten, also when :class:`BatchTooSmall` is raised."""
+        ones, received = self._ones, self._received
+        self._ones, self._nonces, self._received, self._left = np.zeros_like(ones), set(), 0, 0
+        if received < self.least:
+            raise BatchTooSmall(
+                f"{received} messages came, {self.least} were accounted for: this batch is not let out"
+            )
+        each = np.repeat([family.messages for family in self.form.families], self.form.counters)
+        return Counted(ones, received * each)
+
+
+@dataclass(frozen=True, eq=False)
+class Analyzer:
+    """Counts to sums: subtracts what the flips add on average."""
+
+    form: Form
+
+    def users(self, counted: Counted) -> int:
+        """How many users' messages were counted."""
+        return int(counted.bits[0]) // self.form.families[0].messages
+
+    def sums(self, counted: Counted) -> Floats:
+        """(counters,) unbiased sums: of indicators and reward bits y, or of y - 1/2 where centred."""
+        users, form = self.users(counted), self.form
+        sums = np.empty(counted.ones.size)
+        for i, family in enumerate(form.families):
+            part = slice(form.begins[i], form.begins[i + 1])
+            flips = users * family.mean
+            sums[part] = (
+                counted.ones[part] - flips if family.own == 1 else (counted.ones[part] - users - flips) / 2
+            )
+        return sums
+
+    def components(self, counted: Counted, family: int) -> Components:
+        """The flips behind each counter of a family."""
+        return _components(self.form.families[family], self.users(counted))
+
+
+def _components(family: Family, users: int) -> Components:
+    n, p = users * family.flips, family.coin / messages.COIN
+    return ((n // 2, p), (n // 2, 1.0 - p)) if family.paired else ((n, p),)
+
+
+# ------------------------------------------------------------------------------------- session
+
+
+class ShuffleSession(Guarded):
+    """One stream of releases of counts under the shuffle model; made by :meth:`Shuffle.start`.
+
+    The calls are those of :class:`~discreet.privacy.protocol.Session`. A plan's users are in the batch that
+    is open when it begins; a plan may fill several batches, but not a part of a later one.
+
+    Raises
+    ------
+    BatchTooSmall
+        From ``release``, if more users of the batch were absent or refused than the stated share: its
+        messages are dropped, and the next ``release`` gives the last one again.
+    RuntimeError
+        On calls out of order, on a closed session, and in another process than the one that started it.
+    ValueError
+        On a broken or refused message (nothing is added), and on more users than the schedule declares.
+    """
+
+    bits = True  # rewards are rounded: simulated sums must be sums of bits
+
+    def __init__(
+        self,
+        query: CountQuery,
+        schedule: Schedule,
+        randomness: Randomness,
+        ends: Ints,
+        noises: tuple[Noise, ...],
+        guarantee: Guarantee,
+        records: tuple[BinomialRecord, ...],
+    ) -> None:
+        super().__init__()
+        self._query, self._schedule, self._randomness = query, schedule, randomness
+        self._ends, self._noises = ends, noises
+        self._guarantee, self._records = guarantee, records
+        self._key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
+        # which session a message is for; no secret
+        self._session = secrets.randbits(64) if self._key is None else int(self._key[0] ^ self._key[1])
+        self._users = self._awaited = self._plans = self._number = 0
+        self._plan: Plan | None = None
+        self._fresh = True
+        self._last: Release | None = None
+        self._shufflers: list[Shuffler] = []  # of the batches since the last release
+        self._batch = -1  # that the last of them is for
+        self._sums = np.zeros(query.cells)
+        self._components: list[Components] = [() for _ in query.row_families]
+        self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._shufflers = []
+        self._sums = np.zeros(0)
+        self._last = None
+
+    # ------------------------------------------------------------------------ public facts
+    @property
+    def guarantee(self) -> Guarantee:
+        """Known before any data; never changes."""
+        return self._guarantee
+
+    @property
+    def records(self) -> tuple[BinomialRecord, ...]:
+        """The numbers that the guarantee is computed from."""
+        return self._records
+
+    @property
+    def users(self) -> int:
+        """Users who came or were absent so far (public)."""
+        return self._users
+
+    @property
+    def query(self) -> CountQuery:
+        """What is summed."""
+        return self._query
+
+    @property
+    def schedule(self) -> Schedule:
+        """The public times of release."""
+        return self._schedule
+
+    @property
+    def refused(self) -> Mapping[Reason, int]:
+        """Messages that were not added so far, by reason."""
+        now = dict(self._refused)
+        for shuffler in self._shufflers:
+            for reason, count in shuffler.refused.items():
+                now[reason] += count
+        return MappingProxyType(now)
+
+    def batches(self) -> tuple[tuple[int, Noise], ...]:
+        """(users, noise) of every scheduled batch, in order."""
+        sizes = np.diff(self._ends, prepend=0).tolist()
+        return tuple(zip(sizes, self._noises, strict=True))
+
+    # ------------------------------------------------------------------------------ people
+    def begin(self, plan: Plan) -> Encoder:
+        """Open a plan for its users; the encoder is what their devices get."""
+        with self._call():
+            if self._awaited:
+                raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
+            if type(plan) is not Plan:
+                raise ValueError(f"plan = {plan!r}: must be a Plan, and no subclass of it")
+            layout = self._query.layout
+            shape = (layout.horizon, layout.states)
+            if np.shape(plan.policy) not in (shape, (*shape, layout.actions)):
+                raise ValueError(
+                    f"plan.policy has shape {np.shape(plan.policy)}: must be {shape} or "
+                    f"{(*shape, layout.actions)}"
+                )
+            if (
+                plan.query is not None
+                or plan.group is not None
+                or plan.return_share is not None
+                or plan.forget
+            ):
+                raise ValueError("plan: a shuffle session answers its standing query, without groups")
+            users = checks.integer("plan.users", plan.users, 1)
+            after, last = self._users + users, int(self._ends[-1])
+            if after > last:
+                raise ValueError(
+                    f"plan.users = {users}: {self._users} of {last} declared users have come, at most "
+                    f"{last - self._users} are left"
+                )
+            batch = int(np.searchsorted(self._ends, self._users, side="right"))
+            if after > self._ends[batch] and after not in self._ends:
+                raise ValueError(
+                    f"plan.users = {users}: ends inside a later batch, whose flips its users would not add; "
+                    f"at most {int(self._ends[batch]) - self._users} users are left in this one"
+                )
+            if batch != self._batch:
+                noise = self._noises[batch]
+                self._shufflers.append(
+                    Shuffler(form_of(self._query, noise, self._session), noise[0][1].users)
+                )
+                self._batch = batch
+            self._plans += 1
+            self._plan, self._fresh, self._awaited = numbered(plan, self._plans), False, users
+            self._shufflers[-1].open(self._plans, users)
+            return self._encoder()
+
+    def _encoder(self) -> Encoder:
+        device = encoders.ShuffleEncoder(self._shufflers[-1].form, self._plans)
+        return BitEncoder(device, self._key is None)
+
+    @property
+    def open_plan(self) -> Plan:
+        """The plan whose users are coming, with its number. Raises ``RuntimeError`` if none is open."""
+        if self._plan is None or not self._awaited:
+            raise RuntimeError("no plan is open: call begin first")
+        return self._plan
+
+    def submit(self, report: Report) -> None:
+        """Hand one message to the shuffler; a bad one raises ``ValueError``, is counted, and adds nothing."""
+        with self._call():
+            if not self._awaited:
+                self._refused["late"] += 1
+                raise RuntimeError("no plan is open: call begin first")
+            if report.trajectory is not None:
+                raise ValueError("report.trajectory: must be None, raw data must not leave the device")
+            message = report.message
+            if not isinstance(message, bytes):
+                raise ValueError("report.message: must be the bytes that the device made")
+            before = self._shufflers[-1].received
+            try:
+                self._shufflers[-1].receive(message)
+            finally:  # an interrupt after a message was admitted must not let her come again
+                self._count(self._shufflers[-1].received - before)
+
+    def _count(self, users: int) -> None:
+        self._users += users
+        self._awaited -= users
+
+    def absent(self, users: int = 1) -> None:
+        """Count people who sent nothing: the null contribution, and no flips."""
+        with self._call():
+            self._count(checks.integer("users", users, 1, self._awaited if self.open_plan else 0))
+
+    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
+        """The messages of simulated users at once: exact sums, flips from the exact law of their sum.
+
+        For simulation only: raises ``ValueError`` under secure randomness. Sums of rewards must be sums of
+        rewards rounded to bits (:func:`discreet.mdp.simulation.reward_bits`), less 1/2 each where centred.
+        """
+        with self._call():
+            if self._key is None:
+                raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
+            users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
+            source = np.random.Generator(
+                np.random.Philox(np.random.SeedSequence([*self._key.tolist(), self._users]))
+            )
+            form = self._shufflers[-1].form
+            cells = self._query.to_cells(sums)
+            ones = np.empty(cells.size, np.int64)
+            for i, family in enumerate(form.families):
+                part = slice(form.begins[i], form.begins[i + 1])
+                own = cells[part] if family.own == 1 else users + 2 * cells[part]
+                if (own != np.round(own)).any() or (own < 0).any() or (own > family.own * users).any():
+                    raise ValueError(
+                        f"sums[{family.kind!r}]: must be sums of one bit a user (rewards rounded to bits, "
+                        "discreet.mdp.simulation.reward_bits)"
+                    )
+                noise = np.zeros(form.counters[i], np.int64)
+                for j, (n, p) in enumerate(_components(family, users)):
+                    drawn = source.binomial(n, min(p, 1.0 - p), form.counters[i])
+                    noise += n - drawn if j else drawn  # the second half of pairs is of the complement
+                ones[part] = own.astype(np.int64) + noise
+            self._count(users)
+            self._shufflers[-1].add_simulated(ones, users)
+
+    # ---------------------------------------------------------------------------- releases
+    def release(self) -> Release:
+        """Sums of all users so far; its arrays are read-only.
+
+        After a plan with ``last=False``, and when nobody came since, the previous release again.
+        """
+        with self._call():
+            if self._awaited:
+                raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
+            if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
+                return self._last
+            n, schedule = self._users, self._schedule
+            if n not in schedule.release_times:
+                if n == self._ends[-1]:
+                    raise RuntimeError(f"release: all {n} declared users have come, nobody is left to use it")
+                raise RuntimeError(f"release: {n} users is not one of the scheduled times of release")
+            fresh, components, users = self._let_out()
+            self._sums = self._sums + fresh
+            self._components = [
+                merged((*old, *new)) for old, new in zip(self._components, components, strict=True)
+            ]
+            self._number = 0 if n == 0 else self._number + 1
+            measured = self._estimates(fresh, components, users)
+            self._last = Release(
+                self._estimates(self._sums, self._components, n),
+                users=n,
+                number=self._number,
+                guarantee=self._guarantee,
+                measurement=Measurement(measured, 0.0, 1.0),
+            )
+            return self._last
+
+    def _let_out(self) -> tuple[Floats, list[Components], int]:
+        """The batches since the last release, summed; whatever happens, they are forgotten."""
+        shufflers, self._shufflers, self._batch, self._fresh = self._shufflers, [], -1, True
+        for shuffler in shufflers:
+            for reason, count in shuffler.refused.items():
+                self._refused[reason] += count
+        total, users = np.zeros(self._query.cells), 0
+        parts: list[Components] = [() for _ in self._components]
+        for shuffler in shufflers:
+            counted, analyzer = shuffler.output(), Analyzer(shuffler.form)
+            total += analyzer.sums(counted)
+            parts = [(*old, *analyzer.components(counted, i)) for i, old in enumerate(parts)]
+            users += analyzer.users(counted)
+        return total, parts, users
+
+    def _law(self, family: int, components: Components) -> BinomialLaw:
+        names = list(self._query.row_families)
+        shape = self._query.row_families[names[family]]
+        inside = names[family] == TRANSITIONS
+        cells = math.prod(shape)
+        return BinomialLaw(
+            components,
+            0.5 if names[family] == CENTERED_REWARDS else 1.0,
+            cells,
+            cells // shape[-1] if inside else cells,
+            shape[-1] if inside else 1,
+            1.0 / (self._schedule.releases or 1),
+        )
+
+    def _estimates(self, cells: Floats, components: Sequence[Components], users: int) -> dict[str, Estimate]:
+        tables = self._query.from_cells(cells.copy())
+        found = {}
+        for i, name in enumerate(self._query.row_families):
+            tables[name].flags.writeable = False
+            found[name] = Estimate(tables[name], self._law(i, components[i]), "sum", users, float(users))
+        return found
+
+    def laws_at(self, n: int) -> dict[str, BinomialLaw]:
+        """The laws of the release after n users, a scheduled time, if all of them send their messages."""
+        if n not in self._schedule.release_times:
+            raise ValueError(f"n = {n}: is not one of the scheduled times of release")
+        found: list[Components] = [() for _ in self._query.row_families]
+        for end, (users, noise) in zip(self._ends.tolist(), self.batches(), strict=True):
+            if end > n:
+                break
+            families = form_of(self._query, noise, 0).families
+            found = [merged((*old, *_components(f, users))) for old, f in zip(found, families, strict=True)]
+        return {name: self._law(i, found[i]) for i, name in enumerate(self._query.row_families)}
+
+    @staticmethod
+    def answer(question: Response) -> NoReturn:
+        """Re-evaluated sums need stored users; nobody stores them here."""
+        raise ValueError("answer: a session of counts stores no users, so it answers no new question")
+
+
+# ---------------------------------------------------------------------------------- privatizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shuffle(Knobs):
+    """Shuffle privacy: devices flip coins, a shuffler lets out sums of batches, nobody sees a trajectory.
+
+    Composes with every learner whose schedule is public and whose sums are bits a user and counter: not with
+    pooled steps or group returns. The larger the batches, the less their noise weighs.
+
+    Parameters
+    ----------
+    epsilon : float
+        Above 0, of each batch, and of all (a user is in one).
+    delta : float
+        In [1e-10, 1).
+    calibration : "joint", "composed", "basic" or "published"
+        How many flips: :mod:`discreet.privacy.shuffle_calibration`.
+    dishonest : float
+        Share in [0, 1) of the users of a batch who may add no flips, or not come, without cost to the
+        others' privacy. Noise grows as 1 / (1 - dishonest) in variance where all are honest.
+    weights : tuple of float
+        Shares of the families, in the order of the query, that sum to 1; default: the query's. The variance
+        of an estimate's noise is as 1 / share (equal shares: equal noise in every cell).
+    """
+
+    epsilon: float | None = None
+    delta: float | None = None
+    calibration: Calibration | None = None
+    dishonest: float | None = None
+    weights: tuple[float, ...] | None = None
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {"delta": 1e-6, "calibration": "joint", "dishonest": 0.0},
+        "paper": {"calibration": "published"},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        put = object.__setattr__
+        if self.epsilon is None:
+            raise ValueError("epsilon = None: must be given, a finite number above 0")
+        put(self, "epsilon", budgets.check_epsilon(self.epsilon))
+        put(self, "delta", checks.real("delta", self.delta, accountant.LEAST_DELTA, 1.0, open_high=True))
+        put(self, "calibration", checks.choice("calibration", self.calibration, CALIBRATIONS))
+        put(self, "dishonest", checks.real("dishonest", self.dishonest, 0.0, 1.0, open_high=True))
+        if self.weights is not None:
+            if not isinstance(self.weights, Iterable):
+                raise ValueError(f"weights = {self.weights!r}: must be positive numbers that sum to 1")
+            weights = tuple(checks.positive("weights", w) for w in self.weights)
+            if abs(sum(weights) - 1) > 1e-9:
+                raise ValueError(f"weights = {self.weights}: must sum to 1")
+            put(self, "weights", weights)
+
+    @property
+    def trust(self) -> Trust:
+        """Nobody sees a trajectory; the shuffler sees single messages."""
+        return "shuffle"
+
+    @property
+    def budget(self) -> Terms:
+        """The stated budget: public, for learners that choose by it."""
+        return Terms("shuffle", self.epsilon, float(self.delta or 0.0))
+
+    def honest(self, users: int) -> int:
+        """How many of so many users add flips at least: those the calibration rests on."""
+        return max(1, users - math.floor(float(self.dishonest or 0.0) * users + 1e-9))
+
+    def noise(self, query: Any, users: int) -> Noise:
+        """The flips of a batch of so many users. Raises ``ValueError`` if the query does not fit."""
+        query = continual_query(query)
+        names = tuple(query.row_families)
+        shares = query.shares if self.weights is None else self.weights
+        if len(shares) != len(names):
+            raise ValueError(
+                f"weights has {len(shares)} entries: must have {len(names)}, one for each of "
+                f"{', '.join(names)}"
+            )
+        assert self.epsilon is not None and self.delta is not None and self.calibration is not None
+        return accountant.noise_of(
+            query, shares, self.calibration, self.epsilon, self.delta, self.honest(users)
+        )
+
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> ShuffleSession:
+        """A session of batches between scheduled releases, each with its own number of flips.
+
+        Raises ``ValueError`` if the query is not of bits, or the times of release are not known.
+        """
+        query, schedule = continual_query(query), private_schedule(schedule)
+        check_source(randomness)
+        if schedule.pooled_shares is not None:
+            raise ValueError("schedule.pooled_shares: must be None, there are no pooled counts here")
+        if schedule.users is None:
+            raise ValueError(
+                "schedule.users = None: the shuffle protocol needs the size of every batch in advance; state "
+                "the number of users"
+            )
+        ends = schedule.release_times[1:]
+        if not schedule.final:  # those who come after the last release are protected too
+            ends = np.append(ends, schedule.users)
+        sizes = np.diff(ends, prepend=0).tolist()
+        by_size = {size: self.noise(query, size) for size in dict.fromkeys(sizes)}
+        changed = accountant.ways(query)
+        record = BinomialRecord(self._words(), _undominated(by_size.values()), changed)
+        guarantee = guarantee_of(
+            "shuffle",
+            [record],
+            randomness=randomness.kind,
+            delta=self.delta,
+            epsilon_nominal=self.epsilon,
+        )
+        noises = tuple(by_size[size] for size in sizes)
+        return ShuffleSession(query, schedule, randomness, ends, noises, guarantee, (record,))
+
+    def _words(self) -> str:
+        words = f"bits and coin flips, {self.calibration} calibration"
+        if self.dishonest:
+            words += f", of the flips of at least {1 - self.dishonest:.6g} of a batch's users"
+        return words
+
+
+def _undominated(noises: Iterable[Noise]) -> tuple[Noise, ...]:
+    """Batches but for those with the same flips of more users: more of the same noise hides no less."""
+    least: dict[tuple[tuple[str, int, int], ...], Noise] = {}
+    for noise in noises:
+        key = tuple((name, f.each, f.coin) for name, f in noise)
+        if key not in least or noise[0][1].users < least[key][0][1].users:
+            least[key] = noise
+    return tuple(least.values())
