@@ -488,4 +488,4 @@ def test_the_page_runs(capsys):
     shared: dict = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
         exec(block, shared)
-    assert capsys.readouterr().out.startswith("Joint differential privacy")
+    assert capsys.readouterr().out.startswith("Differential privacy with a trusted keeper")

@@ -14,7 +14,7 @@ from scipy import stats
 
 from discreet.experiments.audit import saved_and_restored
 from discreet.mdp.layout import Layout
-from discreet.privacy import audit, audit_noise, audit_reports, session
+from discreet.privacy import audit, audit_noise, audit_reports, encoders, session
 from discreet.privacy.audit import People, Reactive, black_box, play, respond
 from discreet.privacy.audit_identities import white_box
 from discreet.privacy.counts import CountQuery
@@ -215,8 +215,8 @@ def test_a_noise_scale_halved(name: str) -> None:
 
 @pytest.mark.parametrize("name", VECTORS)
 def test_a_device_that_adds_half_its_noise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    vector = session.noise_vector
-    monkeypatch.setattr(session, "noise_vector", lambda q, m, f, c, s=None: vector(q, m, f / 2, c, s))
+    vector = encoders.noise_vector
+    monkeypatch.setattr(encoders, "noise_vector", lambda q, m, f, c, s=None: vector(q, m, f / 2, c, s))
     assert failed(RIGHT[name].start) == {"law"}
 
 
@@ -375,7 +375,8 @@ def test_a_reward_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
         tame = right(dataclasses.replace(trajectory, rewards=np.zeros(layout.horizon)), layout)
         return dataclasses.replace(tame, rewards=np.asarray(trajectory.rewards, np.float64))
 
-    monkeypatch.setattr(session, "checked", lenient)
+    for module in (session, encoders):
+        monkeypatch.setattr(module, "checked", lenient)
     for one in (
         WALKS["signed digits"],
         FRESH["decaying"],
