@@ -155,7 +155,7 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
         *(("privatizer", n) for n in ("none", "central", "local")),
         *(("environment", n) for n in (
             "riverswim", "random", "icu-sepsis", "switching-chain", "combination-lock", "synthetic-linear",
-                "gym:ID",
+                "linear-mixture", "hypercube", "linear-mdp", "wide-linear", "gym:ID",
         )),
     }  # fmt: skip
     with pytest.raises(TypeError):

@@ -239,6 +239,26 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 "discreet.envs:synthetic_linear",
                 "the linear MDP of Qiao and Wang (2023): 2 states, 100 actions, d = 10, H = 20",
             ),
+            (
+                "linear-mixture",
+                "discreet.envs:linear_mixture",
+                "a seeded mixture of m base models with unknown weights: S = 8, A = 4, H = 5, d = m = 5",
+            ),
+            (
+                "hypercube",
+                "discreet.envs:hypercube",
+                "the hard linear mixture of Zhou, Gu and Szepesvari (2021): a hidden corner at every step",
+            ),
+            (
+                "linear-mdp",
+                "discreet.envs:random_linear",
+                "a seeded random linear MDP with features in the simplex: S = 6, A = 3, H = 4, d = 4",
+            ),
+            (
+                "wide-linear",
+                "discreet.envs:wide_linear",
+                "a linear MDP of 2000 states, d = 24, H = 8, where tables learn nothing in time",
+            ),
         ),
     }
 )

@@ -6,6 +6,16 @@ Gymnasium and icu-sepsis are imported only by the functions that need them.
 from discreet.envs.combination_lock import combination_lock
 from discreet.envs.gymnasium_adapter import from_gymnasium, to_gymnasium
 from discreet.envs.icu import expert_policy, icu_sepsis
+from discreet.envs.linear_worlds import (
+    hypercube,
+    hypercube_mdp,
+    linear_mixture,
+    linear_mixture_mdp,
+    random_linear,
+    random_linear_mdp,
+    wide_linear,
+    wide_linear_mdp,
+)
 from discreet.envs.random_mdps import random_mdp
 from discreet.envs.riverswim import riverswim
 from discreet.envs.switching_chain import switching_chain
@@ -19,7 +29,13 @@ __all__ = [
     "combination_lock",
     "expert_policy",
     "from_gymnasium",
+    "hypercube",
+    "hypercube_mdp",
     "icu_sepsis",
+    "linear_mixture",
+    "linear_mixture_mdp",
+    "random_linear",
+    "random_linear_mdp",
     "random_mdp",
     "riverswim",
     "switching_chain",
@@ -27,4 +43,6 @@ __all__ = [
     "synthetic_linear_behaviour",
     "synthetic_linear_mdp",
     "to_gymnasium",
+    "wide_linear",
+    "wide_linear_mdp",
 ]

@@ -112,7 +112,7 @@ class Setup:
         """What is publicly declared."""
         known = self.mdp.rewards if getattr(self.learner, "known_rewards", False) else None
         budget = getattr(self.privatizer, "budget", None)
-        return Spec(self.mdp.layout, self.episodes, self.mdp.stationary, known, budget)
+        return Spec(self.mdp.layout, self.episodes, self.mdp.stationary, known, budget, self.mdp.features)
 
     @cached_property
     def schedule(self) -> Schedule:

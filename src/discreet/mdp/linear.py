@@ -32,13 +32,15 @@ class LinearMDP:
     ----------
     features : Features
         phi (S, A, d).
-    measures : (H, d, S)
+    measures : (H, d, S), or (1, d, S) for all steps
         mu_h: entry [h, i, s'] is the weight of s' in coordinate i.
-    weights : (H, d)
+    weights : (H, d), or (1, d) for all steps
         theta_h.
     initial : int or (S,)
         The first state, or its distribution.
     reward_law : "deterministic" or "bernoulli"
+    horizon : int, optional
+        H; needed where neither measures nor weights have H slots.
 
     Raises
     ------
@@ -50,6 +52,7 @@ class LinearMDP:
     measures: Floats
     weights: Floats
     initial: Floats
+    horizon: int
     reward_law: Literal["deterministic", "bernoulli"]
     name: str
 
@@ -61,16 +64,23 @@ class LinearMDP:
         initial: int | ArrayLike = 0,
         *,
         reward_law: Literal["deterministic", "bernoulli"] = "deterministic",
+        horizon: int | None = None,
         name: str = "linear",
     ) -> None:
         if not isinstance(features, Features):
             raise ValueError(f"features = {checks.said(features)}: must be Features(table, bound)")
         checks.choice("reward_law", reward_law, ("deterministic", "bernoulli"))
-        shape = np.shape(measures)
+        shape, slots = np.shape(measures), np.shape(weights)
         if len(shape) != 3 or shape[0] < 1:
             raise ValueError(f"measures has shape {shape}: must be (H, d, S), H at least 1")
+        if len(slots) != 2 or slots[0] < 1:
+            raise ValueError(f"weights has shape {slots}: must be (H, d), H at least 1")
         mu = checks.floats("measures", measures, (shape[0], features.dimension, features.states))
-        theta = checks.floats("weights", weights, (shape[0], features.dimension))
+        theta = checks.floats("weights", weights, (slots[0], features.dimension))
+        steps = max(len(mu), len(theta)) if horizon is None else checks.integer("horizon", horizon, 1)
+        for label, array in (("measures", mu), ("weights", theta)):
+            if len(array) not in (1, steps):
+                raise ValueError(f"{label} has {len(array)} slots: must be 1 or the horizon, {steps}")
         rows, means = _rows(features, mu), _means(features, theta)
         if rows.min() < -_TOLERANCE:
             h, s, a, to = np.unravel_index(int(rows.argmin()), rows.shape)
@@ -94,14 +104,10 @@ class LinearMDP:
             measures=mu,
             weights=theta,
             initial=start,
+            horizon=steps,
             reward_law=reward_law,
             name=str(name),
         )
-
-    @property
-    def horizon(self) -> int:
-        """H."""
-        return int(self.measures.shape[0])
 
     @property
     def layout(self) -> Layout:
@@ -110,13 +116,17 @@ class LinearMDP:
 
     def to_tabular(self) -> TabularMDP:
         """The same MDP as a table; rows are clipped at 0 and normalised where rounding moved them."""
-        rows = np.maximum(_rows(self.features, self.measures), 0.0)
+        rows = _rows(self.features, self.measures)  # in place from here on: it may be large
+        np.maximum(rows, 0.0, out=rows)
+        rows /= rows.sum(axis=-1, keepdims=True)
         return TabularMDP(
-            rows / rows.sum(axis=-1, keepdims=True),
+            rows,
             np.clip(_means(self.features, self.weights), 0.0, 1.0),
             self.initial,
+            horizon=self.horizon,
             reward_law=self.reward_law,
             name=self.name,
+            features=self.features,
         )
 
     def scaled(self, factor: float) -> LinearMDP:
@@ -124,18 +134,18 @@ class LinearMDP:
         features = self.features.scaled(factor)
         return LinearMDP(
             features, self.measures / factor, self.weights / factor, self.initial,
-            reward_law=self.reward_law, name=self.name,
+            reward_law=self.reward_law, horizon=self.horizon, name=self.name,
         )  # fmt: skip
 
 
 def _rows(features: Features, measures: Floats) -> Floats:
-    """(H, S, A, S) phi^T mu_h."""
+    """(T, S, A, S) phi^T mu_h."""
     flat = features.rows @ measures
     return flat.reshape(len(measures), features.states, features.actions, features.states)
 
 
 def _means(features: Features, weights: Floats) -> Floats:
-    """(H, S, A) phi^T theta_h."""
+    """(T, S, A) phi^T theta_h."""
     return (weights @ features.rows.T).reshape(len(weights), features.states, features.actions)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.mdp import world_kernels
+from discreet.mdp.features import Features, MixtureFeatures, fitting_features
 from discreet.mdp.layout import Layout
 from discreet.mdp.world_kernels import World
 from discreet.numerics import checks
@@ -69,6 +70,9 @@ class TabularMDP:
         For labels.
     reward_map : RewardMap
         Where the rewards come from, if they were mapped into [0, 1].
+    features : Features or MixtureFeatures, optional
+        The public feature map in which the world is linear (``LinearMDP`` and ``LinearMixtureMDP`` set it);
+        planning and play never read it.
 
     Raises
     ------
@@ -96,6 +100,7 @@ class TabularMDP:
     entry_rewards: Floats | None
     reward_support: Floats | None
     outcome_probabilities: Floats | None
+    features: Features | MixtureFeatures | None
 
     def __init__(
         self,
@@ -111,6 +116,7 @@ class TabularMDP:
         terminal: Iterable[int] = (),
         name: str = "tabular",
         reward_map: RewardMap | None = None,
+        features: Features | MixtureFeatures | None = None,
     ) -> None:
         table = _transition_table(transitions)
         slots, states, actions = table.shape[:3]
@@ -153,6 +159,7 @@ class TabularMDP:
             entry_rewards=entry_means,
             reward_support=support,
             outcome_probabilities=None if support is None else np.array(values),
+            features=fitting_features(features, layout),
         )
         self.__dict__["terminal"] = self._checked_terminal(terminal)
         self._freeze()

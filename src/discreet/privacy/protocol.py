@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.mdp.features import Features, MixtureFeatures, fitting_features
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
@@ -80,6 +81,7 @@ class Spec:
     known_rewards : (H, S, A) mean rewards in [0, 1] if they are public, else None.
     budget : the privatizer's (``privatizer.budget``), or None when not known. Privacy never depends on it:
         noise is set by the privatizer alone.
+    features : the public feature map in which the world is linear, or None (tabular).
     """
 
     layout: Layout
@@ -87,6 +89,7 @@ class Spec:
     stationary: bool = False
     known_rewards: Floats | None = None
     budget: Terms | None = None
+    features: Features | MixtureFeatures | None = None
 
     def __post_init__(self) -> None:
         if self.users is not None:
@@ -99,6 +102,7 @@ class Spec:
             if rewards.min() < 0 or rewards.max() > 1:
                 raise ValueError("known_rewards: every entry must be in [0, 1]")
             object.__setattr__(self, "known_rewards", rewards)
+        fitting_features(self.features, self.layout)
 
     @property
     def states(self) -> int:

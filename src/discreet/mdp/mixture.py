@@ -1,0 +1,164 @@
+"""Linear mixture MDPs: P_h(s' | s, a) = <phi(s' | s, a), w_h>, known features and unknown weights.
+
+Jia et al. 2020, Ayoub et al. 2020; specification linear-and-offline, 2.2. The features carry their contracts
+(:class:`~discreet.mdp.features.MixtureFeatures`); the constructor here certifies that every row is a
+distribution and that ||w_h||_2 <= C_w. :meth:`LinearMixtureMDP.to_tabular` is the same MDP as a table;
+:func:`as_mixture` is the way back, with indicator features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.mdp.features import MixtureFeatures
+from discreet.mdp.layout import Layout
+from discreet.mdp.tabular import TabularMDP
+from discreet.numerics import checks
+
+Floats = NDArray[np.float64]
+
+_TOLERANCE = 1e-9  # rounding of <phi, w>
+_LARGEST = 10**8  # entries of the indicator features of a table: 0.8 GB
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class LinearMixtureMDP:
+    """A finite linear mixture MDP with H steps.
+
+    Parameters
+    ----------
+    features : MixtureFeatures
+        phi (S, A, S, d) and C_w.
+    weights : (H, d)
+        w_h, with ||w_h||_2 <= C_w.
+    rewards : (H, S, A)
+        Mean rewards in [0, 1].
+    initial : int or (S,)
+        The first state, or its distribution.
+    reward_law : "deterministic" or "bernoulli"
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit, a row is no distribution, w_h is too long, or a mean reward leaves [0, 1].
+    """
+
+    features: MixtureFeatures
+    weights: Floats
+    rewards: Floats
+    initial: Floats
+    reward_law: Literal["deterministic", "bernoulli"]
+    name: str
+
+    def __init__(
+        self,
+        features: MixtureFeatures,
+        weights: ArrayLike,
+        rewards: ArrayLike,
+        initial: int | ArrayLike = 0,
+        *,
+        reward_law: Literal["deterministic", "bernoulli"] = "deterministic",
+        name: str = "mixture",
+    ) -> None:
+        if not isinstance(features, MixtureFeatures):
+            raise ValueError(
+                f"features = {checks.said(features)}: must be MixtureFeatures(table, weight_bound)"
+            )
+        checks.choice("reward_law", reward_law, ("deterministic", "bernoulli"))
+        shape = np.shape(weights)
+        if len(shape) != 2 or shape[0] < 1:
+            raise ValueError(f"weights has shape {shape}: must be (H, d), H at least 1")
+        w = checks.floats("weights", weights, (shape[0], features.dimension))
+        norms = np.linalg.norm(w, axis=1)
+        if norms.max() > features.weight_bound * (1 + _TOLERANCE):
+            raise ValueError(
+                f"weights[{norms.argmax()}] has norm {norms.max()}: must be at most weight_bound = "
+                f"{features.weight_bound}"
+            )
+        rows = _rows(features, w)
+        if rows.min() < -_TOLERANCE:
+            h, s, a, to = np.unravel_index(int(rows.argmin()), rows.shape)
+            raise ValueError(
+                f"weights: <phi[{s}, {a}, {to}], w[{h}]> = {rows.min()}: probabilities must be at least 0"
+            )
+        checks.probabilities("<phi, w>", np.maximum(rows, 0.0), 10 * _TOLERANCE)
+        means = checks.floats("rewards", rewards, (shape[0], features.states, features.actions))
+        if means.min() < 0 or means.max() > 1:
+            raise ValueError(f"rewards lie in [{means.min()}, {means.max()}]: must be in [0, 1]")
+        start = np.zeros(features.states)
+        if np.ndim(initial) == 0:
+            start[checks.integer("initial", initial, 0, features.states - 1)] = 1.0
+        else:
+            start = checks.probabilities("initial", checks.floats("initial", initial, start.shape))
+        for array in (w, means, start):
+            array.flags.writeable = False
+        self.__dict__.update(
+            features=features,
+            weights=w,
+            rewards=means,
+            initial=start,
+            reward_law=reward_law,
+            name=str(name),
+        )
+
+    @property
+    def horizon(self) -> int:
+        """H."""
+        return int(self.weights.shape[0])
+
+    @property
+    def layout(self) -> Layout:
+        """S, A, H; every action is admissible."""
+        return Layout(self.features.states, self.features.actions, self.horizon)
+
+    def to_tabular(self) -> TabularMDP:
+        """The same MDP as a table, with its features; rows are normalised where rounding moved them."""
+        rows = np.maximum(_rows(self.features, self.weights), 0.0)
+        return TabularMDP(
+            rows / rows.sum(axis=-1, keepdims=True),
+            self.rewards,
+            self.initial,
+            reward_law=self.reward_law,
+            name=self.name,
+            features=self.features,
+        )
+
+
+def _rows(features: MixtureFeatures, weights: Floats) -> Floats:
+    """(H, S, A, S) <phi(s' | s, a), w_h>."""
+    return np.tensordot(weights, features.columns, axes=(1, 2))
+
+
+def as_mixture(mdp: TabularMDP) -> LinearMixtureMDP:
+    """A tabular MDP as a mixture: phi(s' | s, a) = e_{(s, a, s')} / sqrt(S), w_h = sqrt(S) P_h, d = S^2 A.
+
+    phi_v(s, a) has the S entries v / sqrt(S), so F01 = F+- = 1 and both l1 suprema are sqrt(S);
+    ||w_h|| <= C_w = S sqrt(A). For cross-checks: the table has S^4 A^2 entries.
+
+    Raises ``ValueError`` for an MDP that is too large, has a mask, per-successor or many-valued rewards.
+    """
+    if mdp.layout.mask is not None or mdp.entry_rewards is not None or mdp.reward_law == "discrete":
+        raise ValueError(
+            "mdp: must have all actions admissible, and deterministic or Bernoulli rewards of (s, a)"
+        )
+    s, a = mdp.states, mdp.actions
+    d = s * a * s
+    if d * d > _LARGEST:
+        raise ValueError(f"mdp: S = {s}, A = {a} needs {d * d} entries of features: at most {_LARGEST}")
+    root = float(np.sqrt(s))
+    table = (np.eye(d) / root).reshape(s, a, s, d)
+    features = MixtureFeatures(
+        table, s * float(np.sqrt(a)), bound=1.0, signed_bound=1.0, l1=root, signed_l1=root
+    )
+    return LinearMixtureMDP(
+        features,
+        root * mdp.transitions.reshape(mdp.horizon, d),
+        mdp.rewards,
+        mdp.initial,
+        reward_law="bernoulli" if mdp.reward_law == "bernoulli" else "deterministic",
+        name=mdp.name,
+    )
