@@ -25,7 +25,12 @@ SIGNED = Features(RNG.uniform(-0.5, 0.5, (S, A, 4)), 1.0)
 
 MIXTURES = [
     MixtureQuery(
-        layout=LAYOUT, features=features, targets=targets, second=second, rewards=rewards, largest_weight=weight
+        layout=LAYOUT,
+        features=features,
+        targets=targets,
+        second=second,
+        rewards=rewards,
+        largest_weight=weight,
     )
     for features in (MIXED, POSITIVE)
     for targets in ("raw", "centred", "span")
@@ -119,7 +124,9 @@ def test_targets_centre_features_and_values_alike():
         for h in range(H - 1):
             v = values[h + 1]
             b, (low, high) = H - 1 - h, (v.min(), v.max())
-            c, m = {"raw": (0, 1), "centred": (b / 2, 1), "span": ((low + high) / 2, high - low)}[query.targets]
+            c, m = {"raw": (0, 1), "centred": (b / 2, 1), "span": ((low + high) / 2, high - low)}[
+                query.targets
+            ]
             s, a, to = record.states[h], record.actions[h], record.states[h + 1]
             x = query.features.table[s, a].T @ ((v - c) / m)
             np.testing.assert_allclose(found[GRAM][h], np.outer(x, x), atol=1e-12)
