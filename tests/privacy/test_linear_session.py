@@ -19,8 +19,8 @@ from discreet.privacy.linear_start import linear_choices
 from discreet.privacy.linear_sums import (
     CENTERED_REWARDS,
     GRAM,
-    REWARD_GRAM,
     RESPONSE,
+    REWARD_GRAM,
     SECOND_GRAM,
     SUCCESSORS,
     VISITS,
@@ -197,9 +197,11 @@ def test_local_noise_grows_with_the_messages():
         session.submit(Report(session.open_plan.number, trajectory(rng), sent[0]))
     session.absent()
     release = session.release()
-    assert release.users == 3 and release.estimates[GRAM].law.terms == 2.0
+    assert release.users == 3
+    assert release.estimates[GRAM].law.terms == 2.0
     np.testing.assert_allclose(cells(session, release), sent[0] + sent[1])
-    assert session.guarantee.trust == "local" and session.guarantee.mu == pytest.approx(1.0)
+    assert session.guarantee.trust == "local"
+    assert session.guarantee.mu == pytest.approx(1.0)
     with pytest.raises(ValueError, match="model"):
         dr.Local(mu=1.0).start(REQUERY, Schedule(10), Seeded(0, 0))
 
@@ -216,9 +218,10 @@ def test_exact_noise_sums_integers(query, privatizer):
     found = cells(session, releases[-1]) / units
     assert (found == np.round(found)).all()
     law = releases[-1].estimates[next(iter(query.families))].law
-    assert law.family.startswith("discrete_") and session.guarantee.mu is None
+    assert law.family.startswith("discrete_")
+    assert session.guarantee.mu is None
+    session.begin(Plan(POLICY, 1, CONTEXT))
     with pytest.raises(ValueError, match="submit_sum"):
-        session.begin(Plan(POLICY, 1, CONTEXT))
         session.submit_sum({}, 1)
     accounting.verify(session.guarantee, session.records)
 
@@ -273,7 +276,8 @@ def test_published_noise_says_what_it_buys(privatizer, std, true):
     assert session.guarantee.mu == pytest.approx(mu, rel=1e-9)
     assert session.guarantee.epsilon == pytest.approx(true, rel=0.05)
     assert session.guarantee.epsilon == pytest.approx(budget.gdp_epsilon(mu, 1e-5))
-    assert session.guarantee.epsilon_nominal == 1.0 and "really gives" in session.guarantee.statement
+    assert session.guarantee.epsilon_nominal == 1.0
+    assert "really gives" in session.guarantee.statement
     session.release()
     session.begin(Plan(np.zeros((5, 3), int), 1, {"values": np.zeros((6, 3))}))
     with pytest.raises(ValueError, match="published"):
@@ -305,17 +309,20 @@ def test_average_noise_of_schedules(growth, own, tree):
     exact = linear_choices(schedule, "auto", "batch", False, True)
     assert {choice.release for choice in exact} == {"batches", "tree"}
     every = linear_choices(Schedule(10**4), "tree", "batch", False, False)[0]
-    assert every.nodes == 14 and every.error**2 == pytest.approx(90, rel=0.02)
+    assert every.nodes == 14
+    assert every.error**2 == pytest.approx(90, rel=0.02)
 
 
 def test_pure_noise_follows_l1():
     session = dr.Central(epsilon=2.0, release="batches").start(SPAN, Schedule(100, growth=2.0), Seeded(0, 0))
     a, b = MIXED.signed_l1 / 2, MIXED.signed_bound / 2
     np.testing.assert_allclose(session.scales[GRAM], (a**2 + b**2 + a) * (H - 1) / 2.0)
-    assert session.guarantee.epsilon == pytest.approx(2.0) and session.guarantee.delta == 0
+    assert session.guarantee.epsilon == pytest.approx(2.0)
+    assert session.guarantee.delta == 0
     accounting.verify(session.guarantee, session.records)
     local = dr.Local(epsilon=2.0).start(MODEL, Schedule(100), Seeded(0, 0))
-    assert local.guarantee.epsilon == pytest.approx(2.0) and local.records[0].noise == "laplace"
+    assert local.guarantee.epsilon == pytest.approx(2.0)
+    assert local.records[0].noise == "laplace"
 
 
 def test_the_budget_is_spent_exactly_whatever_the_query():
@@ -324,7 +331,8 @@ def test_the_budget_is_spent_exactly_whatever_the_query():
             session = privatizer.start(query, Schedule(50, growth=1.5), Seeded(0, 0))
             assert session.guarantee.epsilon == pytest.approx(privatizer.epsilon, rel=1e-9)
     assert set(FULL.families) >= {SECOND_GRAM, VISITS, CENTERED_REWARDS}
-    assert REWARD_GRAM in LINEAR.families and SUCCESSORS in MODEL.families
+    assert REWARD_GRAM in LINEAR.families
+    assert SUCCESSORS in MODEL.families
 
 
 # ---------------------------------------------------------------------------------- questions
@@ -445,6 +453,22 @@ def test_simulations_need_no_special_case(by, kind):
             np.testing.assert_allclose(release.estimates[GRAM].value, np.full((3, 2, 2), release.users / 4))
 
 
+@pytest.mark.parametrize("query", [SPAN, MODEL])
+@pytest.mark.parametrize(
+    "privatizer", [dr.Central(mu=1.0), dr.Central(mu=1.0, release="batches"), dr.Local(mu=1.0)]
+)
+def test_laws_are_known_before_anybody_comes(query, privatizer):
+    schedule, rng = Schedule(20, growth=2.0), np.random.default_rng(0)
+    session = privatizer.start(query, schedule, Seeded(0, 0))
+    releases = play(session, [trajectory(rng) for _ in range(16)], (1, 1, 2, 4, 8), Seeded(0, 0))
+    for release in releases[1:]:
+        before = privatizer.start(query, schedule, Seeded(0, 0)).laws_at(release.users)
+        assert before == {name: one.law for name, one in release.estimates.items()}
+    options = privatizer.choices(query, schedule, Seeded(0, 0))
+    assert [one.error for one in options] == sorted(one.error for one in options)
+    assert all(one.name and one.noise == "Gaussian" for one in options)
+
+
 def test_calls_out_of_order_and_broken_records_are_refused():
     session = dr.Central(mu=1.0, release="batches").start(
         SPAN, Schedule(6, times=np.array([0, 2])), Seeded(0, 0)
@@ -453,7 +477,8 @@ def test_calls_out_of_order_and_broken_records_are_refused():
     with pytest.raises(TypeError, match="copied"):
         pickle.dumps(session)
     first = session.release()
-    assert first.number == 0 and not cells(session, first).any()
+    assert first.number == 0
+    assert not cells(session, first).any()
     assert session.release() is first
     encoder = session.begin(Plan(POLICY, 2, CONTEXT))
     with pytest.raises(RuntimeError, match="have not been submitted"):

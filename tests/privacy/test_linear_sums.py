@@ -178,7 +178,8 @@ def test_hostile_numbers_are_projected_and_never_raise():
     x = np.array([[1e6, 0.0], [np.nan, 1.0], [np.inf, 1.0], [1e308, 1e308], [3e-320, 0.0], [0.3, 0.4]])
     y = np.array([5.0, np.nan, -np.inf, -5.0, 0.25, 0.5])
     found, targets = projected(x, y, 0.5, -0.5, 0.5)
-    assert (np.linalg.norm(found, axis=1) <= 0.5).all() and np.isfinite(found).all()
+    assert (np.linalg.norm(found, axis=1) <= 0.5).all()
+    assert np.isfinite(found).all()
     np.testing.assert_allclose(found[[0, 1, 5]], [[0.5, 0.0], [0.0, 0.0], [0.3, 0.4]])
     np.testing.assert_array_equal(targets, [0.5, 0.0, 0.0, -0.5, 0.25, 0.5])
     assert projected(x, y, 0.5, 0.0, 1.0)[1].min() >= 0.0

@@ -94,6 +94,12 @@ class LinearChoice:
     error: float
     walk: Walk | None = None
     leaf: Literal["batch", "user"] = "batch"
+    noise: str = "Gaussian"
+
+    @property
+    def name(self) -> str:
+        """The release, with its estimate."""
+        return f"{self.release} (optimal estimate)" if isinstance(self.walk, OptimalTree) else self.release
 
     def __str__(self) -> str:
         return f"{self.release}: a user in {self.nodes} noisy sums, error {self.error:.4g}"
@@ -114,13 +120,14 @@ def linear_choices(
         raise ValueError(
             f"release = {release!r}: must be 'auto', 'batches', 'tree' or 'square-root' for linear sums"
         )
+    words = "Laplace" if laplace else "Gaussian"
     found = []
     if release in ("auto", "batches"):
-        found.append(LinearChoice("batches", 1, math.sqrt(_average(schedule, None, leaf))))
+        found.append(LinearChoice("batches", 1, math.sqrt(_average(schedule, None, leaf)), noise=words))
     for name, walk in _walks(schedule, release, leaf, laplace, discrete, optimal):
         nodes = walk.levels
         error = math.sqrt(_average(schedule, walk, leaf)) * (nodes if laplace else math.sqrt(nodes))
-        found.append(LinearChoice(name, nodes, error, walk, leaf))
+        found.append(LinearChoice(name, nodes, error, walk, leaf, words))
     return sorted(found, key=lambda choice: choice.error)
 
 
@@ -299,7 +306,7 @@ def start_central(
         choice = LinearChoice("tree", walk.levels, 0.0, walk, leaf)
     else:
         noise, loss = _noise_of(spec, discrete)
-        choice = linear_choices(schedule, release, leaf, noise == "laplace", discrete, optimal)[0]
+        choice = central_choices(spec, schedule, randomness, release, leaf, optimal)[0]
         if isinstance(query, GramQuery) and query.requeries:
             questions = _questions(query, schedule, noise, loss)
             kept = 1.0 - query.answer_share
@@ -318,6 +325,26 @@ def start_central(
     return LinearSession(
         "joint", mechanism, query, schedule, randomness, guarantee, records, questions
     )  # fmt: skip
+
+
+def central_choices(
+    spec: Budgeted,
+    schedule: Schedule,
+    randomness: Randomness,
+    release: str,
+    leaf: Literal["batch", "user"],
+    optimal: bool,
+) -> list[LinearChoice]:
+    """Streams that meet a budget, least average noise first."""
+    discrete = isinstance(randomness, Secure)
+    noise, _ = _noise_of(spec, discrete)
+    return linear_choices(schedule, release, leaf, noise == "laplace", discrete, optimal)
+
+
+def local_choices(spec: Budgeted, query: LinearQuery, randomness: Randomness) -> list[LinearChoice]:
+    """The one noise that a device draws: error per square root of a user, in units of its scale."""
+    noise, _ = _noise_of(spec, isinstance(randomness, Secure))
+    return [LinearChoice("every statistic", 1, 1.0, noise="Laplace" if noise == "laplace" else "Gaussian")]
 
 
 def start_local(
