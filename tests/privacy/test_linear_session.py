@@ -9,6 +9,8 @@ import pytest
 
 import discreet as dr
 from discreet.envs.linear_worlds import linear_mixture
+from discreet.experiments.forecast import forecast_of
+from discreet.experiments.simulate import Setup
 from discreet.mdp.features import Features, MixtureFeatures
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
@@ -284,6 +286,21 @@ def test_published_noise_says_what_it_buys(privatizer, std, true):
         privatizer(epsilon=1.0, calibration="published").start(query, Schedule(10**4), Seeded(0, 0))
 
 
+@pytest.mark.parametrize(
+    ("batches", "nodes_std", "std"), [(8, 6.5e5, 1.6e6), (19, 1.4e6, 2.8e6), (46, 2.6e6, 4.9e6)]
+)
+def test_published_noise_of_batched_lsvi(batches, nodes_std, std):
+    # section 6 at H = 5, epsilon = 1, delta = 1e-5
+    phi = Features(np.full((3, 2, 4), 0.5), 1.0)
+    query = GramQuery(layout=Layout(3, 2, 5), features=phi, model=False, centre=False, span="declared")
+    schedule = Schedule(10**6, times=np.arange(batches))
+    session = dr.Central(**STATED, calibration="published").start(query, schedule, Seeded(0, 0))
+    assert session.scales[GRAM] == pytest.approx([nodes_std] * 5, rel=0.05)
+    assert session.guarantee.epsilon < 0.01
+    response = session.records[1]
+    assert response.scales["0.response[4]"] == pytest.approx(std, rel=0.05)
+
+
 def test_published_noise_of_second_moments():
     d, horizon = 4, 5
     query = MixtureQuery(**EXAMPLE, targets="raw", clip="horizon", second=True, largest_weight=d / horizon**2)
@@ -447,6 +464,8 @@ def test_simulations_need_no_special_case(by, kind):
     for privatizer in privatizers:
         KEPT.clear()
         result = dr.simulate(world, learner, privatizer, 60, seeds=1, by=by, workers=1)
+        told = forecast_of(Setup(world, learner, privatizer, 60, by))
+        assert told.cells == query.cells
         assert np.isfinite(result.regret).all()
         release = KEPT[-1]
         if privatizer == dr.NoPrivacy() and kind != "mixture":  # every user adds phi phi^T = 1/4 each step

@@ -22,6 +22,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, NoReturn
 
 import numpy as np
@@ -73,6 +74,12 @@ class LinearMechanism:
     walk: Walk | None = None
     leaf: Literal["batch", "user"] = "batch"
     grid: int | None = None
+
+    def __post_init__(self) -> None:
+        own = {name: np.array(scales, np.float64) for name, scales in self.scales.items()}
+        for scales in own.values():
+            scales.flags.writeable = False
+        object.__setattr__(self, "scales", MappingProxyType(own))
 
 
 class _Draws:

@@ -14,14 +14,15 @@ Toeplitz walk, which the specification does not have and which has the least fro
 
 Published calibration (Luyo et al. 2021, corollaries 5, 6, 10, 11): their standard deviations, on every entry
 of a mirrored triangle and of the vectors, a tree whose leaf is a user. The guarantee is lemma 3 for the noise
-that is drawn, with the nodes and steps that are really touched.
+that is drawn, with the nodes and steps that are really touched. For batched LSVI (appendix E.1): GOE noise
+on a tree over batches, raw responses in their declared range.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ from discreet.privacy.continual.optimal_tree import OptimalTree
 from discreet.privacy.continual.square_root import MOST_LEAVES, SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk
+from discreet.privacy.gram import Target, vector_sensitivity
 from discreet.privacy.guarantee import (
     Guarantee,
     MechanismRecord,
@@ -213,6 +215,37 @@ def published_scales(
     return found | {SECOND_GRAM: second * flat, SECOND_RESPONSE: second * flat} if query.second else found
 
 
+def published_lsvi(horizon: int, releases: int, epsilon: float, delta: float) -> tuple[float, float]:
+    """(sigma of a Gram node, sigma of a response) as printed for batched LSVI, B = releases + 1 batches."""
+    batches = releases + 1
+    nodes = math.ceil(math.log2(batches) + 1)
+    log = math.log(32 * horizon * nodes * batches / delta)
+    gram_std = 128 / epsilon * math.sqrt(batches * horizon * nodes) * log**2
+    return gram_std, 128 / epsilon * horizon * math.sqrt(horizon * batches) * log**2
+
+
+def _published_lsvi(
+    spec: Budgeted, query: GramQuery, schedule: Schedule
+) -> tuple[LinearChoice, dict[str, Floats], list[Question]]:
+    """A tree over batches with GOE noise, and raw responses in their declared range."""
+    if query.centre or query.span != "declared":
+        raise ValueError("calibration = 'published': needs a query with centre = False and span = 'declared'")
+    if spec.epsilon is None or spec.delta is None:
+        raise ValueError("calibration = 'published': needs epsilon and delta")
+    leaves, releases = leaves_of(schedule, "batch"), schedule.releases
+    assert leaves is not None
+    assert releases is not None
+    gram_std, std = published_lsvi(query.layout.horizon, releases, spec.epsilon, spec.delta)
+    row: Target = "raw-nonneg" if query.features.nonneg else "raw"
+    questions = [
+        replace(one, mu=vector_sensitivity(query.features.bound, one.high, row) / std)
+        for one in _questions(query, schedule, "goe", 1.0)
+    ]
+    walk = Tree(leaves)
+    scales = {GRAM: np.full(query.steps, gram_std)}
+    return LinearChoice("tree", walk.levels, 0.0, walk), scales, questions
+
+
 def _published(spec: Budgeted, query: LinearQuery, users: int | None) -> dict[str, Floats]:
     if not isinstance(query, MixtureQuery) or query.rewards is not None:
         raise ValueError(
@@ -298,8 +331,12 @@ def start_central(
     grid = randomness.reward_grid if isinstance(randomness, Secure) else None
     discrete = grid is not None
     questions: list[Question] = []
-    if spec.calibration == "published":
-        noise: Noise = "triangle"
+    noise: Noise
+    if spec.calibration == "published" and isinstance(query, GramQuery) and query.requeries:
+        noise = "goe"
+        choice, scales, questions = _published_lsvi(spec, query, schedule)
+    elif spec.calibration == "published":
+        noise = "triangle"
         scales = _published(spec, query, checks.integer("schedule.users", schedule.users, 2))
         leaf = "user"
         walk = Tree(schedule.users)
