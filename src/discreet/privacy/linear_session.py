@@ -13,8 +13,8 @@ breaks (:meth:`LinearQuery.user_tables`), noise is discrete Gaussian or Laplace 
 leaves the session is a function of their integer sum.
 
 With ``query.requeries`` the session keeps the trajectories and answers planned responses about everybody so
-far (:class:`Answers`): at each scheduled release, or at most ``schedule.answers`` of them, one question for each
-step, from the last to the first.
+far (:class:`Answers`): at each scheduled release, or at most ``schedule.answers`` of them, one question for
+each step, from the last to the first.
 """
 
 from __future__ import annotations
