@@ -25,6 +25,8 @@ from discreet.privacy.guarantee import (
     ReportRecord,
     guarantee_of,
 )
+from discreet.privacy.linear_session import LinearSession
+from discreet.privacy.linear_start import LinearChoice, is_linear, local_choices, start_local
 from discreet.privacy.local_reports import KINDS, Kind, StepReports
 from discreet.privacy.mechanism import Mechanism
 from discreet.privacy.protocol import Floats, Schedule, Trust
@@ -150,11 +152,18 @@ class Local(Budgeted):
         """Nobody is trusted with raw trajectories."""
         return "local"
 
-    def choices(self, query: Any, schedule: Schedule, randomness: Randomness) -> list[LocalChoice]:
+    def choices(
+        self, query: Any, schedule: Schedule, randomness: Randomness
+    ) -> list[LocalChoice] | list[LinearChoice]:
         """Every mechanism that meets the budget for this query, least noise first; of reports, the best m.
 
         Computed from public numbers alone. Raises ``ValueError`` if none fits.
         """
+        if is_linear(query):
+            return local_choices(self, query, randomness)
+        return self._count_choices(query, schedule, randomness)
+
+    def _count_choices(self, query: Any, schedule: Schedule, randomness: Randomness) -> list[LocalChoice]:
         query, schedule = continual_query(query), private_schedule(schedule)
         check_source(randomness)
         found: list[LocalChoice] = []
@@ -200,8 +209,15 @@ class Local(Budgeted):
         share = self.reward_share or query.reward_share or _REWARD_SHARE
         return StepReports.of(query, kind, self.epsilon, steps, share)
 
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession:
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession | LinearSession:
         """A session that sums randomized messages. Raises ``ValueError`` if they do not fit."""
+        if is_linear(query):
+            if self.mechanism in KINDS or self.steps is not None or self.reward_share is not None:
+                raise ValueError(
+                    f"mechanism = {self.mechanism!r}, steps, reward_share: are for counts; linear sums take "
+                    "'gaussian', 'laplace' or 'auto'"
+                )
+            return start_local(self, query, schedule, randomness)
         query, schedule = continual_query(query), private_schedule(schedule)
         check_source(randomness)
         if query.groups:
@@ -216,7 +232,7 @@ class Local(Budgeted):
             assert self.epsilon is not None
             family, scales = kernels.LAPLACE, np.full(len(query.row_families), self._published(query))
         else:
-            choice = self.choices(query, schedule, randomness)[0]
+            choice = self._count_choices(query, schedule, randomness)[0]
             if choice.mechanism in KINDS:
                 return self._start_reports(choice, query, schedule, randomness)
             family = kernels.LAPLACE if choice.mechanism == "laplace" else kernels.GAUSSIAN
