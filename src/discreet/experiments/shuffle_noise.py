@@ -20,6 +20,7 @@ from discreet.privacy.counts import TRANSITIONS, CountQuery
 from discreet.privacy.privatizers import Central, Local
 from discreet.privacy.protocol import Schedule
 from discreet.privacy.randomness import Seeded
+from discreet.privacy.session import CountSession
 from discreet.privacy.shuffle import Shuffle
 from discreet.privacy.shuffle_calibration import Calibration
 
@@ -76,6 +77,7 @@ def noise_table(
             rows.append(Row(name, n, std, 0, epsilon))
         server = Central(epsilon=epsilon, delta=delta, noise="gaussian", release="batches")
         with server.start(moves, Schedule.one_shot(n), Seeded(0)) as trusted:
+            assert isinstance(trusted, CountSession)
             law = trusted.measurement_laws(n, n)[TRANSITIONS]
             rows.append(Row("trusted, transitions alone", n, {TRANSITIONS: law.std()}, 0, epsilon))
     return rows

@@ -55,7 +55,7 @@ from discreet.privacy.linear_sums import (
 from discreet.privacy.mechanism import leaves_of
 from discreet.privacy.protocol import Floats, Schedule
 from discreet.privacy.randomness import Randomness, Secure
-from discreet.privacy.responses import Question, _records  # one record of all questions
+from discreet.privacy.responses import Question, planned_records
 
 __all__ = ["LinearChoice", "linear_choices", "published_scales", "start_central", "start_local", "start_none"]
 
@@ -354,7 +354,7 @@ def start_central(
     records = [_record(query, _words(query, choice), noise, scales, choice.nodes, discrete)]
     if questions:
         assert isinstance(query, GramQuery)
-        records += _records(tuple(questions), query.features, query.layout, randomness, 1)
+        records += planned_records(questions, query.features, query.layout, discrete, 1)
     mechanism = LinearMechanism(
         "walk" if choice.walk else "batches", noise, scales, choice.walk, choice.leaf, grid
     )
