@@ -31,8 +31,8 @@ Floats = NDArray[np.float64]
 Ridge = float | Literal["bound"]
 
 __all__ = [
-    "Factored", "Repaired", "Ridge", "check_ridge", "factored", "goe_tail", "norms", "repaired", "ridge_level",
-    "ridge_width", "simplex_rows", "vector_tail",
+    "Factored", "Repaired", "Ridge", "check_ridge", "factored", "goe_tail", "norms", "repaired",
+    "ridge_level", "ridge_width", "simplex_rows", "vector_tail",
 ]  # fmt: skip
 
 

@@ -202,9 +202,7 @@ class LinearLearner(Knobs):
         releases = self.schedule(spec).releases
         return LinearState(spec, np.array(ties, dtype=np.uint64), values, q, {"values": values}, releases)
 
-    def plan(
-        self, state: LinearState, release: Release, ask: Ask | None = None
-    ) -> tuple[Plan, LinearState]:
+    def plan(self, state: LinearState, release: Release, ask: Ask | None = None) -> tuple[Plan, LinearState]:
         """The next users' policy and context, and the state after it; ``state`` is left as it was.
 
         A release that is new is read once; while it is the same, the next sub-batch is handed out.
