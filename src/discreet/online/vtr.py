@@ -1,8 +1,8 @@
 r"""UCRL-VTR and UCRL-VTR+ on noisy sums: exploration in linear mixtures by value-targeted regression.
 
-P_h(s' | s, a) = <phi(s' | s, a), w_h> with known phi. Sources: Jia et al. and Ayoub et al. 2020 (UCRL-VTR),
-Zhou et al. 2021 (UCRL-VTR+), Luyo et al. 2021 (both under privacy); specification linear-and-offline, 1.3 to
-1.5, 3 to 5.
+P_h(s' | s, a) = <phi(s' | s, a), w_h> with known phi. Sources: Jia et al. and Ayoub et al. 2020
+(UCRL-VTR), Zhou et al. 2021 (UCRL-VTR+), Luyo et al. 2021 (both under privacy); specification
+linear-and-offline, 1.3 to 1.5, 3 to 5.
 
 At each release, backward from V_H = 0, with c and m the centre and scale of V_{h+1} that
 :class:`~discreet.privacy.linear_sums.MixtureQuery` states (raw, centred or span targets):
@@ -11,31 +11,33 @@ At each release, backward from V_H = 0, with c and m the centre and scale of V_{
     Q_h = clip(r_h + c + <phi-bar, w_h> + bonus_scale beta_h ||phi-bar||_{Lambda_h^-1}, 0, b_h),
     V_h = max_a Q_h.
 
-Subtracting c is unbiased because <phi_1(s, a), w_h> = 1. V is the plan's context: whoever follows the plan
-adds (phi_{(V - c) / m}, (V(s') - c) / m), so a user's targets are a function of earlier releases. With span
-targets that is regression with the public weights 1 / m^2, always at full scale under the noise. The last
-step has no target. What is released, and at what price, is the query's; all of this is post-processing.
+Subtracting c is unbiased because <phi_1(s, a), w_h> = 1. V is the plan's context: whoever follows the
+plan adds (phi_{(V - c) / m}, (V(s') - c) / m), so a user's targets are a function of earlier releases.
+With span targets that is regression with the public weights 1 / m^2, always at full scale under the
+noise. The last step has no target. What is released, and at what price, is the query's; all of this is
+post-processing.
 
-Ridge. L_h = lam + ridge times the noise's spectral edge 2 std sqrt(d), or "bound": lam + 2 Upsilon_h, Upsilon
-the tail bound of the noise in this release. ``lam``: the square of the bound of ||x|| ("bound": b^2 F01^2 raw,
-(b F+-)^2 / 4 centred, F+-^2 / 4 span), the published H^2 F01^2 ("horizon"), or a number.
+Ridge. L_h = lam + ridge times the noise's spectral edge 2 std sqrt(d), or "bound": lam + 2 Upsilon_h,
+Upsilon the tail bound of the noise in this release. ``lam``: the square of the bound of ||x|| ("bound":
+b^2 F01^2 raw, (b F+-)^2 / 4 centred, F+-^2 / 4 span), the published H^2 F01^2 ("horizon"), or a number.
 
-Width (section 1.5). The noise B = L I + G of a Gram matrix has its eigenvalues above low = L - Upsilon, and g
-is the response's: with probability 1 - failure, at all steps and releases,
+Width (section 1.5). The noise B = L I + G of a Gram matrix has its eigenvalues above low = L - Upsilon,
+and g is the response's: with probability 1 - failure, at all steps and releases,
 
     ||w_h - w-hat_h||_Lambda <= R sqrt(2 log(1 / p1) + log det(Lambda) - d log(low))
                                 + C_w sqrt(L + 2 std sqrt(log(1 / p2))) + C_g / sqrt(low) = beta_h,
 
-R = half the range of y. Proof: Lambda (w - w-hat) = B w - sum X eta - g. Given B >= low I, (i) the sum's norm
-is at most that in (Gram + low I)^-1, self-normalised with ratio det(Gram + low I) / low^d <= det(Lambda) /
-low^d; (ii) ||B w||_{Lambda^-1} <= sqrt(w^T B w), and w^T G w is normal with variance at most 2 std^2 ||w||^4,
-as w is constant (Laplace noise: Upsilon in its place); (iii) the rest is ||g|| / sqrt(low). The ratio is at
-most (1 + k ||x||^2 / (d low))^d as well, and the smaller one is used. low changes from release to release, so
-p1 = failure / (3 H J) with J releases; exact sums keep low = lam and p1 = failure / H. Noise has failure / (3
-H J) for g, half of that each for Upsilon and the normal. This needs low >= lam, ``ridge="bound"``; with a
-smaller ridge low = max(lam, L - Upsilon) and the bonus is a heuristic, as it is with ``bonus_scale`` below 1.
-``constants="published"``: 3 (C_w + 1) sqrt(lam + Upsilon) + b sqrt(2 log(3 H / p) + d log(1 + K H)), b the range,
-Upsilon = std (4 sqrt(d) + 2 log(6 K H / p)) at the largest std of the run.
+R = half the range of y. Proof: Lambda (w - w-hat) = B w - sum X eta - g. Given B >= low I, (i) the sum's
+norm is at most that in (Gram + low I)^-1, self-normalised with ratio det(Gram + low I) / low^d <=
+det(Lambda) / low^d; (ii) ||B w||_{Lambda^-1} <= sqrt(w^T B w), and w^T G w is normal with variance at
+most 2 std^2 ||w||^4, as w is constant (Laplace noise: Upsilon in its place); (iii) the rest is ||g|| /
+sqrt(low). The ratio is at most (1 + k ||x||^2 / (d low))^d as well, and the smaller one is used. low
+changes from release to release, so p1 = failure / (3 H J) with J releases; exact sums keep low = lam and
+p1 = failure / H. Noise has failure / (3 H J) for g, half of that each for Upsilon and the normal. This
+needs low >= lam, ``ridge="bound"``; with a smaller ridge low = max(lam, L - Upsilon) and the bonus is a
+heuristic, as it is with ``bonus_scale`` below 1. ``constants="published"``: 3 (C_w + 1) sqrt(lam +
+Upsilon) + b sqrt(2 log(3 H / p) + d log(1 + K H)), b the range, Upsilon = std (4 sqrt(d) + 2 log(6 K H /
+p)) at the largest std of the run.
 
 UCRL-VTR+. With V-bar = (V - c) / m, rho = sup |V-bar|, phi1 = phi_{V-bar}, phi2 = phi_{V-bar^2}, a second
 pair regresses V-bar(s')^2 on phi2 (w2, Lambda2), and
@@ -44,16 +46,16 @@ pair regresses V-bar(s')^2 on phi2 (w2, Lambda2), and
     E = min(rho^2, 2 rho beta1 ||phi1||_{Lambda^-1}) + min(rho^2, beta2 ||phi2||_{Lambda2^-1}),
     sigma^2 = clip(Var + E, var_floor M^2, var_max M^2),  M the largest range of targets,
 
-weigh the first pair: x = phi1 / sigma, y = V-bar(s') / sigma. E has phi2 in its second term (the paper prints
-phi_V). The weights 1 / sigma^2 <= 1 / (var_floor M^2) are a table over (s, a) in the plan's context; the floor
-enters the noise. beta1 and beta2 are widths that need no variances ("tight": the one above; "published": that
-of Bernstein's inequality with the range for sigma), times ``bonus_scale``; beta is Bernstein's with sigma = 1 (Zhou
-et al.), "tight" the smaller of that and beta1.
+weigh the first pair: x = phi1 / sigma, y = V-bar(s') / sigma. E has phi2 in its second term (the paper
+prints phi_V). The weights 1 / sigma^2 <= 1 / (var_floor M^2) are a table over (s, a) in the plan's
+context; the floor enters the noise. beta1 and beta2 are widths that need no variances ("tight": the one
+above; "published": that of Bernstein's inequality with the range for sigma), times ``bonus_scale``; beta
+is Bernstein's with sigma = 1 (Zhou et al.), "tight" the smaller of that and beta1.
 
-Unknown rewards (``known_rewards=False``): noisy visits N and sums of r - 1/2 by pairs, with ``reward_share`` of
-the budget. With |noise| <= E1, E2 and D = max(1, N + E1), which is at least the true visits n and at most
-max(1, n + 2 E1): |r - 1/2 - sum / D| <= (max(E1, 1/2) + E2) / D + sqrt(log(2 S A H J / p) / (2 D)), a bonus
-too.
+Unknown rewards (``known_rewards=False``): noisy visits N and sums of r - 1/2 by pairs, with
+``reward_share`` of the budget. With |noise| <= E1, E2 and D = max(1, N + E1), which is at least the true
+visits n and at most max(1, n + 2 E1): |r - 1/2 - sum / D| <= (max(E1, 1/2) + E2) / D + sqrt(log(2 S A H J
+/ p) / (2 D)), a bonus too.
 """
 
 from __future__ import annotations
@@ -98,8 +100,8 @@ class Regression:
     """One pair, solved at every step.
 
     weights (n, d) : w-hat; factor (n, d, d), log_det (n,) : of Lambda, see
-    :class:`~discreet.estimation.linear.Factored`; width (n,) : beta at scale 1; plain (n,) : one that does not
-    need the weights to bound variances (UCRL-VTR+), else the same. floored : eigenvalues that were raised.
+    :class:`~discreet.estimation.linear.Factored`; width (n,) : beta at scale 1; plain (n,) : one that does
+    not need the weights to bound variances (UCRL-VTR+), else the same. floored : eigenvalues that were raised.
     """
 
     weights: Floats
