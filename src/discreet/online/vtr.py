@@ -85,9 +85,9 @@ from discreet.privacy.protocol import Ask, Release, Spec
 Floats = NDArray[np.float64]
 Lam = float | Literal["bound", "horizon"]
 
-# In spectral edges. The specification has 1 and, for local noise, 2. On mixtures with seeds 11 to 15, 30 runs each,
-# regret was 369 +- 18 at 1 and 325 +- 21 at 2 (central, epsilon = 1; the same at 10), and 663 +- 42 at 2 and
-# 460 +- 30 at 4 (local, epsilon = 10; 3 and 6 are as good as 4).
+# In spectral edges. The specification has 1 and, for local noise, 2. On mixtures with seeds 11 to 15, 30 runs
+# each, regret was 369 +- 18 at 1 and 325 +- 21 at 2 (central, epsilon = 1; the same at 10), 663 +- 42 at 2
+# and 460 +- 30 at 4 (local, epsilon = 10; 3 and 6 are as good as 4).
 CENTRAL_RIDGE, LOCAL_RIDGE = 2.0, 4.0
 
 _DEFAULT: Mapping[str, Any] = {
