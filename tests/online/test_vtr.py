@@ -216,6 +216,28 @@ def test_published_constants():
     assert np.allclose(fit.first.log_det, d * math.log(H**2 + 2 * tail))
 
 
+@pytest.mark.parametrize("ridge", [None, 3.0, "bound"])
+def test_width_under_noise_is_that_of_section_1_5(world, ridge):
+    """Zeros with noise of known scale: Lambda = L I, so that every term can be written down."""
+    learner = UCRLVTR(ridge=ridge)
+    K, H, d, s, p = 100, world.horizon, 3, 5.0, 0.05
+    spec = Spec(world.layout, K, False, world.rewards, dr.Local(epsilon=1.0).budget, world.features)
+    release = made(world, learner.query(spec), s, users=10)
+    state = learner.begin(spec, np.zeros(2, np.uint64))
+    fit = learner.plan(state, release)[1].fit
+    part = 3 * H * (learner.schedule(spec).release_times.size - 1) / p
+    tail = s * (2 * math.sqrt(d) + 2 * math.sqrt(math.log(4 * part)))
+    edge = 2 * s * math.sqrt(d)
+    level = 0.25 + (2 * tail if ridge == "bound" else (ridge or 4.0) * edge)
+    low = max(0.25, level - tail)
+    log_det = min(d * math.log(level / low), d * math.log(1 + 10 * 0.25 / (d * low)))
+    beta = 0.5 * math.sqrt(2 * math.log(part) + log_det)
+    beta += math.sqrt(d) * math.sqrt(level + 2 * s * math.sqrt(math.log(2 * part)))
+    beta += s * (math.sqrt(d) + math.sqrt(2 * math.log(part))) / math.sqrt(low)
+    assert np.allclose(fit.first.width, beta, rtol=1e-12)
+    assert np.allclose(fit.first.log_det, d * math.log(level))
+
+
 def made(mdp, query: MixtureQuery, scale, users=10):
     """A release of zeros whose law has this scale."""
     found = {}
