@@ -242,7 +242,8 @@ def made(mdp, query: MixtureQuery, scale, users=10):
     """A release of zeros whose law has this scale."""
     found = {}
     for name, shape in query.families.items():
-        law = (GoeLaw if query.is_gram(name) else VectorLaw)((scale,) * shape[0], 1.0, 1.0, shape[-1], 9)
+        at = ((scale,) * shape[0], 1.0, 1.0, shape[-1], 9)
+        law = GoeLaw(*at) if query.is_gram(name) else VectorLaw(*at, size=shape[-1])
         found[name] = Estimate(np.zeros(shape), law, "sum", users, float(users))
     return Release(found, users, 3, None)
 
