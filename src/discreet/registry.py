@@ -75,6 +75,7 @@ def _entries(kind: Kind, *rows: tuple[Any, ...]) -> dict[tuple[Kind, str], Entry
 
 _ONLINE, _OFFLINE = "discreet.online", "discreet.offline"
 _PRIVATIZERS = "discreet.privacy.privatizers"
+_MIXTURES = "any privatizer; worlds that are linear mixtures (linear-mixture, hypercube)"
 _ANY, _IGNORES = "any privatizer", "any privatizer; ignores the noise law (a baseline)"
 
 _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
@@ -148,6 +149,18 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 f"{_ONLINE}.ldp_obi:LDPOBI",
                 "optimistic backward induction under local privacy (Garcelon et al. 2021)",
                 _ANY,
+            ),
+            (
+                "ucrl-vtr",
+                f"{_ONLINE}.vtr:UCRLVTR",
+                "value-targeted regression in linear mixtures (Ayoub et al. 2020; private: Luyo et al. 2021)",
+                _MIXTURES,
+            ),
+            (
+                "ucrl-vtr-plus",
+                f"{_ONLINE}.vtr:UCRLVTRPlus",
+                "the same weighted by variances (Zhou et al. 2021; private: Luyo et al. 2021)",
+                _MIXTURES,
             ),
         ),
         **_entries(
