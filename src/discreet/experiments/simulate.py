@@ -295,6 +295,11 @@ def _batch(
         )  # fmt: skip
         return sums, sums["starts"], setup.mdp.layout.to_rows(sums["step_visits"])
     key = randomness.keys.environment
+    simulated = getattr(query, "simulated", None)  # the count tables that the session makes its sums from
+    if simulated is not None:
+        counts = batch_counts(setup.mdp, policy, plan.users, key, first_user)
+        visits = setup.mdp.layout.to_rows(counts["step_visits"])
+        return {name: counts[name] for name in simulated}, counts["starts"], visits
     if query.groups:
         counts, returns = played_counts(
             setup.mdp, policy, plan.users, key, first_user, query.clip, pooled=query.stationary

@@ -32,6 +32,8 @@ from discreet.privacy.counts import POOLED_REWARDS, POOLED_TRANSITIONS, CountQue
 from discreet.privacy.guarantee import (
     joint_loss,
 )
+from discreet.privacy.linear_session import LinearSession
+from discreet.privacy.linear_start import is_linear, start_central
 from discreet.privacy.mechanism import Mechanism, leaves_of
 from discreet.privacy.one_shot import OneShotSession, check_query
 from discreet.privacy.protocol import Floats, Norm, Schedule, Trust
@@ -314,8 +316,15 @@ class Central(Budgeted):
             return (self.decay,)
         return DECAYS if self.release == "auto" else DECAYS[1:]
 
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession:
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession | LinearSession:
         """A session. Raises ``ValueError`` if query and schedule do not fit the budget."""
+        if is_linear(query):
+            if self.clocks == "rows":
+                raise ValueError("clocks = 'rows': are for counts, not for linear sums")
+            return start_central(
+                self, query, schedule, randomness, release=self.release or "auto", leaf=self.leaf or "batch",
+                optimal=self.tree_estimate == "optimal",
+            )  # fmt: skip
         query, schedule = continual_query(query), private_schedule(schedule)
         check_source(randomness)
         self._check_reader(schedule)

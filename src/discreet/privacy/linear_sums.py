@@ -50,7 +50,7 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from discreet.mdp.features import Features, MixtureFeatures
 from discreet.mdp.layout import Layout
@@ -58,7 +58,6 @@ from discreet.mdp.trajectories import Trajectory, checked
 from discreet.numerics import checks
 from discreet.privacy import gram
 from discreet.privacy.counts import CENTERED_REWARDS, VISITS
-from discreet.privacy.noise import laws
 from discreet.privacy.protocol import Floats, Ints, Norm
 
 Targets = Literal["raw", "centred", "span"]
@@ -76,8 +75,8 @@ _GRID = 2.0**-12  # of contributions under exact noise, in units of a power of t
 
 __all__ = [
     "GRAM", "MODEL_REWARDS", "RESPONSE", "REWARD_GRAM", "REWARD_RESPONSE", "SECOND_GRAM", "SECOND_RESPONSE",
-    "SUCCESSORS", "GoeLaw", "GramQuery", "LinearQuery", "MixtureQuery", "Noise", "Pair", "Prepared",
-    "Targets", "Unit", "VectorLaw", "projected",
+    "SUCCESSORS", "GramQuery", "LinearQuery", "MixtureQuery", "Noise", "Pair", "Prepared",
+    "Targets", "Unit", "projected",
 ]  # fmt: skip
 
 
@@ -85,7 +84,7 @@ __all__ = [
 
 
 def projected(
-    x: NDArray[Any], y: NDArray[Any], bound: float, low: float, high: float
+    x: NDArray[Any], y: NDArray[Any], bound: ArrayLike, low: ArrayLike, high: ArrayLike
 ) -> tuple[Floats, Floats]:
     """x (..., d) scaled back to ||x|| <= bound, y (...) clipped to [low, high]; what is not finite becomes 0.
 
@@ -98,9 +97,9 @@ def projected(
         norms = np.where(
             top > 0, top * np.linalg.norm(x / np.where(top > 0, top, 1.0), axis=-1, keepdims=True), 0
         )
-        x = np.where(norms > bound, x * (bound * (1 - 1e-15) / norms), x)
+        x = np.where(norms > bound, x * (np.asarray(bound) * (1 - 1e-15) / norms), x)
     y = np.array(y, np.float64)
-    return x, np.clip(np.where(np.isfinite(y), y, min(max(0.0, low), high)), low, high)
+    return x, np.clip(np.where(np.isfinite(y), y, np.clip(0.0, low, high)), low, high)
 
 
 # ---------------------------------------------------------------------------------- the price
@@ -125,11 +124,12 @@ class Unit:
 class Pair:
     """x x^T and x y of one kind, at steps 0 .. ``steps`` - 1, with their contracts at each.
 
-    bounds : of ||x||_2; l1 : of ||x||_1; low, high : of y; target : the row of lemma 3; share : of the budget.
+    matrix, vector : names of the families; bounds : of ||x||_2; l1 : of ||x||_1; low, high : of y; target :
+    the row of lemma 3; share : of the budget.
     """
 
-    gram: str
-    response: str
+    matrix: str
+    vector: str
     bounds: tuple[float, ...]
     l1: tuple[float, ...]
     low: tuple[float, ...]
@@ -157,11 +157,11 @@ class Pair:
         b, c, a = self.bounds[step], self.high[step] - self.low[step], self.l1[step]
         scale = self.loss(step, 1.0, 1.0, noise)
         if noise == "laplace":
-            own = {self.gram: gram.gram_l1(b, a), self.response: gram.vector_l1(a, c, self.target)}
+            own = {self.matrix: gram.gram_l1(b, a), self.vector: gram.vector_l1(a, c, self.target)}
         else:
             matrix = b * b * (math.sqrt(2.0) if noise == "triangle" else 1.0)
-            own = {self.gram: matrix, self.response: gram.vector_sensitivity(b, c, self.target)}
-        return Unit(step, share, {self.gram: scale, self.response: scale}, own)
+            own = {self.matrix: matrix, self.vector: gram.vector_sensitivity(b, c, self.target)}
+        return Unit(step, share, {self.matrix: scale, self.vector: scale}, own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,11 +184,13 @@ class LinearQuery(ABC):
     """
 
     layout: Layout
-    requeries: ClassVar[bool] = False
-    """Are stored users asked again (``session.answer``)?"""
-
     simulated: ClassVar[tuple[str, ...]] = ("visits", "transition_counts", "reward_sums")
     """Exact tables of a batch, (H, S, A), (H, S, A, S), (H, S, A), that ``session.submit_sum`` takes."""
+
+    @property
+    def requeries(self) -> bool:
+        """Are stored users asked again (``session.answer``)?"""
+        return False
 
     # -------------------------------------------------------------------- what subclasses say
     @property
@@ -377,7 +379,7 @@ def _shares(over_steps: OverSteps, single: Sequence[float], power: Sequence[floa
 
 def _checked_over(over_steps: Any, steps: int) -> OverSteps:
     if isinstance(over_steps, str):
-        return checks.choice("over_steps", over_steps, ("power", "flat", "noise"))  # type: ignore[no-any-return]
+        return checks.choice("over_steps", over_steps, ("power", "flat", "noise"))
     shares = tuple(checks.positive("over_steps", share) for share in over_steps)
     if len(shares) != steps or abs(math.fsum(shares) - 1.0) > 1e-9:
         raise ValueError(f"over_steps = {over_steps!r}: must be {steps} shares that sum to 1")
@@ -520,7 +522,7 @@ class MixtureQuery(LinearQuery):
                     raw,
                     d,
                     values * (1.0 - self.moment_share),
-                )  # fmt: skip
+                )
             )
         if isinstance(self.rewards, Features):
             psi, n = self.rewards, self.layout.horizon
@@ -535,7 +537,7 @@ class MixtureQuery(LinearQuery):
                     "centred",
                     psi.dimension,
                     self.reward_share,
-                )  # fmt: skip
+                )
             )
         return tuple(found)
 
@@ -544,8 +546,8 @@ class MixtureQuery(LinearQuery):
         """Name to shape."""
         found: dict[str, tuple[int, ...]] = {}
         for pair in self.pairs:
-            found[pair.gram] = (pair.steps, pair.dimension, pair.dimension)
-            found[pair.response] = (pair.steps, pair.dimension)
+            found[pair.matrix] = (pair.steps, pair.dimension, pair.dimension)
+            found[pair.vector] = (pair.steps, pair.dimension)
         if self.rewards == "tabular":
             shape = (self.layout.horizon, self.layout.states, self.layout.actions)
             found |= {VISITS: shape, CENTERED_REWARDS: shape}
@@ -554,7 +556,7 @@ class MixtureQuery(LinearQuery):
     def losses(self, noise: Noise, scales: Mapping[str, Floats]) -> tuple[float, ...]:
         """Lemma 3 of every pair at every step, then of tabular rewards."""
         found = [
-            pair.loss(h, float(scales[pair.gram][h]), float(scales[pair.response][h]), noise)
+            pair.loss(h, float(scales[pair.matrix][h]), float(scales[pair.vector][h]), noise)
             for pair in self.pairs
             for h in range(pair.steps)
         ]
@@ -570,7 +572,7 @@ class MixtureQuery(LinearQuery):
         found: list[Unit] = []
         for pair in self.pairs:
             single = [pair.loss(h, 1.0, 1.0, noise) for h in range(pair.steps)]
-            over: OverSteps = "flat" if pair.gram == REWARD_GRAM else self.over_steps
+            over: OverSteps = "flat" if pair.matrix == REWARD_GRAM else self.over_steps
             power = [x ** (0.5 if noise == "laplace" else 2 / 3) for x in single]
             for h, share in enumerate(_shares(over, single, power, noise).tolist()):
                 found.append(pair.unit(h, noise, pair.share * share))
@@ -614,16 +616,16 @@ class MixtureQuery(LinearQuery):
 
     def _rows(self, pair: Pair, prepared: Prepared, step: int | None, at: Ints) -> Floats:
         """x (n, d): of pairs ``at`` of one step, or (step None) of one pair at each step."""
-        if pair.gram == REWARD_GRAM:
+        if pair.matrix == REWARD_GRAM:
             assert isinstance(self.rewards, Features)
             return self.rewards.rows[at]
-        v = prepared.values[pair.response]
+        v = prepared.values[pair.vector]
         if step is not None:
             x = self.features.values_features(v[step]).reshape(-1, pair.dimension)[at]
         else:
             columns = self.features.columns.reshape(-1, pair.dimension, self.layout.states)
             x = np.einsum("nds,ns->nd", columns[at], v)
-        if prepared.roots is not None and pair.gram == GRAM:
+        if prepared.roots is not None and pair.matrix == GRAM:
             roots = prepared.roots.reshape(pair.steps, -1)
             x = x * (roots[np.arange(pair.steps), at] if step is None else roots[step, at])[:, None]
         return x
@@ -637,11 +639,11 @@ class MixtureQuery(LinearQuery):
         for pair in self.pairs:
             at, steps = every[: pair.steps], np.arange(pair.steps)
             x = self._rows(pair, prepared, None, at)
-            if pair.gram == REWARD_GRAM:
+            if pair.matrix == REWARD_GRAM:
                 y = record.rewards - 0.5
             else:
-                y = prepared.values[pair.response][steps, record.states[1 : pair.steps + 1]]
-                if prepared.roots is not None and pair.gram == GRAM:
+                y = prepared.values[pair.vector][steps, record.states[1 : pair.steps + 1]]
+                if prepared.roots is not None and pair.matrix == GRAM:
                     y = y * prepared.roots.reshape(pair.steps, -1)[steps, at]
             low, high = np.array(pair.low), np.array(pair.high)
             x, y = projected(x, y, np.array(pair.bounds)[:, None], low, high)
@@ -650,8 +652,8 @@ class MixtureQuery(LinearQuery):
                 uy = np.array([self._target_unit(pair, h, grid) for h in range(pair.steps)])
                 x = np.trunc(x / ux[:, None])
                 y = np.clip(np.rint(y / uy), -np.floor(-low / uy), np.floor(high / uy))
-            found[pair.gram] = _outer(x)
-            found[pair.response] = x * y[:, None]
+            found[pair.matrix] = _outer(x)
+            found[pair.vector] = x * y[:, None]
         if self.rewards == "tabular":
             shape = (self.layout.horizon, self.layout.states * self.layout.actions)
             steps = np.arange(shape[0])
@@ -672,21 +674,21 @@ class MixtureQuery(LinearQuery):
                 seen = np.flatnonzero(visits[h])
                 x = self._rows(pair, prepared, h, seen)
                 x, _ = projected(x, np.zeros(1), pair.bounds[h], pair.low[h], pair.high[h])
-                if pair.gram == REWARD_GRAM:
+                if pair.matrix == REWARD_GRAM:
                     y = rewards[h, seen] - 0.5 * visits[h, seen]
                 else:
-                    y = moves[h, seen] @ prepared.values[pair.response][h]
-                    if prepared.roots is not None and pair.gram == GRAM:
+                    y = moves[h, seen] @ prepared.values[pair.vector][h]
+                    if prepared.roots is not None and pair.matrix == GRAM:
                         y = y * prepared.roots[h].ravel()[seen]
                 matrices[h] = _upper((x * visits[h, seen, None]).T @ x)
                 vectors[h] = y @ x
-            found |= {pair.gram: matrices, pair.response: vectors}
+            found |= {pair.matrix: matrices, pair.vector: vectors}
         if self.rewards == "tabular":
             found |= {VISITS: visits, CENTERED_REWARDS: rewards - 0.5 * visits}
         return found
 
     def _target_unit(self, pair: Pair, step: int, grid: int) -> float:
-        if pair.gram == REWARD_GRAM:
+        if pair.matrix == REWARD_GRAM:
             return 1.0 / grid
         return _GRID * _power_of_two(pair.high[step])
 
@@ -694,9 +696,9 @@ class MixtureQuery(LinearQuery):
         """The unit of a cell under exact noise."""
         for pair in self.pairs:
             ux = _GRID * _power_of_two(pair.bounds[min(step, pair.steps - 1)])
-            if family == pair.gram:
+            if family == pair.matrix:
                 return ux * ux
-            if family == pair.response:
+            if family == pair.vector:
                 return ux * self._target_unit(pair, step, grid)
         return 1.0 if family == VISITS else 1.0 / grid
 
@@ -799,7 +801,7 @@ class GramQuery(LinearQuery):
         return self.layout.horizon - (0 if self.rewards else 1)
 
     @property
-    def requeries(self) -> bool:  # type: ignore[override]
+    def requeries(self) -> bool:
         """Are stored users asked again (``session.answer``)?"""
         return not self.model
 
@@ -914,127 +916,3 @@ class GramQuery(LinearQuery):
         """The unit of a cell under exact noise."""
         ux = _GRID * _power_of_two(self.features.bound)
         return ux * {GRAM: ux, SUCCESSORS: 1.0 / self.layout.states, MODEL_REWARDS: 1.0 / grid}[family]
-
-
-# ------------------------------------------------------------------------------------ the laws
-
-
-@dataclass(frozen=True)
-class _LinearLaw:
-    """Noise of a family at each of its steps: ``terms`` noise terms of scale s_h each.
-
-    scales : (n,) s_h, the standard deviation of one term in one cell (of a matrix off the diagonal), or the
-        scale of Laplace noise.
-    terms : n, the variance of this release's noise in units of one term's; public, changes with the release.
-    terms_bound : the largest number of terms up to this release.
-    dimension : d. releases : how many scheduled releases share a failure probability in :meth:`bound`.
-    """
-
-    scales: tuple[float, ...]
-    terms: float
-    terms_bound: float
-    dimension: int
-    releases: int
-    laplace: bool = False
-    discrete: bool = False
-
-    @property
-    def exact(self) -> bool:
-        """True: no noise depends on data."""
-        return True
-
-    @property
-    def family(self) -> str:
-        """``gaussian``, ``laplace``, or these discrete; ``none`` for exact sums."""
-        if not any(self.scales):
-            return "none"
-        return f"{'discrete_' if self.discrete else ''}{'laplace' if self.laplace else 'gaussian'}"
-
-    def _scale(self, step: int | None) -> float:
-        return max(self.scales) if step is None else self.scales[step]
-
-    def std(self, step: int | None = None) -> float:
-        """Standard deviation of one cell (of a matrix off the diagonal) at a step; None: the largest."""
-        spread = math.sqrt(2.0) if self.laplace else 1.0
-        return spread * self._scale(step) * math.sqrt(self.terms)
-
-    def std_bound(self) -> float:
-        """The largest over this and all earlier releases."""
-        spread = math.sqrt(2.0) if self.laplace else 1.0
-        return spread * self._scale(None) * math.sqrt(self.terms_bound)
-
-    def functional_std(self, direction: Floats) -> Floats:
-        """std times ||direction||_2 over the last axis, for rows without a diagonal entry."""
-        return np.asarray(self.std() * np.linalg.norm(np.asarray(direction, np.float64), axis=-1))
-
-    def _cell_bound(self, failure: float, cells: int, terms: float, scale: float) -> float:
-        p = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True) / cells
-        if terms == 0 or scale == 0:
-            return 0.0
-        if self.laplace:
-            return scale * laws.chernoff_bound(math.ceil(terms - 1e-9), p)
-        return scale * math.sqrt(terms) * laws.gaussian_quantile(p)
-
-
-@dataclass(frozen=True)
-class GoeLaw(_LinearLaw):
-    """Noise of symmetric matrices: GOE(s_h), or a mirrored triangle whose variances are all s_h^2.
-
-    diagonal : variance of a diagonal entry in units of one off it: 2 (GOE), 1 (mirrored triangle, Laplace).
-    """
-
-    diagonal: float = 2.0
-
-    def edge(self, step: int | None = None) -> float:
-        """2 sqrt(d) std, where the spectrum ends: what a ridge is measured in."""
-        return 2.0 * math.sqrt(self.dimension) * self.std(step)
-
-    def operator_norm_bound(self, failure: float, step: int | None = None) -> float:
-        """E with P(operator norm of the noise of one step of this release > E) <= failure.
-
-        Gaussian: std (2 sqrt(d) + 2 sqrt(log(2 / failure))), section 1.4 (Sudakov and Fernique for the mean,
-        sqrt(2) s-Lipschitz; also for the mirrored triangle, a GOE with part of its diagonal taken away).
-        Laplace: d times a bound of all entries.
-        """
-        failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
-        if self.laplace:
-            d = self.dimension
-            return d * self._cell_bound(failure, d * (d + 1) // 2, self.terms, self._scale(step))
-        width = 2.0 * math.sqrt(self.dimension) + 2.0 * math.sqrt(math.log(2.0 / failure))
-        return self.std(step) * width
-
-    def bound(self, failure: float, rows: bool = False) -> float:
-        """E with P(any abs(noise) > E, over cells, steps and all releases) <= failure; rows: of a row's sum."""
-        d = self.dimension
-        if rows:
-            return d * self.bound(failure)
-        cells = len(self.scales) * d * (d + 1) // 2 * self.releases
-        return self._cell_bound(
-            failure, cells, self.terms_bound, math.sqrt(self.diagonal) * self._scale(None)
-        )
-
-
-@dataclass(frozen=True)
-class VectorLaw(_LinearLaw):
-    """Noise of arrays, independent in every cell.
-
-    size : cells of one step; rows have d of them.
-    """
-
-    size: int = 1
-
-    def norm_bound(self, failure: float, step: int | None = None) -> float:
-        """E with P(Euclidean norm of the noise of one step of this release > E) <= failure.
-
-        Gaussian: std (sqrt(size) + sqrt(2 log(1 / failure))); Laplace: sqrt(size) times a bound of all cells.
-        """
-        failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
-        if self.laplace:
-            return math.sqrt(self.size) * self._cell_bound(failure, self.size, self.terms, self._scale(step))
-        return self.std(step) * (math.sqrt(self.size) + math.sqrt(2.0 * math.log(1.0 / failure)))
-
-    def bound(self, failure: float, rows: bool = False) -> float:
-        """E with P(any abs(noise) > E, over cells, steps and all releases) <= failure; rows: of a row's sum."""
-        cells = len(self.scales) * self.size * self.releases
-        found = self._cell_bound(failure, cells, self.terms_bound, self._scale(None))
-        return self.dimension * found if rows else found

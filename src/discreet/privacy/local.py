@@ -25,6 +25,8 @@ from discreet.privacy.guarantee import (
     ReportRecord,
     guarantee_of,
 )
+from discreet.privacy.linear_session import LinearSession
+from discreet.privacy.linear_start import is_linear, start_local
 from discreet.privacy.local_reports import KINDS, Kind, StepReports
 from discreet.privacy.mechanism import Mechanism
 from discreet.privacy.protocol import Floats, Schedule, Trust
@@ -200,8 +202,15 @@ class Local(Budgeted):
         share = self.reward_share or query.reward_share or _REWARD_SHARE
         return StepReports.of(query, kind, self.epsilon, steps, share)
 
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession:
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession | LinearSession:
         """A session that sums randomized messages. Raises ``ValueError`` if they do not fit."""
+        if is_linear(query):
+            if self.mechanism in KINDS or self.steps is not None or self.reward_share is not None:
+                raise ValueError(
+                    f"mechanism = {self.mechanism!r}, steps, reward_share: are for counts; linear sums take "
+                    "'gaussian', 'laplace' or 'auto'"
+                )
+            return start_local(self, query, schedule, randomness)
         query, schedule = continual_query(query), private_schedule(schedule)
         check_source(randomness)
         if query.groups:

@@ -41,6 +41,8 @@ from discreet.privacy import kernels
 from discreet.privacy.budgeted import check_source, continual_query, private_query, private_schedule
 from discreet.privacy.central import Central, Choice
 from discreet.privacy.guarantee import no_guarantee
+from discreet.privacy.linear_session import LinearSession
+from discreet.privacy.linear_start import is_linear, start_none
 from discreet.privacy.local import Local, LocalChoice
 from discreet.privacy.mechanism import Mechanism
 from discreet.privacy.one_shot import OneShotSession
@@ -67,8 +69,10 @@ class NoPrivacy(Knobs):
         """What learners may know of it: no privacy."""
         return Terms("none")
 
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession:
-        """A session that releases exact sums. Raises ``ValueError`` if the query is not of counts."""
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession | LinearSession:
+        """A session that releases exact sums. Raises ``ValueError`` if the query is of no known type."""
+        if is_linear(query):
+            return start_none(query, schedule, randomness)
         query, schedule = continual_query(query), private_schedule(schedule)
         check_source(randomness)
         mechanism = Mechanism("exact", kernels.NO_NOISE, np.zeros(len(query.row_families)))

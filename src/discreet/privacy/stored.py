@@ -71,6 +71,16 @@ class Stored:
             )
         )
 
+    def add_counts(self, moves: Floats, rewards: Floats) -> None:
+        """Add people by their exact tables, (H, S, A, S) and (H, S, A): in simulation, where counts are kept.
+
+        Raises ``ValueError`` where records are.
+        """
+        if not self.dense:
+            raise ValueError("sums: must be given user by user, these sizes are too many to keep counts")
+        self._cells[0] += np.rint(moves).astype(np.int64).reshape(self._cells.shape[1:])
+        self._sums[0] += rewards.reshape(self._sums.shape[1:])
+
     def clear(self) -> None:
         """Forget everybody."""
         self._cells, self._sums, self._chunks = self._cells[:0], self._sums[:0], []

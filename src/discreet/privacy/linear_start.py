@@ -1,0 +1,403 @@
+"""From a budget to a session of linear sums: which noise, at which scale, and what that guarantees.
+
+Specification: linear-and-offline, 1.2, 1.3, 4 to 6.
+
+Exact calibration. A user is in N noisy sums (one batch; a tree's nodes; her own message), each a
+family of units of loss l_u at scale 1; unit u gets share p_u of the budget. Gaussian: scale_u = l_u
+sqrt(N / p_u) / mu, so that N sum_u (l_u / scale_u)^2 = mu^2 exactly; Laplace: l_u N / (p_u epsilon). What is
+recorded is computed from the scales anew. Discrete Gaussian noise is accounted as zCDP, rho = mu^2 / 2.
+
+Which stream. A user of a batch sees releases before it. Over users the average variance of what they see is
+sum_j (t_{j+1} - t_j) terms_j / K times N: j for own sums, the walk's terms at leaf j else. "auto" takes the
+least: own sums, binary tree (also by least squares), and for continuous Gaussian noise the square-root
+Toeplitz walk, which the specification does not have and which has the least from some ten releases on.
+
+Published calibration (Luyo et al. 2021, corollaries 5, 6, 10, 11): their standard deviations, on every entry
+of a mirrored triangle and of the vectors, a tree whose leaf is a user. The guarantee is lemma 3 for the noise
+that is drawn, with the nodes and steps that are really touched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from discreet.numerics import checks
+from discreet.privacy.budgeted import Budgeted, check_source, private_schedule
+from discreet.privacy.continual.optimal_tree import OptimalTree
+from discreet.privacy.continual.square_root import MOST_LEAVES, SquareRoot
+from discreet.privacy.continual.tree import Tree
+from discreet.privacy.continual.walk import Walk
+from discreet.privacy.guarantee import (
+    Guarantee,
+    MechanismRecord,
+    NoiseFamily,
+    guarantee_of,
+    no_guarantee,
+)  # fmt: skip
+from discreet.privacy.linear_session import LinearMechanism, LinearSession
+from discreet.privacy.linear_sums import (
+    GRAM,
+    RESPONSE,
+    SECOND_GRAM,
+    SECOND_RESPONSE,
+    GramQuery,
+    LinearQuery,
+    MixtureQuery,
+    Noise,
+)  # fmt: skip
+from discreet.privacy.mechanism import leaves_of
+from discreet.privacy.protocol import Floats, Schedule
+from discreet.privacy.randomness import Randomness, Secure
+from discreet.privacy.responses import Question, _records  # one record of all questions
+
+__all__ = ["LinearChoice", "linear_choices", "published_scales", "start_central", "start_local", "start_none"]
+
+_STATED_DELTA = 1e-6
+_LISTED = 4096  # releases up to which terms are averaged over users, not over releases
+_NOISE_UNITS = 2.0**-20, 2.0**38
+_QUERIES = (MixtureQuery, GramQuery)
+
+
+def is_linear(query: Any) -> bool:
+    """Is it one that this module starts? (Subclasses could declare any sensitivity.)"""
+    return type(query) in _QUERIES
+
+
+def _private(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> tuple[LinearQuery, Schedule]:
+    check_source(randomness)
+    schedule = private_schedule(schedule)
+    if schedule.pooled_shares is not None:
+        raise ValueError("schedule.pooled_shares: must be None, linear sums pool nothing")
+    if schedule.reads != "sums":
+        raise ValueError(f"schedule.reads = {schedule.reads!r}: must be 'sums'")
+    if schedule.users is None and query.requeries:
+        raise ValueError("schedule.users = None: a plan of responses needs a known number of users")
+    return query.copy(), schedule
+
+
+# ----------------------------------------------------------------------------- which mechanism
+
+
+@dataclass(frozen=True)
+class LinearChoice:
+    """A stream that meets the budget; nodes : N; error : root of the average variance, in units of a draw's
+    at N = 1.
+    """
+
+    release: str
+    nodes: int
+    error: float
+    walk: Walk | None = None
+    leaf: Literal["batch", "user"] = "batch"
+
+    def __str__(self) -> str:
+        return f"{self.release}: a user in {self.nodes} noisy sums, error {self.error:.4g}"
+
+
+def linear_choices(
+    schedule: Schedule,
+    release: str,
+    leaf: Literal["batch", "user"],
+    laplace: bool,
+    discrete: bool,
+    optimal: bool = False,
+) -> list[LinearChoice]:
+    """Streams for a schedule, least average noise first; from public numbers alone."""
+    if schedule.users is None:
+        raise ValueError("schedule.users = None: linear sums with central noise need a known number of users")
+    if release not in ("auto", "batches", "tree", "square-root"):
+        raise ValueError(
+            f"release = {release!r}: must be 'auto', 'batches', 'tree' or 'square-root' for linear sums"
+        )
+    found = []
+    if release in ("auto", "batches"):
+        found.append(LinearChoice("batches", 1, math.sqrt(_average(schedule, None, leaf))))
+    for name, walk in _walks(schedule, release, leaf, laplace, discrete, optimal):
+        nodes = walk.levels
+        error = math.sqrt(_average(schedule, walk, leaf)) * (nodes if laplace else math.sqrt(nodes))
+        found.append(LinearChoice(name, nodes, error, walk, leaf))
+    return sorted(found, key=lambda choice: choice.error)
+
+
+def _walks(
+    schedule: Schedule,
+    release: str,
+    leaf: Literal["batch", "user"],
+    laplace: bool,
+    discrete: bool,
+    optimal: bool,
+) -> Iterator[tuple[str, Walk]]:
+    leaves = leaves_of(schedule, leaf)
+    assert leaves is not None
+    if discrete and (optimal or release == "square-root"):
+        raise ValueError(
+            "release, tree_estimate: weighted noise is not exact; use 'tree', 'batches' or 'auto'"
+        )
+    if laplace and release == "square-root":
+        raise ValueError("release = 'square-root': its noise is Gaussian; give delta, rho or mu")
+    if release == "auto" or (release == "tree" and not optimal):
+        yield "tree", Tree(leaves)
+    if optimal or (release == "auto" and not discrete):
+        yield "tree", OptimalTree(leaves)
+    if release == "square-root" or (
+        release == "auto" and not discrete and not laplace and leaves <= MOST_LEAVES
+    ):
+        yield "square-root", SquareRoot(leaves)
+
+
+def _average(schedule: Schedule, walk: Walk | None, leaf: Literal["batch", "user"]) -> float:
+    """Average over users of the variance of the release that they see, in units of one draw's."""
+    times = schedule.release_times
+    assert schedule.users is not None
+    seen = np.diff(np.append(times, schedule.users))  # users of release i
+    if walk is None:
+        return float(seen @ np.arange(times.size)) / schedule.users
+    if times.size > _LISTED:
+        return walk.rms() ** 2
+    at = times if leaf == "user" else np.arange(times.size)
+    terms = np.array([0.0 if i == 0 else walk.terms(int(i)) for i in at])
+    return float(seen @ terms) / schedule.users
+
+
+# --------------------------------------------------------------------------------- how much
+
+
+def _noise_of(spec: Budgeted, discrete: bool) -> tuple[Noise, float]:
+    """The family, and mu or epsilon: Gaussian where the budget allows it."""
+    mu = spec._target_mu(discrete)
+    if mu is not None and spec.noise != "laplace":
+        return "goe", mu
+    assert spec.epsilon is not None
+    return "laplace", spec.epsilon
+
+
+def published_scales(
+    query: MixtureQuery, epsilon: float, delta: float, users: int | None
+) -> dict[str, Floats]:
+    """(H - 1,) standard deviations as printed: corollaries 5, 10 (``users`` = K) and 6, 11 (None: local)."""
+    horizon, d = query.layout.horizon, query.features.dimension
+    if users is not None:
+        nodes = math.ceil(math.log2(users) + 1) if users > 1 else 1
+        if query.second:
+            first = 64 * d / epsilon * math.sqrt(
+                2 * horizon * nodes * math.log(16 * horizon / delta) * math.log(8 / delta)
+                * math.log(32 * horizon * nodes / delta)
+            )  # fmt: skip
+            second = horizon**4 / d * first
+        else:
+            first = 32 * horizon**2 / epsilon * math.sqrt(
+                2 * horizon * nodes * math.log(8 * horizon / delta) * math.log(4 / delta)
+                * math.log(16 * horizon * nodes / delta)
+            )  # fmt: skip
+            second = 0.0
+    elif query.second:
+        root = math.sqrt(2 * math.log(8 * horizon / delta))
+        first, second = 8 * d * horizon / epsilon * root, 8 * horizon**5 / epsilon * root
+    else:
+        first = 4 * horizon**3 / epsilon * math.sqrt(2 * math.log(4 * horizon / delta))
+        second = 0.0
+    flat = np.ones(horizon - 1)
+    found = {GRAM: first * flat, RESPONSE: first * flat}
+    return found | {SECOND_GRAM: second * flat, SECOND_RESPONSE: second * flat} if query.second else found
+
+
+def _published(spec: Budgeted, query: LinearQuery, users: int | None) -> dict[str, Floats]:
+    if not isinstance(query, MixtureQuery) or query.rewards is not None:
+        raise ValueError(
+            "calibration = 'published': is printed for value-targeted regression with known rewards"
+        )
+    if spec.epsilon is None or spec.delta is None:
+        raise ValueError("calibration = 'published': needs epsilon and delta")
+    return published_scales(query, spec.epsilon, spec.delta, users)
+
+
+def _family(noise: Noise, discrete: bool) -> NoiseFamily:
+    if noise == "laplace":
+        return "discrete_laplace" if discrete else "laplace"
+    return "discrete_gaussian" if discrete else "gaussian"
+
+
+def _record(
+    query: LinearQuery, words: str, noise: Noise, scales: Mapping[str, Floats], levels: int, discrete: bool
+) -> MechanismRecord:
+    """What the noise of these scales does to a user: losses are computed from it, not from the budget."""
+    losses = query.losses(noise, scales)
+    joint = math.fsum(losses) if noise == "laplace" else math.hypot(*losses)
+    named, own = {}, {}
+    for unit in query.units(noise):
+        for name, sensitivity in unit.own.items():
+            named[f"{name}[{unit.step}]"] = float(scales[name][unit.step])
+            own[f"{name}[{unit.step}]"] = sensitivity
+    return MechanismRecord(words, _family(noise, discrete), named, own, joint, levels)
+
+
+def _check_exact(query: LinearQuery, noise: Noise, scales: Mapping[str, Floats], grid: int) -> None:
+    low, high = _NOISE_UNITS
+    units = query.block_scales(scales, noise) / query.block_units(grid)
+    bad = np.flatnonzero((units < low) | (units > high))
+    if bad.size:
+        name, step, _ = query.blocks[int(bad[0])]
+        raise ValueError(
+            f"{name}[{step}]: exact noise is {units[bad[0]]:.6g} grid units, must be in [{low:.3g}, "
+            f"{high:.3g}]; "
+            "use another budget or reward_grid"
+        )
+
+
+def _guarantee(
+    spec: Budgeted, trust: Literal["joint", "local"], records: list[MechanismRecord], randomness: Randomness
+) -> Guarantee:
+    pure = records[0].noise.endswith("laplace")
+    return guarantee_of(
+        trust,
+        records,
+        randomness=randomness.kind,
+        delta=None if pure else spec.delta or _STATED_DELTA,
+        epsilon_nominal=spec.epsilon,
+    )
+
+
+# ----------------------------------------------------------------------------------- sessions
+
+
+def start_none(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> LinearSession:
+    """Exact sums, no guarantee."""
+    query, schedule = _private(query, schedule, randomness)
+    questions = _questions(query, schedule, None, 0.0)
+    return LinearSession(
+        "none", LinearMechanism("exact", "goe", {}), query, schedule, randomness,
+        no_guarantee(randomness.kind), (), questions,
+    )  # fmt: skip
+
+
+def start_central(
+    spec: Budgeted,
+    query: LinearQuery,
+    schedule: Schedule,
+    randomness: Randomness,
+    *,
+    release: str = "auto",
+    leaf: Literal["batch", "user"] = "batch",
+    optimal: bool = False,
+) -> LinearSession:
+    """A trusted server's session. Raises ``ValueError`` if query and schedule do not fit the budget."""
+    query, schedule = _private(query, schedule, randomness)
+    _check_options(spec)
+    grid = randomness.reward_grid if isinstance(randomness, Secure) else None
+    discrete = grid is not None
+    questions: list[Question] = []
+    if spec.calibration == "published":
+        noise: Noise = "triangle"
+        scales = _published(spec, query, checks.integer("schedule.users", schedule.users, 2))
+        leaf = "user"
+        walk = Tree(schedule.users)
+        choice = LinearChoice("tree", walk.levels, 0.0, walk, leaf)
+    else:
+        noise, loss = _noise_of(spec, discrete)
+        choice = linear_choices(schedule, release, leaf, noise == "laplace", discrete, optimal)[0]
+        if isinstance(query, GramQuery) and query.requeries:
+            questions = _questions(query, schedule, noise, loss)
+            kept = 1.0 - query.answer_share
+            loss *= kept if noise == "laplace" else math.sqrt(kept)
+        scales = query.calibrated(noise, loss, choice.nodes)
+    if grid is not None:
+        _check_exact(query, noise, scales, grid)
+    records = [_record(query, _words(query, choice), noise, scales, choice.nodes, discrete)]
+    if questions:
+        assert isinstance(query, GramQuery)
+        records += _records(tuple(questions), query.features, query.layout, randomness, 1)
+    mechanism = LinearMechanism(
+        "walk" if choice.walk else "batches", noise, scales, choice.walk, choice.leaf, grid
+    )
+    guarantee = _guarantee(spec, "joint", records, randomness)
+    return LinearSession(
+        "joint", mechanism, query, schedule, randomness, guarantee, records, questions
+    )  # fmt: skip
+
+
+def start_local(
+    spec: Budgeted, query: LinearQuery, schedule: Schedule, randomness: Randomness
+) -> LinearSession:
+    """A session that sums randomized messages."""
+    query, schedule = _private(query, schedule, randomness)
+    if query.requeries:
+        raise ValueError(
+            "model = False: responses are asked of stored trajectories, which a local user never hands out; "
+            "use the model form"
+        )
+    _check_options(spec)
+    grid = randomness.reward_grid if isinstance(randomness, Secure) else None
+    noise: Noise = "triangle"
+    if spec.calibration == "published":
+        scales = _published(spec, query, None)
+    else:
+        noise, loss = _noise_of(spec, grid is not None)
+        scales = query.calibrated(noise, loss, 1)
+    if grid is not None:
+        _check_exact(query, noise, scales, grid)
+    words = f"each user's own {_statistics(query)} on the device"
+    record = _record(query, words, noise, scales, 1, grid is not None)
+    guarantee = _guarantee(spec, "local", [record], randomness)
+    mechanism = LinearMechanism("local", noise, scales, grid=grid)
+    return LinearSession("local", mechanism, query, schedule, randomness, guarantee, [record])
+
+
+def _check_options(spec: Budgeted) -> None:
+    if spec.weights is not None:
+        raise ValueError(f"weights = {spec.weights}: must be None, linear sums have shares of their query")
+
+
+def _questions(query: LinearQuery, schedule: Schedule, noise: Noise | None, loss: float) -> list[Question]:
+    """H responses at each release, step H - 1 first; mu_h^2 (epsilon) in the shares of the query's steps."""
+    if not isinstance(query, GramQuery) or not query.requeries:
+        return []
+    horizon = query.layout.horizon
+    shares = {unit.step: unit.share for unit in query.units(noise or "goe")}
+    releases = max(1, schedule.releases or 1)
+    found = []
+    for _ in range(releases):
+        for h in reversed(range(query.steps)):
+            mu = epsilon = None
+            if noise == "laplace":
+                epsilon = query.answer_share * shares[h] * loss / releases
+            elif noise is not None:
+                mu = loss * math.sqrt(query.answer_share * shares[h] / releases)
+            high = float(horizon - h) if query.rewards else float(horizon - 1 - h)
+            found.append(
+                Question(
+                    kind="response",
+                    step=h,
+                    mu=mu,
+                    epsilon=epsilon,
+                    low=0.0,
+                    high=high,
+                    reward=query.rewards,
+                    centre=query.centre,
+                    span=query.span,
+                )
+            )
+    return found
+
+
+def _statistics(query: LinearQuery) -> str:
+    if isinstance(query, MixtureQuery):
+        return f"Gram matrices and {query.targets} value targets of steps 1 to {query.layout.horizon - 1}"
+    return "Gram matrices, next states and rewards" if not query.requeries else "Gram matrices"
+
+
+def _words(query: LinearQuery, choice: LinearChoice) -> str:
+    what = _statistics(query)
+    if choice.release == "batches":
+        return f"one noisy sum of {what} for each scheduled batch of users"
+    if choice.release == "square-root":
+        return (
+            f"{what}, prefix sums with noise correlated by a Toeplitz matrix near the square root of "
+            f"summation, a leaf is a {choice.leaf} (a user's column of the strategy has l2 norm at most 1)"
+        )
+    least = ", least-squares estimates" if isinstance(choice.walk, OptimalTree) else ""
+    return f"{what}, binary tree, a leaf is a {choice.leaf}{least}"
