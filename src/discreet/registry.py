@@ -149,6 +149,12 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 "optimistic backward induction under local privacy (Garcelon et al. 2021)",
                 _ANY,
             ),
+            (
+                "lsvi-ucb",
+                f"{_ONLINE}.lsvi:LSVIUCB",
+                "batched LSVI-UCB on features of pairs (Jin et al. 2020; private: Luyo et al. 2021)",
+                "any privatizer; worlds with features of pairs",
+            ),
         ),
         **_entries(
             "offline learner",
