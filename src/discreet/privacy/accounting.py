@@ -81,9 +81,10 @@ def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     total: Any = None
+    # one grid for all: distributions on different ones do not compose
+    interval = min((_interval(checks.positive("shift over sigma", u), 1) for u, _ in shifts), default=1e-4)
     for unit, count in shifts:
-        noise = 1.0 / checks.positive("shift over sigma", unit)
-        one = pld.from_gaussian_mechanism(noise, 1.0, value_discretization_interval=_interval(unit, 1))
+        one = pld.from_gaussian_mechanism(1.0 / unit, 1.0, value_discretization_interval=interval)
         many = one.self_compose(checks.integer("count", count, 1))
         total = many if total is None else total.compose(many)
     if total is None:
