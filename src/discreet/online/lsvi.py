@@ -80,6 +80,10 @@ def switches(log_dets: Floats, last: Floats, factor: float = 2.0) -> bool:
     return bool((log_dets > last + math.log(factor)).any())
 
 
+def _grown(users: int, growth: float) -> int:
+    return max(users + 1, math.ceil(growth * users))
+
+
 class _MatrixLaw(Protocol):
     """What a ridge is measured in: :class:`discreet.privacy.linear_laws.GoeLaw`."""
 
@@ -147,6 +151,9 @@ class LSVIUCB(Knobs):
     replan_every, replan_growth : int, float
         Release after every so many users, or when they have grown by this factor. Open: geometric with
         :func:`default_growth`.
+    replan_first : int
+        Users before the first release of a geometric schedule; they play uniformly at random if there is
+        more than one. Open: 1 without privacy, else a share of K (:meth:`tuned`).
     switch : "release" or "determinant"
         Plan anew at each release, or where a determinant has doubled.
     max_switches : int or None
@@ -171,6 +178,7 @@ class LSVIUCB(Knobs):
     answer_share: float | None = None
     replan_every: int | None = None
     replan_growth: float | None = None
+    replan_first: int | None = None
     switch: Literal["release", "determinant"] | None = None
     max_switches: int | None = None
     tie_break: Literal["random", "first"] | None = None
@@ -219,7 +227,7 @@ class LSVIUCB(Knobs):
         put(self, "known_rewards", checks.flag("known_rewards", self.known_rewards))
         if self.centre is not None:
             put(self, "centre", checks.flag("centre", self.centre))
-        for name in ("replan_every", "max_switches", "tie_batches"):
+        for name in ("replan_every", "replan_first", "max_switches", "tie_batches"):
             if getattr(self, name) is not None:
                 put(self, name, checks.integer(name, getattr(self, name), 1))
         if self.replan_growth is not None:
@@ -242,6 +250,9 @@ class LSVIUCB(Knobs):
         }
         if self.replan_every is None and self.replan_growth is None:
             chosen["replan_growth"] = default_growth(features.dimension)
+        if self.replan_every is None:
+            private = spec.users is not None and trust != "none"
+            chosen["replan_first"] = math.ceil((spec.users or 0) / _FIRST) if private else 1
         open_ones = {name: value for name, value in chosen.items() if getattr(self, name) is None}
         mine = replace(self, **open_ones) if open_ones else self
         if mine.ridge is None:
@@ -265,9 +276,17 @@ class LSVIUCB(Knobs):
         """Times of release."""
         mine = self.tuned(spec)
         kind: Literal["deterministic"] = "deterministic"
-        if mine.replan_growth is not None:
-            return Schedule(spec.users, growth=mine.replan_growth, plans=kind)
-        every = mine.replan_every or 1
+        growth, first, every = mine.replan_growth, mine.replan_first or 1, mine.replan_every or 1
+        if growth is not None and first == 1:
+            return Schedule(spec.users, growth=growth, plans=kind)
+        if growth is not None:
+            if spec.users is None:
+                raise ValueError(f"replan_first = {first}: must be 1 where the number of users is not known")
+            times, users = [0], first
+            while users < spec.users:
+                times.append(users)
+                users = _grown(users, growth)
+            return Schedule(spec.users, times=np.array(times, np.int64))
         if spec.users is None or every == 1:
             return Schedule(spec.users, growth=None if every > 1 else 1.0, plans=kind)
         return Schedule(spec.users, times=np.arange(0, spec.users, every, dtype=np.int64), plans=kind)
@@ -291,7 +310,7 @@ class LSVIUCB(Knobs):
         mine = self.tuned(spec)
         later = users + int(mine.replan_every or 1)
         if mine.replan_growth is not None:
-            later = max(users + 1, math.ceil(mine.replan_growth * users))
+            later = _grown(users, mine.replan_growth) if users else mine.replan_first or 1
         return later - users if spec.users is None else min(later, spec.users) - users
 
     # -------------------------------------------------------------------------- one release
@@ -423,8 +442,11 @@ class LSVIUCB(Knobs):
         sums = ask(Response(step, after, (0.0, float(high)))).value
         return np.asarray(centre + phi @ (inverse @ sums))
 
-    def _policy(self, state: LSVIState, part: int) -> Ints:
+    def _policy(self, state: LSVIState, part: int) -> NDArray[Any]:
         layout = state.spec.layout
+        if not state.number and (self.tuned(state.spec).replan_first or 1) > 1:
+            chance = 1.0 / np.diff(layout.state_ptr)[layout.row_state]
+            return layout.from_rows(np.tile(chance, (layout.horizon, 1)))
         rows = np.empty((layout.horizon, layout.states), np.int64)
         flags = np.zeros(kernels.FLAGS, np.int64)
         flags[kernels.RANDOM_TIES] = int(self.tie_break == "random")
@@ -463,4 +485,5 @@ class LSVIUCB(Knobs):
 
 # Chosen by measurement: docs/linear.md, "LSVI-UCB".
 _BETA: Mapping[str, float] = {"none": 0.1, "joint": 0.03, "local": 0.03, "shuffle": 0.03}
+_FIRST = 50  # private: a first release after K / 50 users
 _FEW_STATES = 50  # up to which the model form is asked for under central noise
