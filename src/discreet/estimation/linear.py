@@ -32,8 +32,8 @@ Ridge = float | Literal["bound"]
 Project = Literal["simplex", "range", "none"]
 
 __all__ = [
-    "Project", "Repaired", "Ridge", "check_ridge", "goe_tail", "model_rewards", "model_values", "norms",
-    "repaired", "ridge_level", "ridge_width", "simplex_rows", "vector_tail",
+    "Factored", "Project", "Repaired", "Ridge", "check_ridge", "factored", "goe_tail", "model_rewards",
+    "model_values", "norms", "repaired", "ridge_level", "ridge_width", "simplex_rows", "vector_tail",
 ]  # fmt: skip
 
 
@@ -81,6 +81,53 @@ def repaired(gram: Floats, ridge: float, floor: float) -> Repaired:
     low = int((values < floor).sum())
     matrix = (vectors * raised) @ vectors.T if low else symmetric
     return Repaired(matrix, (vectors / raised) @ vectors.T, low)
+
+
+class Factored(NamedTuple):
+    """Positive definite matrices Lambda by a factor of their inverses.
+
+    factor : (n, d, d) F with F F^T = Lambda^-1, so ||phi||_{Lambda^-1} = ||F^T phi||.
+    log_det : (n,) of Lambda. floored : how many eigenvalues were raised to the floor.
+    """
+
+    factor: Floats
+    log_det: Floats
+    floored: int
+
+
+_TOUCH = 1e-9  # relative: by how much rounding may put an eigenvalue below the floor
+
+
+def factored(grams: Floats, ridges: Floats, floors: Floats) -> Factored:
+    """Symmetrise (n, d, d), add ridges I, raise eigenvalues to ``floors`` > 0 (section 1.4).
+
+    By Cholesky factors of all matrices, with which Lambda - floor I > 0 is tested too; only where that fails
+    by the eigenvalues of the matrix concerned.
+    """
+    d = grams.shape[-1]
+    symmetric = 0.5 * (grams + grams.swapaxes(-1, -2))
+    diagonal = np.arange(d)
+    symmetric[:, diagonal, diagonal] += ridges[:, None]
+    lowered = symmetric.copy()
+    lowered[:, diagonal, diagonal] -= (1 - _TOUCH) * floors[:, None]
+    try:
+        np.linalg.cholesky(lowered)
+        lower = np.linalg.cholesky(symmetric)
+    except np.linalg.LinAlgError:
+        if len(grams) == 1:
+            values, vectors = np.linalg.eigh(symmetric)
+            raised = np.maximum(values, floors[:, None])
+            low = int((values < (1 - _TOUCH) * floors[:, None]).sum())
+            return Factored(vectors / np.sqrt(raised)[:, None, :], np.log(raised).sum(axis=1), low)
+        each = [factored(grams[i : i + 1], ridges[i : i + 1], floors[i : i + 1]) for i in range(len(grams))]
+        return Factored(
+            np.concatenate([one.factor for one in each]),
+            np.concatenate([one.log_det for one in each]),
+            sum(one.floored for one in each),
+        )
+    inverse = np.linalg.inv(lower)
+    log_det = 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+    return Factored(inverse.swapaxes(-1, -2), log_det, 0)
 
 
 def norms(rows: Floats, inverse: Floats) -> Floats:
