@@ -2,8 +2,8 @@
 
 Sources: Jin, Yang, Wang and Jordan (2020), LSVI-UCB; Luyo et al. (2021), algorithm 2, its private batched
 form; Ngo, Vietri and Wu (2022), when to switch. Specification: linear-and-offline, 1.3 to 1.5, 3, 6 and 14.
-With b_h = H - h (code: h from 0) the bound of values at step h and Lambda = sum phi phi^T + noise + L I of the
-last release, backward over h,
+With b_h = H - h (code: h from 0) the bound of values at step h and Lambda = sum phi phi^T + noise + L I of
+the last release, backward over h,
 
     Q_h = clip(estimate_h + bonus_scale beta_h ||phi||_{Lambda^-1}, 0, b_h),   V_h = max_a Q_h,
 
@@ -12,18 +12,19 @@ played greedily. ``response`` says what the estimate is made from.
 * ``"requery"``: c + phi^T Lambda^-1 u, u the sum of phi (r + V_{h+1}(s') - c) over *all* users so far, asked
   anew for each V (``ask``; the trusted core stores trajectories). Without privacy and with c = 0 this is
   LSVI-UCB. Each of J releases gets a J-th of the answers' budget: their noise grows as sqrt(J).
-* ``"model"``: M = sum phi (e_{s'} - 1/S)^T and sum phi (r - 1/2) are released as running sums, beside the Gram
-  matrix, and r^ + P^ V is planned from them (:func:`~discreet.estimation.linear.model_values`): any V is free,
-  and local users can send them. The error of M V grows with ||V - mean V||_2: for small S.
+* ``"model"``: M = sum phi (e_{s'} - 1/S)^T and sum phi (r - 1/2) are released as running sums, beside the
+  Gram matrix, and r^ + P^ V is planned from them (:func:`~discreet.estimation.linear.model_values`): any V is
+  free, and local users can send them. The error of M V grows with ||V - mean V||_2: for small S.
 
-Centring is without bias where 1 is in the span of the features, 1 = phi^T v. Without noise sum phi = (Lambda - L
-I) v, so that a response centred at c and one centred at c' predict values that differ by L (c - c') phi^T
+Centring is without bias where 1 is in the span of the features, 1 = phi^T v. Without noise sum phi = (Lambda
+- L I) v, so that a response centred at c and one centred at c' predict values that differ by L (c - c') phi^T
 Lambda^-1 v. The model form is the response centred at 1/2 + mean V, but for ``project``, to that difference.
+It matters to optimism: what was never seen is predicted as c, so that raw targets need a larger bonus.
 
 Schedules. A theorem covers a release after every user, static batches (an extra O~(d H^2 K / B)), and
-switches triggered by the determinant. The default is geometric, with growth 1 + min(1/2, 2.5 / d), and
-under privacy at least 1.25: that has no theorem, and 1.3 says where it fails. ``switching="determinant"`` keeps
-the policy until det Lambda_h of the *released* matrices has doubled for some h: a function of releases, at
+switches triggered by the determinant. The default is geometric, with growth 1 + min(1/2, 2.5 / d), and under
+privacy at least 1.25: that has no theorem, and 1.3 says where it fails. ``switching="determinant"`` keeps the
+policy until det Lambda_h of the *released* matrices has doubled for some h: a function of releases, at
 scheduled times, hence free. Released sums and the plan of questions cost the same whether they are used or
 not, so it saves planning and switches, not budget.
 
