@@ -86,7 +86,7 @@ class LSVIUCB(LinearLearner):
         Ridge parameter without noise, > 0.
     ridge : float or "bound"
         Added to lam, in multiples of the noise's spectral edge 2 s sqrt(n d); "bound": twice a bound of its
-        operator norm at ``failure``. Open: 1 (model), 2 (requery).
+        operator norm at ``failure``. Open: 1 (model), 2 (requery, or local noise).
     beta : "range" or "published"
         beta_h = b_h, or d H sqrt(log(2 d K H / failure)) at all steps; ``bonus_scale`` multiplies it.
     response : "model" or "requery"
@@ -174,7 +174,8 @@ class LSVIUCB(LinearLearner):
             "project": "simplex" if spec.layout.rows * spec.states <= _MOST_ROWS else "range",
             "replan_first": math.ceil((spec.users or 1) / _FIRST) if trust != "none" else 1,
         }
-        chosen["ridge"] = 1.0 if (mine.response or chosen["response"]) == "model" else 2.0
+        quiet = trust != "local" and (mine.response or chosen["response"]) == "model"
+        chosen["ridge"] = 1.0 if quiet else 2.0
         open_ones = {name: value for name, value in chosen.items() if getattr(mine, name) is None}
         mine = replace(mine, **open_ones) if open_ones else mine
         if (mine.centre or mine.response == "model") and not features.constant:
