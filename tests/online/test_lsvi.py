@@ -235,8 +235,8 @@ def test_by_name_through_simulate(privatizer, by):
 def test_learns():
     """Regret of 8 worlds at K = 1000, as a share of uniform play's.
 
-    Over 160 other worlds the share is .046 (standard deviation .047) and .123 (.062): the thresholds are 9 and 8
-    standard errors of a mean of 8 away, a false alarm below 1e-6 by far.
+    Over 160 other worlds the share is .046 (standard deviation .047) and .123 (.062): the thresholds are 9
+    and 8 standard errors of a mean of 8 away, a false alarm below 1e-6 by far.
     """
     shares = {"none": [], "private": []}
     for seed in range(8):
