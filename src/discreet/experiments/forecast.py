@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from discreet.experiments.simulate import Setup
+from discreet.privacy.linear_session import LinearSession
 from discreet.privacy.privatizers import Central, Local
+from discreet.privacy.protocol import NoiseLaw
 from discreet.privacy.randomness import Seeded
 from discreet.privacy.session import CountSession
 
@@ -50,15 +53,15 @@ class Forecast:
 def forecast_of(setup: Setup) -> Forecast:
     """The forecast of a prepared run. Reads no data.
 
-    Raises ``ValueError`` if the privatizer's session is not one of counts.
+    Raises ``ValueError`` if the privatizer's session is not one of sums.
     """
     session = setup.start(Seeded(0, 0))
-    if not isinstance(session, CountSession):
-        raise ValueError(f"privatizer = {setup.privatizer!r}: its session is not one of counts")
+    if not isinstance(session, CountSession | LinearSession):
+        raise ValueError(f"privatizer = {setup.privatizer!r}: its session is not one of sums")
     times = setup.times[:-1]
     half = min(int(np.searchsorted(times, setup.episodes / 2)), times.size - 1)
     at = (int(times[half]), int(times[-1]))
-    laws = [session.laws_at(users) for users in at]
+    laws: list[Mapping[str, NoiseLaw]] = [session.laws_at(users) for users in at]
     std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0]}
     session.close()
     choices: tuple[Option, ...] = ()

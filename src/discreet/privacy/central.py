@@ -33,7 +33,7 @@ from discreet.privacy.guarantee import (
     joint_loss,
 )
 from discreet.privacy.linear_session import LinearSession
-from discreet.privacy.linear_start import is_linear, start_central
+from discreet.privacy.linear_start import LinearChoice, central_choices, is_linear, start_central
 from discreet.privacy.mechanism import Mechanism, leaves_of
 from discreet.privacy.one_shot import OneShotSession, check_query
 from discreet.privacy.protocol import Floats, Norm, Schedule, Trust
@@ -211,12 +211,22 @@ class Central(Budgeted):
         """The server is trusted with raw trajectories."""
         return "joint"
 
-    def choices(self, query: Any, schedule: Schedule, randomness: Randomness) -> list[Choice]:
+    def choices(
+        self, query: Any, schedule: Schedule, randomness: Randomness
+    ) -> list[Choice] | list[LinearChoice]:
         """Every mechanism that meets the budget for this query and schedule, least error first.
 
         Computed from public numbers alone. A learner that reads measurements is offered no tree or other
         walk, whose releases share noise. Raises ``ValueError`` if none fits.
         """
+        if is_linear(query):
+            return central_choices(
+                self, schedule, randomness, self.release or "auto", self.leaf or "batch",
+                self.tree_estimate == "optimal",
+            )  # fmt: skip
+        return self._count_choices(query, schedule, randomness)
+
+    def _count_choices(self, query: Any, schedule: Schedule, randomness: Randomness) -> list[Choice]:
         query, schedule = continual_query(query), private_schedule(schedule)
         check_source(randomness)
         self._check_reader(schedule)
@@ -339,7 +349,7 @@ class Central(Budgeted):
             walk = next(self._walks(leaves_of(schedule, leaf), isinstance(randomness, Secure)))[2]
             choice = Choice("tree", 0.0, walk.levels, kernels.LAPLACE, scales, 0.0, walk)
         else:
-            choice = self.choices(query, schedule, randomness)[0]
+            choice = self._count_choices(query, schedule, randomness)[0]
         leaf = leaf if choice.walk else "batch"  # only a walk has leaves: laws count the releases
         clocks = Clocks(self.clock_growth or 0.0) if self.clocks == "rows" else None
         if clocks is not None and query.pooled != "none":

@@ -22,6 +22,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, NoReturn
 
 import numpy as np
@@ -73,6 +74,12 @@ class LinearMechanism:
     walk: Walk | None = None
     leaf: Literal["batch", "user"] = "batch"
     grid: int | None = None
+
+    def __post_init__(self) -> None:
+        own = {name: np.array(scales, np.float64) for name, scales in self.scales.items()}
+        for scales in own.values():
+            scales.flags.writeable = False
+        object.__setattr__(self, "scales", MappingProxyType(own))
 
 
 class _Draws:
@@ -386,12 +393,12 @@ class LinearSession(Guarded):
                 raise RuntimeError(
                     f"release: all {schedule.max_releases} releases of the schedule have been made"
                 )
-            leaf = self._leaf(n)
-            cells, terms, most = self._noisy(n, leaf)
+            laws = self._laws(n, n - self._absent)
+            cells = self._noisy(n, self._leaf(n))
             self._number = 0 if n == 0 else self._number + 1
             values = cells if self._draws is None else self._draws.in_values(cells)
             self._last = Release(
-                self._estimates(values, terms, most, n), users=n, number=self._number,
+                self._estimates(values, laws, n), users=n, number=self._number,
                 guarantee=self._guarantee,
             )  # fmt: skip
             self._fresh = True
@@ -406,21 +413,30 @@ class LinearSession(Guarded):
             raise RuntimeError(f"release: {n} users is not one of the scheduled times of release")
         return n if self._mechanism.leaf == "user" else at
 
-    def _noisy(self, n: int, leaf: int) -> tuple[Floats, float, float]:
-        """(cells with their noise, its terms, the most terms of any release so far)."""
+    def _noisy(self, n: int, leaf: int) -> Floats:
+        """Cells with their noise."""
         stream, walk = self._mechanism.stream, self._mechanism.walk
-        if n == 0 or stream == "exact":
-            return self._cells.copy(), 0.0, 0.0
-        if stream == "local":
-            senders = float(n - self._absent)
-            return self._cells.copy(), senders, senders
+        if n == 0 or stream in ("exact", "local"):
+            return self._cells.copy()
         if walk is not None:
-            return self._cells + self._walked(walk, leaf), walk.terms(leaf), walk.most(leaf)
+            return self._cells + self._walked(walk, leaf)
         self._spent += 1  # before the draw: an interrupt may cost a noise, never draws it twice
         fresh = self._cells + self._draw(self._spent, 0, 1.0)
         # one statement, no call: the batch leaves the cells when its measurement is where sums are made from
         self._cells, self._measured = np.zeros(self._query.cells), self._measured + fresh
-        return self._measured.copy(), float(self._spent), float(self._spent)
+        return self._measured.copy()
+
+    def _terms(self, n: int, senders: int) -> tuple[float, float]:
+        """Noise terms of the release after n users, and the most of any up to it: public."""
+        stream, walk = self._mechanism.stream, self._mechanism.walk
+        if n == 0 or stream == "exact":
+            return 0.0, 0.0
+        if stream == "local":
+            return float(senders), float(senders)
+        leaf = self._leaf(n)
+        if walk is not None:
+            return walk.terms(leaf), walk.most(leaf)
+        return float(leaf), float(leaf)
 
     def _draw(self, i: int, j: int, factor: float) -> Floats:
         assert self._draws is not None
@@ -449,22 +465,32 @@ class LinearSession(Guarded):
         self._held, self._registers = held, registers
         return registers[int(walks.register_of(code, ints, leaf))]
 
-    def _estimates(self, cells: Floats, terms: float, most: float, n: int) -> dict[str, Estimate]:
-        found = {}
+    def laws_at(self, n: int) -> dict[str, GoeLaw | VectorLaw]:
+        """Laws of the release after n users if all of them send something; from public numbers, by family."""
+        return self._laws(n, n)
+
+    def _laws(self, n: int, senders: int) -> dict[str, GoeLaw | VectorLaw]:
+        found: dict[str, GoeLaw | VectorLaw] = {}
         mechanism, releases = self._mechanism, self._schedule.releases or 2**31
         laplace, discrete = mechanism.noise == "laplace", mechanism.grid is not None
-        for name, table in self._query.from_cells(cells).items():
-            table.flags.writeable = False
-            scales = mechanism.scales.get(name, np.zeros(len(table)))
-            at = (tuple(scales.tolist()), terms, most)
-            law: GoeLaw | VectorLaw
+        for name, shape in self._query.families.items():
+            scales = mechanism.scales.get(name, np.zeros(shape[0]))
+            at = (tuple(scales.tolist()), *self._terms(n, senders))
             if self._query.is_gram(name):
                 diagonal = 2.0 if mechanism.noise == "goe" else 1.0
-                law = GoeLaw(*at, table.shape[1], releases, laplace, discrete, diagonal)
+                found[name] = GoeLaw(*at, shape[1], releases, laplace, discrete, diagonal)
             else:
-                law = VectorLaw(*at, table.shape[-1], releases, laplace, discrete, math.prod(table.shape[1:]))
-            found[name] = Estimate(table, law, "sum", n, float(n))
+                size = math.prod(shape[1:])
+                found[name] = VectorLaw(*at, shape[-1], releases, laplace, discrete, size)
         return found
+
+    def _estimates(
+        self, cells: Floats, laws: Mapping[str, GoeLaw | VectorLaw], n: int
+    ) -> dict[str, Estimate]:
+        tables = self._query.from_cells(cells)
+        for table in tables.values():
+            table.flags.writeable = False
+        return {name: Estimate(table, laws[name], "sum", n, float(n)) for name, table in tables.items()}
 
     # ------------------------------------------------------------------------------ questions
     @property

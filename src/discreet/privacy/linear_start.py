@@ -14,14 +14,15 @@ Toeplitz walk, which the specification does not have and which has the least fro
 
 Published calibration (Luyo et al. 2021, corollaries 5, 6, 10, 11): their standard deviations, on every entry
 of a mirrored triangle and of the vectors, a tree whose leaf is a user. The guarantee is lemma 3 for the noise
-that is drawn, with the nodes and steps that are really touched.
+that is drawn, with the nodes and steps that are really touched. For batched LSVI (appendix E.1): GOE noise
+on a tree over batches, raw responses in their declared range.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ from discreet.privacy.continual.optimal_tree import OptimalTree
 from discreet.privacy.continual.square_root import MOST_LEAVES, SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk
+from discreet.privacy.gram import Target, vector_sensitivity
 from discreet.privacy.guarantee import (
     Guarantee,
     MechanismRecord,
@@ -94,6 +96,12 @@ class LinearChoice:
     error: float
     walk: Walk | None = None
     leaf: Literal["batch", "user"] = "batch"
+    noise: str = "Gaussian"
+
+    @property
+    def name(self) -> str:
+        """The release, with its estimate."""
+        return f"{self.release} (optimal estimate)" if isinstance(self.walk, OptimalTree) else self.release
 
     def __str__(self) -> str:
         return f"{self.release}: a user in {self.nodes} noisy sums, error {self.error:.4g}"
@@ -114,13 +122,14 @@ def linear_choices(
         raise ValueError(
             f"release = {release!r}: must be 'auto', 'batches', 'tree' or 'square-root' for linear sums"
         )
+    words = "Laplace" if laplace else "Gaussian"
     found = []
     if release in ("auto", "batches"):
-        found.append(LinearChoice("batches", 1, math.sqrt(_average(schedule, None, leaf))))
+        found.append(LinearChoice("batches", 1, math.sqrt(_average(schedule, None, leaf)), noise=words))
     for name, walk in _walks(schedule, release, leaf, laplace, discrete, optimal):
         nodes = walk.levels
         error = math.sqrt(_average(schedule, walk, leaf)) * (nodes if laplace else math.sqrt(nodes))
-        found.append(LinearChoice(name, nodes, error, walk, leaf))
+        found.append(LinearChoice(name, nodes, error, walk, leaf, words))
     return sorted(found, key=lambda choice: choice.error)
 
 
@@ -204,6 +213,37 @@ def published_scales(
     flat = np.ones(horizon - 1)
     found = {GRAM: first * flat, RESPONSE: first * flat}
     return found | {SECOND_GRAM: second * flat, SECOND_RESPONSE: second * flat} if query.second else found
+
+
+def published_lsvi(horizon: int, releases: int, epsilon: float, delta: float) -> tuple[float, float]:
+    """(sigma of a Gram node, sigma of a response) as printed for batched LSVI, B = releases + 1 batches."""
+    batches = releases + 1
+    nodes = math.ceil(math.log2(batches) + 1)
+    log = math.log(32 * horizon * nodes * batches / delta)
+    gram_std = 128 / epsilon * math.sqrt(batches * horizon * nodes) * log**2
+    return gram_std, 128 / epsilon * horizon * math.sqrt(horizon * batches) * log**2
+
+
+def _published_lsvi(
+    spec: Budgeted, query: GramQuery, schedule: Schedule
+) -> tuple[LinearChoice, dict[str, Floats], list[Question]]:
+    """A tree over batches with GOE noise, and raw responses in their declared range."""
+    if query.centre or query.span != "declared":
+        raise ValueError("calibration = 'published': needs a query with centre = False and span = 'declared'")
+    if spec.epsilon is None or spec.delta is None:
+        raise ValueError("calibration = 'published': needs epsilon and delta")
+    leaves, releases = leaves_of(schedule, "batch"), schedule.releases
+    assert leaves is not None
+    assert releases is not None
+    gram_std, std = published_lsvi(query.layout.horizon, releases, spec.epsilon, spec.delta)
+    row: Target = "raw-nonneg" if query.features.nonneg else "raw"
+    questions = [
+        replace(one, mu=vector_sensitivity(query.features.bound, one.high, row) / std)
+        for one in _questions(query, schedule, "goe", 1.0)
+    ]
+    walk = Tree(leaves)
+    scales = {GRAM: np.full(query.steps, gram_std)}
+    return LinearChoice("tree", walk.levels, 0.0, walk), scales, questions
 
 
 def _published(spec: Budgeted, query: LinearQuery, users: int | None) -> dict[str, Floats]:
@@ -291,15 +331,19 @@ def start_central(
     grid = randomness.reward_grid if isinstance(randomness, Secure) else None
     discrete = grid is not None
     questions: list[Question] = []
-    if spec.calibration == "published":
-        noise: Noise = "triangle"
+    noise: Noise
+    if spec.calibration == "published" and isinstance(query, GramQuery) and query.requeries:
+        noise = "goe"
+        choice, scales, questions = _published_lsvi(spec, query, schedule)
+    elif spec.calibration == "published":
+        noise = "triangle"
         scales = _published(spec, query, checks.integer("schedule.users", schedule.users, 2))
         leaf = "user"
         walk = Tree(schedule.users)
         choice = LinearChoice("tree", walk.levels, 0.0, walk, leaf)
     else:
         noise, loss = _noise_of(spec, discrete)
-        choice = linear_choices(schedule, release, leaf, noise == "laplace", discrete, optimal)[0]
+        choice = central_choices(spec, schedule, randomness, release, leaf, optimal)[0]
         if isinstance(query, GramQuery) and query.requeries:
             questions = _questions(query, schedule, noise, loss)
             kept = 1.0 - query.answer_share
@@ -318,6 +362,26 @@ def start_central(
     return LinearSession(
         "joint", mechanism, query, schedule, randomness, guarantee, records, questions
     )  # fmt: skip
+
+
+def central_choices(
+    spec: Budgeted,
+    schedule: Schedule,
+    randomness: Randomness,
+    release: str,
+    leaf: Literal["batch", "user"],
+    optimal: bool,
+) -> list[LinearChoice]:
+    """Streams that meet a budget, least average noise first."""
+    discrete = isinstance(randomness, Secure)
+    noise, _ = _noise_of(spec, discrete)
+    return linear_choices(schedule, release, leaf, noise == "laplace", discrete, optimal)
+
+
+def local_choices(spec: Budgeted, query: LinearQuery, randomness: Randomness) -> list[LinearChoice]:
+    """The one noise that a device draws: error per square root of a user, in units of its scale."""
+    noise, _ = _noise_of(spec, isinstance(randomness, Secure))
+    return [LinearChoice("every statistic", 1, 1.0, noise="Laplace" if noise == "laplace" else "Gaussian")]
 
 
 def start_local(

@@ -92,12 +92,12 @@ def projected(
     """
     x = np.array(x, np.float64)
     x[~np.isfinite(x).all(axis=-1)] = 0.0
-    top = np.abs(x).max(axis=-1, initial=0.0, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        norms = np.where(
-            top > 0, top * np.linalg.norm(x / np.where(top > 0, top, 1.0), axis=-1, keepdims=True), 0
-        )
-        x = np.where(norms > bound, x * (np.asarray(bound) * (1 - 1e-15) / norms), x)
+    top = np.maximum(np.abs(x).max(axis=-1, initial=0.0, keepdims=True), np.finfo(np.float64).tiny)
+    unit = x / top  # norms of it neither overflow nor vanish
+    length = np.linalg.norm(unit, axis=-1, keepdims=True)
+    far = length > np.asarray(bound) / np.maximum(top, 1e-200)  # that small is inside any bound
+    shrunk = unit * (np.asarray(bound) * (1 - 1e-15) / np.where(far, length, 1.0))
+    x = np.where(far, shrunk, x)
     y = np.array(y, np.float64)
     return x, np.clip(np.where(np.isfinite(y), y, np.clip(0.0, low, high)), low, high)
 

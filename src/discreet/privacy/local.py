@@ -26,7 +26,7 @@ from discreet.privacy.guarantee import (
     guarantee_of,
 )
 from discreet.privacy.linear_session import LinearSession
-from discreet.privacy.linear_start import is_linear, start_local
+from discreet.privacy.linear_start import LinearChoice, is_linear, local_choices, start_local
 from discreet.privacy.local_reports import KINDS, Kind, StepReports
 from discreet.privacy.mechanism import Mechanism
 from discreet.privacy.protocol import Floats, Schedule, Trust
@@ -152,11 +152,18 @@ class Local(Budgeted):
         """Nobody is trusted with raw trajectories."""
         return "local"
 
-    def choices(self, query: Any, schedule: Schedule, randomness: Randomness) -> list[LocalChoice]:
+    def choices(
+        self, query: Any, schedule: Schedule, randomness: Randomness
+    ) -> list[LocalChoice] | list[LinearChoice]:
         """Every mechanism that meets the budget for this query, least noise first; of reports, the best m.
 
         Computed from public numbers alone. Raises ``ValueError`` if none fits.
         """
+        if is_linear(query):
+            return local_choices(self, query, randomness)
+        return self._count_choices(query, schedule, randomness)
+
+    def _count_choices(self, query: Any, schedule: Schedule, randomness: Randomness) -> list[LocalChoice]:
         query, schedule = continual_query(query), private_schedule(schedule)
         check_source(randomness)
         found: list[LocalChoice] = []
@@ -225,7 +232,7 @@ class Local(Budgeted):
             assert self.epsilon is not None
             family, scales = kernels.LAPLACE, np.full(len(query.row_families), self._published(query))
         else:
-            choice = self.choices(query, schedule, randomness)[0]
+            choice = self._count_choices(query, schedule, randomness)[0]
             if choice.mechanism in KINDS:
                 return self._start_reports(choice, query, schedule, randomness)
             family = kernels.LAPLACE if choice.mechanism == "laplace" else kernels.GAUSSIAN
