@@ -131,6 +131,16 @@ def small_world(stationary: bool = False) -> TabularMDP:
     return TabularMDP(steps, rewards, start, horizon=3, mask=mask, reward_law="bernoulli", name="small world")
 
 
+def small_featured_world(kind: type) -> TabularMDP:
+    """Three states, two actions, three steps, with public features of the kind that a learner needs."""
+    from discreet import envs
+    from discreet.mdp.features import MixtureFeatures
+
+    if issubclass(kind, MixtureFeatures):
+        return envs.linear_mixture(states=3, actions=2, horizon=3, models=2, rewards="bernoulli")
+    return envs.random_linear(states=3, actions=2, horizon=3, dimension=2, rewards="bernoulli")
+
+
 _GAUSSIAN = " gaussian"  # a variant of privatizers that offer it
 _WALKS: dict[str, dict[str, Any]] = {  # variants of privatizers that offer the release
     " signed-digits": {"release": "signed-digits"},
@@ -188,7 +198,10 @@ def _setup(
 
     learns = registry.build("learner", learner, None, options)
     protects = _privatizer(privatizer)
+    needs = getattr(learns, "FEATURES", None)  # of learners that need public features: their class
     world = small_world(stationary=bool((options or {}).get("stationary")))
+    if needs is not None:
+        world = small_featured_world(needs)
     try:
         return Setup(world, learns, protects, users, by=by, stepwise=stepwise)
     except ValueError as reason:

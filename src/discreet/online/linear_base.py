@@ -167,9 +167,8 @@ class LinearLearner(Knobs):
 
     def _check(self, spec: Spec) -> None:
         if type(spec.features) is not self.FEATURES:
-            raise ValueError(
-                f"spec.features = {checks.said(spec.features)}: must be {self.FEATURES.__name__}"
-            )
+            given = "None" if spec.features is None else type(spec.features).__name__
+            raise ValueError(f"spec.features = {given}: must be {self.FEATURES.__name__}")
         if self.known_rewards and spec.known_rewards is None:
             raise ValueError("known_rewards = True: must be false, the specification declares no rewards")
 
