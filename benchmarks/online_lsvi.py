@@ -1,7 +1,7 @@
 """LSVI-UCB: regret and seconds on random linear MDPs and on the wide linear world.
 
     python benchmarks/online_lsvi.py small [--worlds 24] [--episodes 4000]
-    python benchmarks/online_lsvi.py wide [--episodes 5000]
+    python benchmarks/online_lsvi.py wide [--episodes 5000] [--linear]
 
 ``small`` is section 11.3 of the specification: S = 6, A = 3, H = 4, d = 4, delta = 1e-5; means over worlds
 that chose no default (seeds from 300) with standard errors, simulated by batches. ``wide`` plays every
@@ -75,7 +75,7 @@ def small(count: int, users: int) -> None:
                 )
 
 
-def wide(users: int) -> None:
+def wide(users: int, linear: bool) -> None:
     worlds = [wide_linear()]
     for epsilon in (None, 10.0, 1.0):
         budget = NoPrivacy() if epsilon is None else Central(epsilon=epsilon, delta=DELTA)
@@ -83,7 +83,7 @@ def wide(users: int) -> None:
             ("lsvi-ucb", LSVIUCB()),
             ("noise-aware, stationary", NoiseAwareUCBVI(stationary=True, replan_growth=1.1)),
             ("ucb-vi, stationary", UCBVI(stationary=True, replan_growth=1.1)),
-        ):
+        )[: 1 if linear else None]:
             print(
                 f"epsilon {epsilon!s:5} {name:24}",
                 regret(worlds, learner, budget, users, "episode"),
@@ -96,11 +96,12 @@ def main() -> None:
     parser.add_argument("which", choices=("small", "wide"))
     parser.add_argument("--worlds", type=int, default=24)
     parser.add_argument("--episodes", type=int)
+    parser.add_argument("--linear", action="store_true", help="LSVI-UCB only")
     given = parser.parse_args()
     if given.which == "small":
         small(given.worlds, given.episodes or 4000)
     else:
-        wide(given.episodes or 5000)
+        wide(given.episodes or 5000, given.linear)
 
 
 if __name__ == "__main__":
