@@ -33,6 +33,7 @@ def rows(quick: bool) -> Iterator[tuple[str, Any, Any]]:
     for e in (10.0, 1.0):
         yield f"JDP {e:g}", UCRLVTR(), joint[e]
         yield f"JDP {e:g}, own sums", UCRLVTR(), dr.Central(epsilon=e, delta=DELTA, release="batches")
+        yield f"JDP {e:g}, tree", UCRLVTR(), dr.Central(epsilon=e, delta=DELTA, release="tree")
         yield f"JDP {e:g}, first ties", UCRLVTR(tie_break="first"), joint[e]
         yield f"JDP {e:g}, ridge 1", UCRLVTR(ridge=1.0), joint[e]
         yield f"JDP {e:g}, bonus 0", UCRLVTR(bonus_scale=0.0), joint[e]

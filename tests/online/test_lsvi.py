@@ -191,6 +191,11 @@ def test_determinant_switches_are_few_and_planned_from_releases():
     assert len({state.q.tobytes() for state in play(often, mdp, users)[1]}) > states[-1].switches + 1
     _, states, _, _ = play(replace(seldom, switches=2), mdp, users)
     assert states[-1].switches == 2
+    asked = replace(seldom, response="requery", switches=3)  # three rounds of questions are planned, no more
+    setup = Setup(mdp, asked, JOINT, users)
+    assert setup.schedule.answers == 3
+    assert setup.guarantee.epsilon == pytest.approx(5.0)
+    assert play(asked, mdp, users, JOINT)[1][-1].switches == 3
 
 
 def test_schedule_and_first_batch():

@@ -58,3 +58,9 @@ def test_bad_input_is_refused():
             function([(0.1, 1)], 0.0)
         with pytest.raises(ValueError, match="count"):
             function([(0.1, 0)], 1e-6)
+
+
+def test_unlike_gaussian_mechanisms_compose_on_one_grid():
+    shifts = [(0.021, 5), (0.1715, 1), (0.2, 2)]
+    mu = sum(count * unit**2 for unit, count in shifts) ** 0.5
+    assert accounting.gaussian_epsilon(shifts, 1e-5) == pytest.approx(budget.gdp_epsilon(mu, 1e-5), rel=2e-3)

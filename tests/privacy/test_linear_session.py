@@ -399,6 +399,43 @@ def test_answers_follow_the_plan_and_see_everybody_so_far():
             session.answer(Response(H - 1, np.zeros(S), (0.0, 1.0)))
 
 
+def test_capped_rounds_of_answers_are_asked_when_the_learner_likes():
+    schedule, rng = Schedule(6, answers=2), np.random.default_rng(0)
+    session = dr.Central(mu=1.0).start(REQUERY, schedule, Seeded(0, 0))
+    every = dr.Central(mu=1.0).start(REQUERY, Schedule(6), Seeded(0, 0))
+    assert session.records[1].loss == pytest.approx(every.records[1].loss)
+    assert len(every.records[1].scales) == 5 * H
+    assert len(session.records[1].scales) == 2 * H
+    play(session, [trajectory(rng)], (1,), Seeded(0, 0))
+    for k in range(1, 6):
+        if k in (2, 5):
+            for h in reversed(range(H)):
+                session.answer(Response(h, np.zeros(S), (0.0, float(H - h))))
+        if k < 5:
+            encoder = session.begin(Plan(POLICY, 1))
+            session.submit(encoder(trajectory(rng), session.open_plan, SecureCoins()))
+            session.release()
+    with pytest.raises(RuntimeError, match="spent"):
+        session.answer(Response(H - 1, np.zeros(S), (0.0, 1.0)))
+
+
+@pytest.mark.parametrize(("batches", "node", "response"), [(8, 20.4, 104), (19, 26.4, 166), (46, 28.9, 262)])
+def test_noise_of_batched_lsvi(batches, node, response):
+    # section 6 at H = 5, epsilon = 1, delta = 1e-5: halves to each, one scale over steps
+    phi = Features(np.full((3, 2, 4), 0.5), 1.0)
+    layout, schedule = Layout(3, 2, 5), Schedule(10**6, times=np.arange(batches))
+    shares = tuple(b**2 / 55 for b in (5, 4, 3, 2, 1))
+    for over, name, expected in (("flat", GRAM, node), (shares, "response", response)):
+        query = GramQuery(layout=layout, features=phi, model=False, over_steps=over)
+        session = dr.Central(**STATED, release="tree").start(query, schedule, Seeded(0, 0))
+        if name == GRAM:
+            assert session.scales[GRAM] == pytest.approx([expected] * 5, rel=0.01)
+        else:
+            found = [session.records[1].scales[f"{4 - h}.response[{h}]"] * (5 - h) for h in range(5)]
+            assert found == pytest.approx([expected] * 5, rel=0.01)
+        assert session.guarantee.epsilon == pytest.approx(1.0)
+
+
 def test_answers_under_exact_noise_and_in_simulation():
     schedule = Schedule(8, times=np.array([0, 2, 5]))
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ played greedily. ``response`` says what the estimate is made from.
 
 * ``"requery"``: c + phi^T Lambda^-1 u, u the sum of phi (r + V_{h+1}(s') - c) over *all* users so far, asked
   anew for each V (``ask``; the trusted core stores trajectories). Without privacy and with c = 0 this is
-  LSVI-UCB. Each of J releases gets a J-th of the answers' budget: their noise grows as sqrt(J).
+  LSVI-UCB. Each of J rounds of questions gets a J-th of the answers' budget: their noise grows as sqrt(J).
 * ``"model"``: M = sum phi (e_{s'} - 1/S)^T and sum phi (r - 1/2) are released as running sums, beside the
   Gram matrix, and r^ + P^ V is planned from them (:func:`~discreet.estimation.linear.model_values`): any V is
   free, and local users can send them. The error of M V grows with ||V - mean V||_2: for small S.
@@ -25,8 +25,8 @@ Schedules. A theorem covers a release after every user, static batches (an extra
 switches triggered by the determinant. The default is geometric, with growth 1 + min(1/2, 2.5 / d), and under
 privacy at least 1.25: that has no theorem, and 1.3 says where it fails. ``switching="determinant"`` keeps the
 policy until det Lambda_h of the *released* matrices has doubled for some h: a function of releases, at
-scheduled times, hence free. Released sums and the plan of questions cost the same whether they are used or
-not, so it saves planning and switches, not budget.
+scheduled times, hence free. Released sums cost the same whether they are used or not; with ``switches``
+given, no more rounds of questions than that are planned, and each gets a larger share of the budget.
 
 Privacy: all here is post-processing. ``response``, ``centre``, ``span``, ``over_steps``, ``answer_share``,
 ``known_rewards`` and the schedule choose what the privatizer is asked for, and it charges for that.
@@ -186,7 +186,13 @@ class LSVIUCB(LinearLearner):
     def schedule(self, spec: Spec) -> Schedule:
         """Times of release: geometric by default, with a long first batch under privacy."""
         mine = self.tuned(spec)
-        first, growth = int(mine.replan_first or 1), mine.replan_growth
+        plain = mine._times(spec)
+        if mine.response != "requery" or mine.switching != "determinant" or mine.switches is None:
+            return plain
+        return replace(plain, answers=min(mine.switches, plain.releases or mine.switches))
+
+    def _times(self, spec: Spec) -> Schedule:
+        first, growth = int(self.replan_first or 1), self.replan_growth
         if growth is None or first == 1:
             return super().schedule(spec)
         if spec.users is None:

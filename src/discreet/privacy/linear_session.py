@@ -13,7 +13,8 @@ breaks (:meth:`LinearQuery.user_tables`), noise is discrete Gaussian or Laplace 
 leaves the session is a function of their integer sum.
 
 With ``query.requeries`` the session keeps the trajectories and answers planned responses about everybody so
-far (:class:`Answers`): at each scheduled release one question for each step, from the last to the first.
+far (:class:`Answers`): at each scheduled release, or at most ``schedule.answers`` of them, one question for
+each step, from the last to the first.
 """
 
 from __future__ import annotations
@@ -211,6 +212,7 @@ class LinearSession(Guarded):
         if self._grid is not None:
             self._most = int(_MOST_UNITS / _largest_contribution(query, self._grid))
         self._answers: Answers | None = None
+        self._questions = len(questions)
         if isinstance(query, GramQuery) and query.requeries:
             self._answers = Answers(query.layout, query.features, questions, randomness)
         self._times: Ints | None = None if schedule.users is None else schedule.release_times
@@ -507,8 +509,8 @@ class LinearSession(Guarded):
             assert answers is not None
             if not self._fresh or self._number == 0:
                 raise RuntimeError("answer: questions are due after a release of at least one user")
-            each = len(answers.plan) // max(1, self._schedule.releases or 1)
-            if answers.asked >= self._number * each:
+            each = self._questions // max(1, self._schedule.releases or 1)
+            if not self._schedule.answers and answers.asked >= self._number * each:
                 raise RuntimeError(f"answer: all questions of this release are spent, {each} at each")
             return answers.answer(question)
 

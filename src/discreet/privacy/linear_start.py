@@ -417,12 +417,17 @@ def _check_options(spec: Budgeted) -> None:
 
 
 def _questions(query: LinearQuery, schedule: Schedule, noise: Noise | None, loss: float) -> list[Question]:
-    """H responses at each release, step H - 1 first; mu_h^2 (epsilon) in the shares of the query's steps."""
+    """Rounds of responses, last step first; mu_h^2 (epsilon) in the shares of the query's steps.
+
+    A round at each release; or ``schedule.answers`` of them, at releases that the learner chooses by what was
+    released (the determinant's growth), the rest of them left unasked.
+    """
     if not isinstance(query, GramQuery) or not query.requeries:
         return []
     horizon = query.layout.horizon
     shares = {unit.step: unit.share for unit in query.units(noise or "goe")}
-    releases = max(1, schedule.releases or 1)
+    asked = checks.integer("schedule.answers", schedule.answers, 0)
+    releases = asked or max(1, schedule.releases or 1)
     found = []
     for _ in range(releases):
         for h in reversed(range(query.steps)):
