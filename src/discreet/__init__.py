@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from discreet.offline.tabular import DPAPVI as DPAPVI
     from discreet.offline.tabular import OfflinePolicy as OfflinePolicy
     from discreet.online.ldp_obi import LDPOBI as LDPOBI
+    from discreet.online.lsvi import LSVIUCB as LSVIUCB
     from discreet.online.noise_aware import NoiseAwareUCBVI as NoiseAwareUCBVI
     from discreet.online.optimistic import DPUCBVI as DPUCBVI
     from discreet.online.optimistic import UCBVI as UCBVI
@@ -73,6 +74,7 @@ _HOMES = {
     "PrivateUCBPO": "online.policy_optimization",
     "PUCB": "online.pucb",
     "LDPOBI": "online.ldp_obi",
+    "LSVIUCB": "online.lsvi",
     "APVI": "offline.tabular",
     "DPAPVI": "offline.tabular",
     "OfflinePolicy": "offline.tabular",

@@ -151,6 +151,12 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 _ANY,
             ),
             (
+                "lsvi-ucb",
+                f"{_ONLINE}.lsvi:LSVIUCB",
+                "batched LSVI-UCB on features of pairs (Jin et al. 2020; private: Luyo et al. 2021)",
+                "any privatizer; worlds with features of pairs",
+            ),
+            (
                 "ucrl-vtr",
                 f"{_ONLINE}.vtr:UCRLVTR",
                 "value-targeted regression in linear mixtures (Ayoub et al. 2020; private: Luyo et al. 2021)",

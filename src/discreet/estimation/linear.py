@@ -29,10 +29,11 @@ from discreet.numerics import checks
 
 Floats = NDArray[np.float64]
 Ridge = float | Literal["bound"]
+Project = Literal["simplex", "range", "none"]
 
 __all__ = [
-    "Factored", "Repaired", "Ridge", "check_ridge", "factored", "goe_tail", "norms", "repaired",
-    "ridge_level", "ridge_width", "simplex_rows", "vector_tail",
+    "Factored", "Project", "Repaired", "Ridge", "check_ridge", "factored", "goe_tail", "model_rewards",
+    "model_values", "norms", "repaired", "ridge_level", "ridge_width", "simplex_rows", "vector_tail",
 ]  # fmt: skip
 
 
@@ -159,3 +160,27 @@ def simplex_rows(rows: Floats) -> Floats:
     last = (descending > excess).sum(axis=1) - 1
     threshold = np.take_along_axis(excess, last[:, None], axis=1)
     return np.maximum(rows - threshold, 0.0)
+
+
+def model_values(
+    rows: Floats, inverse: Floats, successors: Floats, values: Floats, project: Project = "simplex"
+) -> Floats:
+    """(n,) next values P^ V of the model form (section 6), P^ = 1/S + phi^T Lambda^-1 M, for phi in ``rows``.
+
+    successors : (d, S), M = sum phi (e_{s'} - 1/S)^T and noise. The true rows sum to 0; the noise along 1
+        carries no data and would be multiplied by V's mean: it is left out.
+    project : "simplex", each row of P^ onto the simplex, (n, S) numbers; "range", P^ V into the range of V,
+        which never forms P^; "none".
+    """
+    if project == "simplex":
+        moved = successors - successors.mean(axis=1, keepdims=True)
+        found: Floats = simplex_rows(1.0 / len(values) + rows @ (inverse @ moved)) @ values
+        return found
+    middle = values.mean()
+    found = middle + rows @ (inverse @ (successors @ (values - middle)))
+    return np.clip(found, values.min(), values.max()) if project == "range" else found
+
+
+def model_rewards(rows: Floats, inverse: Floats, sums: Floats) -> Floats:
+    """(n,) mean rewards clip(1/2 + phi^T Lambda^-1 r, 0, 1), r = sum phi (reward - 1/2) and noise, (d,)."""
+    return np.clip(0.5 + rows @ (inverse @ sums), 0.0, 1.0)

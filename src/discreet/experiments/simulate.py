@@ -55,6 +55,7 @@ By = Literal["auto", "episode", "batch"]
 Progress = Callable[[int, int], None]
 
 MAX_RECORDED = 1000
+_MOST_FLOW = 2**26  # transition counts of a flow, half a GB, where the query itself keeps none
 _BATCH_PAYS = 50  # mean users a batch from which the flow is no slower than episodes (spec: 20 to 350)
 _CHUNK_SECONDS = 0.2
 
@@ -79,7 +80,8 @@ class Setup:
     episodes : int
         K, the number of users.
     by : "auto", "episode" or "batch"
-        ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch. First visits
+        ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch (for sums of
+        features: and the H R S transition counts that they are made from are at most 2^26). First visits
         and group returns are no function of a batch's flow: where the query asks for them, every user is
         played whatever ``by``.
     stepwise : bool
@@ -135,6 +137,9 @@ class Setup:
     def batched(self) -> bool:
         """True if users are simulated by batches."""
         if getattr(self.query, "pooled", "none") == "first":
+            return False
+        flow = self.mdp.horizon * self.mdp.layout.rows * self.mdp.states
+        if self.by == "auto" and hasattr(self.query, "simulated") and flow > _MOST_FLOW:
             return False
         if self.by == "auto":
             return self.episodes >= _BATCH_PAYS * (self.times.size - 1)

@@ -50,13 +50,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.estimation.linear import (
+    Project,
     Repaired,
     Ridge,
     check_ridge,
+    model_rewards,
+    model_values,
     norms,
     repaired,
     ridge_level,
-    simplex_rows,
 )
 from discreet.mdp.features import Features, one_hot
 from discreet.mdp.layout import Layout
@@ -707,15 +709,11 @@ class DPPEVI(_Pessimist, _Private):
         """Q = r + P V with P = rows of 1/S + phi^T Lambda^-1 M (section 6): centred, hence no bias."""
         assert answer.successors is not None and self.ridge is not None
         gram = self._repaired(answer, self.ridge)
-        # the true rows sum to 0: the noise along 1 carries no data and would be multiplied by V's mean
-        moved = answer.successors - answer.successors.mean(axis=1, keepdims=True)
-        rows = 1.0 / features.states + features.rows @ (gram.inverse @ moved)
-        if self.simplex:
-            rows = simplex_rows(rows)
-        estimate = rows @ after
+        project: Project = "simplex" if self.simplex else "none"
+        estimate = model_values(features.rows, gram.inverse, answer.successors, after, project)
         if reward:
             assert answer.rewards is not None
-            estimate += np.clip(0.5 + features.rows @ (gram.inverse @ answer.rewards), 0.0, 1.0)
+            estimate = estimate + model_rewards(features.rows, gram.inverse, answer.rewards)
         length = norms(features.rows, gram.inverse)
         certainty = self._known(features, answer, self.ridge, length)
         return _Step(estimate, self._penalty(features, length), gram.floored, *certainty)
