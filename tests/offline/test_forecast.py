@@ -167,7 +167,7 @@ def test_what_is_printed():
     table = found.to_dict()
     assert json.loads(json.dumps(table, allow_nan=False)) == table
     rows = dict(found.rows())
-    assert rows["guarantee"].startswith("Joint differential privacy")
+    assert rows["guarantee"].startswith("Differential privacy with a trusted keeper")
     assert "to 2 next states" in next(text for name, text in rows.items() if "10 %" in name)
     head, body = found.epsilon_rows()
     assert {len(row) for row in body} == {len(head)}
