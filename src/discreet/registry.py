@@ -75,7 +75,7 @@ def _entries(kind: Kind, *rows: tuple[Any, ...]) -> dict[tuple[Kind, str], Entry
 
 _ONLINE, _OFFLINE = "discreet.online", "discreet.offline"
 _PRIVATIZERS = "discreet.privacy.privatizers"
-_MIXTURES = "any privatizer; worlds that are linear mixtures (linear-mixture, hypercube)"
+_MIXTURES = "none, central, local; linear mixtures (linear-mixture, hypercube)"
 _ANY, _IGNORES = "any privatizer", "any privatizer; ignores the noise law (a baseline)"
 
 _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
@@ -154,7 +154,7 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 "lsvi-ucb",
                 f"{_ONLINE}.lsvi:LSVIUCB",
                 "batched LSVI-UCB on features of pairs (Jin et al. 2020; private: Luyo et al. 2021)",
-                "any privatizer; worlds with features of pairs",
+                "none, central, local; worlds with features of pairs",
             ),
             (
                 "ucrl-vtr",
