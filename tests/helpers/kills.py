@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -34,11 +35,15 @@ for i in itertools.count():
 """
 
 
-def kill_at_random(schema: Schema, folder: Path, kills: int, seed: int, longest: float = 1.0) -> int:
-    """Kill a process that learns over and over, at random moments; how many folders there are in the end."""
+def kill_at_random(schema: Schema, folder: Path, kills: int, seed: int) -> int:
+    """Kill a process that learns over and over, at random moments; how many folders there are in the end.
+
+    The first process is killed when its first folder is there; the others within one and a half times as long,
+    so that the moments lie in all parts of a run on any machine.
+    """
     write_schema(schema, folder / "schema.toml")
     write_made_up(schema, 30, folder / "people.parquet", seed=1)
-    draw = np.random.default_rng(seed)
+    draw, longest = np.random.default_rng(seed), 0.0
     for worker in range(kills):
         process = subprocess.Popen(
             [sys.executable, "-c", WORKER, str(folder), str(worker)],
@@ -46,10 +51,13 @@ def kill_at_random(schema: Schema, folder: Path, kills: int, seed: int, longest:
         )  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n", process.communicate()[1]
-        try:
-            process.wait(float(draw.uniform(0.0, longest)))
-        except subprocess.TimeoutExpired:
-            process.kill()
+        if worker == 0:
+            begin = time.perf_counter()
+            assert process.stdout.readline() == "0\n", process.communicate()[1]
+            longest = 1.5 * (time.perf_counter() - begin)
+        else:
+            time.sleep(float(draw.uniform(0.0, longest)))
+        process.kill()
         _, errors = process.communicate()
         assert process.returncode == -9, errors
     return check_after_kills(schema.dataset, folder)
