@@ -159,20 +159,21 @@ def _mixture(folder: Path, size: Size, say: Callable[[str], None]) -> dict[str, 
         raw[row.name] = curves = np.array(parts)  # (instances, seeds, grid)
         table.append(_summary(row, setup.guarantee, at, curves))
         say(f"{row.name:28s} R({size.users}) = {table[-1]['final']:.0f} ± {table[-1]['error']:.0f}")
-    # Before any data the printed learner is the same at both epsilons, whatever its noise would be.
-    first = next(row for row in rows() if row.trust == "joint" and row.group == "printed")
-    each = [losses(mdp, first.learner, first.privatizer) for mdp in worlds.values()]
-    pairs = {"as printed": ", as printed", "as printed, bonus 0": ", as printed, bonus 0", "ours": ""}
+    references = {}
+    for group in ("printed", "ours"):  # before any data a learner plays the same at both epsilons
+        first = next(row for row in rows() if row.trust == "joint" and row.group == group)
+        each = [losses(mdp, first.learner, first.privatizer) for mdp in worlds.values()]
+        references[group] = {name: float(np.mean([loss[name] for loss in each])) for name in REFERENCES}
+    pairs = ("JDP{}, as printed", "JDP{}, as printed, bonus 0", "LDP{}, as printed", "JDP{}")
     differences = {}  # of final regret, the largest of all runs: equal seeds have equal environments
-    for name, words in pairs.items():
-        one, other = (raw[f"JDP {e:g}{words}"][:, :, -1] for e in (1.0, 10.0))
+    for name in pairs:
+        one, other = (raw[name.format(f" {e:g}")][:, :, -1] for e in (1.0, 10.0))
         differences[name] = float(np.max(np.abs(one - other) / np.maximum(other, 1e-12)))
     return {
         "users": at.tolist(),
         "instances": list(size.instances),
         "rows": table,
-        "references": {name: float(np.mean([loss[name] for loss in each])) for name in REFERENCES},
-        "references_by_instance": {name: [loss[name] for loss in each] for name in REFERENCES},
+        "references": references,
         "differences": differences,
     }
 
