@@ -247,15 +247,16 @@ _HEAD = """\
 
 *Differentially Private Exploration in Reinforcement Learning with Linear Representation*, [arXiv
 2112.01585](https://arxiv.org/abs/2112.01585): UCRL-VTR and UCRL-VTR+ on linear mixtures (JDP, LDP) and
-batched LSVI-UCB on linear MDPs (JDP). The paper's results are
-regret bounds; here the algorithms are run.
+batched LSVI-UCB on linear MDPs (JDP). The paper's results are regret bounds; here
+the algorithms are run.
 
 ```
 discreet reproduce {name} --out results/{name}
 ```
 
 writes this page, its figure and every number on it (`{name}.json`; finished curves are kept under `data`,
-so that a run that was stopped goes on; about five minutes of one core). K = {users:,}, δ = {delta}. Noise is drawn from seeds: simulation."""
+so that a run that was stopped goes on; about five minutes of one core). K = {users:,}, δ = {delta}. Noise is
+drawn from seeds: simulation."""
 _REFERENCES = """\
 Three policies need no data, and stand in every table and panel: uniformly random play; *myopic*, the
 largest mean reward of the moment (it knows the rewards, as UCRL-VTR does here, and LSVI-UCB does not);
