@@ -189,7 +189,8 @@ def _audit_all(
 @command
 def reproduce(
     paper: Annotated[
-        str, typer.Argument(help="chowdhury-zhou-2021, qiao-wang-2023-offline or price-of-privacy.")
+        str,
+        typer.Argument(help="chowdhury-zhou-2021, luyo-2021, qiao-wang-2023-offline or price-of-privacy."),
     ],
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version, for a first look and for CI.")
