@@ -38,8 +38,8 @@ for i in itertools.count():
 def kill_at_random(schema: Schema, folder: Path, kills: int, seed: int) -> int:
     """Kill a process that learns over and over, at random moments; how many folders there are in the end.
 
-    The first process is killed when its first folder is there; the others within one and a half times as long,
-    so that the moments lie in all parts of a run on any machine.
+    The first process is killed when its first folder is there; the others within one and a half times as
+    long, so that the moments lie in all parts of a run on any machine.
     """
     write_schema(schema, folder / "schema.toml")
     write_made_up(schema, 30, folder / "people.parquet", seed=1)
