@@ -383,8 +383,9 @@ def learn(
                 schema.dataset, session.records, delta=session.guarantee.delta, users=session.users,
                 purpose=" ".join(settings.command.split()) or _name(learner),
             )  # fmt: skip
-            run = replace(run, ledger=LedgerFacts.of(ledger, reservation))
         with _spent(ledger, reservation), _aside(out, paid=True) as folder:
+            if ledger is not None:
+                run = replace(run, ledger=LedgerFacts.of(ledger, reservation))
             write_schema(schema, folder / SCHEMA)
             run.write(folder)
             planned = kind.release(session, folder / RELEASE, facts, settings)
