@@ -142,6 +142,8 @@ class LinearLearner(Knobs):
         checks.choice("switching", self.switching, ("release", "determinant"))
         if self.switches is not None:
             put(self, "switches", checks.integer("switches", self.switches, 1))
+            if self.switching != "determinant":
+                raise ValueError(f"switches = {self.switches}: must be None unless switching = 'determinant'")
         put(self, "known_rewards", checks.flag("known_rewards", self.known_rewards))
         failure = checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True)
         put(self, "failure", failure)
