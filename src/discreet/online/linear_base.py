@@ -123,6 +123,8 @@ class LinearLearner(Knobs):
 
     FEATURES: ClassVar[type[Features | MixtureFeatures]]
     """What ``spec.features`` must be."""
+    THEOREM: ClassVar[str] = ""
+    """What the summary adds to "the regret theorem"."""
 
     def __post_init__(self) -> None:
         own_growth = self.replan_growth is not None
@@ -282,6 +284,6 @@ class LinearLearner(Knobs):
         verdict = (
             "The regret theorem does not cover these options: " + "; ".join(reasons) + "."
             if reasons
-            else "The options are those of the regret theorem."
+            else f"The options are those of the regret theorem{self.THEOREM}."
         )
         return f"{type(self).__name__}({said})\n{verdict}"
