@@ -77,6 +77,7 @@ def hypercube_rows(quick: bool) -> Iterator[tuple[str, Any, Any]]:
             for scale in (0.0, 0.3, 1.0):
                 ridge = "bound" if scale == 1.0 else None
                 yield f"{name}, {title}, bonus {scale:g}", learner(bonus_scale=scale, ridge=ridge), privatizer
+        yield f"{name}, VTR, growth 1.1", UCRLVTR(replan_growth=1.1), privatizer
         if not quick:
             yield f"{name}, VTR, every", UCRLVTR(replan_every=1), privatizer
 
