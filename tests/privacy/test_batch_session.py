@@ -517,6 +517,16 @@ def test_wrong_queries_are_refused_by_name() -> None:
         Central(epsilon=1.0).stored(CountQuery(LAYOUT, step=1, known_rewards=True), SEEDED)
 
 
+def test_a_privatizer_that_changed_serves_no_further_batch() -> None:
+    privatizer = Central(epsilon=1.0)
+    with privatizer.start(FINE, SCHEDULE, SEEDED) as session:
+        fill(session, people(), 0, 6)
+        session.release()
+        object.__setattr__(privatizer, "epsilon", 5.0)
+        with pytest.raises(RuntimeError, match="no longer the one"):
+            session.begin(Plan(POLICY, 6))
+
+
 def test_choices_are_of_a_batch() -> None:
     found = Central(epsilon=1.0, delta=1e-6).choices(FINE, SCHEDULE, SEEDED)
     assert found[0].name == "batches"
