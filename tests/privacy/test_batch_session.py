@@ -333,7 +333,7 @@ def test_order_of_calls() -> None:
     with session_of() as session:
         assert session.users == 0
         assert session.query.step == 0
-        assert session.mechanism is None
+        assert session.reports is None
         with pytest.raises(RuntimeError, match="no plan is open"):
             session.submit(Report(1, who[0]))
         with pytest.raises(ValueError, match=r"at most 6, what is left of batch 1; each user is in one"):

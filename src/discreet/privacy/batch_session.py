@@ -37,7 +37,7 @@ from discreet.privacy.budgeted import check_source, continual_query, private_que
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.guarantee import Guarantee, parallel
 from discreet.privacy.lifecycle import Guarded
-from discreet.privacy.mechanism import Mechanism
+from discreet.privacy.local_reports import StepReports
 from discreet.privacy.noise.laws import NoNoise
 from discreet.privacy.protocol import (
     Coins,
@@ -165,9 +165,11 @@ class BatchSession(Guarded):
         return self._query if at is None else self._queries[at]
 
     @property
-    def mechanism(self) -> Mechanism | None:
-        """The noise of the open batch; None where none is open, or its session has no such thing."""
-        return getattr(self._inner, "mechanism", None)
+    def reports(self) -> StepReports | None:
+        """What people of the open batch report of their steps; None where they send something else."""
+        inner = self._inner
+        found: StepReports | None = getattr(getattr(inner, "mechanism", inner), "reports", None)
+        return found
 
     @property
     def bits(self) -> bool:

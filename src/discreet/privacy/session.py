@@ -237,7 +237,7 @@ class CountSession(Guarded):
             stochastic, rows = self._policy
             secure = self._key is None
             return ReportEncoder(
-                self._query.layout, reports, stochastic, rows.copy(), self._plans, secure, self._query.step
+                self._query.layout, reports, stochastic, rows.copy(), self._plans, secure=secure
             )
         return RawEncoder(self._plans)
 
