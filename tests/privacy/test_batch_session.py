@@ -120,6 +120,32 @@ def test_without_privacy_the_sums_are_those_of_the_asked_step() -> None:
     assert np.array_equal(found[3].estimates[TRANSITIONS].value, truth)
 
 
+@pytest.mark.parametrize("by_sum", [False, True])
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_what_devices_send_is_about_the_asked_step(stochastic: bool, by_sum: bool) -> None:
+    """At a large budget hardly any noise is left: what is told is that step itself, and no other one."""
+    rng = np.random.default_rng(1)
+    policy = np.full((4, 3, 2), 0.5) if stochastic else rng.integers(0, 2, (4, 3))
+    who = rollouts(MDP, policy, 300, 8)
+    query = CountQuery(LAYOUT, step=2, visits=False, known_rewards=True)
+    schedule = Schedule(301, times=np.array([0, 300]), queries=(query,))
+    truth = sum(query.contribution(who[i])[TRANSITIONS] for i in range(300))
+    reported = {"reported_moves": truth, "reported_bits": np.zeros((1, 3, 2, 2))}
+    for privatizer in (
+        Local(epsilon=1e4, mechanism="laplace"), Local(epsilon=34.0, mechanism="subset"),
+        Local(epsilon=34.0, mechanism="krr"), Shuffle(epsilon=15.0, delta=1e-6),
+    ):  # fmt: skip
+        with privatizer.start(query, schedule, SEEDED) as session:
+            encoder = session.begin(Plan(policy, 300))
+            if by_sum:
+                session.submit_sum({TRANSITIONS: truth} if session.reports is None else reported, 300)
+            else:
+                for i in range(300):
+                    session.submit(made_by(encoder, session, who, i))
+            made = session.release().estimates[TRANSITIONS].value
+        assert np.abs(made - truth).max() < (20.0 if privatizer.trust == "shuffle" else 0.1)
+
+
 @ALL
 def test_exchanging_a_user_changes_her_batch_alone(privatizer: object) -> None:
     who = people()
