@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 import pytest
+from interrupts import interrupted
 
 import discreet as dr
 from discreet.envs.linear_worlds import linear_mixture, random_linear
@@ -314,7 +315,70 @@ def test_the_interval_of_a_question_is_made_of_numbers():
     session.begin(Plan(POLICY, 2))
     session.absent(2)
     session.release()
-    found = session.answer(Response(1, np.zeros(3), (Liar(0.0), Liar(1.0))))
-    assert found.law.std() == pytest.approx(base(session, 1))
+    session.answer(Response(1, np.zeros(3), (0.0, 1.0)))
     with pytest.raises(ValueError, match="interval"):
         session.answer(Response(0, np.zeros(3), ("0", 2.0)))
+    found = session.answer(Response(0, np.array([0.0, 1.0, 1.0]), (Liar(0.0), Liar(2.0))))
+    assert found.law.std() == pytest.approx(2 * base(session, 0))
+
+
+@pytest.mark.parametrize("release", ["batches", "tree", "square-root"])
+def test_an_interrupt_anywhere_loses_no_release_and_adds_nobody_twice(release):
+    """Ctrl-C at every line: the next call goes on; a person is in a sum once at most, and counted if she is."""
+    rng, files = (
+        np.random.default_rng(0),
+        ("privacy/linear_session.py", "privacy/stream_session.py", "privacy/responses.py"),
+    )
+    apart = ("_call", "_count")  # no calls within, so that Python handles no signal there
+    users = [random_user(rng, QUERY.layout) for _ in range(6)]
+    query = QUERY if release == "batches" else dataclasses.replace(QUERY, model=True)
+    stopped, at = True, 0
+    while stopped:
+        session = dr.Central(mu=1.0, release=release).start(
+            query, Schedule(9, times=np.array([0, 2, 3, 6])), Seeded(0, 0)
+        )
+        drawn = []
+
+        def draw(key, i, j, factor=1.0, drawn=drawn, session=session):
+            drawn.append((i, j))
+            return np.zeros(session._draws.offsets[-1])
+
+        session._draws.at = draw
+        session.release()
+        total, k, stopped = 0.0, 0, False
+        for size in (2, 1, 3):
+            encoder = session.begin(Plan(POLICY, size))
+            for user in users[k : k + size]:
+                before = session.users
+                report = encoder(user, session.open_plan, SeededCoins(Seeded(0, 0).keys.noise, k))
+                cells = session._cells.copy()
+                again = k < 2 and interrupted(
+                    lambda r=report, s=session: s.submit(r), at, files=files, besides=apart
+                )
+                stopped |= again
+                if k >= 2:
+                    session.submit(report)
+                if again and session.users == before:
+                    assert np.array_equal(session._cells, cells)
+                    session.submit(report)
+                assert session.users == before + 1
+                total = total + (session._cells - cells)
+                k += 1
+            if k == 3:
+                stopped |= interrupted(session.release, at, files=files, besides=apart)
+            found = session.release()
+            law = found.estimates[GRAM].law
+            assert law.terms == session._noises or release != "batches"
+            mine = query.from_cells(total)
+            for name in query.families:
+                np.testing.assert_allclose(found.estimates[name].value, mine[name], atol=1e-12)
+            assert release != "batches" or len(set(drawn)) == len(drawn)  # no noise for two sums
+            if query is QUERY and k == 3:
+                question = Response(1, np.zeros(3), (0.0, 1.0))
+                spent = session._answers.asked
+                stopped |= interrupted(
+                    lambda q=question, s=session: s.answer(q), at, files=files, besides=apart
+                )
+                assert session._answers.asked in (spent, spent + 1)
+        at += 1
+    assert at > 30
