@@ -15,17 +15,20 @@ from interrupts import interrupted
 
 import discreet as dr
 from discreet.envs.linear_worlds import linear_mixture, random_linear
+from discreet.envs.synthetic_linear import synthetic_linear_mdp
 from discreet.experiments.simulate import Setup
 from discreet.mdp.features import Features, MixtureFeatures
 from discreet.mdp.layout import Layout
 from discreet.mdp.simulation import rollout
 from discreet.mdp.trajectories import Trajectory
+from discreet.offline.linear import DPVAPVI
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
 from discreet.privacy import stored
 from discreet.privacy.linear_sums import GRAM, GramQuery, MixtureQuery
 from discreet.privacy.protocol import Plan, Response, Schedule
 from discreet.privacy.randomness import Secure, Seeded, SeededCoins
+from discreet.privacy.responses import ResponseSession
 
 MU, USERS = 0.6, 30
 MIXTURE = linear_mixture(states=4, actions=2, horizon=3, models=3, seed=1)
@@ -232,6 +235,24 @@ def base(session, step):
     return next(scale for name, scale in scales.items() if name.endswith(f"response[{step}]"))
 
 
+def test_what_the_printed_noise_costs_on_the_papers_raw_features():
+    """Test 3: 200 pairs enumerated, 23.18 rho, statistic by statistic; a contract states up to 40.38."""
+    features = synthetic_linear_mdp(raw_features=True).features
+    layout, phi = Layout(2, 100, 20), features.rows
+    plan = DPVAPVI(rho=1.0, preset="paper").questions(layout, features)
+    session = ResponseSession(layout, features, plan, Seeded(0))
+    inner = phi @ phi.T
+    lengths = np.diag(inner)
+    matrix = (lengths[:, None] ** 2 + lengths[None] ** 2 - 2 * inner**2).max()  # ||x x^T - x' x'^T||_F^2
+    vector = (lengths[:, None] + lengths[None] - 2 * inner).max()  # both targets at the top of their range
+    assert (matrix, vector, lengths.max()) == pytest.approx((57, 9, 7))
+    rho = 0.0
+    for name, scale in session.records[0].scales.items():
+        rho += (matrix / 4 if ".gram[" in name else max(vector, lengths.max()) / 2) / scale**2
+    assert rho == pytest.approx(23.18, abs=0.01)
+    assert rho <= session.guarantee.rho <= 40.38  # the features are declared nonnegative
+
+
 # ------------------------------------------------------------------------------ found by attack
 
 PHI = Features(np.full((3, 2, 2), 0.5), 1.0)
@@ -324,7 +345,7 @@ def test_the_interval_of_a_question_is_made_of_numbers():
 
 @pytest.mark.parametrize("release", ["batches", "tree", "square-root"])
 def test_an_interrupt_anywhere_loses_no_release_and_adds_nobody_twice(release):
-    """Ctrl-C at every line: the next call goes on; a person is in a sum once at most, and counted if she is."""
+    """Ctrl-C at every line: the next call goes on; a person is in a sum once at most, counted if she is."""
     rng, files = (
         np.random.default_rng(0),
         ("privacy/linear_session.py", "privacy/stream_session.py", "privacy/responses.py"),
