@@ -69,6 +69,7 @@ SECOND_GRAM, SECOND_RESPONSE = "second_gram", "second_response"
 REWARD_GRAM, REWARD_RESPONSE = "reward_gram", "reward_response"
 SUCCESSORS, MODEL_REWARDS = "successors", "rewards"
 
+_WEIGHTS = 1e-30, 1e30  # what the largest weight can be: powers of it are taken, as of features' bounds
 FLAT_SPAN = 1e-9  # of b: a smaller range of values contributes nothing
 OverSteps = str | tuple[float, ...]
 _GRID = 2.0**-12  # of contributions under exact noise, in units of a power of two above their bound
@@ -454,7 +455,8 @@ class MixtureQuery(LinearQuery):
         checks.choice("targets", self.targets, ("span", "centred", "raw"))
         checks.choice("clip", self.clip, ("remaining", "horizon"))
         checks.flag("second", self.second)
-        checks.positive("largest_weight", self.largest_weight)
+        weight = checks.real("largest_weight", self.largest_weight, *_WEIGHTS)
+        object.__setattr__(self, "largest_weight", weight)
         if self.rewards is not None and self.rewards != "tabular":
             if type(self.rewards) is not Features:
                 raise ValueError(
