@@ -42,8 +42,8 @@ class Audit:
     """What was found.
 
     guarantee : at the black box's size, whose H is ``horizon``. evidence : of the short and the long game.
-    power : of the short one against half the noise, None where not known. alarm : of a false alarm by anything
-    here.
+    power : of the short one against half the noise, None where not known. alarm : of a false alarm by
+    anything here.
     """
 
     privatizer: str

@@ -1,9 +1,9 @@
 r"""Games for audits of linear sums: worlds in which one person can lose all that the lemmas allow.
 
 Linear learners ask for sums of features, so a game needs a public feature map. Here pairs (s, a) have one of
-a few directions u of equal length, whatever the action, at inner products t = 1, -1, 0 and 1/4 with the first:
-among them are, or nearly are, the maximisers of lemmas 1 to 5 (linear-and-offline, 1.1; 1/4 is that of lemma
-3 for centred targets at equal scales). A state is a direction and a sign sigma.
+a few directions u of equal length, whatever the action, at inner products t = 1, -1, 0 and 1/4 with the
+first: among them are, or nearly are, the maximisers of lemmas 1 to 5 (linear-and-offline, 1.1; 1/4 is that of
+lemma 3 for centred targets at equal scales). A state is a direction and a sign sigma.
 
 * Linear mixtures: phi(s' | s, a) = u_s sigma(s') 2 / S, so that values that are largest where sigma = 1 and
   least elsewhere give x = u_s at the bound of ||x||, and y at an end of its range: raw, centred and span
