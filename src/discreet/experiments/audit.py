@@ -150,7 +150,10 @@ def _games(start: Start, learner: Any, budget: Any) -> tuple[Any, Game, Game]:
     short = audit_linear.game_of(learner, SHORT, budget)
     long = audit_linear.game_of(learner, LONG, budget, nonneg=True)
     if short is None or long is None:
-        return learner, People(SHORT), People(LONG)
+        spec = People(SHORT).spec
+        session = start(learner.query(spec), learner.schedule(spec), Seeded(0))
+        bits = session.guarantee.trust == "shuffle"  # devices round rewards at random
+        return learner, People(SHORT, bits=bits), People(LONG, bits=bits)
     probe = audit_linear.Probe.of(learner, short.spec)
     return (
         probe,

@@ -17,7 +17,8 @@ falls into each of its intervals), both fitted to the separate quarter. The last
 and see what no law foresees: policies, clocks and weights that follow raw data.
 
 Linear learners play in worlds of their own (:mod:`discreet.privacy.audit_linear`): there the recorded
-numbers are Gram matrices, responses and, where stored users are asked again, every answer.
+numbers are Gram matrices, responses and, where stored users are asked again, every answer. Of the shuffle
+model recorded is what the shuffler lets out, batch by batch (:mod:`discreet.privacy.audit_shuffle`).
 
 The white box, at full size, is :mod:`discreet.privacy.audit_identities`.
 
@@ -39,7 +40,7 @@ from scipy import special
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
-from discreet.privacy import audit_reports
+from discreet.privacy import audit_reports, audit_shuffle
 from discreet.privacy.audit_noise import (
     Asked,
     AuditQuery,
@@ -59,7 +60,18 @@ from discreet.privacy.encoders import NoisyVectorEncoder
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.linear_sums import GramQuery, LinearQuery
 from discreet.privacy.local_reports import StepReports
-from discreet.privacy.protocol import Estimate, Floats, Plan, Release, Response, Schedule, Session, Spec
+from discreet.privacy.noise.binomial_law import BinomialLaw
+from discreet.privacy.protocol import (
+    Estimate,
+    Floats,
+    Measurement,
+    Plan,
+    Release,
+    Response,
+    Schedule,
+    Session,
+    Spec,
+)
 from discreet.privacy.randomness import Seeded, SeededCoins
 
 __all__ = [
@@ -180,12 +192,14 @@ class Game(Protocol):
 class People:
     """Who plays: ``users`` persons, the ``target``-th (from 1) with a response tree for each of two worlds.
 
-    Everybody's responses are fixed tables, so a plan determines what happens but for the target.
+    Everybody's responses are fixed tables, so a plan determines what happens but for the target. bits :
+    rewards are 0 and 1.
     """
 
     users: int = 4
     target: int = 1
     seed: int = 8
+    bits: bool = False
 
     def __post_init__(self) -> None:
         checks.integer("users", self.users, 2)
@@ -193,7 +207,8 @@ class People:
         luck = np.random.default_rng(self.seed)
         put = object.__setattr__
         put(self, "_starts", luck.integers(2, size=self.users))
-        put(self, "_rewards", luck.random((self.users, 2, 2)))
+        rewards = luck.random((self.users, 2, 2))
+        put(self, "_rewards", np.round(rewards) if self.bits else rewards)
         put(self, "_afters", luck.integers(2, size=(self.users, 2, 2)))
         put(self, "_coins", luck.random(self.users))
 
@@ -274,8 +289,8 @@ class Transcript:
     releases : (T, numbers) values; public : other numbers (laws, weights, users, plans), in a fixed order;
     before : all of it until the target's plan was made, which no record of hers can have touched; plans : the
     policy of each user, contexts : what else it says; message : the target's report of a local privatizer,
-    else empty. asked : answers of stored users. read : the releases again, as audits take them apart; None of
-    reports alone.
+    else empty. asked : answers of stored users. measured : what releases say of their newest batch. read :
+    the releases again, as audits take them apart; None of reports alone.
     """
 
     releases: Floats
@@ -285,6 +300,7 @@ class Transcript:
     message: Floats
     read: Readings | None = None
     asked: tuple[Asked, ...] = ()
+    measured: tuple[Measurement, ...] = ()
     contexts: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -386,9 +402,10 @@ def play(
             user += 1
     stds = [one.answer.law.std() for one in asked]
     shown = np.concatenate([_numbers(public), _numbers(plans), _numbers(contexts), _numbers(stds)])
+    measured = tuple(one.measurement for one in releases if one.measurement is not None)
     return Transcript(
         np.array(values), shown, before, tuple(plans), message, readings(query, releases), tuple(asked),
-        tuple(contexts),
+        measured, tuple(contexts),
     )  # fmt: skip
 
 
@@ -433,11 +450,12 @@ def _likelihood(
     session: Any = begin()
     times = session_times(session)
     noise = claimed_noise(session, query, times)
-    if noise is None:
+    flips = isinstance(query, CountQuery) and _flips(session) is not None
+    if noise is None and not flips:
         return _report_likelihood(begin(), people, learner)
-    if not noise.measured and noise.mixings is None:
+    if noise is not None and not noise.measured and noise.mixings is None:
         return None
-    scales = np.repeat(noise.scales, np.diff(query.offsets))
+    scales = None if noise is None else np.repeat(noise.scales, np.diff(query.offsets))
     known: dict[tuple[int, bytes], list[tuple[Trajectory, Floats]]] = {}
     ends = np.asarray(times) - 1
 
@@ -452,7 +470,7 @@ def _likelihood(
     def ratio(transcript: Transcript) -> float:
         plans = transcript.plans
         contexts = transcript.contexts or ({},) * len(plans)
-        if transcript.message.size:
+        if noise is not None and scales is not None and transcript.message.size:
             at = min(people.target, len(plans)) - 1
             hers = records(people.target, plans[at], contexts[at])
             return _ratio(noise, *((transcript.message - each) / scales for _, each in hers))
@@ -461,6 +479,9 @@ def _likelihood(
         every = [records(user, *both) for user, both in enumerate(zip(plans, contexts, strict=True), 1)]
         lives = np.array([[cells for _, cells in worlds] for worlds in every])
         batches = np.diff(np.cumsum(lives, axis=0)[ends], axis=0, prepend=0.0)  # (T, 2, cells)
+        if noise is None:
+            assert isinstance(query, CountQuery)
+            return audit_shuffle.flips_ratio(query, transcript.measured, batches)
         found = _ratio(
             noise,
             *(whitened(noise, query, read, read.values - expected(read, batches[:, w])) for w in (0, 1)),
@@ -476,6 +497,14 @@ def _likelihood(
         return found
 
     return ratio
+
+
+def _flips(session: Any) -> list[BinomialLaw] | None:
+    """Laws of the first batch's counters where noise is coin flips, else None."""
+    if session.guarantee.trust != "shuffle":
+        return None
+    laws = list(session.laws_at(session_times(session)[0]).values())
+    return laws if all(isinstance(law, BinomialLaw) for law in laws) else None
 
 
 def _report_laws(
@@ -747,11 +776,17 @@ _Draw = Callable[[int, int, np.random.Generator], Floats]
 
 
 def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
-    """Draws of the likelihood ratio where noise has half its claimed scale."""
+    """Draws of the likelihood ratio where noise has half its claimed scale, or half its flips."""
     spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     session: Any = start(query, schedule, Seeded(0))
     times = session_times(session)
+    laws = _flips(session) if isinstance(query, CountQuery) else None
+    if laws is not None and len(times) == 1:
+        plan, _ = learner.plan(learner.begin(spec, Seeded(0).keys.ties), session.release(), session.answer)
+        both = [people.life(people.target, world, plan.policy) for world in (0, 1)]
+        moved_by = summand(query, both[1], {}) - summand(query, both[0], {})
+        return lambda world, runs, luck: audit_shuffle.half_flips(query, laws, moved_by, world, runs, luck)
     noise = claimed_noise(start(query, schedule, Seeded(0)), query, times)
     if noise is None or (noise.mixings is None and not (noise.measured and len(times) == 1)):
         return None
