@@ -151,15 +151,15 @@ def test_expected_answers_are_those_without_noise(options: dict[str, Any]) -> No
 class HalfScale(LinearSession):
     """Noise of half the scale that is claimed."""
 
-    def _draw(self, i: int, j: int, factor: float) -> Any:
-        return super()._draw(i, j, factor / 2)
+    def _draw(self, i: int, factor: float, j: int) -> Any:
+        return super()._draw(i, factor / 2, j)
 
 
 class SharedDraw(LinearSession):
     """The response takes the standard draws of the Gram matrix's diagonal."""
 
-    def _draw(self, i: int, j: int, factor: float) -> Any:
-        noise, query = super()._draw(i, j, factor), self._query
+    def _draw(self, i: int, factor: float, j: int) -> Any:
+        noise, query = super()._draw(i, factor, j), self._query
         scales = query.block_scales(self._mechanism.scales, self._mechanism.noise)
         at = {(name, step, diagonal): n for n, (name, step, diagonal) in enumerate(query.blocks)}
         for (name, step, _), n in at.items():
@@ -178,17 +178,17 @@ class FreshOnCumulative(LinearSession):
             return super()._noisy(n, leaf)
         self._raw = getattr(self, "_raw", 0.0) + self._cells
         self._spent, self._cells = self._spent + 1, np.zeros(self._query.cells)
-        return self._raw + self._draw(self._spent, 0, 1.0)
+        return self._raw + self._draw(self._spent, 1.0, 0)
 
 
 class DrawnTwice(LinearSession):
     """The registers of running noises are forgotten, and all draws are made afresh for each release."""
 
-    def _walked(self, walk: Any, leaf: int) -> Any:
+    def _noisy(self, n: int, leaf: int) -> Any:
         self._held, self._registers = np.zeros_like(self._held), {}
         assert self._key is not None
         self._key = self._key + np.uint64(leaf)
-        return super()._walked(walk, leaf)
+        return super()._noisy(n, leaf)
 
 
 class RawLaws(LinearSession):

@@ -93,8 +93,8 @@ def test_the_learner_itself_plays_below_the_claim(nonneg: bool) -> None:
 class HalfScale(LinearSession):
     """Noise of half the scale that is claimed."""
 
-    def _draw(self, i: int, j: int, factor: float) -> Any:
-        return super()._draw(i, j, factor / 2)
+    def _draw(self, i: int, factor: float, j: int) -> Any:
+        return super()._draw(i, factor / 2, j)
 
 
 @pytest.mark.parametrize("name", ["vtr", "vtr, raw, square root", "lsvi, model"])
@@ -128,8 +128,8 @@ def test_half_the_noise_of_devices_is_exposed(monkeypatch: pytest.MonkeyPatch) -
 class SharedDraw(LinearSession):
     """The response takes the standard draws of the Gram matrix's diagonal."""
 
-    def _draw(self, i: int, j: int, factor: float) -> Any:
-        noise, query = super()._draw(i, j, factor), self._query
+    def _draw(self, i: int, factor: float, j: int) -> Any:
+        noise, query = super()._draw(i, factor, j), self._query
         scales = query.block_scales(self._mechanism.scales, self._mechanism.noise)
         at = {block[:2]: n for n, block in enumerate(query.blocks) if block[0] != "gram" or block[2]}
         for step in range(query.layout.horizon - 1):
@@ -155,7 +155,7 @@ class FreshOnCumulative(LinearSession):
             return super()._noisy(n, leaf)
         self._raw = getattr(self, "_raw", 0.0) + self._cells
         self._spent, self._cells = self._spent + 1, np.zeros(self._query.cells)
-        return self._raw + self._draw(self._spent, 0, 1.0)
+        return self._raw + self._draw(self._spent, 1.0, 0)
 
 
 def test_fresh_noise_on_a_cumulative_gram_is_exposed() -> None:
