@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discreet.experiments.audit import audit
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
 from discreet.privacy import gram, linear_sums, responses
@@ -193,3 +194,14 @@ def test_published_noise_shows_no_more_than_its_true_epsilon() -> None:
     assert claim.epsilon == pytest.approx(2.0313, abs=1e-4)
     assert not evidence.exceeded
     assert 0.3 * claim.mu < evidence.mu
+
+
+@pytest.mark.parametrize("learner", [UCRLVTRPlus(), REQUERY], ids=["vtr+", "lsvi, requery"])
+def test_the_command_s_audit_of_linear_learners(learner: Any) -> None:
+    """Both games and all identities, as `discreet audit --learner` runs them."""
+    out = audit(Central(epsilon=1.0, delta=1e-6), learner, runs=800)
+    assert out.failures == ()
+    assert out.horizon == 2
+    assert out.power == 0.0  # at mu = .24 black boxes of 800 runs see nothing, and say so
+    assert {i.passed for i in out.identities} == {True}
+    assert out.to_json()["passed"]
