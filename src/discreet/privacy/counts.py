@@ -190,7 +190,7 @@ class CountQuery:
             object.__setattr__(self, "step", step)
             if self.stationary or self.pooled != "none" or self.groups:
                 raise ValueError(
-                    f"step = {step}: must be None with stationary, pooled or groups, which are sums over steps"
+                    f"step = {step}: must be None with stationary, pooled or groups (sums over steps)"
                 )
         self.check_cells(_MAX_CELLS)
 
