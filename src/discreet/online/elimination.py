@@ -2,41 +2,42 @@ r"""Policy elimination with crude and fine exploration: SDP-PE (Bai et al. 2024)
 
 A stage b holds the set phi_b of deterministic policies that may still be optimal, and
 
-1. explores *crudely*, layer by layer: for h = 1..H every pair (h, s, a) gets the policy of phi_b that visits it
-   most in the crude model of the layers before h; L_0 users follow each. Their counts of step h alone are
-   released and projected, and successors with N3~ < C_1 E H^2 iota, iota = log(2 H A K / failure), are put into
-   W: in the *absorbing* model they lead to a state of value 0 for ever. What remains in the model is known to a
-   relative error of 1 / H (that is what C_1 = 6, E >= 2 are for; without noise E = 1 in this place, as APEVE
-   has it), what is not remains is rarely visited by anybody.
-2. explores *finely*: for every (h, s, a) the policy of phi_b that visits it most in the whole crude model, L_0
-   users each; all counts and rewards of this batch are released.
+1. explores *crudely*, layer by layer: for h = 1..H every pair (h, s, a) gets the policy of phi_b that visits
+   it most in the crude model of the layers before h; L_0 users follow each. Their counts of step h alone are
+   released and projected, and successors with N3~ < C_1 E H^2 iota, iota = log(2 H A K / failure), are put
+   into W: in the *absorbing* model they lead to a state of value 0 for ever. What remains in the model is
+   known to a relative error of 1 / H (that is what C_1 = 6, E >= 2 are for; without noise E = 1 in this
+   place, as APEVE has it), what does not is rarely visited by anybody.
+2. explores *finely*: for every (h, s, a) the policy of phi_b that visits it most in the whole crude model,
+   L_0 users each; all counts and rewards of this batch are released.
 3. *eliminates*. ``theory``: pi stays iff V^pi(r^, P-ref) > max - 2 xi_b in the absorbing model of the fine
-   batch, with xi_b = C (sqrt(H^5 S^2 A iota / L) + S^3 A^2 H^5 E iota / L), L = H S A L_0. The paper proves it
-   for some C that it does not name; with C = 1 nothing can be eliminated before L > 4 H^3 S^2 A iota.
+   batch, with xi_b = C (sqrt(H^5 S^2 A iota / L) + S^3 A^2 H^5 E iota / L), L = H S A L_0. The paper proves
+   it for some C that it does not name; with C = 1 nothing can be eliminated before L > 4 H^3 S^2 A iota.
    ``data``: pi stays iff V^pi(r~ + w, P~) >= max over phi_b of V^pi(r~ - w, P~), with the widths w of
    :func:`discreet.online.stages.value_widths` (explicit constants, no C).
 
-With ``elimination="data"`` and ``width_scale`` >= 1 an optimal policy stays in every phi_b with probability at
-least 1 - ``failure`` - ``noise_failure``, in which each of the B stages has an equal share, since the widths
-bound the error of every policy's value in both directions. Sets are nested by construction. Regret, by the
-paper: O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
+With ``elimination="data"`` and ``width_scale`` >= 1 an optimal policy stays in every phi_b with probability
+at least 1 - ``failure`` - ``noise_failure``, in which each of the B stages has an equal share, since the
+widths bound the error of every policy's value in both directions. Sets are nested by construction. Regret,
+by the paper: O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
 
 **Forgetting.** Each user is in one batch, and a batch is about one query at the full budget: crude batches
 count one step (:class:`~discreet.privacy.counts.CountQuery`, ``step``), whose sensitivity lacks the factor H.
 Any privatizer serves: none, ``Central`` (joint), ``Local``, ``Shuffle``.
 
-**Which policies.** All: :mod:`discreet.online.elimination_kernels` numbers them, A^(S H), or A^(1 + S (H - 1))
-if the first state is fixed (rules for states in which nobody starts are one). Above ``max_policies`` a
+**Which policies.** All: :mod:`discreet.online.elimination_kernels` numbers them, A^(S H), or A^(1 + S (H -
+1)) if the first state is fixed (rules for states in which nobody starts are one). Above ``max_policies`` a
 ``ValueError`` says how many there are; ``sdp-pe-om`` is made for such problems.
 
-**Ties.** A maximiser of the visits to a pair (h, s, a) that nothing in the model leads to is any policy. Among
-equals those that play the pair come first, then ``tie_break`` decides. With the printed threshold most
-successors are in W for long, so that this is what explores at first: ``random`` plays all of phi_b, ``first``
-the lowest numbers.
+**Ties.** A maximiser of the visits to a pair (h, s, a) that nothing in the model leads to is any policy.
+Among equals those that play the pair come first, then ``tie_break`` decides. With the printed threshold most
+successors are in W for long, so that this is what explores at first: ``random`` plays all of phi_b,
+``first`` the lowest numbers.
 
 **Deviations.** The printed L_b = 2^b explores nothing before 2^b >= H S A (L_0 = 0): stages are m_0 H S A
-2^(b-1). Users who come after the last stage follow the best policy that is left (``truncate`` has them explore
-for a shorter stage). d_1 is taken as public (``spec.initial``).
+2^(b-1). Users who come after the last stage follow the best policy that is left (``truncate`` has them
+explore for a shorter stage), and so do, by default, four fifths of all users (``explore_share``). d_1 is
+taken as public (``spec.initial``).
 
 Source: specification of tabular learners, 7.10 and 7.11.
 """
@@ -93,8 +94,9 @@ class Enumeration:
         if count > most:
             size = f"{count}" if count < 10**15 else f"about 1e{len(str(count)) - 1}"
             raise ValueError(
-                f"max_policies = {most}: this problem has {size} deterministic policies (H = {layout.horizon}, "
-                f"S = {layout.states}, A = {layout.actions}), which are too many to enumerate; use sdp-pe-om"
+                f"max_policies = {most}: this problem has {size} deterministic policies "
+                f"(H = {layout.horizon}, S = {layout.states}, A = {layout.actions}), which are too many to "
+                "enumerate; use sdp-pe-om"
             )
         rules = _rules(layout, choices) if layout.horizon > 1 else np.zeros((0, layout.states), np.int32)
         return cls(layout, initial, _rules(layout, starts), rules)
@@ -160,7 +162,7 @@ def _enumerated(layout: Layout, initial: tuple[float, ...], most: int) -> Enumer
 
 
 def absorbing(transitions: Floats, rare: Flags) -> Floats:
-    """EstimateTransition: probabilities with the tuples W set to 0; the missing mass is that of the end state.
+    """EstimateTransition: probabilities with the tuples W set to 0; what is missing leads to the end state.
 
     transitions, rare : (..., S). Row sums below 1 stand for a step into a state that nobody leaves and that
     pays nothing: leaving it out changes no value and no visit probability.
@@ -172,8 +174,9 @@ def absorbing(transitions: Floats, rare: Flags) -> Floats:
 class EliminationMemory:
     """What a learner knows between releases.
 
-    active (policies,) : phi_b. crude (H, R, S) : the absorbing model so far. rare (H, R, S) : W. width : largest E
-    of this stage's batches. best : number of the best policy left, -1 before the first elimination.
+    active (policies,) : phi_b. crude (H, R, S) : the absorbing model so far. rare (H, R, S) : W. width :
+    largest E of this stage's batches. best : number of the best policy left, -1 before the first
+    elimination.
     """
 
     active: Flags
@@ -212,10 +215,10 @@ class SDPPE(StagedLearner):
         "default": {
             **SHARED, "elimination": "data", "C": 1.0, "C_1": 6.0, "max_policies": MAX_POLICIES,
         },
-        "theory": {"width_scale": 1.0, "C_1": 6.0},
+        "theory": {"width_scale": 1.0, "explore_share": 1.0},
         "paper": {
-            "elimination": "theory", "width_scale": 1.0, "C_1": 6.0, "truncate": True, "tie_break": "first",
-            "derive_visits": False, "center_rewards": False,
+            "elimination": "theory", "width_scale": 1.0, "explore_share": 1.0, "truncate": True,
+            "tie_break": "first", "derive_visits": False, "center_rewards": False,
         },
     }  # fmt: skip
     PARTS: ClassVar[int] = 2
@@ -358,8 +361,8 @@ class SDPPE(StagedLearner):
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
         """Knobs whose values void the regret theorem, each with the reason."""
+        yield from super().heuristics()
         if self.elimination == "data":
-            yield from super().heuristics()
             yield "elimination = 'data' keeps an optimal policy, but the theorem is about xi_b"
         else:
             yield f"C = {self.C:g}: the theorem holds for a constant that the paper does not name"
@@ -373,8 +376,8 @@ class SDPPE(StagedLearner):
 class APEVE(SDPPE):
     """APEVE (Qiao, Yin, Min and Wang 2022): the same without noise, with known rewards; not private.
 
-    It takes the sums that it is given for exact ones, so that noise is ignored. Stages are of K^(1 - 2^-b) users:
-    log log K of them. With equal stages and options it is SDP-PE under ``NoPrivacy``, bit for bit.
+    It takes the sums that it is given for exact ones, so that noise is ignored. Stages are of K^(1 - 2^-b)
+    users: log log K of them. With equal stages and options it is SDP-PE under ``NoPrivacy``, bit for bit.
 
     Options: :class:`SDPPE`. ``default``: elimination by data, widths and threshold scaled down (heuristic);
     ``theory``: bounds that hold; ``paper``: xi_b with C = 1, every user explores.

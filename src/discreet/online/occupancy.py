@@ -1,33 +1,36 @@
 r"""SDP-PE-OM: policy elimination where policies cannot be listed, by occupancy measures of one private model.
 
-The set of policies that may still be optimal is described, not listed. With the released model P~, r~ (projection
-"lp"), its best value v^ = max <q, r~> and the width xi = ``width_scale`` max_pi V^pi(w, P~) (by value
-iteration on the widths w of :func:`discreet.online.stages.value_widths`),
+The set of policies that may still be optimal is described, not listed. With the released model P~, r~
+(projection "lp") and the widths w of :func:`discreet.online.stages.value_widths`,
 
-    Q = {q an occupancy measure of P~ :  <q, r~> >= v^ - 2 xi}.
+    Q = {q an occupancy measure of P~ :  <q, r~ + w> >= level},    level = max over q' of <q', r~ - w>,
 
-A stage sends L_0 users to every pair (h, s, a) by the member of Q that visits it most, a linear programme that is
-solved exactly by its one-dimensional dual (:func:`constrained_visits`,
+all that SDP-PE's elimination by data keeps, and nothing else: its upper bound reaches the best lower bound.
+Both bounds are linear in q. (The specification has <q, r~> >= v^ - 2 xi with xi the largest <q, w> over all
+policies; that set is larger: <q, r~> >= level - <q, w> >= v^ - 2 xi for q in Q.)
+
+A stage sends L_0 users to every pair (h, s, a) by the member of Q that visits it most, a linear programme
+that is solved exactly by its one-dimensional dual (:func:`constrained_visits`,
 :mod:`discreet.online.occupancy_kernels`): O(H S^2 A) for each of the five to ten steps, no solver. Its
-solution is a mixture of two deterministic policies; who of the L_0 users follows which is drawn by public coins
-(a binomial: the sums of the batch are the same in law as if everyone tossed for herself).
+solution is a mixture of two deterministic policies; who of the L_0 users follows which is drawn by public
+coins (a binomial: the sums of the batch are the same in law as if everyone tossed for herself).
 
 Counts add up over stages and are read as any learner reads them, so any privatizer serves, also continual
 ones. ``forget`` asks for each stage's batch alone, as the paper does; then each has the full budget and older
 people are not used.
 
 **What is kept.** Privacy, exactly: all of this is post-processing of the same releases. Polynomial time and
-memory. With ``width_scale`` >= 1 an optimal policy is in Q at every stage, with probability at least 1 -
-``failure`` - ``noise_failure``: |V^pi(r, P) - V^pi(r~, P~)| <= xi for all pi at once, so V~^{pi*} >= V^{pi*} - xi >=
-V^{pi^} - xi >= v^ - 2 xi, where pi^ attains v^. Also every policy whose occupancy measure is in Q is then
-within 4 xi of the best.
+memory. With ``width_scale`` >= 1 every optimal policy is in Q at every stage, with probability at least 1 -
+``failure`` - ``noise_failure``: |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~) for all pi at once, so that its
+upper bound is at least V*, and no lower bound is above V*. A member q of Q then loses at most 2 <q, w> + 2
+<q', w>, q' the occupancy measure of an optimal policy in P~.
 
-**What is lost.** The paper's regret theorem. (i) Sets are not nested: a policy that was excluded can come back,
-and that later stages covered it is not known; an intersection over stages is not linear in one occupancy
-measure, since each stage has its own model. (ii) What is deployed are mixtures of two deterministic policies.
-(iii) One model stands for the crude, absorbing and fine ones, so that the argument for the multiplicative
-accuracy of visit probabilities is not available: an estimate may send the users of a pair where it is not.
-Results are to be reported under this name.
+**What is lost.** The paper's regret theorem. (i) Sets are not nested: a policy that was excluded can come
+back, and that later stages covered it is not known; an intersection over stages is not linear in one
+occupancy measure, since each stage has its own model. (ii) What is deployed are mixtures of two
+deterministic policies. (iii) One model stands for the crude, absorbing and fine ones, so that the argument
+for the multiplicative accuracy of visit probabilities is not available: an estimate may send the users of a
+pair where it is not. Results are to be reported under this name.
 
 Before anything is known all rows of P~ are uniform and all policies tie: ties are broken at random, so that
 the first stage plays random policies.
@@ -60,8 +63,8 @@ Plans = tuple[tuple[Ints, int], ...]
 class Visit(NamedTuple):
     """The solution for one pair.
 
-    low, high : (H, S) rows of the two policies. weight : of ``high``. visits : probability that the mixture is
-    there. steps : backward inductions.
+    low, high : (H, S) rows of the two policies. weight : of ``high``. visits : probability that the mixture
+    is there. steps : backward inductions.
     """
 
     low: Ints
@@ -114,14 +117,15 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class ActiveSet:
-    """What a learner knows between releases: v^, xi, level = v^ - 2 xi (nan before the first stage's release).
+    """What a learner knows of its newest stage.
 
-    steps : backward inductions of the newest stage. policies : how many different ones it played.
+    top : the largest upper bound of a value. level : the largest lower bound, which the upper bound of a
+    member of Q reaches; -inf in the first stage. steps : backward inductions. policies : how many different
+    ones the stage plays.
     """
 
-    best: float = float("nan")
-    width: float = float("nan")
-    level: float = float("nan")
+    top: float = float("nan")
+    level: float = -np.inf
     steps: int = 0
     policies: int = 0
 
@@ -147,7 +151,7 @@ class SDPPEOM(StagedLearner):
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {**SHARED, "forget": False, "deterministic": False},
-        "theory": {"width_scale": 1.0},
+        "theory": {"width_scale": 1.0, "explore_share": 1.0},
     }
 
     def __post_init__(self) -> None:
@@ -183,28 +187,24 @@ class SDPPEOM(StagedLearner):
             transitions, rewards = model.completed(), model.rewards
         if self.known_rewards and spec.known_rewards is not None:
             rewards = layout.to_rows(spec.known_rewards)
-        world = Model.of(layout, spec.initial, transitions, rewards, coins)
         if stage == len(sizes):
-            left = int(spec.users or 0) - release.users
-            return state.memory, ((layout.row_action[world.rows], left),)
-        found = ActiveSet(level=-np.inf)
+            best = Model.of(layout, spec.initial, transitions, rewards, coins).rows
+            return state.memory, ((layout.row_action[best], int(spec.users or 0) - release.users),)
+        level = -np.inf
         if stage > 0:
-            scale = float(self.width_scale or 0.0)
-            w = value_widths(
-                model, spec, share * float(self.failure or 0.05), bool(self.known_rewards), scale
-            )
-            width = Model.of(layout, spec.initial, transitions, w, coins).value
-            found = ActiveSet(world.value, width, world.value - 2.0 * width)
-        return self._explore(state, world, found, sizes[stage], coins)
+            scale, failure = float(self.width_scale or 0.0), share * float(self.failure or 0.05)
+            w = value_widths(model, spec, failure, bool(self.known_rewards), scale)
+            level = Model.of(layout, spec.initial, transitions, rewards - w, coins).value
+            rewards = rewards + w
+        world = Model.of(layout, spec.initial, transitions, rewards, coins)
+        return self._explore(world, level, sizes[stage], coins)
 
     @staticmethod
     def _unknown(spec: Spec) -> Floats:
         """(H, R, S) uniform rows: the model of nothing."""
         return np.full((spec.horizon, spec.layout.rows, spec.states), 1.0 / spec.states)
 
-    def _explore(
-        self, state: StageState, world: Model, found: ActiveSet, size: int, coins: Words
-    ) -> tuple[ActiveSet, Plans]:
+    def _explore(self, world: Model, level: float, size: int, coins: Words) -> tuple[ActiveSet, Plans]:
         """The plans of a stage: for each (h, s, a) the best visitor in Q, ``size`` users each."""
         layout = world.layout
         users: dict[bytes, int] = {}
@@ -212,7 +212,7 @@ class SDPPEOM(StagedLearner):
         steps = 0
         for h in range(layout.horizon):
             for row in range(layout.rows):
-                solved = world.visit(h, row, found.level, coins)
+                solved = world.visit(h, row, level, coins)
                 steps += solved.steps
                 high = size if self.deterministic and solved.weight > 0.0 else 0
                 if not self.deterministic:
@@ -225,8 +225,7 @@ class SDPPEOM(StagedLearner):
         plans = tuple(
             (layout.row_action[np.frombuffer(key, small).reshape(shape)], many) for key, many in users.items()
         )
-        told = ActiveSet(found.best, found.width, found.level, steps, len(plans))
-        return told, plans
+        return ActiveSet(world.value, level, steps, len(plans)), plans
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:

@@ -1,12 +1,12 @@
 r"""Largest visit probability of a pair among policies (mixtures of them) whose value reaches a level.
 
-The linear programme max q_h(s, a) over occupancy measures q of the model with <q, r> >= level has one coupling
-constraint: by duality its optimum is min over lambda >= 0 of max_pi [visit(pi) + lambda (value(pi) - level)],
-where the inner maximum is a backward induction. The points (value, visit) of all policies have a concave upper
-hull, which is walked from its two ends: the chord between a policy below the level and one above it gives
-lambda, the maximiser for this lambda is a vertex above the chord and takes the place of the end on its side,
-and when no vertex is above the chord, the chord's point at the level is the optimum. Each step finds a new
-vertex, so that the walk is finite; five to ten steps are usual.
+The linear programme max q_h(s, a) over occupancy measures q of the model with <q, r> >= level has one
+coupling constraint: by duality its optimum is min over lambda >= 0 of max_pi [visit(pi) + lambda (value(pi)
+- level)], where the inner maximum is a backward induction. The points (value, visit) of all policies have a
+concave upper hull, which is walked from its two ends: the chord between a policy below the level and one
+above it gives lambda, the maximiser for this lambda is a vertex above the chord and takes the place of the
+end on its side, and when no vertex is above the chord, the chord's point at the level is the optimum. Each
+step finds a new vertex, so that the walk is finite; five to ten steps are usual.
 
 After step h nothing is left but the reward: every candidate plays an optimal policy of the model there, which
 is found once. Tables are (H, S', R), the pair last: sums over s' then run through vector registers without
@@ -138,8 +138,8 @@ def constrained_visit(
     """Maximise the probability of row ``target`` (a pair of ``state``) at step h, given value >= level.
 
     values, q, best_rows : of :func:`plan_best` for the same model. Written: low_rows, high_rows (H, S), the
-    two policies of the optimal mixture. Returns the weight of the second, the mixture's visit probability, and
-    how many backward inductions it took. A level above the best value is read as the best value.
+    two policies of the optimal mixture. Returns the weight of the second, the mixture's visit probability,
+    and how many backward inductions it took. A level above the best value is read as the best value.
     """
     states, pairs = columns.shape[1], columns.shape[2]
     scratch, rows = np.empty((4, max(states, pairs))), np.empty_like(low_rows)

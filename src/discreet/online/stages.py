@@ -13,8 +13,8 @@ denominators D and slacks Lambda (:mod:`discreet.estimation.model`), and G_h = H
                                                    beta_p = L_p / sqrt(D) + Lambda_p / D.
 
 Then for all policies at once |V^pi(r, P) - V^pi(r~, P~)| <= V^pi(w, P~): by the simulation lemma the left is
-E_{pi, P~} sum_h [(r - r~) + (P - P~) V^pi_{h+1}(r, P)], and V in [0, G_h] makes the second term at most half of
-G_h ||P - P~||_1, P~ being a distribution; both together are never above 1 + G_h = H - h. A pair of which
+E_{pi, P~} sum_h [(r - r~) + (P - P~) V^pi_{h+1}(r, P)], and V in [0, G_h] makes the second term at most half
+of G_h ||P - P~||_1, P~ being a distribution; both together are never above 1 + G_h = H - h. A pair of which
 nothing was seen has the uniform row, the limit of the projection's for noise to 0.
 
 ``width_scale`` below 1 multiplies what is inside the minimum, a heuristic. A pair that may not have been
@@ -25,6 +25,7 @@ Source: specification of tabular learners, 6, 7.10, 7.12.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -49,22 +50,24 @@ MOST_INITIAL = 64  # m_0 where it is left open: enough for a first look, no more
 
 #: Options of every preset.
 SHARED: Mapping[str, Any] = {
-    "stages": "doubling", "truncate": False, "width_scale": 0.1, "derive_visits": True,
+    "stages": "doubling", "explore_share": 0.2, "truncate": False, "width_scale": 0.03, "derive_visits": True,
     "center_rewards": True, "known_rewards": False, "failure": 0.05, "noise_failure": 0.05,
     "tie_break": "random",
 }  # fmt: skip
 
 
-def stage_sizes(users: int, each: int, growth: Growth, initial: int, truncate: bool) -> tuple[int, ...]:
+def stage_sizes(
+    users: int, each: int, growth: Growth, initial: int, truncate: bool, most: int | None = None
+) -> tuple[int, ...]:
     """L_0 of every stage: how many users follow each policy of a batch; a stage takes ``each`` L_0 users.
 
     ``doubling``: m_0 2^(b-1) with m_0 = ``initial``. ``squaring``: such that a stage explores with about
     K^(1 - 2^-b) users (half of ``each`` L_0: APEVE's T^(b), crude and fine), at least ``initial`` a policy.
-    Stages follow while at least one user is left to come after them; ``truncate`` gives the users that are
-    too few for a whole stage a shorter one.
+    Stages follow while they take at most ``most`` users (default K - 1, so that somebody comes after them);
+    ``truncate`` gives what is too little for a whole stage to a shorter one.
     """
     sizes: list[int] = []
-    left = users - 1
+    left = users - 1 if most is None else most
     while True:
         b = len(sizes) + 1
         if growth == "doubling":
@@ -165,6 +168,8 @@ class StagedLearner(Knobs):
         first stage would take more than a 15th of all users.
     stages : "doubling" or "squaring"
         Each stage twice as long as the one before, or K^(1 - 2^-b) users (APEVE).
+    explore_share : float
+        In (0, 1]: the most of all users that stages may take; the others exploit.
     truncate : bool
         True: users too few for a whole stage make a shorter one, as in the papers. False: they follow the
         best policy that is left.
@@ -180,6 +185,7 @@ class StagedLearner(Knobs):
 
     initial: int | None = None
     stages: Growth | None = None
+    explore_share: float | None = None
     truncate: bool | None = None
     width_scale: float | None = None
     derive_visits: bool | None = None
@@ -203,6 +209,8 @@ class StagedLearner(Knobs):
             put(self, "initial", checks.integer("initial", self.initial, 1))
         checks.choice("stages", self.stages, ("doubling", "squaring"))
         checks.choice("tie_break", self.tie_break, ("random", "first"))
+        share = checks.real("explore_share", self.explore_share, 0.0, 1.0, open_low=True)
+        put(self, "explore_share", share)
         put(self, "width_scale", checks.real("width_scale", self.width_scale, 0.0))
         for name in ("truncate", "derive_visits", "center_rewards", "known_rewards"):
             put(self, name, checks.flag(name, getattr(self, name)))
@@ -215,7 +223,15 @@ class StagedLearner(Knobs):
     # --------------------------------------------------------------------------- public facts
     def least_users(self, spec: Spec) -> int:
         """The smallest K with one stage and somebody after it."""
-        return self.PARTS * spec.horizon * spec.layout.rows * int(self.initial or 1) + 1
+        one = self.PARTS * spec.horizon * spec.layout.rows * int(self.initial or 1)
+        least = math.ceil(one / float(self.explore_share or 1.0)) + 1
+        while self._explorers(least) < one:  # the quotient was rounded
+            least += 1
+        return least
+
+    def _explorers(self, users: int) -> int:
+        """The most users that stages may take."""
+        return int(float(self.explore_share or 1.0) * (users - 1))
 
     def sizes(self, spec: Spec) -> tuple[int, ...]:
         """L_0 of every stage, from public facts.
@@ -229,8 +245,8 @@ class StagedLearner(Knobs):
             raise ValueError("users = None: must be known, stages are fixed in advance")
         if spec.initial is None:
             raise ValueError(
-                "spec.initial = None: must be the public law of the first state (a world can begin with a step "
-                "of one state)"
+                "spec.initial = None: must be the public law of the first state (a world can begin with a "
+                "step of one state)"
             )
         if self.known_rewards and spec.known_rewards is None:
             raise ValueError("known_rewards = True: must be false, the specification declares no rewards")
@@ -238,14 +254,16 @@ class StagedLearner(Knobs):
         if spec.users < least:
             raise ValueError(
                 f"users = {spec.users}: must be at least {least} for one stage of exploration "
-                f"({self.PARTS} H R initial + 1, H = {spec.horizon} steps, R = {spec.layout.rows} pairs, "
-                f"initial = {int(self.initial or 1)})"
+                f"({self.PARTS} H R initial / explore_share + 1, H = {spec.horizon} steps, "
+                f"R = {spec.layout.rows} pairs, initial = {int(self.initial or 1)}, "
+                f"explore_share = {self.explore_share:g})"
             )
         each = self.PARTS * spec.horizon * spec.layout.rows
-        first = self.initial
+        most, first = self._explorers(spec.users), self.initial
         if first is None:
-            first = max(1, min(MOST_INITIAL, (spec.users - 1) // (15 * each)))
-        return stage_sizes(spec.users, each, self.stages or "doubling", first, bool(self.truncate))
+            first = max(1, min(MOST_INITIAL, most // (15 * each)))
+        growth = self.stages or "doubling"
+        return stage_sizes(spec.users, each, growth, first, bool(self.truncate), most)
 
     def query(self, spec: Spec) -> CountQuery:
         """The sums of a fine batch: transitions and rewards of every step."""
@@ -285,6 +303,8 @@ class StagedLearner(Knobs):
         """Knobs whose values void the regret theorem, each with the reason."""
         if self.width_scale is not None and self.width_scale < 1.0:
             yield f"width_scale = {self.width_scale:g} is below 1"
+        if self.explore_share is not None and self.explore_share < 1.0:
+            yield f"explore_share = {self.explore_share:g} is below 1"
 
     def summary(self) -> str:
         """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
