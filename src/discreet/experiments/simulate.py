@@ -303,8 +303,9 @@ def _batch(
 ) -> tuple[dict[str, Floats], Floats, Floats]:
     """Exact sums of one sub-batch (or of what is reported of it), users per start state, visits (H, R)."""
     query = session.query if isinstance(session, BatchSession) else setup.query
-    mechanism = session.mechanism if isinstance(session, CountSession | BatchSession) else None
-    reports = None if mechanism is None else mechanism.reports
+    reports = (
+        session.mechanism.reports if isinstance(session, CountSession) else getattr(session, "reports", None)
+    )
     if reports is not None and getattr(query, "step", None) is None:
         sums = reported_counts(
             setup.mdp, policy, plan.users, reports.steps, reports.reward_share, randomness.keys.environment,

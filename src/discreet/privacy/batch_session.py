@@ -37,7 +37,7 @@ from discreet.privacy.budgeted import check_source, continual_query, private_que
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.guarantee import Guarantee, parallel
 from discreet.privacy.lifecycle import Guarded
-from discreet.privacy.mechanism import Mechanism
+from discreet.privacy.local_reports import StepReports
 from discreet.privacy.noise.laws import NoNoise
 from discreet.privacy.protocol import (
     Coins,
@@ -116,6 +116,7 @@ class BatchSession(Guarded):
         schedule: Schedule,
         randomness: Randomness,
         queries: Sequence[CountQuery],
+        promised: Sequence[Guarantee],
         kinds: Sequence[BatchKind],
         guarantee: Guarantee,
         nothing: Release,
@@ -124,6 +125,7 @@ class BatchSession(Guarded):
         super().__init__()
         self._privatizer, self._query, self._schedule = privatizer, query, schedule
         self._randomness, self._queries = randomness, tuple(queries)
+        self._promised = tuple(promised)  # of each batch, before data
         self._kinds, self._guarantee = tuple(kinds), guarantee
         self._times = schedule.release_times
         self._bits = bits
@@ -163,9 +165,11 @@ class BatchSession(Guarded):
         return self._query if at is None else self._queries[at]
 
     @property
-    def mechanism(self) -> Mechanism | None:
-        """The noise of the open batch; None where none is open, or its session has no such thing."""
-        return getattr(self._inner, "mechanism", None)
+    def reports(self) -> StepReports | None:
+        """What people of the open batch report of their steps; None where they send something else."""
+        inner = self._inner
+        found: StepReports | None = getattr(getattr(inner, "mechanism", inner), "reports", None)
+        return found
 
     @property
     def bits(self) -> bool:
@@ -240,7 +244,10 @@ class BatchSession(Guarded):
                 if batch <= self._open:
                     raise RuntimeError(f"begin: batch {batch + 1} was interrupted, it is not opened again")
                 self._open = batch
-                self._inner = self._started(batch)
+                started = self._started(batch)
+                if started.guarantee != self._promised[batch]:
+                    raise RuntimeError("begin: the privatizer is no longer the one that the guarantee is of")
+                self._inner = started
             return self._open_plan(self._inner.begin(plan), self._inner.open_plan, before)
 
     def _open_plan(self, encoder: Encoder | None, plan: Plan, before: int) -> Encoder:
@@ -391,6 +398,7 @@ def start_batches(privatizer: Any, query: Any, schedule: Schedule, randomness: R
     for i, size in enumerate(np.diff(schedule.release_times).tolist()):
         found.setdefault((_facts(queries[i]), size), []).append(i)
     told: dict[tuple[str, Guarantee], list[int]] = {}
+    promised: dict[int, Guarantee] = {}
     nothing: Release | None = None
     bits = False
     for (_, size), where in found.items():
@@ -401,12 +409,23 @@ def start_batches(privatizer: Any, query: Any, schedule: Schedule, randomness: R
                 nothing, bits = session.release(), bool(getattr(session, "bits", False))
             what = "counts of every step" if queries[where[0]].step is None else "counts of one step"
             told.setdefault((what, session.guarantee), []).extend([size] * len(where))
+            promised.update(dict.fromkeys(where, session.guarantee))
     assert nothing is not None
     kinds = [
         BatchKind(f"{_of(sizes)}, {what}", len(sizes), guarantee) for (what, guarantee), sizes in told.items()
     ]
-    guarantee = parallel([(kind.words, kind.guarantee) for kind in kinds])
-    return BatchSession(privatizer, query, schedule, randomness, queries, kinds, guarantee, nothing, bits)
+    return BatchSession(
+        privatizer,
+        query,
+        schedule,
+        randomness,
+        queries,
+        [promised[i] for i in range(len(queries))],
+        kinds,
+        parallel([(kind.words, kind.guarantee) for kind in kinds]),
+        nothing,
+        bits,
+    )
 
 
 def _own_query(i: int, given: Any, standing: CountQuery) -> CountQuery:

@@ -701,8 +701,8 @@ def parallel(kinds: Sequence[tuple[str, Guarantee]]) -> Guarantee:
         f"{_subject(first.trust, episodes)} {_bound(epsilon, delta, rho, mu)}",
         *_nominal(first.epsilon_nominal, epsilon),
         "People come in batches, each person in exactly one, and every batch has a mechanism of its own with "
-        "randomness of its own: what is said here of all of them is true of the worst. Kinds of batches: "
-        f"{'; '.join(words for words, _ in kinds)}.",
+        "randomness of its own: what is said here of all of them is true of the worst.",
+        *_sentences_of_kinds(kinds),
         *_closing(delta, rho, mu, first.users_public, first.randomness, episodes),
     ]
     return Guarantee(
@@ -856,6 +856,22 @@ def _nominal(nominal: float | None, epsilon: float) -> list[str]:
         f"Nominal ε = {nominal:.6g}, but the noise of this calibration really gives ε = {epsilon:.6g}: "
         f"{less} privacy loss than the name says."
     ]
+
+
+def _sentences_of_kinds(kinds: Sequence[tuple[str, Guarantee]]) -> list[str]:
+    """Of which batches which mechanism is, as their own statements say it."""
+    said: dict[str, list[str]] = {}
+    for words, one in kinds:
+        assert one.epsilon is not None
+        episodes = _episodes(one.unit)
+        ends = (one.delta, one.rho, one.mu, one.users_public, one.randomness, episodes)
+        middle = one.statement.removesuffix(" ".join(_closing(*ends)))
+        for sentence in (_subject(one.trust, episodes), _bound(one.epsilon, *ends[:3])):
+            middle = middle.removeprefix(sentence).lstrip()
+        for sentence in _nominal(one.epsilon_nominal, one.epsilon):
+            middle = middle.removeprefix(sentence).lstrip()
+        said.setdefault(middle.rstrip(), []).append(words)
+    return [f"In {' and in '.join(words)}: {middle}" for middle, words in said.items()]
 
 
 def _closing(

@@ -199,7 +199,8 @@ class StepReports:
 
     kind : mechanism. steps : m. share : numerator over 2^53 of the probability that a report is about the
     reward (0: there is no reward family). moves, rewards : randomizers of a deterministic and of a
-    stochastic policy. shift : what is subtracted from a reward.
+    stochastic policy. shift : what is subtracted from a reward. step : the one step that is asked for (then
+    ``horizon`` is 1, and devices cut their records to it), or None.
     """
 
     kind: Kind
@@ -209,6 +210,7 @@ class StepReports:
     shift: float
     moves: tuple[Randomizer, Randomizer]
     rewards: tuple[Randomizer, Randomizer]
+    step: int | None = None
 
     @classmethod
     def of(
@@ -222,7 +224,7 @@ class StepReports:
         bits, sampled_bits = (randomizer(kind, each, 2 * n) for n in pairs)
         share = 0 if query.known_rewards else max(1, min(GRID - 1, round(reward_share * GRID)))
         moves, rewards = (public, sampled), (bits, sampled_bits)
-        return cls(kind, steps, share, query.counted_steps, query.reward_shift, moves, rewards)
+        return cls(kind, steps, share, query.counted_steps, query.reward_shift, moves, rewards, query.step)
 
     def randomizer(self, about: int, stochastic: bool) -> Randomizer:
         """Of moves (0) or rewards (1), under a deterministic or a stochastic policy."""
@@ -292,7 +294,8 @@ def policy_table(plan: Plan, layout: Layout) -> tuple[bool, Ints]:
 class ReportEncoder:
     """What a device does: see the module's docstring. A pure function of its arguments.
 
-    Where one step is asked for, everything is as in a problem of that step alone.
+    Where one step is asked for, everything is as in a problem of that step alone: it is step 0, and
+    ``policy_rows`` are (1, S).
 
     The message is int64: for each reported step, ascending, (step, 0 for a move or 1 for a reward,
     how many elements, the elements ascending).
@@ -304,9 +307,6 @@ class ReportEncoder:
     policy_rows: Ints
     number: int
     secure: bool = False  # the guarantee promises exact coins
-    step: int | None = (
-        None  # the one step that is asked for: then ``policy_rows`` are its (1, S), and it is 0
-    )
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
         """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
@@ -314,7 +314,7 @@ class ReportEncoder:
             raise ValueError(f"plan.number = {plan.number}: must be {self.number}, the plan of this encoder")
         if self.secure and not coins.exact:
             raise ValueError("coins: must be exact (SecureCoins); seeded coins have none of the promised law")
-        record = cut_to(checked(trajectory, self.layout), self.step)
+        record = cut_to(checked(trajectory, self.layout), self.reports.step)
         message: list[int] = []
         for h in self._steps(coins):
             about = int(self.reports.share > 0 and coins.flip(self.reports.share))

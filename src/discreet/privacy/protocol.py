@@ -132,7 +132,7 @@ class Plan:
     policy: NDArray[Any]  # (H, S) int, or (H, S, A) float
     users: int = 1  # how many people follow it
     context: Mapping[str, Floats] = field(default_factory=dict)  # what contributions need beside trajectories
-    query: Query | None = None  # another question for these people; None = the standing one
+    query: Query | None = None  # must be None: what a batch is asked is declared before (Schedule.queries)
     last: bool = True  # a release follows; False mixes several policies (ties) in one batch
     number: int = 0  # set by session.begin; reports carry it, late or foreign ones are refused
     group: int | None = None  # of a query with groups: the public group that these users' returns count in
