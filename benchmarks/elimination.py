@@ -86,9 +86,12 @@ def stage() -> None:
 def regret(seeds: int) -> None:
     """Final regret over that of the uniform policy, in percent: mean and standard error over seeds."""
     small = {
-        f"random 2, 2, 3 ({i})": envs.random_mdp(2, 2, 3, seed=100 + i, rewards="bernoulli") for i in (0, 1)
+        f"random 2, 2, 3 ({i})": envs.random_mdp(
+            states=2, actions=2, horizon=3, seed=100 + i, rewards="bernoulli"
+        )
+        for i in (0, 1)
     }
-    small["random 3, 2, 5"] = envs.random_mdp(3, 2, 5, seed=100, rewards="bernoulli")
+    small["random 3, 2, 5"] = envs.random_mdp(states=3, actions=2, horizon=5, seed=100, rewards="bernoulli")
     worlds = {**small, "riverswim": envs.riverswim(rewards="bernoulli")}
     users = (10_000, 100_000, 1_000_000)
     privatizers = {

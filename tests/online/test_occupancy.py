@@ -155,7 +155,7 @@ def test_users_are_split_by_the_weight():
     learner = setup.learner
     told, plans = learner._explore(model, model.value * 0.97, 10_000, coins)
     assert told.policies == len(plans)
-    played = {plan.tobytes(): users for plan, users in plans}
+    played = {plan.astype(np.int64).tobytes(): users for plan, users in plans}
     for one in mixed:  # 8 standard deviations, and others may play the same policy too: false alarm < 1e-13
         users = played[model.layout.row_action[one.high].tobytes()]
         assert users >= 10_000 * one.weight - 8 * np.sqrt(10_000 * one.weight * (1 - one.weight))

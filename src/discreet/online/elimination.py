@@ -57,7 +57,7 @@ from discreet.mdp.layout import Layout
 from discreet.numerics import checks
 from discreet.numerics.streams_kernels import ROLE_TIES, draw_uniforms, open_at
 from discreet.online import elimination_kernels as kernels
-from discreet.online.stages import SHARED, StagedLearner, StageModel, StageState, value_widths
+from discreet.online.stages import SHARED, Plans, StagedLearner, StageModel, StageState, value_widths
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.protocol import Release, Schedule, Spec
 
@@ -65,7 +65,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Rules = NDArray[np.int32]
 Flags = NDArray[np.bool_]
-Plans = tuple[tuple[Ints, int], ...]
 
 MAX_POLICIES = 2**20
 _EXPLOIT = 2**20  # index of the coins of the last choice, apart from those of layers

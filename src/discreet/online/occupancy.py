@@ -51,13 +51,20 @@ from discreet.mdp.layout import Layout
 from discreet.numerics import checks
 from discreet.numerics.streams_kernels import ROLE_TIES, draw_binomials, open_at
 from discreet.online import occupancy_kernels as kernels
-from discreet.online.stages import SHARED, StagedLearner, StageModel, StageState, value_widths
+from discreet.online.stages import (
+    SHARED,
+    Plans,
+    StagedLearner,
+    StageModel,
+    StageState,
+    small_integers,
+    value_widths,
+)
 from discreet.privacy.protocol import Release, Schedule, Spec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
-Plans = tuple[tuple[Ints, int], ...]
 
 
 class Visit(NamedTuple):
@@ -208,7 +215,7 @@ class SDPPEOM(StagedLearner):
         """The plans of a stage: for each (h, s, a) the best visitor in Q, ``size`` users each."""
         layout = world.layout
         users: dict[bytes, int] = {}
-        small = np.int16 if layout.rows < 2**15 else np.int64
+        small, play = small_integers(layout.rows), layout.row_action.astype(small_integers(layout.actions))
         steps = 0
         for h in range(layout.horizon):
             for row in range(layout.rows):
@@ -222,9 +229,7 @@ class SDPPEOM(StagedLearner):
                         key = rows.astype(small).tobytes()
                         users[key] = users.get(key, 0) + many
         shape = (layout.horizon, layout.states)
-        plans = tuple(
-            (layout.row_action[np.frombuffer(key, small).reshape(shape)], many) for key, many in users.items()
-        )
+        plans = tuple((play[np.frombuffer(key, small).reshape(shape)], many) for key, many in users.items())
         return ActiveSet(world.value, level, steps, len(plans)), plans
 
     # ------------------------------------------------------------------------------- in words

@@ -42,9 +42,9 @@ from discreet.privacy.counts import CountQuery
 from discreet.privacy.protocol import Ask, Plan, Release, Spec
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Growth = Literal["doubling", "squaring"]
+Plans = tuple[tuple[NDArray[np.integer[Any]], int], ...]
 
 MOST_INITIAL = 64  # m_0 where it is left open: enough for a first look, no more than a 15th of the users
 
@@ -54,6 +54,11 @@ SHARED: Mapping[str, Any] = {
     "center_rewards": True, "known_rewards": False, "failure": 0.05, "noise_failure": 0.05,
     "tie_break": "random",
 }  # fmt: skip
+
+
+def small_integers(most: int) -> np.dtype[Any]:
+    """The smallest signed integer that holds 0..most: policies waiting to be handed out are many."""
+    return np.min_scalar_type(-most - 1)
 
 
 def stage_sizes(
@@ -144,15 +149,16 @@ def value_widths(model: StageModel, spec: Spec, failure: float, known_rewards: b
 class StageState:
     """What a learner carries from release to release: public, and a function of releases alone.
 
-    number : of the release that was read last (-1: none). queue : (policy (H, S), users) of the plans of this
-    batch that were not handed out. memory : the class's own.
+    number : of the release that was read last (-1: none). queue : (policy (H, S) in small integers, users) of
+    the plans of this batch; part : how many of them were handed out. memory : the class's own.
     """
 
     spec: Spec
     ties: NDArray[np.uint64]
     memory: Any
     number: int = -1
-    queue: tuple[tuple[Ints, int], ...] = ()
+    queue: Plans = ()
+    part: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,18 +290,20 @@ class StagedLearner(Knobs):
         """The next users' policy, and the state after it; ``state`` is left as it was."""
         if release.number != state.number:
             memory, queue = self._read(state, release)
-            state = replace(state, memory=memory, queue=queue, number=release.number)
-        if not state.queue:
+            state = replace(state, memory=memory, queue=queue, number=release.number, part=0)
+        part = state.part
+        if part >= len(state.queue):
             raise ValueError(f"release.number = {release.number}: its last plan was handed out already")
-        (policy, users), queue = state.queue[0], state.queue[1:]
-        return Plan(policy, users, last=not queue), replace(state, queue=queue)
+        policy, users = state.queue[part]
+        plan = Plan(policy.astype(np.int64), users, last=part == len(state.queue) - 1)
+        return plan, replace(state, part=part + 1)
 
     @abstractmethod
     def _memory(self, spec: Spec) -> Any:
         """What the class carries before the first release."""
 
     @abstractmethod
-    def _read(self, state: StageState, release: Release) -> tuple[Any, tuple[tuple[Ints, int], ...]]:
+    def _read(self, state: StageState, release: Release) -> tuple[Any, Plans]:
         """The memory after a release, and the plans of the batch that follows it."""
 
     # ------------------------------------------------------------------------------- in words
