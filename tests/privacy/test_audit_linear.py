@@ -194,8 +194,8 @@ class DrawnTwice(LinearSession):
 class RawLaws(LinearSession):
     """The stated law follows what came in."""
 
-    def _laws(self, n: int, senders: int) -> Any:
-        found = super()._laws(n, senders)
+    def _laws(self, n: int, senders: int, noises: int | None = None) -> Any:
+        found = super()._laws(n, senders, noises)
         leak = float(np.abs(self._cells).sum())
         return {name: dataclasses.replace(law, terms=law.terms + leak) for name, law in found.items()}
 

@@ -26,7 +26,7 @@ from discreet.privacy.audit_identities import Identity, white_box
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.protocol import Session, Spec
 from discreet.privacy.randomness import Seeded
-from discreet.privacy.session import CountSession, restore
+from discreet.privacy.restoring import restore
 
 SHORT, LONG = 2, 6  # users of the two games
 
@@ -132,7 +132,7 @@ class Audit:
 
 
 def saved_and_restored(session: Any) -> Session:
-    """The session that :func:`discreet.privacy.session.restore` makes of what this one saves."""
+    """The session that :func:`discreet.privacy.restoring.restore` makes of what this one saves."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session"
         session.save(path)
@@ -142,7 +142,7 @@ def saved_and_restored(session: Any) -> Session:
 def _restart(start: Start, learner: Any, spec: Spec) -> Restart | None:
     """Save and restore, of the sessions that the library can restore."""
     session = start(learner.query(spec), learner.schedule(spec), Seeded(0))
-    return saved_and_restored if type(session) is CountSession else None
+    return saved_and_restored if hasattr(session, "save") else None
 
 
 def _games(start: Start, learner: Any, budget: Any) -> tuple[Any, Game, Game]:
