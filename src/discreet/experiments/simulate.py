@@ -292,7 +292,9 @@ def _batch(
 ) -> tuple[dict[str, Floats], Floats, Floats]:
     """Exact sums of one sub-batch (or of what is reported of it), users per start state, visits (H, R)."""
     query = setup.query
-    reports = session.mechanism.reports if isinstance(session, CountSession) else None
+    reports = (
+        session.mechanism.reports if isinstance(session, CountSession) else getattr(session, "reports", None)
+    )
     if reports is not None:
         sums = reported_counts(
             setup.mdp, policy, plan.users, reports.steps, reports.reward_share, randomness.keys.environment,

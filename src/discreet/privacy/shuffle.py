@@ -33,7 +33,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn, get_args
+from typing import Any, ClassVar, Literal, NoReturn, get_args
 
 import numpy as np
 
@@ -47,7 +47,7 @@ from discreet.privacy import shuffle_calibration as accountant
 from discreet.privacy.binomial_record import BinomialRecord
 from discreet.privacy.budgeted import check_source, continual_query, private_schedule
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.guarantee import Guarantee, guarantee_of
+from discreet.privacy.guarantee import Guarantee, Record, guarantee_of
 from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.noise.binomial_law import BinomialLaw, Components, merged
 from discreet.privacy.protocol import (
@@ -88,6 +88,7 @@ _KINDS: Mapping[str, Kind] = MappingProxyType(
         CENTERED_REWARDS: "centered_rewards",
     }
 )
+ShuffleMechanism = Literal["bits", "amplified"]
 _READ_AT_ONCE = 256  # messages whose digits are unpacked together
 
 
@@ -289,7 +290,7 @@ class ShuffleSession(Guarded):
         ends: Ints,
         noises: tuple[Noise, ...],
         guarantee: Guarantee,
-        records: tuple[BinomialRecord, ...],
+        records: tuple[Record, ...],
     ) -> None:
         super().__init__()
         self._query, self._schedule, self._randomness = query, schedule, randomness
@@ -302,10 +303,10 @@ class ShuffleSession(Guarded):
         self._plan: Plan | None = None
         self._fresh = True
         self._last: Release | None = None
-        self._shufflers: list[Shuffler] = []  # of the batches since the last release
+        self._shufflers: list[Any] = []  # of the batches since the last release
         self._batch = -1  # that the last of them is for
         self._sums = np.zeros(query.cells)
-        self._components: list[Components] = [() for _ in query.row_families]
+        self._components: list[Any] = [() for _ in query.row_families]
         self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
 
     def _drop(self) -> None:
@@ -321,7 +322,7 @@ class ShuffleSession(Guarded):
         return self._guarantee
 
     @property
-    def records(self) -> tuple[BinomialRecord, ...]:
+    def records(self) -> tuple[Record, ...]:
         """The numbers that the guarantee is computed from."""
         return self._records
 
@@ -349,7 +350,7 @@ class ShuffleSession(Guarded):
                 now[reason] += count
         return MappingProxyType(now)
 
-    def batches(self) -> tuple[tuple[int, Noise], ...]:
+    def batches(self) -> tuple[tuple[int, Any], ...]:
         """(users, noise) of every scheduled batch, in order."""
         sizes = np.diff(self._ends, prepend=0).tolist()
         return tuple(zip(sizes, self._noises, strict=True))
@@ -390,15 +391,16 @@ class ShuffleSession(Guarded):
                     f"at most {int(self._ends[batch]) - self._users} users are left in this one"
                 )
             if batch != self._batch:
-                noise = self._noises[batch]
-                self._shufflers.append(
-                    Shuffler(form_of(self._query, noise, self._session), noise[0][1].users)
-                )
+                self._shufflers.append(self._shuffler(batch))
                 self._batch = batch
             self._plans += 1
             self._plan, self._fresh, self._awaited = numbered(plan, self._plans), False, users
             self._shufflers[-1].open(self._plans, users)
             return self._encoder()
+
+    def _shuffler(self, batch: int) -> Any:
+        noise = self._noises[batch]
+        return Shuffler(form_of(self._query, noise, self._session), noise[0][1].users)
 
     def _encoder(self) -> Encoder:
         device = encoders.ShuffleEncoder(self._shufflers[-1].form, self._plans)
@@ -419,14 +421,17 @@ class ShuffleSession(Guarded):
                 raise RuntimeError("no plan is open: call begin first")
             if report.trajectory is not None:
                 raise ValueError("report.trajectory: must be None, raw data must not leave the device")
-            message = report.message
-            if not isinstance(message, bytes):
-                raise ValueError("report.message: must be the bytes that the device made")
+            message = self._message(report)
             before = self._shufflers[-1].received
             try:
                 self._shufflers[-1].receive(message)
             finally:  # an interrupt after a message was admitted must not let her come again
                 self._count(self._shufflers[-1].received - before)
+
+    def _message(self, report: Report) -> Any:
+        if not isinstance(report.message, bytes):
+            raise ValueError("report.message: must be the bytes that the device made")
+        return report.message
 
     def _count(self, users: int) -> None:
         self._users += users
@@ -447,27 +452,33 @@ class ShuffleSession(Guarded):
             if self._key is None:
                 raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
             users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
-            source = np.random.Generator(
-                np.random.Philox(np.random.SeedSequence([*self._key.tolist(), self._users]))
-            )
-            form = self._shufflers[-1].form
-            cells = self._query.to_cells(sums)
-            ones = np.empty(cells.size, np.int64)
-            for i, family in enumerate(form.families):
-                part = slice(form.begins[i], form.begins[i + 1])
-                own = cells[part] if family.own == 1 else users + 2 * cells[part]
-                if (own != np.round(own)).any() or (own < 0).any() or (own > family.own * users).any():
-                    raise ValueError(
-                        f"sums[{family.kind!r}]: must be sums of one bit a user (rewards rounded to bits, "
-                        "discreet.mdp.simulation.reward_bits)"
-                    )
-                noise = np.zeros(form.counters[i], np.int64)
-                for j, (n, p) in enumerate(_components(family, users)):
-                    drawn = source.binomial(n, min(p, 1.0 - p), form.counters[i])
-                    noise += n - drawn if j else drawn  # the second half of pairs is of the complement
-                ones[part] = own.astype(np.int64) + noise
+            drawn = self._simulated(sums, users)
             self._count(users)
-            self._shufflers[-1].add_simulated(ones, users)
+            self._shufflers[-1].add_simulated(*drawn, users)
+
+    def _simulated(self, sums: Mapping[str, Floats], users: int) -> tuple[Any, ...]:
+        """What the messages of so many simulated users add to the open batch's shuffler."""
+        assert self._key is not None
+        source = np.random.Generator(
+            np.random.Philox(np.random.SeedSequence([*self._key.tolist(), self._users]))
+        )
+        form = self._shufflers[-1].form
+        cells = self._query.to_cells(sums)
+        ones = np.empty(cells.size, np.int64)
+        for i, family in enumerate(form.families):
+            part = slice(form.begins[i], form.begins[i + 1])
+            own = cells[part] if family.own == 1 else users + 2 * cells[part]
+            if (own != np.round(own)).any() or (own < 0).any() or (own > family.own * users).any():
+                raise ValueError(
+                    f"sums[{family.kind!r}]: must be sums of one bit a user (rewards rounded to bits, "
+                    "discreet.mdp.simulation.reward_bits)"
+                )
+            noise = np.zeros(form.counters[i], np.int64)
+            for j, (n, p) in enumerate(_components(family, users)):
+                drawn = source.binomial(n, min(p, 1.0 - p), form.counters[i])
+                noise += n - drawn if j else drawn  # the second half of pairs is of the complement
+            ones[part] = own.astype(np.int64) + noise
+        return (ones,)
 
     # ---------------------------------------------------------------------------- releases
     def release(self) -> Release:
@@ -488,7 +499,7 @@ class ShuffleSession(Guarded):
             fresh, components, users = self._let_out()
             self._sums = self._sums + fresh
             self._components = [
-                merged((*old, *new)) for old, new in zip(self._components, components, strict=True)
+                self._merged(old, new) for old, new in zip(self._components, components, strict=True)
             ]
             self._number = 0 if n == 0 else self._number + 1
             measured = self._estimates(fresh, components, users)
@@ -501,22 +512,36 @@ class ShuffleSession(Guarded):
             )
             return self._last
 
-    def _let_out(self) -> tuple[Floats, list[Components], int]:
+    def _let_out(self) -> tuple[Floats, list[Any], int]:
         """The batches since the last release, summed; whatever happens, they are forgotten."""
         shufflers, self._shufflers, self._batch, self._fresh = self._shufflers, [], -1, True
         for shuffler in shufflers:
             for reason, count in shuffler.refused.items():
                 self._refused[reason] += count
         total, users = np.zeros(self._query.cells), 0
-        parts: list[Components] = [() for _ in self._components]
+        parts: list[Any] = [() for _ in self._components]
         for shuffler in shufflers:
-            counted, analyzer = shuffler.output(), Analyzer(shuffler.form)
-            total += analyzer.sums(counted)
-            parts = [(*old, *analyzer.components(counted, i)) for i, old in enumerate(parts)]
-            users += analyzer.users(counted)
+            sums, fresh, came = self._read_out(shuffler)
+            total += sums
+            parts = [self._merged(old, new) for old, new in zip(parts, fresh, strict=True)]
+            users += came
         return total, parts, users
 
-    def _law(self, family: int, components: Components) -> BinomialLaw:
+    def _read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
+        """(sums, what their noise is made of by family, users) of one batch, which is forgotten."""
+        counted, analyzer = shuffler.output(), Analyzer(shuffler.form)
+        fresh = [analyzer.components(counted, i) for i in range(len(self._components))]
+        return analyzer.sums(counted), fresh, analyzer.users(counted)
+
+    def _merged(self, old: Any, new: Any) -> Any:
+        return merged((*old, *new))
+
+    def _scheduled(self, batch: int, users: int) -> list[Any]:
+        """What the noise of a scheduled batch is made of, by family, if all its users come."""
+        families = form_of(self._query, self._noises[batch], 0).families
+        return [_components(family, users) for family in families]
+
+    def _law(self, family: int, components: Any) -> Any:
         names = list(self._query.row_families)
         shape = self._query.row_families[names[family]]
         inside = names[family] == TRANSITIONS
@@ -530,7 +555,7 @@ class ShuffleSession(Guarded):
             1.0 / (self._schedule.releases or 1),
         )
 
-    def _estimates(self, cells: Floats, components: Sequence[Components], users: int) -> dict[str, Estimate]:
+    def _estimates(self, cells: Floats, components: Sequence[Any], users: int) -> dict[str, Estimate]:
         tables = self._query.from_cells(cells.copy())
         found = {}
         for i, name in enumerate(self._query.row_families):
@@ -538,16 +563,17 @@ class ShuffleSession(Guarded):
             found[name] = Estimate(tables[name], self._law(i, components[i]), "sum", users, float(users))
         return found
 
-    def laws_at(self, n: int) -> dict[str, BinomialLaw]:
+    def laws_at(self, n: int) -> dict[str, Any]:
         """The laws of the release after n users, a scheduled time, if all of them send their messages."""
         if n not in self._schedule.release_times:
             raise ValueError(f"n = {n}: is not one of the scheduled times of release")
-        found: list[Components] = [() for _ in self._query.row_families]
-        for end, (users, noise) in zip(self._ends.tolist(), self.batches(), strict=True):
+        found: list[Any] = [() for _ in self._query.row_families]
+        sizes = np.diff(self._ends, prepend=0).tolist()
+        for batch, (end, users) in enumerate(zip(self._ends.tolist(), sizes, strict=True)):
             if end > n:
                 break
-            families = form_of(self._query, noise, 0).families
-            found = [merged((*old, *_components(f, users))) for old, f in zip(found, families, strict=True)]
+            fresh = self._scheduled(batch, users)
+            found = [self._merged(old, new) for old, new in zip(found, fresh, strict=True)]
         return {name: self._law(i, found[i]) for i, name in enumerate(self._query.row_families)}
 
     @staticmethod
@@ -561,7 +587,7 @@ class ShuffleSession(Guarded):
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffle(Knobs):
-    """Shuffle privacy: devices flip coins, a shuffler lets out sums of batches, nobody sees a trajectory.
+    """Shuffle privacy: devices randomize, a shuffler lets out sums of batches, nobody sees a trajectory.
 
     Composes with every learner whose schedule is public and whose sums are bits a user and counter: not with
     pooled steps or group returns. The larger the batches, the less their noise weighs.
@@ -572,6 +598,11 @@ class Shuffle(Knobs):
         Above 0, of each batch, and of all (a user is in one).
     delta : float
         In [1e-10, 1).
+    mechanism : "bits" or "amplified"
+        ``bits`` (default): coin flips in every counter. ``amplified``: one locally private report of a few
+        random steps a user (:mod:`discreet.privacy.amplified`), with more noise in the sums and a handful of
+        coins on a device; ``calibration`` and ``weights`` do not apply (rewards get the query's share of the
+        reports).
     calibration : "joint", "composed", "basic" or "published"
         How many flips: :mod:`discreet.privacy.shuffle_calibration`.
     dishonest : float
@@ -584,12 +615,13 @@ class Shuffle(Knobs):
 
     epsilon: float | None = None
     delta: float | None = None
+    mechanism: ShuffleMechanism | None = None
     calibration: Calibration | None = None
     dishonest: float | None = None
     weights: tuple[float, ...] | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {"delta": 1e-6, "calibration": "joint", "dishonest": 0.0},
+        "default": {"delta": 1e-6, "mechanism": "bits", "calibration": "joint", "dishonest": 0.0},
         "paper": {"calibration": "published"},
     }
 
@@ -600,7 +632,14 @@ class Shuffle(Knobs):
             raise ValueError("epsilon = None: must be given, a finite number above 0")
         put(self, "epsilon", budgets.check_epsilon(self.epsilon))
         put(self, "delta", checks.real("delta", self.delta, accountant.LEAST_DELTA, 1.0, open_high=True))
+        put(self, "mechanism", checks.choice("mechanism", self.mechanism, get_args(ShuffleMechanism)))
         put(self, "calibration", checks.choice("calibration", self.calibration, CALIBRATIONS))
+        given = "weights" if self.weights is not None else "calibration"
+        if self.mechanism == "amplified" and (self.weights is not None or self.calibration != "joint"):
+            raise ValueError(
+                f"{given} = {getattr(self, given)!r}: is for mechanism 'bits'; amplified reports have "
+                "neither (their calibration is the numerical bound)"
+            )
         put(self, "dishonest", checks.real("dishonest", self.dishonest, 0.0, 1.0, open_high=True))
         if self.weights is not None:
             if not isinstance(self.weights, Iterable):
@@ -657,6 +696,12 @@ class Shuffle(Knobs):
         if not schedule.final:  # those who come after the last release are protected too
             ends = np.append(ends, schedule.users)
         sizes = np.diff(ends, prepend=0).tolist()
+        if self.mechanism == "amplified":
+            from discreet.privacy.amplified import start_amplified  # whose session is made of the one here
+
+            assert self.epsilon is not None and self.delta is not None
+            honest = [self.honest(size) for size in sizes]
+            return start_amplified(query, schedule, randomness, ends, honest, self.epsilon, self.delta)
         by_size = {size: self.noise(query, size) for size in dict.fromkeys(sizes)}
         changed = accountant.ways(query)
         record = BinomialRecord(self._words(), _undominated(by_size.values()), changed)

@@ -1,0 +1,387 @@
+r"""Shuffle privacy without coin flips in every counter: local reports of a few steps, amplified by shuffling.
+
+Each device sends one report that is epsilon0-locally private (:mod:`discreet.privacy.local_reports`: a few
+random steps, randomized by subset selection or unary encoding). The shuffler strips what identifies a sender
+and lets out how often each report came; that is private at a far smaller epsilon, the more so the more users
+send one (:mod:`discreet.privacy.amplification`).
+
+- **One randomizer for a batch.** Amplification holds among users whose reports come from one randomizer.
+  Several plans may share a batch, so a report is about (s, a, s') over all admissible pairs, and not about
+  what the policy plays: then it does not depend on the plan, and the shuffler drops the plan's number with
+  the rest of the header.
+- **Calibration.** For a batch of n users, of whom at most the stated share is dishonest, epsilon0 is the
+  largest at which the reports of the honest ones meet (epsilon, delta) by the numerical bound. Small batches
+  are not amplified at all: there epsilon0 = epsilon.
+- **What is let out.** For each step and kind of report, how many came and how often each element was in one:
+  a function of the histogram of reports. Of a batch with fewer users than were accounted for, nothing.
+- **What holds without the shuffler.** A message is epsilon0-locally private; the guarantee states the
+  largest.
+
+A user is in one batch, and later batches are functions of earlier outputs: parallel composition, adaptively,
+as for the coin flips (:mod:`discreet.privacy.shuffle`), whose session this is but for the messages.
+
+The noise of the sums is larger than that of the coin flips at every size (docs/shuffle.md), mostly since a
+device tells of one step in H: coin flips are the default. What reports have for them: a device draws some
+ten coins in place of one for each counter, and a message is some 80 bytes.
+
+Sources: Feldman, McMillan and Talwar 2021; privacy-mechanisms, sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, get_args
+
+import numpy as np
+
+from discreet.device.messages import Reason, Refused
+from discreet.mdp.layout import Layout
+from discreet.mdp.trajectories import Trajectory
+from discreet.numerics import checks
+from discreet.numerics import streams_kernels as streams
+from discreet.privacy import local_kernels, local_reports
+from discreet.privacy.amplification import local_epsilon
+from discreet.privacy.amplified_record import AmplifiedRecord
+from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.guarantee import Guarantee, ReportRecord, guarantee_of
+from discreet.privacy.local_reports import Kind, ReportEncoder, StepReports, decode
+from discreet.privacy.noise.report_law import joined
+from discreet.privacy.protocol import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
+from discreet.privacy.randomness import Randomness
+from discreet.privacy.shuffle import BatchTooSmall, ShuffleSession
+
+__all__ = [
+    "AmplifiedEncoder", "AmplifiedSession", "Histogram", "ReportShuffler", "reports_of", "start_amplified",
+]  # fmt: skip
+
+HEADER = 4  # session, plan, and two words of a nonce
+_WORD = 2**62
+_KINDS: tuple[Kind, ...] = ("subset", "oue")  # randomized response is a subset of one
+_REWARD_SHARE = 0.15  # of the reports that are about rewards, where the query states none
+
+
+# -------------------------------------------------------------------------------- calibration
+
+
+def reports_of(query: CountQuery, epsilon0: float) -> StepReports:
+    """The reports of least noise in a transition count at epsilon0, about all admissible pairs."""
+    return _reports_of(query.layout.horizon, query.reward_share, epsilon0, _Asked(query))
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A query as a key: equal where the same reports answer it."""
+
+    query: CountQuery
+
+    def _key(self) -> tuple[Any, ...]:
+        query = self.query
+        return (query.layout.states, query.layout.rows, query.known_rewards, query.reward_shift)
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and self._key() == other._key()
+
+
+@lru_cache(maxsize=4096)
+def _reports_of(horizon: int, share: float | None, epsilon0: float, asked: _Asked) -> StepReports:
+    best, least = None, np.inf
+    for kind in _KINDS:
+        last = np.inf
+        for steps in range(1, horizon + 1):
+            found = StepReports.of(asked.query, kind, epsilon0, steps, share or _REWARD_SHARE)
+            error = found.unit_std(True)
+            if error < least:
+                best, least = found, error
+            if error > 1.5 * last:  # far past the best number of steps
+                break
+            last = min(last, error)
+    assert best is not None
+    return best
+
+
+def _loss(reports: StepReports) -> float:
+    """What one user's whole message really costs without the shuffler: m times ln of the largest ratio."""
+    alphabets = {}
+    for about in range(2 if reports.share else 1):
+        one = reports.randomizer(about, True)
+        kind = "unary" if one.unary else "subset"
+        alphabets[str(about)] = (kind, one.elements, one.size, one.own, one.other)
+    return ReportRecord("reports", reports.steps, alphabets).loss
+
+
+# -------------------------------------------------------------------------------- three parties
+
+
+@dataclass(frozen=True, eq=False)
+class AmplifiedEncoder:
+    """The device's encoder: a locally private report behind (session, plan, two random words)."""
+
+    inner: ReportEncoder
+    session: int
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+        """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
+        report = self.inner(trajectory, plan, coins)
+        header = [self.session, report.plan, coins.below(_WORD), coins.below(_WORD)]
+        return Report(report.plan, message=np.concatenate([np.array(header, np.int64), report.message]))
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """What leaves the shuffler of a batch.
+
+    users : whose report came. reports : (H, 2) how many about the move and the reward of each step. moves :
+    (H, R, S) and bits : (H, R, 2), how many of them hold each element.
+    """
+
+    users: int
+    reports: Ints
+    moves: Ints
+    bits: Ints
+
+
+class ReportShuffler:
+    """Takes reports of one batch, and lets out a histogram without senders.
+
+    Parameters
+    ----------
+    layout, reports, session : what messages look like; public.
+    least : users that the batch was accounted for: with fewer, nothing comes out.
+    """
+
+    def __init__(self, layout: Layout, reports: StepReports, session: int, least: int) -> None:
+        self.layout, self.reports, self.session = layout, reports, session
+        self.least = checks.integer("least", least, 1)
+        self._plan, self._left = -1, 0
+        self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
+        self._forget()
+
+    def _forget(self) -> None:
+        shape = (self.layout.horizon, self.layout.rows)
+        self._reports = np.zeros((self.layout.horizon, 2), np.int64)
+        self._moves = np.zeros((*shape, self.layout.states), np.int64)
+        self._bits = np.zeros((*shape, 2), np.int64)
+        self._nonces: set[tuple[int, int]] = set()
+        self._received = self._left = 0
+
+    @property
+    def received(self) -> int:
+        """Users whose report counts."""
+        return self._received
+
+    @property
+    def refused(self) -> Mapping[Reason, int]:
+        """Messages that do not, by reason."""
+        return dict(self._refused)
+
+    def open(self, plan: int, users: int) -> None:
+        """From now on messages to this plan count, at most ``users`` of them; those to others are late."""
+        self._plan, self._left = plan, checks.integer("users", users, 1)
+
+    def receive(self, message: Any) -> None:
+        """Count one message, or raise :class:`~discreet.device.messages.Refused` (and count that)."""
+        try:
+            found, nonce = self._read(message)
+        except Refused as refusal:
+            self._refused[refusal.reason] += 1
+            raise
+        reports, tables = self._reports.copy(), (self._moves.copy(), self._bits.copy())
+        for step, about, marks in found:
+            reports[step, about] += 1
+            tables[about][step] += marks.reshape(tables[about][step].shape)
+        self._nonces.add(nonce)
+        self._reports, (self._moves, self._bits) = reports, tables
+        self._left, self._received = self._left - 1, self._received + 1
+
+    def _read(self, message: Any) -> tuple[list[tuple[int, int, Ints]], tuple[int, int]]:
+        if not isinstance(message, np.ndarray) or message.dtype != np.int64 or message.ndim != 1:
+            raise Refused("malformed", "must be a vector of int64")
+        if message.size < HEADER:
+            raise Refused("malformed", f"must begin with {HEADER} words")
+        session, plan, *nonce = (int(x) for x in message[:HEADER])
+        if session != self.session:
+            raise Refused("foreign", "belongs to another session")
+        if plan != self._plan:
+            raise Refused("late", f"was made for plan {plan}, not for plan {self._plan}")
+        try:
+            found = decode(self.reports, True, message[HEADER:])
+        except ValueError as error:
+            raise Refused("malformed", str(error)) from None
+        if tuple(nonce) in self._nonces:
+            raise Refused("replayed", "came before")
+        if not self._left:
+            raise Refused("full", "all users of the plan have come")
+        return found, (nonce[0], nonce[1])
+
+    def add_simulated(self, reports: Ints, moves: Ints, bits: Ints, users: int) -> None:
+        """Count the reports of simulated users at once."""
+        self._reports, self._moves = self._reports + reports, self._moves + moves
+        self._bits = self._bits + bits
+        self._left, self._received = self._left - users, self._received + users
+
+    def output(self) -> Histogram:
+        """The batch, once: it is forgotten, also when :class:`BatchTooSmall` is raised."""
+        found = Histogram(self._received, self._reports, self._moves, self._bits)
+        self._forget()
+        if found.users < self.least:
+            raise BatchTooSmall(
+                f"{found.users} messages came, {self.least} were accounted for: this batch is not let out"
+            )
+        return found
+
+
+def estimated(query: CountQuery, reports: StepReports, histogram: Histogram) -> Floats:
+    """(cells,) unbiased sums of the query's families, in their order: debiased, as one user's report is.
+
+    Source and variance: :mod:`discreet.privacy.local_reports`.
+    """
+    values = reports.arrays()[1].reshape(2, 2, 2)  # (about, policy, (gain, miss)); policy 1: all pairs
+    tables = []
+    for about, hits in enumerate((histogram.moves, histogram.bits)):
+        gain, miss = values[about, 1]
+        tables.append(miss * histogram.reports[:, about, None, None] + gain * hits)
+    moves, bits = tables
+    rewards = (1.0 - reports.shift) * bits[..., 1] - reports.shift * bits[..., 0]
+    found = {VISITS: moves.sum(axis=-1), TRANSITIONS: moves}
+    return np.concatenate([found.get(name, rewards).ravel() for name in query.row_families])
+
+
+# ------------------------------------------------------------------------------------- session
+
+
+class AmplifiedSession(ShuffleSession):
+    """One stream of releases of counts from shuffled reports; made by :meth:`Shuffle.start`.
+
+    As :class:`~discreet.privacy.shuffle.ShuffleSession`, errors included, but for the messages. In
+    simulation, ``submit_sum`` takes the counts of what users report
+    (:func:`discreet.mdp.simulation.reported_counts`).
+    """
+
+    bits = False
+
+    def __init__(
+        self,
+        query: CountQuery,
+        schedule: Schedule,
+        randomness: Randomness,
+        ends: Ints,
+        choices: tuple[tuple[int, StepReports], ...],
+        guarantee: Guarantee,
+        record: AmplifiedRecord,
+    ) -> None:
+        super().__init__(query, schedule, randomness, ends, (), guarantee, (record,))
+        self._choices = choices  # of each batch: honest users, and what everybody reports
+        self._session %= _WORD
+
+    @property
+    def reports(self) -> StepReports:
+        """What users of the open plan report. Raises ``RuntimeError`` if none is open."""
+        _ = self.open_plan
+        return self._choices[self._batch][1]
+
+    def batches(self) -> tuple[tuple[int, Any], ...]:
+        """(users, reports) of every scheduled batch, in order."""
+        sizes = np.diff(self._ends, prepend=0).tolist()
+        return tuple(zip(sizes, (reports for _, reports in self._choices), strict=True))
+
+    def _shuffler(self, batch: int) -> Any:
+        least, reports = self._choices[batch]
+        return ReportShuffler(self._query.layout, reports, self._session, least)
+
+    def _encoder(self) -> Encoder:
+        layout, secure = self._query.layout, self._key is None
+        rows = np.zeros((layout.horizon, layout.states), np.int64)
+        inner = ReportEncoder(layout, self._choices[self._batch][1], True, rows, self._plans, secure)
+        return AmplifiedEncoder(inner, self._session)
+
+    def _message(self, report: Report) -> Any:
+        return report.message
+
+    def _simulated(self, sums: Mapping[str, Floats], users: int) -> tuple[Any, ...]:
+        """(reports, moves, bits) of so many users: the randomizers' exact joint law."""
+        reports, layout = self._choices[self._batch][1], self._query.layout
+        pair = (layout.horizon, layout.states, layout.actions)
+        tables: list[Ints] = []
+        for name, last in (("reported_moves", layout.states), ("reported_bits", 2)):
+            if name not in sums:
+                raise ValueError(
+                    f"sums lacks {name!r}: users report {reports.steps} of their steps; see "
+                    "discreet.mdp.simulation.reported_counts"
+                )
+            table = checks.floats(f"sums[{name!r}]", sums[name], (*pair, last))
+            if (table < 0).any() or (table != np.round(table)).any():
+                raise ValueError(f"sums[{name!r}]: must hold counts")
+            tables.append(layout.to_rows(table).astype(np.int64))
+        made = int(tables[0].sum() + tables[1].sum())
+        if made != users * reports.steps or (not reports.share and tables[1].any()):
+            raise ValueError(f"sums hold {made} reports: must be {reports.steps} of each of {users} users")
+        assert self._key is not None
+        state = streams.open_at(self._key, streams.ROLE_NOISE, self._users, 1)
+        number = np.stack([table.sum(axis=(1, 2)) for table in tables], axis=1)
+        hits = [np.zeros_like(table) for table in tables]
+        for step, about in zip(*np.nonzero(number), strict=True):
+            one, held = reports.randomizer(int(about), True), tables[about][step]
+            drawn = local_kernels.draw_sums(
+                state, int(one.unary), one.elements, one.size, one.own, one.other, held.ravel(), 1, False
+            )
+            hits[about][step] = drawn.reshape(held.shape)
+        return number, *hits
+
+    def _read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
+        histogram: Histogram = shuffler.output()
+        sums = estimated(self._query, shuffler.reports, histogram)
+        return sums, self._parts(shuffler.reports, histogram.users), histogram.users
+
+    def _parts(self, reports: StepReports, users: int) -> list[Any]:
+        share = 1.0 / (self._schedule.releases or 1)
+        return [
+            (local_reports.law(reports, self._query, name, "stochastic", users, users, share),)
+            for name in self._query.row_families
+        ]
+
+    def _merged(self, old: Sequence[Any], new: Sequence[Any]) -> Any:
+        laws = (*old, *new)
+        return (joined(laws),) if laws else ()
+
+    def _law(self, family: int, components: Any) -> Any:
+        if not components:  # nobody has come
+            return self._parts(self._choices[0][1], 0)[family][0]
+        return components[0]
+
+    def _scheduled(self, batch: int, users: int) -> list[Any]:
+        return self._parts(self._choices[batch][1], users)
+
+
+def start_amplified(
+    query: CountQuery,
+    schedule: Schedule,
+    randomness: Randomness,
+    ends: Ints,
+    honest: Sequence[int],
+    epsilon: float,
+    delta: float,
+) -> AmplifiedSession:
+    """A session of amplified reports, for batches that end at ``ends`` with so many honest users each.
+
+    Raises ``ValueError`` if the query asks for what no report holds.
+    """
+    if query.stationary or query.pooled != "none" or query.groups:
+        raise ValueError(
+            "query: reports of random steps hold counts per step; counts pooled over steps (stationary, "
+            "pooled) and group returns are not"
+        )
+    by_size = {n: reports_of(query, local_epsilon(epsilon, delta, n)) for n in dict.fromkeys(honest)}
+    batches = tuple((n, _loss(reports)) for n, reports in sorted(by_size.items()))
+    most = max(reports.steps for reports in by_size.values())
+    words = f"amplified reports of {'1' if most == 1 else f'up to {most}'} random step{'s'[: most - 1]} of "
+    record = AmplifiedRecord(f"{words}{query.layout.horizon}", batches)
+    guarantee = guarantee_of(
+        "shuffle", [record], randomness=randomness.kind, delta=delta, epsilon_nominal=epsilon
+    )
+    choices = tuple((n, by_size[n]) for n in honest)
+    return AmplifiedSession(query, schedule, randomness, ends, choices, guarantee, record)
