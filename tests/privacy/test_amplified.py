@@ -123,9 +123,9 @@ def test_one_randomizer_for_a_batch_whatever_the_plan():
     headers = []
     for policy in (POLICY, 1 - POLICY, np.full((3, 2, 2), 0.5)):
         (report,) = sent(session, 1, policy)
-        headers.append(report.message[:2].tolist())
+        headers.append(int.from_bytes(report.message[4:12], "little"))
         session.submit(report)
-    assert [plan for _, plan in headers] == [1, 2, 3]  # which the shuffler drops
+    assert headers == [1, 2, 3]  # which the shuffler drops
     inner = session.begin(Plan(POLICY, 1)).inner
     with_other = type(inner)(LAYOUT, inner.reports, True, inner.policy_rows + 1, inner.number)
     for user in range(20):
@@ -167,7 +167,7 @@ def test_sums_are_those_of_the_local_session():
         local.begin(Plan(np.full((3, 2, 2), 0.5), 10))
         for report in reports:
             session.submit(report)
-            local.submit(Report(1, message=report.message[HEADER:]))
+            local.submit(Report(1, message=np.frombuffer(report.message[HEADER:], "<i4")))
         ours, theirs = session.release(), local.release()
         assert set(ours.estimates) == set(theirs.estimates)
         for name, estimate in ours.estimates.items():
@@ -182,13 +182,14 @@ def test_bad_messages_are_counted_and_move_nothing():
     reports = sent(session, 10)
     good = reports[0].message
     session.submit(reports[0])
+    body = np.frombuffer(good[HEADER:], "<i4")
     wrong = {
         "malformed": [
-            good[:2], good.astype(np.float64), b"bytes", None, np.append(good, 0), np.append(good[:-1], 99),
-            good[:HEADER],
+            good[:2], good[:-1], good[:HEADER], b"bits" + good[4:], good + bytes(4),
+            good[:HEADER] + np.append(body[:-1], 99).astype("<i4").tobytes(),
         ],
-        "foreign": [np.concatenate([good[:1] + 1, good[1:]])],
-        "late": [np.concatenate([good[:1], good[1:2] + 1, good[2:]])],
+        "foreign": [good[:12] + bytes(8) + good[20:]],
+        "late": [good[:4] + bytes([2]) + good[5:]],
         "replayed": [good],
     }  # fmt: skip
     for reason, many in wrong.items():
@@ -196,8 +197,9 @@ def test_bad_messages_are_counted_and_move_nothing():
             with pytest.raises(ValueError):
                 session.submit(Report(1, message=message))
             assert session.refused[reason] == i + 1
-    with pytest.raises(ValueError, match="raw data"):
-        session.submit(Report(1, trajectory=LIFE))
+    for report, words in ((Report(1, trajectory=LIFE), "raw data"), (Report(1, message=body), "bytes")):
+        with pytest.raises(ValueError, match=words):
+            session.submit(report)
     for report in reports[1:]:
         session.submit(report)
     with pytest.raises(RuntimeError, match="no plan is open"):

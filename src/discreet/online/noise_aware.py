@@ -67,19 +67,25 @@ _PURE: Mapping[str, Any] = {
     **_APPROX, "replan_growth": 1.1, "priv_scale": 0.25, "excess": 8.0, "reward_share": 0.3, "pooled": "all",
 }  # fmt: skip
 _LOCAL: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.02, "priv_scale": 0.06, "excess": 5.0}
+_SHUFFLE: Mapping[str, Any] = {
+    **_APPROX, "replan_growth": 1.2, "priv_scale": 0.25, "reward_share": 1 / 3,
+}  # fmt: skip
 _NONE: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.02, "stat_scale": 0.05, "excess": 5.0}
 _POOLED_UNTIL = 800.0
 
 
 def chosen(spec: Spec) -> Mapping[str, Any]:
-    """The knobs that depend on the budget: pure joint, local, none, or all others (and an unknown one).
+    """The knobs that depend on the budget: pure joint, local, shuffle, none, or all others (and unknown).
+
+    Under shuffle every batch has noise of its own, which weighs the less the fewer and larger they are; and
+    its shares divide variances, not losses: 1/3 of rewards is the noise of a server's 1/5.
 
     Pooled counts are known well enough when H n / (S A), the visits to a pair, are some multiple of the noise
     H / epsilon in them: then their share of the budget can fall.
     """
     budget = spec.budget
-    if budget is not None and budget.trust in ("local", "none"):
-        return _LOCAL if budget.trust == "local" else _NONE
+    if budget is not None and budget.trust in ("local", "shuffle", "none"):
+        return {"local": _LOCAL, "shuffle": _SHUFFLE, "none": _NONE}[budget.trust]
     if budget is None or not budget.pure or budget.trust != "joint":
         return _APPROX
     assert budget.epsilon is not None

@@ -17,18 +17,29 @@ send one (:mod:`discreet.privacy.amplification`).
 - **What holds without the shuffler.** A message is epsilon0-locally private; the guarantee states the
   largest.
 
+A message is bytes, little-endian::
+
+    0   4  magic b"dsr" and the version, 1
+    4   8  number of the plan that the user was given
+    12  8  digest of the session and of the reports' parameters
+    20  16 nonce: fresh random bytes; a message that comes twice is counted once
+    36  .. the report, 32-bit integers, as :class:`~discreet.privacy.local_reports.ReportEncoder` makes it
+
+Its length is a function of the report, and as private as that.
+
 A user is in one batch, and later batches are functions of earlier outputs: parallel composition, adaptively,
 as for the coin flips (:mod:`discreet.privacy.shuffle`), whose session this is but for the messages.
 
 The noise of the sums is larger than that of the coin flips at every size (docs/shuffle.md), mostly since a
 device tells of one step in H: coin flips are the default. What reports have for them: a device draws some
-ten coins in place of one for each counter, and a message is some 80 bytes.
+ten coins in place of one for each counter, and a message is some 60 bytes.
 
 Sources: Feldman, McMillan and Talwar 2021; privacy-mechanisms, sections 4 and 5.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -56,8 +67,8 @@ __all__ = [
     "AmplifiedEncoder", "AmplifiedSession", "Histogram", "ReportShuffler", "reports_of", "start_amplified",
 ]  # fmt: skip
 
-HEADER = 4  # session, plan, and two words of a nonce
-_WORD = 2**62
+MAGIC = b"dsr\x01"
+HEADER = 36
 _KINDS: tuple[Kind, ...] = ("subset", "oue")  # randomized response is a subset of one
 _REWARD_SHARE = 0.15  # of the reports that are about rewards, where the query states none
 
@@ -117,9 +128,15 @@ def _loss(reports: StepReports) -> float:
 # -------------------------------------------------------------------------------- three parties
 
 
+def digest_of(reports: StepReports, session: int) -> bytes:
+    """8 bytes that tell a session and its parameters from all others."""
+    numbers = (session, *reports.arrays()[0].tolist())
+    return hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
+
+
 @dataclass(frozen=True, eq=False)
 class AmplifiedEncoder:
-    """The device's encoder: a locally private report behind (session, plan, two random words)."""
+    """The device's encoder: a locally private report behind a header that depends on no trajectory."""
 
     inner: ReportEncoder
     session: int
@@ -127,8 +144,10 @@ class AmplifiedEncoder:
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
         """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
         report = self.inner(trajectory, plan, coins)
-        header = [self.session, report.plan, coins.below(_WORD), coins.below(_WORD)]
-        return Report(report.plan, message=np.concatenate([np.array(header, np.int64), report.message]))
+        digest = digest_of(self.inner.reports, self.session)
+        nonce = b"".join(coins.below(2**32).to_bytes(4, "little") for _ in range(4))
+        body = np.asarray(report.message).astype("<i4").tobytes()
+        return Report(report.plan, message=MAGIC + report.plan.to_bytes(8, "little") + digest + nonce + body)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +174,8 @@ class ReportShuffler:
     """
 
     def __init__(self, layout: Layout, reports: StepReports, session: int, least: int) -> None:
-        self.layout, self.reports, self.session = layout, reports, session
+        self.layout, self.reports = layout, reports
+        self._digest = digest_of(reports, session)
         self.least = checks.integer("least", least, 1)
         self._plan, self._left = -1, 0
         self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
@@ -166,7 +186,7 @@ class ReportShuffler:
         self._reports = np.zeros((self.layout.horizon, 2), np.int64)
         self._moves = np.zeros((*shape, self.layout.states), np.int64)
         self._bits = np.zeros((*shape, 2), np.int64)
-        self._nonces: set[tuple[int, int]] = set()
+        self._nonces: set[bytes] = set()
         self._received = self._left = 0
 
     @property
@@ -198,25 +218,25 @@ class ReportShuffler:
         self._reports, (self._moves, self._bits) = reports, tables
         self._left, self._received = self._left - 1, self._received + 1
 
-    def _read(self, message: Any) -> tuple[list[tuple[int, int, Ints]], tuple[int, int]]:
-        if not isinstance(message, np.ndarray) or message.dtype != np.int64 or message.ndim != 1:
-            raise Refused("malformed", "must be a vector of int64")
-        if message.size < HEADER:
-            raise Refused("malformed", f"must begin with {HEADER} words")
-        session, plan, *nonce = (int(x) for x in message[:HEADER])
-        if session != self.session:
-            raise Refused("foreign", "belongs to another session")
+    def _read(self, message: Any) -> tuple[list[tuple[int, int, Ints]], bytes]:
+        if type(message) is not bytes or len(message) < HEADER or (len(message) - HEADER) % 4:
+            raise Refused("malformed", f"must be {HEADER} bytes and 32-bit integers")
+        if message[:4] != MAGIC:
+            raise Refused("malformed", f"must begin with {MAGIC!r}")
+        if message[12:20] != self._digest:
+            raise Refused("foreign", "belongs to another session, or has other parameters")
+        plan, nonce = int.from_bytes(message[4:12], "little"), message[20:HEADER]
         if plan != self._plan:
             raise Refused("late", f"was made for plan {plan}, not for plan {self._plan}")
         try:
-            found = decode(self.reports, True, message[HEADER:])
+            found = decode(self.reports, True, np.frombuffer(message[HEADER:], "<i4"))
         except ValueError as error:
             raise Refused("malformed", str(error)) from None
-        if tuple(nonce) in self._nonces:
+        if nonce in self._nonces:
             raise Refused("replayed", "came before")
         if not self._left:
             raise Refused("full", "all users of the plan have come")
-        return found, (nonce[0], nonce[1])
+        return found, nonce
 
     def add_simulated(self, reports: Ints, moves: Ints, bits: Ints, users: int) -> None:
         """Count the reports of simulated users at once."""
@@ -276,7 +296,6 @@ class AmplifiedSession(ShuffleSession):
     ) -> None:
         super().__init__(query, schedule, randomness, ends, (), guarantee, (record,))
         self._choices = choices  # of each batch: honest users, and what everybody reports
-        self._session %= _WORD
 
     @property
     def reports(self) -> StepReports:
@@ -298,9 +317,6 @@ class AmplifiedSession(ShuffleSession):
         rows = np.zeros((layout.horizon, layout.states), np.int64)
         inner = ReportEncoder(layout, self._choices[self._batch][1], True, rows, self._plans, secure)
         return AmplifiedEncoder(inner, self._session)
-
-    def _message(self, report: Report) -> Any:
-        return report.message
 
     def _simulated(self, sums: Mapping[str, Floats], users: int) -> tuple[Any, ...]:
         """(reports, moves, bits) of so many users: the randomizers' exact joint law."""

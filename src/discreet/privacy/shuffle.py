@@ -421,17 +421,14 @@ class ShuffleSession(Guarded):
                 raise RuntimeError("no plan is open: call begin first")
             if report.trajectory is not None:
                 raise ValueError("report.trajectory: must be None, raw data must not leave the device")
-            message = self._message(report)
+            message = report.message
+            if not isinstance(message, bytes):
+                raise ValueError("report.message: must be the bytes that the device made")
             before = self._shufflers[-1].received
             try:
                 self._shufflers[-1].receive(message)
             finally:  # an interrupt after a message was admitted must not let her come again
                 self._count(self._shufflers[-1].received - before)
-
-    def _message(self, report: Report) -> Any:
-        if not isinstance(report.message, bytes):
-            raise ValueError("report.message: must be the bytes that the device made")
-        return report.message
 
     def _count(self, users: int) -> None:
         self._users += users
