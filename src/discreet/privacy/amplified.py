@@ -60,7 +60,7 @@ from discreet.privacy.guarantee import Guarantee, ReportRecord, guarantee_of
 from discreet.privacy.local_reports import Kind, ReportEncoder, StepReports, decode
 from discreet.privacy.noise.report_law import joined
 from discreet.privacy.protocol import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
-from discreet.privacy.randomness import Randomness
+from discreet.privacy.randomness import Key, Randomness
 from discreet.privacy.shuffle import BatchTooSmall, ShuffleSession
 
 __all__ = [
@@ -214,9 +214,9 @@ class ReportShuffler:
         for step, about, marks in found:
             reports[step, about] += 1
             tables[about][step] += marks.reshape(tables[about][step].shape)
-        self._nonces.add(nonce)
-        self._reports, (self._moves, self._bits) = reports, tables
+        self._nonces.add(nonce)  # an interrupt from here on loses a report: none is added twice
         self._left, self._received = self._left - 1, self._received + 1
+        self._reports, (self._moves, self._bits) = reports, tables
 
     def _read(self, message: Any) -> tuple[list[tuple[int, int, Ints]], bytes]:
         if type(message) is not bytes or len(message) < HEADER or (len(message) - HEADER) % 4:
@@ -240,9 +240,9 @@ class ReportShuffler:
 
     def add_simulated(self, reports: Ints, moves: Ints, bits: Ints, users: int) -> None:
         """Count the reports of simulated users at once."""
+        self._left, self._received = self._left - users, self._received + users
         self._reports, self._moves = self._reports + reports, self._moves + moves
         self._bits = self._bits + bits
-        self._left, self._received = self._left - users, self._received + users
 
     def output(self) -> Histogram:
         """The batch, once: it is forgotten, also when :class:`BatchTooSmall` is raised."""
@@ -318,7 +318,7 @@ class AmplifiedSession(ShuffleSession):
         inner = ReportEncoder(layout, self._choices[self._batch][1], True, rows, self._plans, secure)
         return AmplifiedEncoder(inner, self._session)
 
-    def _simulated(self, sums: Mapping[str, Floats], users: int) -> tuple[Any, ...]:
+    def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
         """(reports, moves, bits) of so many users: the randomizers' exact joint law."""
         reports, layout = self._choices[self._batch][1], self._query.layout
         pair = (layout.horizon, layout.states, layout.actions)
@@ -336,8 +336,7 @@ class AmplifiedSession(ShuffleSession):
         made = int(tables[0].sum() + tables[1].sum())
         if made != users * reports.steps or (not reports.share and tables[1].any()):
             raise ValueError(f"sums hold {made} reports: must be {reports.steps} of each of {users} users")
-        assert self._key is not None
-        state = streams.open_at(self._key, streams.ROLE_NOISE, self._users, 1)
+        state = streams.open_at(key, streams.ROLE_NOISE, self._users, 1)
         number = np.stack([table.sum(axis=(1, 2)) for table in tables], axis=1)
         hits = [np.zeros_like(table) for table in tables]
         for step, about in zip(*np.nonzero(number), strict=True):

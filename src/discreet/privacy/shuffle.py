@@ -33,7 +33,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NoReturn, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -48,7 +48,6 @@ from discreet.privacy.binomial_record import BinomialRecord
 from discreet.privacy.budgeted import check_source, continual_query, private_schedule
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee, Record, guarantee_of
-from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.noise.binomial_law import BinomialLaw, Components, merged
 from discreet.privacy.protocol import (
     Coins,
@@ -58,16 +57,14 @@ from discreet.privacy.protocol import (
     Ints,
     Measurement,
     Plan,
-    Release,
     Report,
-    Response,
     Schedule,
     Terms,
     Trust,
-    numbered,
 )
-from discreet.privacy.randomness import Randomness, Seeded
+from discreet.privacy.randomness import Key, Randomness
 from discreet.privacy.shuffle_calibration import CALIBRATIONS, Calibration, Noise
+from discreet.privacy.stream_session import StreamSession, read_only
 
 __all__ = [
     "Analyzer",
@@ -263,7 +260,7 @@ def _components(family: Family, users: int) -> Components:
 # ------------------------------------------------------------------------------------- session
 
 
-class ShuffleSession(Guarded):
+class ShuffleSession(StreamSession):
     """One stream of releases of counts under the shuffle model; made by :meth:`Shuffle.start`.
 
     The calls are those of :class:`~discreet.privacy.protocol.Session`. A plan's users are in the batch that
@@ -292,17 +289,12 @@ class ShuffleSession(Guarded):
         guarantee: Guarantee,
         records: tuple[Record, ...],
     ) -> None:
-        super().__init__()
-        self._query, self._schedule, self._randomness = query, schedule, randomness
-        self._ends, self._noises = ends, noises
-        self._guarantee, self._records = guarantee, records
-        self._key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
+        super().__init__(query.layout, schedule, randomness, guarantee)
+        self._query, self._randomness = query, randomness
+        self._ends, self._noises, self._records = ends, noises, records
+        self._most_users = int(ends[-1])
         # which session a message is for; no secret
         self._session = secrets.randbits(64) if self._key is None else int(self._key[0] ^ self._key[1])
-        self._users = self._awaited = self._plans = self._number = 0
-        self._plan: Plan | None = None
-        self._fresh = True
-        self._last: Release | None = None
         self._shufflers: list[Any] = []  # of the batches since the last release
         self._batch = -1  # that the last of them is for
         self._sums = np.zeros(query.cells)
@@ -313,33 +305,17 @@ class ShuffleSession(Guarded):
         super()._drop()
         self._shufflers = []
         self._sums = np.zeros(0)
-        self._last = None
 
     # ------------------------------------------------------------------------ public facts
-    @property
-    def guarantee(self) -> Guarantee:
-        """Known before any data; never changes."""
-        return self._guarantee
-
     @property
     def records(self) -> tuple[Record, ...]:
         """The numbers that the guarantee is computed from."""
         return self._records
 
     @property
-    def users(self) -> int:
-        """Users who came or were absent so far (public)."""
-        return self._users
-
-    @property
     def query(self) -> CountQuery:
         """What is summed."""
         return self._query
-
-    @property
-    def schedule(self) -> Schedule:
-        """The public times of release."""
-        return self._schedule
 
     @property
     def refused(self) -> Mapping[Reason, int]:
@@ -356,47 +332,20 @@ class ShuffleSession(Guarded):
         return tuple(zip(sizes, self._noises, strict=True))
 
     # ------------------------------------------------------------------------------ people
-    def begin(self, plan: Plan) -> Encoder:
-        """Open a plan for its users; the encoder is what their devices get."""
-        with self._call():
-            if self._awaited:
-                raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
-            if type(plan) is not Plan:
-                raise ValueError(f"plan = {plan!r}: must be a Plan, and no subclass of it")
-            layout = self._query.layout
-            shape = (layout.horizon, layout.states)
-            if np.shape(plan.policy) not in (shape, (*shape, layout.actions)):
-                raise ValueError(
-                    f"plan.policy has shape {np.shape(plan.policy)}: must be {shape} or "
-                    f"{(*shape, layout.actions)}"
-                )
-            if (
-                plan.query is not None
-                or plan.group is not None
-                or plan.return_share is not None
-                or plan.forget
-            ):
-                raise ValueError("plan: a shuffle session answers its standing query, without groups")
-            users = checks.integer("plan.users", plan.users, 1)
-            after, last = self._users + users, int(self._ends[-1])
-            if after > last:
-                raise ValueError(
-                    f"plan.users = {users}: {self._users} of {last} declared users have come, at most "
-                    f"{last - self._users} are left"
-                )
-            batch = int(np.searchsorted(self._ends, self._users, side="right"))
-            if after > self._ends[batch] and after not in self._ends:
-                raise ValueError(
-                    f"plan.users = {users}: ends inside a later batch, whose flips its users would not add; "
-                    f"at most {int(self._ends[batch]) - self._users} users are left in this one"
-                )
-            if batch != self._batch:
-                self._shufflers.append(self._shuffler(batch))
-                self._batch = batch
-            self._plans += 1
-            self._plan, self._fresh, self._awaited = numbered(plan, self._plans), False, users
-            self._shufflers[-1].open(self._plans, users)
-            return self._encoder()
+    def _admitted(self, plan: Plan, users: int) -> Plan:
+        self._check_no_group(plan)
+        after = self._users + users
+        batch = int(np.searchsorted(self._ends, self._users, side="right"))
+        if after > self._ends[batch] and after not in self._ends:
+            raise ValueError(
+                f"plan.users = {users}: ends inside a later batch, whose flips its users would not add; "
+                f"at most {int(self._ends[batch]) - self._users} users are left in this one"
+            )
+        if batch != self._batch:
+            self._shufflers.append(self._shuffler(batch))
+            self._batch = batch
+        self._shufflers[-1].open(self._plans + 1, users)
+        return plan
 
     def _shuffler(self, batch: int) -> Any:
         noise = self._noises[batch]
@@ -406,38 +355,26 @@ class ShuffleSession(Guarded):
         device = encoders.ShuffleEncoder(self._shufflers[-1].form, self._plans)
         return BitEncoder(device, self._key is None)
 
-    @property
-    def open_plan(self) -> Plan:
-        """The plan whose users are coming, with its number. Raises ``RuntimeError`` if none is open."""
-        if self._plan is None or not self._awaited:
-            raise RuntimeError("no plan is open: call begin first")
-        return self._plan
-
     def submit(self, report: Report) -> None:
         """Hand one message to the shuffler; a bad one raises ``ValueError``, is counted, and adds nothing."""
-        with self._call():
-            if not self._awaited:
-                self._refused["late"] += 1
-                raise RuntimeError("no plan is open: call begin first")
-            if report.trajectory is not None:
-                raise ValueError("report.trajectory: must be None, raw data must not leave the device")
-            message = report.message
-            if not isinstance(message, bytes):
-                raise ValueError("report.message: must be the bytes that the device made")
-            before = self._shufflers[-1].received
-            try:
-                self._shufflers[-1].receive(message)
-            finally:  # an interrupt after a message was admitted must not let her come again
-                self._count(self._shufflers[-1].received - before)
+        super().submit(report)
 
-    def _count(self, users: int) -> None:
-        self._users += users
-        self._awaited -= users
+    def _check_in_time(self, report: Report) -> None:
+        """The message itself says what plan it is for."""
+        if not self._awaited:
+            self._refused["late"] += 1
+            raise RuntimeError("no plan is open: call begin first")
 
-    def absent(self, users: int = 1) -> None:
-        """Count people who sent nothing: the null contribution, and no flips."""
-        with self._call():
-            self._count(checks.integer("users", users, 1, self._awaited if self.open_plan else 0))
+    def _add(self, report: Report) -> None:
+        if report.trajectory is not None:
+            raise ValueError("report.trajectory: must be None, raw data must not leave the device")
+        if not isinstance(report.message, bytes):
+            raise ValueError("report.message: must be the bytes that the device made")
+        before = self._shufflers[-1].received
+        try:
+            self._shufflers[-1].receive(report.message)
+        finally:  # an interrupt after a message was admitted must not let her come again
+            self._count(self._shufflers[-1].received - before)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """The messages of simulated users at once: exact sums, flips from the exact law of their sum.
@@ -445,20 +382,16 @@ class ShuffleSession(Guarded):
         For simulation only: raises ``ValueError`` under secure randomness. Sums of rewards must be sums of
         rewards rounded to bits (:func:`discreet.mdp.simulation.reward_bits`), less 1/2 each where centred.
         """
-        with self._call():
-            if self._key is None:
-                raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
-            users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
-            drawn = self._simulated(sums, users)
-            self._count(users)
-            self._shufflers[-1].add_simulated(*drawn, users)
+        super().submit_sum(sums, users)
 
-    def _simulated(self, sums: Mapping[str, Floats], users: int) -> tuple[Any, ...]:
+    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        drawn = self._simulated(sums, users, key)
+        self._count(users)
+        self._shufflers[-1].add_simulated(*drawn, users)
+
+    def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
         """What the messages of so many simulated users add to the open batch's shuffler."""
-        assert self._key is not None
-        source = np.random.Generator(
-            np.random.Philox(np.random.SeedSequence([*self._key.tolist(), self._users]))
-        )
+        source = np.random.Generator(np.random.Philox(np.random.SeedSequence([*key.tolist(), self._users])))
         form = self._shufflers[-1].form
         cells = self._query.to_cells(sums)
         ones = np.empty(cells.size, np.int64)
@@ -478,36 +411,13 @@ class ShuffleSession(Guarded):
         return (ones,)
 
     # ---------------------------------------------------------------------------- releases
-    def release(self) -> Release:
-        """Sums of all users so far; its arrays are read-only.
-
-        After a plan with ``last=False``, and when nobody came since, the previous release again.
-        """
-        with self._call():
-            if self._awaited:
-                raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
-            if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
-                return self._last
-            n, schedule = self._users, self._schedule
-            if n not in schedule.release_times:
-                if n == self._ends[-1]:
-                    raise RuntimeError(f"release: all {n} declared users have come, nobody is left to use it")
-                raise RuntimeError(f"release: {n} users is not one of the scheduled times of release")
-            fresh, components, users = self._let_out()
-            self._sums = self._sums + fresh
-            self._components = [
-                self._merged(old, new) for old, new in zip(self._components, components, strict=True)
-            ]
-            self._number = 0 if n == 0 else self._number + 1
-            measured = self._estimates(fresh, components, users)
-            self._last = Release(
-                self._estimates(self._sums, self._components, n),
-                users=n,
-                number=self._number,
-                guarantee=self._guarantee,
-                measurement=Measurement(measured, 0.0, 1.0),
-            )
-            return self._last
+    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
+        fresh, components, users = self._let_out()
+        sums = self._sums + fresh
+        merged_now = [self._merged(old, new) for old, new in zip(self._components, components, strict=True)]
+        self._sums, self._components = sums, merged_now
+        measured = self._estimates(fresh, components, users)
+        return self._estimates(sums, merged_now, n), Measurement(measured, 0.0, 1.0)
 
     def _let_out(self) -> tuple[Floats, list[Any], int]:
         """The batches since the last release, summed; whatever happens, they are forgotten."""
@@ -553,12 +463,11 @@ class ShuffleSession(Guarded):
         )
 
     def _estimates(self, cells: Floats, components: Sequence[Any], users: int) -> dict[str, Estimate]:
-        tables = self._query.from_cells(cells.copy())
-        found = {}
-        for i, name in enumerate(self._query.row_families):
-            tables[name].flags.writeable = False
-            found[name] = Estimate(tables[name], self._law(i, components[i]), "sum", users, float(users))
-        return found
+        tables = read_only(self._query.from_cells(cells.copy()))
+        return {
+            name: Estimate(tables[name], self._law(i, components[i]), "sum", users, float(users))
+            for i, name in enumerate(self._query.row_families)
+        }
 
     def laws_at(self, n: int) -> dict[str, Any]:
         """The laws of the release after n users, a scheduled time, if all of them send their messages."""
@@ -572,11 +481,6 @@ class ShuffleSession(Guarded):
             fresh = self._scheduled(batch, users)
             found = [self._merged(old, new) for old, new in zip(found, fresh, strict=True)]
         return {name: self._law(i, found[i]) for i, name in enumerate(self._query.row_families)}
-
-    @staticmethod
-    def answer(question: Response) -> NoReturn:
-        """Re-evaluated sums need stored users; nobody stores them here."""
-        raise ValueError("answer: a session of counts stores no users, so it answers no new question")
 
 
 # ---------------------------------------------------------------------------------- privatizer
