@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -192,6 +193,9 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     def tuned(self, spec: Spec) -> NoiseAwareUCBVI:
         """This learner with every knob that was left open chosen from the public ``spec.budget``."""
+        return _tuned(self, spec)
+
+    def _tuned(self, spec: Spec) -> NoiseAwareUCBVI:
         values = dict(chosen(spec))
         if self.stationary:
             values["pooled"] = "none"
@@ -350,6 +354,12 @@ class NoiseAwareUCBVI(GreedyLearner):
             yield "explore = 'returns' deploys what is measured to earn, by a rule without a theorem"
         if self.shrink:
             yield "shrink = True shares rows over steps by empirical Bayes"
+
+
+@lru_cache(maxsize=32)
+def _tuned(learner: NoiseAwareUCBVI, spec: Spec) -> NoiseAwareUCBVI:
+    """A run asks several times for each plan: one spec object, one answer."""
+    return learner._tuned(spec)
 
 
 def _own(array: Floats) -> Floats:

@@ -385,10 +385,10 @@ def start_amplified(
 
     Raises ``ValueError`` if the query asks for what no report holds.
     """
-    if query.stationary or query.pooled != "none" or query.groups:
+    if query.slots != query.layout.horizon or query.pooled != "none" or query.groups:
         raise ValueError(
-            "query: reports of random steps hold counts per step; counts pooled over steps (stationary, "
-            "pooled) and group returns are not"
+            "query: reports of random steps hold counts of every step; counts pooled over steps (stationary, "
+            "pooled), counts of one step alone and group returns are not"
         )
     by_size = {n: reports_of(query, local_epsilon(epsilon, delta, n)) for n in dict.fromkeys(honest)}
     batches = tuple((n, _loss(reports)) for n, reports in sorted(by_size.items()))
