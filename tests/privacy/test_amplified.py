@@ -380,6 +380,30 @@ def test_learners_run_under_it_by_episodes_and_batches():
         assert result.guarantee.trust == "shuffle"
 
 
+def test_batches_with_questions_of_their_own():
+    """One step alone, then all: by messages and by sums, each batch at its own epsilon0."""
+    one, all_of_them = CountQuery(LAYOUT, visits=False, step=1), CountQuery(LAYOUT, visits=False)
+    schedule = Schedule(200, times=np.array([0, 80, 160]), queries=(one, all_of_them))
+    world = dr.make("random", states=2, actions=2, horizon=3, seed=1)
+    session = AMPLIFIED.start(all_of_them, schedule, Seeded(5))
+    assert "the one step" in session.guarantee.statement
+    assert 0.99 < session.guarantee.epsilon <= 1.0
+    session.release()
+    encoder = session.begin(Plan(POLICY, 80))
+    for user in range(80):
+        session.submit(encoder(LIFE, session.open_plan, SeededCoins(KEY, user)))
+    first = session.release()
+    assert first.estimates[TRANSITIONS].value.shape == (1, 2, 2, 2)
+    errors = first.estimates[TRANSITIONS].value[0] - 80 * one.contribution(LIFE)[TRANSITIONS][0]
+    law = first.estimates[TRANSITIONS].law
+    assert 0 < np.abs(errors).max() < law.bound(1e-6)
+    session.begin(Plan(POLICY, 80))
+    reports = session.reports
+    sums = reported_counts(world, POLICY, 80, reports.steps, reports.reward_share, KEY, 80)
+    session.submit_sum(sums, 80)
+    assert session.release().estimates[TRANSITIONS].value.shape == (3, 2, 2, 2)
+
+
 def test_simulated_sums_must_be_of_reports():
     session = started()
     assert isinstance(session, AmplifiedSession)

@@ -78,7 +78,7 @@ _REWARD_SHARE = 0.15  # of the reports that are about rewards, where the query s
 
 def reports_of(query: CountQuery, epsilon0: float) -> StepReports:
     """The reports of least noise in a transition count at epsilon0, about all admissible pairs."""
-    return _reports_of(query.layout.horizon, query.reward_share, epsilon0, _Asked(query))
+    return _reports_of(query.counted_steps, query.reward_share, epsilon0, _Asked(query))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,8 @@ class _Asked:
 
     def _key(self) -> tuple[Any, ...]:
         query = self.query
-        return (query.layout.states, query.layout.rows, query.known_rewards, query.reward_shift)
+        layout = query.layout
+        return (layout.states, layout.rows, query.known_rewards, query.reward_shift, query.step)
 
     def __hash__(self) -> int:
         return hash(self._key())
@@ -99,11 +100,11 @@ class _Asked:
 
 
 @lru_cache(maxsize=4096)
-def _reports_of(horizon: int, share: float | None, epsilon0: float, asked: _Asked) -> StepReports:
+def _reports_of(counted: int, share: float | None, epsilon0: float, asked: _Asked) -> StepReports:
     best, least = None, np.inf
     for kind in _KINDS:
         last = np.inf
-        for steps in range(1, horizon + 1):
+        for steps in range(1, counted + 1):
             found = StepReports.of(asked.query, kind, epsilon0, steps, share or _REWARD_SHARE)
             error = found.unit_std(True)
             if error < least:
@@ -155,7 +156,7 @@ class Histogram:
     """What leaves the shuffler of a batch.
 
     users : whose report came. reports : (H, 2) how many about the move and the reward of each step. moves :
-    (H, R, S) and bits : (H, R, 2), how many of them hold each element.
+    (H, R, S) and bits : (H, R, 2), how many of them hold each element. H is 1 where one step is asked for.
     """
 
     users: int
@@ -182,8 +183,8 @@ class ReportShuffler:
         self._forget()
 
     def _forget(self) -> None:
-        shape = (self.layout.horizon, self.layout.rows)
-        self._reports = np.zeros((self.layout.horizon, 2), np.int64)
+        shape = (self.reports.horizon, self.layout.rows)
+        self._reports = np.zeros((self.reports.horizon, 2), np.int64)
         self._moves = np.zeros((*shape, self.layout.states), np.int64)
         self._bits = np.zeros((*shape, 2), np.int64)
         self._nonces: set[bytes] = set()
@@ -279,7 +280,7 @@ class AmplifiedSession(ShuffleSession):
 
     As :class:`~discreet.privacy.shuffle.ShuffleSession`, errors included, but for the messages. In
     simulation, ``submit_sum`` takes the counts of what users report
-    (:func:`discreet.mdp.simulation.reported_counts`).
+    (:func:`discreet.mdp.simulation.reported_counts`, or ``reported_step`` where one step is asked for).
     """
 
     bits = False
@@ -313,15 +314,15 @@ class AmplifiedSession(ShuffleSession):
         return ReportShuffler(self._query.layout, reports, self._session, least)
 
     def _encoder(self) -> Encoder:
-        layout, secure = self._query.layout, self._key is None
-        rows = np.zeros((layout.horizon, layout.states), np.int64)
-        inner = ReportEncoder(layout, self._choices[self._batch][1], True, rows, self._plans, secure)
+        reports, layout, secure = self._choices[self._batch][1], self._query.layout, self._key is None
+        rows = np.zeros((reports.horizon, layout.states), np.int64)
+        inner = ReportEncoder(layout, reports, True, rows, self._plans, secure)
         return AmplifiedEncoder(inner, self._session)
 
     def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
         """(reports, moves, bits) of so many users: the randomizers' exact joint law."""
         reports, layout = self._choices[self._batch][1], self._query.layout
-        pair = (layout.horizon, layout.states, layout.actions)
+        pair = (reports.horizon, layout.states, layout.actions)
         tables: list[Ints] = []
         for name, last in (("reported_moves", layout.states), ("reported_bits", 2)):
             if name not in sums:
@@ -385,16 +386,16 @@ def start_amplified(
 
     Raises ``ValueError`` if the query asks for what no report holds.
     """
-    if query.slots != query.layout.horizon or query.pooled != "none" or query.groups:
+    if query.stationary or query.pooled != "none" or query.groups:
         raise ValueError(
-            "query: reports of random steps hold counts of every step; counts pooled over steps (stationary, "
-            "pooled), counts of one step alone and group returns are not"
+            "query: reports of random steps hold counts per step; counts pooled over steps (stationary, "
+            "pooled) and group returns are not"
         )
     by_size = {n: reports_of(query, local_epsilon(epsilon, delta, n)) for n in dict.fromkeys(honest)}
     batches = tuple((n, _loss(reports)) for n, reports in sorted(by_size.items()))
-    most = max(reports.steps for reports in by_size.values())
-    words = f"amplified reports of {'1' if most == 1 else f'up to {most}'} random step{'s'[: most - 1]} of "
-    record = AmplifiedRecord(f"{words}{query.layout.horizon}", batches)
+    most, steps = max(reports.steps for reports in by_size.values()), query.counted_steps
+    words = f"{'1' if most == 1 else f'up to {most}'} random step{'s'[: most - 1]} of {steps}"
+    record = AmplifiedRecord(f"amplified reports of {words if steps > 1 else 'the one step'}", batches)
     guarantee = guarantee_of(
         "shuffle", [record], randomness=randomness.kind, delta=delta, epsilon_nominal=epsilon
     )

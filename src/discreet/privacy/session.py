@@ -183,6 +183,7 @@ class CountSession(StreamSession):
     def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
         """Over which alphabet devices report: of all rows (True), or of those that the policy plays."""
         stochastic, rows = policy_table(plan, self._query.layout)
+        rows = rows[self._query.counted]
         declared = self._schedule.plans
         if stochastic and declared == "deterministic":
             raise ValueError(
@@ -216,6 +217,7 @@ class CountSession(StreamSession):
     def _assign(self, plan: Plan, users: int) -> None:
         """Clocks count a plan's users for every row that its policy may play: public, before they act."""
         played = played_rows(self._query.layout, plan.policy)
+        played = played[self._query.counted]
         counts = users * (played if self._query.slots > 1 else played.sum(axis=0)).ravel()
         self._played, self._pending = played, self._pending + counts
 
@@ -280,9 +282,13 @@ class CountSession(StreamSession):
             rewards = SecureCoins().rounded(rewards, grid)
         played = np.zeros((0, layout.rows)) if self._played is None else self._played.astype(np.float64)
         returns = np.minimum(rewards.sum(axis=1), query.clip).sum() if query.groups else 0.0
+        steps = query.counted
+        states = np.ascontiguousarray(records.states[:, steps.start : steps.stop + 1])
+        actions = np.ascontiguousarray(records.actions[:, steps])
+        rewards = np.ascontiguousarray(rewards[:, steps])
         self._count(len(records))
         records_kernels.add_trajectories(
-            records.states, records.actions, rewards, index, query.slots, layout.rows, self._begins,
+            states, actions, rewards, index, query.slots, layout.rows, self._begins,
             query.reward_shift, played, self._cells,
         )  # fmt: skip
         if query.groups:
@@ -350,7 +356,7 @@ class CountSession(StreamSession):
         self, reports: StepReports, sums: Mapping[str, Floats], users: int, key: Key
     ) -> None:
         query, layout = self._query, self._query.layout
-        pair = (layout.horizon, layout.states, layout.actions)
+        pair = (reports.horizon, layout.states, layout.actions)
         tables: list[Ints] = []
         for name, last in (("reported_moves", layout.states), ("reported_bits", 2)):
             if name not in sums:
@@ -369,7 +375,7 @@ class CountSession(StreamSession):
         if not stochastic:
             for counts in tables:
                 left = counts.copy()
-                left[np.arange(layout.horizon)[:, None], policy_rows] = 0
+                left[np.arange(reports.horizon)[:, None], policy_rows] = 0
                 if left.any():
                     raise ValueError("sums hold records that the plan's policy does not lead to")
         arrays = report_arrays(reports, layout.rows, layout.states, stochastic)

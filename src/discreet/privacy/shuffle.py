@@ -44,6 +44,7 @@ from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.privacy import budget as budgets
 from discreet.privacy import shuffle_calibration as accountant
+from discreet.privacy.batch_session import BatchSession, has_batches, start_batches
 from discreet.privacy.binomial_record import BinomialRecord
 from discreet.privacy.budgeted import check_source, continual_query, private_schedule
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
@@ -98,7 +99,7 @@ def form_of(query: CountQuery, noise: Noise, session: int) -> Form:
     layout = query.layout
     rows = None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist()))
     families = tuple(Family(_KINDS[name], f.each, f.coin, f.paired) for name, f in noise)
-    return Form(layout.states, layout.actions, layout.horizon, families, rows, session)
+    return Form(layout.states, layout.actions, layout.horizon, families, rows, session, query.step)
 
 
 # -------------------------------------------------------------------------------- three parties
@@ -579,11 +580,13 @@ class Shuffle(Knobs):
             query, shares, self.calibration, self.epsilon, self.delta, self.honest(users)
         )
 
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> ShuffleSession:
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> ShuffleSession | BatchSession:
         """A session of batches between scheduled releases, each with its own number of flips.
 
         Raises ``ValueError`` if the query is not of bits, or the times of release are not known.
         """
+        if has_batches(schedule):
+            return start_batches(self, query, schedule, randomness)
         query, schedule = continual_query(query), private_schedule(schedule)
         check_source(randomness)
         if schedule.pooled_shares is not None:
