@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from discreet.privacy.protocol import Spec as Spec
     from discreet.privacy.randomness import Secure as Secure
     from discreet.privacy.randomness import Seeded as Seeded
-    from discreet.privacy.session import restore as restore
+    from discreet.privacy.restoring import restore as restore
     from discreet.privacy.shuffle import Shuffle as Shuffle
     from discreet.registry import make as make
     from discreet.registry import register as register
@@ -88,7 +88,7 @@ _HOMES = {
     "Guarantee": "privacy.guarantee",
     "Seeded": "privacy.randomness",
     "Secure": "privacy.randomness",
-    "restore": "privacy.session",
+    "restore": "privacy.restoring",
     "CountQuery": "privacy.counts",
     "Plan": "privacy.protocol",
     "Release": "privacy.protocol",

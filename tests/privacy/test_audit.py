@@ -14,7 +14,7 @@ from scipy import stats
 
 from discreet.experiments.audit import saved_and_restored
 from discreet.mdp.layout import Layout
-from discreet.privacy import audit, audit_noise, audit_reports, encoders, session
+from discreet.privacy import audit, audit_noise, audit_reports, encoders, restoring, session
 from discreet.privacy.audit import People, Reactive, black_box, play, respond
 from discreet.privacy.audit_identities import white_box
 from discreet.privacy.counts import CountQuery
@@ -338,7 +338,7 @@ def test_noise_on_visited_cells_only(name: str) -> None:
 @pytest.mark.parametrize("name", ["tree laplace", "signed digits", "decaying", "clocks decaying"])
 def test_a_restart_that_draws_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """7. Restored from its sums, with new noise for what was released before."""
-    revived = session._revived
+    revived = restoring._revived
 
     def forgetful(saved: Any) -> CountSession:
         new = revived(saved)
@@ -347,7 +347,7 @@ def test_a_restart_that_draws_again(name: str, monkeypatch: pytest.MonkeyPatch) 
         new._last = None
         return new
 
-    monkeypatch.setattr(session, "_revived", forgetful)
+    monkeypatch.setattr(restoring, "_revived", forgetful)
     assert failed(RIGHT[name].start, restart=saved_and_restored) == {"once"}
 
 

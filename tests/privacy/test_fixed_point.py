@@ -16,7 +16,8 @@ from discreet.privacy.noise import laws
 from discreet.privacy.privatizers import Central
 from discreet.privacy.protocol import Plan, Release, Schedule
 from discreet.privacy.randomness import Secure, Seeded
-from discreet.privacy.session import CountSession, restore
+from discreet.privacy.restoring import restore
+from discreet.privacy.session import CountSession
 
 LAYOUT = Layout(2, 2, 3)
 QUERY = CountQuery(LAYOUT, visits=False, center_rewards=True)

@@ -18,13 +18,13 @@ import discreet as dr
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.privacy import saved_state
-from discreet.privacy import session as sessions
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.noise import laws
 from discreet.privacy.privatizers import Central, Local, NoPrivacy
 from discreet.privacy.protocol import Plan, Release, Schedule
 from discreet.privacy.randomness import Secure, SecureCoins, Seeded, SeededCoins
-from discreet.privacy.session import CountSession, restore
+from discreet.privacy.restoring import restore
+from discreet.privacy.session import CountSession
 
 LAYOUT = Layout(2, 2, 2, np.array([[True, True], [True, False]]))
 QUERY = CountQuery(LAYOUT)
@@ -163,14 +163,14 @@ def test_secure_noise_that_was_drawn_comes_back(open_ended: bool, tmp_path: Path
 
 def test_every_attribute_is_saved_or_derived() -> None:
     for stream in STREAMS:
-        named = [*sessions._BOUND, *sessions._STATE, *sessions._DERIVED]
+        named = [*CountSession._BOUND, *CountSession._STATE, *CountSession._DERIVED]
         assert len(named) == len(set(named))
-        assert set(vars(start(stream))) == set(named), "name new attributes in one of session.py's tables"
+        assert set(vars(start(stream))) == set(named), "name new attributes in one of its tables"
 
 
 def test_every_noise_law_can_be_saved() -> None:
     named = {name for name in laws.__all__ if isinstance(getattr(laws, name), type)}
-    assert named <= set(sessions._SAVED_CLASSES), "list new laws in session.py's _SAVED_CLASSES"
+    assert named <= set(CountSession._CLASSES), "list new laws in CountSession's _CLASSES"
 
 
 def test_a_link_leads_to_the_file_that_is_taken(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_the_restored_state_is_the_saved_one(tmp_path: Path) -> None:
     session.release()
     session.begin(Plan(POLICY, users=3, context={"values": np.arange(3.0)}))
     session.absent(2)
-    before = {name: vars(session)[name] for name in sessions._STATE}
+    before = {name: vars(session)[name] for name in CountSession._STATE}
     session.save(tmp_path / "a")
     again = restore(tmp_path / "a")
     for name, value in before.items():

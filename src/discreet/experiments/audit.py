@@ -23,7 +23,8 @@ from discreet.privacy.audit_identities import Identity, white_box
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.protocol import Session, Spec
 from discreet.privacy.randomness import Seeded
-from discreet.privacy.session import CountSession, restore
+from discreet.privacy.restoring import restore
+from discreet.privacy.session import CountSession
 
 SHORT, LONG = 2, 6  # users of the two games
 
@@ -127,7 +128,7 @@ class Audit:
 
 
 def saved_and_restored(session: Any) -> Session:
-    """The session that :func:`discreet.privacy.session.restore` makes of what this one saves."""
+    """The session that :func:`discreet.privacy.restoring.restore` makes of what this one saves."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session"
         session.save(path)

@@ -24,19 +24,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.mdp.features import Features, MixtureFeatures
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked
 from discreet.numerics import checks
-from discreet.privacy import kernels
+from discreet.privacy import kernels, saved_state
 from discreet.privacy.continual.walk import Walk, prefix_noise
 from discreet.privacy.encoders import RawEncoder, rounded
 from discreet.privacy.guarantee import Guarantee, MechanismRecord
 from discreet.privacy.linear_laws import GoeLaw, VectorLaw
-from discreet.privacy.linear_sums import GramQuery, LinearQuery, Noise, Prepared
+from discreet.privacy.linear_sums import GramQuery, LinearQuery, MixtureQuery, Noise, Prepared
 from discreet.privacy.protocol import (
     Coins,
     Encoder,
@@ -50,7 +51,7 @@ from discreet.privacy.protocol import (
 )  # fmt: skip
 from discreet.privacy.randomness import Key, Randomness, SecureCoins
 from discreet.privacy.responses import Question, ResponseSession
-from discreet.privacy.stream_session import StreamSession, read_only
+from discreet.privacy.stream_session import SAVED_WALKS, StreamSession, read_only
 
 __all__ = ["Answers", "LinearEncoder", "LinearMechanism", "LinearSession"]
 
@@ -161,6 +162,19 @@ class Answers(ResponseSession):
     def _check_unasked(self) -> None:
         """People may come at any time."""
 
+    def state(self) -> dict[str, Any]:
+        """What is known of people and what was asked, for a saved file."""
+        return {
+            "users": self._users, "taken": self._taken, "asked": self._asked, "last": self._last,
+            "stored": self._stored.state(),
+        }  # fmt: skip
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state` gave: questions that were asked are spent."""
+        self._stored.resume(state["stored"])
+        self._users, self._taken, self._asked = state["users"], state["taken"], state["asked"]
+        self._last = state["last"]
+
     def submit_counts(self, sums: Mapping[str, Floats], users: int) -> None:
         """Simulated users at once, from exact count tables (seeded randomness only)."""
         with self._call():
@@ -187,6 +201,23 @@ class LinearSession(StreamSession):
         On a broken record or context (nothing is added) and on more users than the schedule declares.
     """
 
+    _kind = "linear"
+    _BOUND = (
+        "_trust", "_mechanism", "_query", "_schedule", "_randomness", "_guarantee", "_records", "_questions",
+    )  # fmt: skip
+    _STATE = (
+        *StreamSession._STATE,
+        "_cells", "_measured", "_spent", "_held", "_registers", "_prepared", "_stored_users",
+    )  # fmt: skip
+    _DERIVED = (*StreamSession._DERIVED, "_draws", "_grid", "_most", "_answers")
+    _CLASSES = saved_state.classes_by_name(
+        [
+            *StreamSession._CLASSES.values(),
+            Features, GoeLaw, GramQuery, LinearMechanism, MechanismRecord, MixtureFeatures, MixtureQuery,
+            Prepared, Question, VectorLaw, *SAVED_WALKS,
+        ]
+    )  # fmt: skip
+
     def __init__(
         self,
         trust: Trust,
@@ -200,14 +231,13 @@ class LinearSession(StreamSession):
     ) -> None:
         super().__init__(query.layout, schedule, randomness, guarantee, mechanism.leaf)
         self._trust, self._mechanism, self._query = trust, mechanism, query
-        self._records = tuple(records)
+        self._randomness, self._records, self._questions = randomness, tuple(records), tuple(questions)
         self._draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
         self._grid = mechanism.grid
         self._most = 2**62
         if self._grid is not None:
             self._most = int(_MOST_UNITS / _largest_contribution(query, self._grid))
         self._answers: Answers | None = None
-        self._questions = len(questions)
         if isinstance(query, GramQuery) and query.requeries:
             self._answers = Answers(query.layout, query.features, questions, randomness)
         self._cells = np.zeros(query.cells)  # batches: of the open batch; else of everybody
@@ -224,6 +254,16 @@ class LinearSession(StreamSession):
         self._registers = {}
         if self._answers is not None:
             self._answers.close()
+
+    @property
+    def _stored_users(self) -> dict[str, Any]:
+        """What a saved file holds of stored users; empty where nobody is stored."""
+        return {} if self._answers is None else self._answers.state()
+
+    @_stored_users.setter
+    def _stored_users(self, state: Mapping[str, Any]) -> None:
+        if self._answers is not None:
+            self._answers.resume(state)
 
     # -------------------------------------------------------------------------- public facts
     @property
@@ -374,7 +414,7 @@ class LinearSession(StreamSession):
             assert answers is not None
             if not self._fresh or self._number == 0:
                 raise RuntimeError("answer: questions are due after a release of at least one user")
-            each = self._questions // max(1, self._schedule.releases or 1)
+            each = len(self._questions) // max(1, self._schedule.releases or 1)
             if not self._schedule.answers and answers.asked >= self._number * each:
                 raise RuntimeError(f"answer: all questions of this release are spent, {each} at each")
             return answers.answer(question)

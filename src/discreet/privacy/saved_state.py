@@ -14,9 +14,10 @@ the arrays            one after the other, C order, little-endian
 
 In ``values``, numbers, texts, truth values, null and lists stand for themselves; an object with one
 key is ``{"array": i}``, ``{"tuple": [...]}``, ``{"map": [[key, value], ...]}``, ``{"float": "inf"}``,
-or ``{"<class>": {field: value, ...}}`` of a class that the reader lists. The checksum finds accidents.
-It is no signature: who can write the file can forge it, and who can read it reads exact sums of people's
-data and the noise that hides them. It is made with mode 0600; keep it where the raw data may be.
+or ``{"<class>": {argument: value, ...}}`` of a class that the reader lists (whose attributes have the names
+of its constructor's arguments). The checksum finds accidents. It is no signature: who can write the file can
+forge it, and who can read it reads exact sums of people's data and the noise that hides them, or records
+where a session stores users. It is made with mode 0600; keep it where the raw data may be.
 
 A state must live in one place: two sessions that continue the same state draw fresh noise on sums of
 different people over the same earlier noise, and their releases together are covered by neither
@@ -42,8 +43,8 @@ systems may have none).
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -109,7 +110,7 @@ def _encode(name: str, value: Any, classes: Classes, arrays: list[np.ndarray[Any
     kind = type(value).__name__
     if classes.get(kind) is not type(value):
         raise ValueError(f"{name}: a {kind} cannot be saved")
-    fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(classes[kind]) if f.init}
+    fields = {key: getattr(value, key) for key in inspect.signature(classes[kind]).parameters}
     return {
         kind: {key: _encode(f"{name}.{key}", item, classes, arrays) for key, item in fields.items()},
     }

@@ -11,7 +11,6 @@ held in private copies.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -19,18 +18,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
 from discreet.privacy import kernels, local_kernels, local_reports, saved_state
 from discreet.privacy.continual import walks_kernels as walks
 from discreet.privacy.continual.clocks import Clocks, played_rows
 from discreet.privacy.continual.decaying import FINE, Decaying
-from discreet.privacy.continual.optimal_tree import OptimalTree
-from discreet.privacy.continual.signed_digits import SignedDigits
 from discreet.privacy.continual.splits import split_scales
-from discreet.privacy.continual.square_root import SquareRoot
-from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk, prefix_noise, program
 from discreet.privacy.counts import (
     TRANSITIONS,
@@ -57,13 +51,12 @@ from discreet.privacy.protocol import (
     Measurement,
     NoiseLaw,
     Plan,
-    Release,
     Report,
     Schedule,
     Trust,
 )
-from discreet.privacy.randomness import Key, Randomness, Secure, SecureCoins, Seeded
-from discreet.privacy.stream_session import StreamSession, read_only
+from discreet.privacy.randomness import Key, Randomness, SecureCoins
+from discreet.privacy.stream_session import SAVED_WALKS, StreamSession, read_only
 
 _STREAMS: tuple[Stream, ...] = ("exact", "walk", "local", "decaying", "reports")
 
@@ -84,6 +77,24 @@ class CountSession(StreamSession):
         On a broken record (nothing is added) and on more users than the schedule declares.
     """
 
+    _kind = "counts"
+    _BOUND = ("_trust", "_mechanism", "_query", "_schedule", "_randomness", "_guarantee")
+    _STATE = (
+        *StreamSession._STATE,
+        "_scales", "_begins", "_cells", "_held", "_registers", "_pending", "_counted", "_played", "_filtered",
+        "_measured", "_measurements", "_draws", "_scales_now", "_squares", "_forgotten", "_closed_users",
+        "_weights", "_reported", "_policy",
+    )  # fmt: skip
+    _DERIVED = (*StreamSession._DERIVED, "_walk", "_decaying")
+    _CLASSES = saved_state.classes_by_name(
+        [
+            *StreamSession._CLASSES.values(),
+            Clocks, CountQuery, Measurement, Mechanism, Randomizer, ReportLaw, StepReports, *SAVED_WALKS,
+            laws.GaussianSumLaw, laws.LaplaceSumLaw, laws.NoNoise, laws.SubGaussianSumLaw,
+            laws.WeightedLaplaceLaw,
+        ]
+    )  # fmt: skip
+
     def __init__(
         self,
         trust: Trust,
@@ -100,8 +111,6 @@ class CountSession(StreamSession):
         self._randomness = randomness
         self._scales = np.array(mechanism.scales)
         self._begins = family_begins(query)
-        self._saving = False  # a save was interrupted before its file was visible or withdrawn
-        self._identity = saved_state.new_identity()  # of the file that this session is saved to
         self._cells = np.zeros(query.cells)
         walk = mechanism.walk
         if (mechanism.stream == "walk") != (walk is not None):
@@ -146,11 +155,6 @@ class CountSession(StreamSession):
         self._cells = np.zeros(0)
         self._registers = {}
         self._filtered = self._measured = np.zeros(0)
-
-    def _check_open(self) -> None:
-        super()._check_open()
-        if self._saving:
-            raise RuntimeError("a save of this session was interrupted: save it again, or close it")
 
     # ------------------------------------------------------------------------------- people
     def _admitted(self, plan: Plan, users: int) -> Plan:
@@ -694,33 +698,6 @@ class CountSession(StreamSession):
             return _NO_REPORTS
         return report_arrays(reports, layout.rows, layout.states, self._schedule.plans != "deterministic")
 
-    # ------------------------------------------------------------------------- saved state
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """End the session and write all it knows to a new file, from which :func:`restore` continues it.
-
-        The file holds exact sums of people's data and the noise that hides them: mode 0600, to be kept
-        where the raw data may be. A plan may be open: its users go on after the restore, with the
-        encoders that they have (or ``open_encoder``). A learner's own state is not in it.
-
-        If an error or interrupt comes before the file is visible, nothing is left of it and the session
-        goes on. Raises ``ValueError`` if ``path`` exists or its folder does not.
-        """
-        with self._call(super()._check_open):  # also after a save that was interrupted
-            draft = saved_state.Draft(path)
-            values = {name: getattr(self, name) for name in (*_BOUND, *_STATE)}
-            try:
-                self._saving = True  # no call but this one and close until the file's fate is known
-                draft.write(self._identity, values, _SAVED_CLASSES)
-                draft.publish()
-            except BaseException:
-                if draft.published:
-                    self._drop()
-                else:
-                    draft.withdraw()
-                    self._saving = False
-                raise
-            self._drop()
-
     # ------------------------------------------------------------------------ fused driver
     def kernel(self) -> SessionKernel:
         """Flat arrays for the fused driver, and the end of stepwise use: two users of one noise are refused.
@@ -783,91 +760,6 @@ _NO_REPORTS = local_kernels.ReportArrays(
     np.zeros(local_kernels.FIRST + 16, np.int64), np.zeros(8), _NOTHING, _NOTHING, _NOTHING, _NOTHING,
     np.zeros((1, 1, 1), np.int64), np.zeros((1, 1, 1), np.int64), _NOTHING,
 )  # fmt: skip
-
-
-# Every attribute of a session is in one of three tables (a test compares them with ``vars``).
-# The arguments of the constructor:
-_BOUND = ("_trust", "_mechanism", "_query", "_schedule", "_randomness", "_guarantee")
-# What a run has made of them, saved as it is:
-_STATE = (
-    "_scales", "_begins", "_key", "_users", "_absent", "_awaited", "_plan", "_plans", "_fresh", "_last",
-    "_number", "_cells", "_held", "_registers", "_pending", "_counted", "_played", "_filtered", "_measured",
-    "_measurements", "_draws", "_scales_now", "_squares", "_forgotten",
-    "_closed_users", "_weights", "_reported", "_policy",
-)  # fmt: skip
-# What the constructor derives from its arguments, or what belongs to one process:
-_DERIVED = (
-    "_process", "_lock", "_caller", "_closed", "_saving", "_identity", "_times", "_walk", "_decaying",
-    "_layout", "_by_user", "_most_users",
-)  # fmt: skip
-
-_SAVED_CLASSES = saved_state.classes_by_name(
-    [
-        Randomizer, ReportLaw, StepReports,
-        Clocks, CountQuery, Estimate, Guarantee, Layout, Measurement, Mechanism, OptimalTree, Plan, Release,
-        Schedule, Secure, Seeded, SignedDigits, SquareRoot, Tree, laws.GaussianSumLaw, laws.LaplaceSumLaw,
-        laws.NoNoise, laws.SubGaussianSumLaw, laws.WeightedLaplaceLaw,
-    ]
-)  # fmt: skip
-
-
-def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> CountSession:
-    """Continue a saved session: takes the file, for good, and returns the session that it held.
-
-    Parameters
-    ----------
-    path : path of the file that ``session.save`` wrote
-    folder : path, optional
-        Where the table of restored states is kept; default ``$DISCREET_STATE_DIR``, else
-        ``$XDG_STATE_HOME/discreet``, else ``~/.local/state/discreet``.
-
-    Raises
-    ------
-    RuntimeError
-        If this state, from this file or a copy of it, was restored before on this machine; the file stays.
-    ValueError
-        If the file is no saved state, damaged, or of another version; the file stays.
-    FileNotFoundError
-        If there is no such file.
-
-    Notes
-    -----
-    A second session from one state would release more than the guarantee covers. What cannot be
-    seen here: a copy restored on another machine, by another user or with another table; a disk or
-    virtual machine set back to an earlier snapshot; a deleted table. Copies are for the machine's
-    keeper to prevent.
-
-    A seeded run continued here equals the uninterrupted one bit for bit; a secure one has the same law.
-    """
-    saved = saved_state.read(path, _SAVED_CLASSES)
-    claim = saved_state.Claim(saved, folder)
-    session = _revived(saved)
-    try:
-        claim.take()
-        session._closed = False
-        return session
-    except BaseException:
-        # nobody has seen the session: it ends before anybody else can have its state
-        session._drop()
-        claim.undo(saved.values, _SAVED_CLASSES)
-        raise
-
-
-def _revived(saved: saved_state.SavedState) -> CountSession:
-    """The session in a file, closed until the file is taken."""
-    values, table = saved.values, (*_BOUND, *_STATE)
-    if set(values) != set(table):
-        name = min(set(values).symmetric_difference(table))
-        raise ValueError(
-            f"path = {str(saved.path)!r}: was written by another version ({name} is missing or new)"
-        )
-    session = CountSession(*(values[name] for name in _BOUND))
-    for name in _STATE:
-        saved_state.check_same_kind(name, values[name], getattr(session, name))
-    for name in _STATE:
-        setattr(session, name, values[name])
-    session._closed = True
-    return session
 
 
 @dataclass(frozen=True, eq=False)

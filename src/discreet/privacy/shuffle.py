@@ -43,6 +43,7 @@ from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.privacy import budget as budgets
+from discreet.privacy import saved_state
 from discreet.privacy import shuffle_calibration as accountant
 from discreet.privacy.batch_session import BatchSession, has_batches, start_batches
 from discreet.privacy.binomial_record import BinomialRecord
@@ -64,6 +65,7 @@ from discreet.privacy.protocol import (
     Trust,
 )
 from discreet.privacy.randomness import Key, Randomness
+from discreet.privacy.saved_state import check_same_kind
 from discreet.privacy.shuffle_calibration import CALIBRATIONS, Calibration, Noise
 from discreet.privacy.stream_session import StreamSession, read_only
 
@@ -214,6 +216,27 @@ class Shuffler:
         self._ones = self._ones + ones
         self._left, self._received = self._left - users, self._received + users
 
+    def state(self) -> dict[str, Any]:
+        """All it knows, for a saved file: the counts of a batch that is not let out yet, and no message.
+
+        ``nonces`` (n, 16) bytes in ascending order: those that came, so that none comes again.
+        """
+        nonces = np.frombuffer(b"".join(sorted(self._nonces)), np.uint8).reshape(-1, messages.NONCE)
+        return {
+            "form": self.form, "least": self.least, "ones": self._ones, "nonces": nonces, "plan": self._plan,
+            "left": self._left, "received": self._received, "refused": self._refused,
+        }  # fmt: skip
+
+    @classmethod
+    def resumed(cls, state: Mapping[str, Any]) -> Shuffler:
+        """The one that gave this :meth:`state`."""
+        new = cls(state["form"], state["least"])
+        check_same_kind("ones", state["ones"], new._ones)
+        new._ones, new._nonces = state["ones"], {row.tobytes() for row in state["nonces"]}
+        new._plan, new._left, new._received = state["plan"], state["left"], state["received"]
+        new._refused = dict(state["refused"])
+        return new
+
     def output(self) -> Counted:
         """The counts of the batch, once: they are forgotten, also when :class:`BatchTooSmall` is raised."""
         ones, received = self._ones, self._received
@@ -279,6 +302,19 @@ class ShuffleSession(StreamSession):
     """
 
     bits = True  # rewards are rounded: simulated sums must be sums of bits
+    _kind = "shuffle"
+    _BOUND = ("_query", "_schedule", "_randomness", "_ends", "_noises", "_guarantee", "_records")
+    _STATE = (
+        *StreamSession._STATE,
+        "_session", "_open_batches", "_batch", "_sums", "_components", "_refused",
+    )  # fmt: skip
+    _DERIVED = (*StreamSession._DERIVED, "_shufflers")
+    _CLASSES = saved_state.classes_by_name(
+        [
+            *StreamSession._CLASSES.values(),
+            BinomialLaw, BinomialRecord, CountQuery, Family, accountant.Flips, Form, Measurement,
+        ]
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -306,6 +342,19 @@ class ShuffleSession(StreamSession):
         super()._drop()
         self._shufflers = []
         self._sums = np.zeros(0)
+
+    @property
+    def _open_batches(self) -> list[dict[str, Any]]:
+        """What a saved file holds of the batches since the last release.
+
+        Their users go on and who came cannot come again. The counts are of fewer messages than were accounted
+        for: as secret as the messages.
+        """
+        return [shuffler.state() for shuffler in self._shufflers]
+
+    @_open_batches.setter
+    def _open_batches(self, states: Sequence[Mapping[str, Any]]) -> None:
+        self._shufflers = [Shuffler.resumed(state) for state in states]
 
     # ------------------------------------------------------------------------ public facts
     @property

@@ -15,6 +15,7 @@ sums, exact below 2^63; in floating point the two forms differ by rounding.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from discreet.mdp.layout import Layout
 from discreet.privacy.protocol import Floats, Ints
+from discreet.privacy.saved_state import check_same_kind
 
 MOST_CELLS = 2**23  # H S A S (times 2 with halves): 64 MB of counts
 
@@ -80,6 +82,16 @@ class Stored:
             raise ValueError("sums: must be given user by user, these sizes are too many to keep counts")
         self._cells[0] += np.rint(moves).astype(np.int64).reshape(self._cells.shape[1:])
         self._sums[0] += rewards.reshape(self._sums.shape[1:])
+
+    def state(self) -> dict[str, Any]:
+        """All that is stored, for a saved file: raw data."""
+        return {"cells": self._cells, "sums": self._sums, "chunks": list(self._chunks)}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Store what :meth:`state` gave, in the place of everything."""
+        check_same_kind("cells", state["cells"], self._cells)
+        check_same_kind("sums", state["sums"], self._sums)
+        self._cells, self._sums, self._chunks = state["cells"], state["sums"], list(state["chunks"])
 
     def clear(self) -> None:
         """Forget everybody."""

@@ -11,15 +11,21 @@ releases at once would draw two noises for one sum. A user is counted before her
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory, checked
 from discreet.numerics import checks
+from discreet.privacy import saved_state
+from discreet.privacy.continual.optimal_tree import OptimalTree
+from discreet.privacy.continual.signed_digits import SignedDigits
+from discreet.privacy.continual.square_root import SquareRoot
+from discreet.privacy.continual.tree import Tree
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.protocol import (
@@ -35,11 +41,33 @@ from discreet.privacy.protocol import (
     Schedule,
     numbered,
 )
-from discreet.privacy.randomness import Key, Randomness, Seeded
+from discreet.privacy.randomness import Key, Randomness, Secure, Seeded
+
+SAVED_WALKS = (OptimalTree, SignedDigits, SquareRoot, Tree)
 
 
 class StreamSession(Guarded, ABC):
-    """One stream of releases; see :class:`~discreet.privacy.protocol.Session` for the calls."""
+    """One stream of releases; see :class:`~discreet.privacy.protocol.Session` for the calls.
+
+    To be saved, each kind of session names every attribute in one of three tables (tests compare them with
+    ``vars``), and the dataclasses that may stand in its files.
+    """
+
+    _kind: ClassVar[str]  # of session, as files name it
+    # The arguments of the constructor:
+    _BOUND: ClassVar[tuple[str, ...]]
+    # What a run has made of them, saved as it is:
+    _STATE: ClassVar[tuple[str, ...]] = (
+        "_key", "_users", "_absent", "_awaited", "_plan", "_plans", "_fresh", "_last", "_number",
+    )  # fmt: skip
+    # What the constructor derives from its arguments, or what belongs to one process:
+    _DERIVED: ClassVar[tuple[str, ...]] = (
+        "_process", "_lock", "_caller", "_closed", "_saving", "_identity", "_times", "_layout", "_by_user",
+        "_most_users",
+    )  # fmt: skip
+    _CLASSES: ClassVar[saved_state.Classes] = saved_state.classes_by_name(
+        [Estimate, Guarantee, Layout, Plan, Release, Schedule, Secure, Seeded]
+    )
 
     def __init__(
         self,
@@ -51,6 +79,8 @@ class StreamSession(Guarded, ABC):
     ) -> None:
         super().__init__()
         self._layout, self._schedule, self._guarantee = layout, schedule, guarantee
+        self._saving = False  # a save was interrupted before its file was visible or withdrawn
+        self._identity = saved_state.new_identity()  # of the file that this session is saved to
         self._by_user = leaf == "user"  # a release after n users has seen n leaves, not one for each batch
         self._key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
         self._times: Ints | None = None if schedule.users is None else schedule.release_times
@@ -67,6 +97,11 @@ class StreamSession(Guarded, ABC):
     def _drop(self) -> None:
         super()._drop()
         self._last = None
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if self._saving:
+            raise RuntimeError("a save of this session was interrupted: save it again, or close it")
 
     # -------------------------------------------------------------------------- public facts
     @property
@@ -248,6 +283,36 @@ class StreamSession(Guarded, ABC):
         No method, since learners are handed it: a bound one would hand them the session.
         """
         return _no_answer
+
+    # ------------------------------------------------------------------------- saved state
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """End the session and write all it knows to a new file, from which
+        :func:`~discreet.privacy.restoring.restore` continues it.
+
+        The file holds exact sums of people's data and the noise that hides them, and their records where the
+        session stores users: mode 0600, to be kept where the raw data may be. A plan may be open: its users
+        go on after the restore, with the encoders that they have (or ``open_encoder``). A learner's own state
+        is not in it.
+
+        If an error or interrupt comes before the file is visible, nothing is left of it and the session
+        goes on. Raises ``ValueError`` if ``path`` exists or its folder does not.
+        """
+        with self._call(super()._check_open):  # also after a save that was interrupted
+            draft = saved_state.Draft(path)
+            values = {name: getattr(self, name) for name in (*self._BOUND, *self._STATE)}
+            values["session"] = self._kind
+            try:
+                self._saving = True  # no call but this one and close until the file's fate is known
+                draft.write(self._identity, values, self._CLASSES)
+                draft.publish()
+            except BaseException:
+                if draft.published:
+                    self._drop()
+                else:
+                    draft.withdraw()
+                    self._saving = False
+                raise
+            self._drop()
 
 
 def _no_answer(question: Response) -> NoReturn:
