@@ -47,20 +47,21 @@ from typing import Any, get_args
 
 import numpy as np
 
-from discreet.device.messages import Reason, Refused
+from discreet.device.messages import NONCE, Reason, Refused
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
 from discreet.numerics import streams_kernels as streams
-from discreet.privacy import local_kernels, local_reports
+from discreet.privacy import local_kernels, local_reports, saved_state
 from discreet.privacy.amplification import local_epsilon
 from discreet.privacy.amplified_record import AmplifiedRecord
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee, ReportRecord, guarantee_of
-from discreet.privacy.local_reports import Kind, ReportEncoder, StepReports, decode
-from discreet.privacy.noise.report_law import joined
+from discreet.privacy.local_reports import Kind, Randomizer, ReportEncoder, StepReports, decode
+from discreet.privacy.noise.report_law import ReportLaw, joined
 from discreet.privacy.protocol import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
 from discreet.privacy.randomness import Key, Randomness
+from discreet.privacy.saved_state import check_same_kind
 from discreet.privacy.shuffle import BatchTooSmall, ShuffleSession
 
 __all__ = [
@@ -175,7 +176,7 @@ class ReportShuffler:
     """
 
     def __init__(self, layout: Layout, reports: StepReports, session: int, least: int) -> None:
-        self.layout, self.reports = layout, reports
+        self.layout, self.reports, self.session = layout, reports, session
         self._digest = digest_of(reports, session)
         self.least = checks.integer("least", least, 1)
         self._plan, self._left = -1, 0
@@ -245,6 +246,27 @@ class ReportShuffler:
         self._reports, self._moves = self._reports + reports, self._moves + moves
         self._bits = self._bits + bits
 
+    def state(self) -> dict[str, Any]:
+        """All it knows, for a saved file: the sums of a batch that is not let out yet, and no message."""
+        nonces = np.frombuffer(b"".join(sorted(self._nonces)), np.uint8).reshape(-1, NONCE)
+        return {
+            "layout": self.layout, "step_reports": self.reports, "session": self.session, "least": self.least,
+            "reports": self._reports, "moves": self._moves, "bits": self._bits, "nonces": nonces,
+            "plan": self._plan, "left": self._left, "received": self._received, "refused": self._refused,
+        }  # fmt: skip
+
+    @classmethod
+    def resumed(cls, state: Mapping[str, Any]) -> ReportShuffler:
+        """The one that gave this :meth:`state`."""
+        new = cls(state["layout"], state["step_reports"], state["session"], state["least"])
+        for name in ("reports", "moves", "bits"):
+            check_same_kind(name, state[name], getattr(new, f"_{name}"))
+            setattr(new, f"_{name}", state[name])
+        new._nonces = {row.tobytes() for row in state["nonces"]}
+        new._plan, new._left, new._received = state["plan"], state["left"], state["received"]
+        new._refused = dict(state["refused"])
+        return new
+
     def output(self) -> Histogram:
         """The batch, once: it is forgotten, also when :class:`BatchTooSmall` is raised."""
         found = Histogram(self._received, self._reports, self._moves, self._bits)
@@ -284,6 +306,12 @@ class AmplifiedSession(ShuffleSession):
     """
 
     bits = False
+    _kind = "amplified"
+    _BOUND = ("_query", "_schedule", "_randomness", "_ends", "_choices", "_guarantee", "_records")
+    _DERIVED = (*ShuffleSession._DERIVED, "_noises")
+    _CLASSES = saved_state.classes_by_name(
+        [*ShuffleSession._CLASSES.values(), AmplifiedRecord, Randomizer, ReportLaw, StepReports]
+    )
 
     def __init__(
         self,
@@ -293,9 +321,9 @@ class AmplifiedSession(ShuffleSession):
         ends: Ints,
         choices: tuple[tuple[int, StepReports], ...],
         guarantee: Guarantee,
-        record: AmplifiedRecord,
+        records: tuple[AmplifiedRecord, ...],
     ) -> None:
-        super().__init__(query, schedule, randomness, ends, (), guarantee, (record,))
+        super().__init__(query, schedule, randomness, ends, (), guarantee, records)
         self._choices = choices  # of each batch: honest users, and what everybody reports
 
     @property
@@ -308,6 +336,10 @@ class AmplifiedSession(ShuffleSession):
         """(users, reports) of every scheduled batch, in order."""
         sizes = np.diff(self._ends, prepend=0).tolist()
         return tuple(zip(sizes, (reports for _, reports in self._choices), strict=True))
+
+    @staticmethod
+    def _resumed(state: Mapping[str, Any]) -> ReportShuffler:
+        return ReportShuffler.resumed(state)
 
     def _shuffler(self, batch: int) -> Any:
         least, reports = self._choices[batch]
@@ -400,4 +432,4 @@ def start_amplified(
         "shuffle", [record], randomness=randomness.kind, delta=delta, epsilon_nominal=epsilon
     )
     choices = tuple((n, by_size[n]) for n in honest)
-    return AmplifiedSession(query, schedule, randomness, ends, choices, guarantee, record)
+    return AmplifiedSession(query, schedule, randomness, ends, choices, guarantee, (record,))

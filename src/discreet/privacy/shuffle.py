@@ -354,7 +354,11 @@ class ShuffleSession(StreamSession):
 
     @_open_batches.setter
     def _open_batches(self, states: Sequence[Mapping[str, Any]]) -> None:
-        self._shufflers = [Shuffler.resumed(state) for state in states]
+        self._shufflers = [self._resumed(state) for state in states]
+
+    @staticmethod
+    def _resumed(state: Mapping[str, Any]) -> Any:
+        return Shuffler.resumed(state)
 
     # ------------------------------------------------------------------------ public facts
     @property
