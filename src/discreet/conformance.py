@@ -148,7 +148,7 @@ _WALKS: dict[str, dict[str, Any]] = {  # variants of privatizers that offer the 
     " square-root": {"release": "square-root", "noise": "gaussian", "delta": 1e-4},
     " optimal tree": {"release": "tree", "tree_estimate": "optimal"},
 }
-_MECHANISMS = ("laplace", "oue", "krr")  # variants beside the default, of privatizers that offer them
+_MECHANISMS = {"local": ("laplace", "oue", "krr"), "shuffle": ("amplified",)}  # variants beside the default
 _QUERIES: tuple[dict[str, Any], ...] = (  # what else a learner may ask, where it has the options
     {},
     {"derive_visits": False, "center_rewards": False},
@@ -167,13 +167,12 @@ def _variants(entry: Entry) -> Iterator[str]:
         yield from (entry.name + variant for variant in _WALKS)
     if {"noise", "delta"} <= set(registry.options_of(entry.factory())):
         yield entry.name + _GAUSSIAN
-    if "mechanism" in registry.options_of(entry.factory()):
-        yield from (f"{entry.name} {mechanism}" for mechanism in _MECHANISMS)
+    yield from (f"{entry.name} {mechanism}" for mechanism in _MECHANISMS.get(entry.name, ()))
 
 
 def _privatizer(name: str) -> Any:
     """A privatizer (or a variant of it) at a common budget, if it takes one."""
-    mechanisms = {f" {mechanism}": {"mechanism": mechanism} for mechanism in _MECHANISMS}
+    mechanisms = {f" {one}": {"mechanism": one} for several in _MECHANISMS.values() for one in several}
     variants = {_GAUSSIAN: {"noise": "gaussian", "delta": 1e-4}, **_WALKS, **mechanisms}
     variant = next((v for v in variants if name.endswith(v)), "")
     bare = name.removesuffix(variant)

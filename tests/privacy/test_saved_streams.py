@@ -47,6 +47,7 @@ CASES = {
     "answers": (dr.Central(mu=1.0), REQUERY),
     "exact answers": (dr.NoPrivacy(), REQUERY),
     "shuffle": (dr.Shuffle(epsilon=1.0, delta=1e-2), COUNTS),
+    "amplified": (dr.Shuffle(epsilon=1.0, delta=1e-2, mechanism="amplified"), COUNTS),
 }
 
 
@@ -176,7 +177,7 @@ def test_every_attribute_is_saved_or_derived(case):
     assert set(vars(session)) == set(named) - made, "name new attributes in one of its tables"
 
 
-@pytest.mark.parametrize("case", ["tree", "answers", "shuffle"])
+@pytest.mark.parametrize("case", ["tree", "answers", "shuffle", "amplified"])
 def test_secure_state_comes_back(case, tmp_path):
     """Noise that was drawn, bits that came: nothing is drawn again, and nobody comes twice."""
     session = start(case, Secure())
@@ -184,7 +185,7 @@ def test_secure_state_comes_back(case, tmp_path):
     encode = session.begin(Plan(POLICY, 2, dict(CONTEXT)))
     reports = [encode(user(i), session.open_plan, SecureCoins()) for i in range(2)]
     session.submit(reports[0])
-    if case != "shuffle":
+    if case not in ("shuffle", "amplified"):
         session.submit(reports[1])
         before = shown(session.release())
         if case == "answers":

@@ -1,6 +1,7 @@
 """Joint accounting of flips: against brute force, dp-accounting, and the tables of the specification."""
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -13,7 +14,7 @@ from discreet.privacy import shuffle_calibration as accountant
 from discreet.privacy.accounting import verify
 from discreet.privacy.binomial_record import BinomialRecord
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.guarantee import guarantee_of
+from discreet.privacy.guarantee import Guarantee, composable_from_dict, guarantee_of, records_from_dict
 from discreet.privacy.shuffle_calibration import Flips, delta_of, epsilon_of, fair_flips, noise_of, ways
 
 DELTA = 1e-6
@@ -197,9 +198,16 @@ def test_record_and_guarantee_are_checked_by_dp_accounting():
     with pytest.raises(ValueError, match="no noise"):
         BinomialRecord("bits", (noise,), (((VISITS, 1, 1),),))
     table = record.to_dict()
-    for wrong in ({**table, "kind": "noise"}, {**table, "more": 1}, {**table, "ways": [[["x", 1.0, 1]]]}):
+    for wrong in (
+        {**table, "kind": "noise"}, {**table, "more": 1}, {**table, "ways": [[["x", 1.0, 1]]]},
+        {**table, "ways": None}, {**table, "batches": [3]}, {**table, "batches": [[[1, 2, 3, 4, False]]]},
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="record"):
             BinomialRecord.from_dict(wrong)
+    assert records_from_dict(json.loads(json.dumps([table]))) == (record,)
+    assert Guarantee.from_dict(json.loads(guarantee.to_json())) == guarantee
+    with pytest.raises(ValueError, match="no ledger composes"):
+        composable_from_dict([table])
 
 
 def test_tiny_noise_promises_nothing():

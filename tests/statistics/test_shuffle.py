@@ -10,6 +10,7 @@ from scipy.stats import binom, chi2
 import discreet as dr
 from discreet.device.encoders import ShuffleEncoder, SimulatedCoins, noise_ones
 from discreet.device.messages import Family
+from discreet.experiments.shuffle_regret import compare, setups
 from discreet.mdp.layout import Layout
 from discreet.privacy.audit import bounds_of
 from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, CountQuery
@@ -159,16 +160,11 @@ def test_audit_finds_half_the_flips():
 
 
 def test_noise_aware_learns_under_shuffle_as_under_central_batches():
-    """Equal noise, schedule and budget; final regrets of 48 seeds each within 5.6 standard errors."""
-    mdp, n = dr.make("riverswim"), 48
-    learner = dr.NoiseAwareUCBVI(replan_growth=1.3)
-    finals = []
-    for privatizer in (
-        dr.Central(epsilon=1.0, delta=1e-6, release="batches"),
-        dr.Shuffle(epsilon=1.0, delta=1e-6, weights=(2 / 3, 1 / 3)),  # the split of central's shares .8, .2
-    ):
-        result = dr.simulate(mdp, learner, privatizer, episodes=20_000, seeds=n, workers=1)
-        finals.append(result.final_regret)
+    """Equal noise, learner, schedule, budget; final regrets of 48 seeds each within 5.6 standard errors."""
+    n = 48
+    runs = setups(dr.make("riverswim"), 20_000, 1.0, 1e-6, growth=1.3)
+    arms = compare({name: runs[name] for name in ("central, batches", "shuffle")}, 0, n)
+    finals = [arm.regret for arm in arms]
     mean = [final.mean() for final in finals]
     error = math.sqrt(sum(final.var() / n for final in finals))
     assert abs(mean[0] - mean[1]) < 5.6 * error

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from discreet.mdp.layout import Layout
 from discreet.privacy.amplification import local_epsilon
+from discreet.privacy.amplified import reports_of
 from discreet.privacy.counts import TRANSITIONS, CountQuery
-from discreet.privacy.privatizers import Central, Local
+from discreet.privacy.privatizers import Central
 from discreet.privacy.protocol import Schedule
 from discreet.privacy.randomness import Seeded
 from discreet.privacy.session import CountSession
@@ -70,12 +71,15 @@ def noise_table(
                 std = {family: law.std() for family, law in shuffled.laws_at(n).items()}
                 flips = dict(shuffled.batches()[0][1])[TRANSITIONS].each
                 rows.append(Row(name, n, std, flips, float(shuffled.guarantee.epsilon or math.inf)))
-        for stronger in (False, True):
-            own = local_epsilon(epsilon, delta, n, stronger)
-            with Local(epsilon=own, steps=1).start(moves, Schedule.one_shot(n), Seeded(0)) as session:
-                std = {TRANSITIONS: session.laws_at(n)[TRANSITIONS].std()}
-            name = f"amplified reports of one step, {'bound of 2022' if stronger else 'proven bound'}"
-            rows.append(Row(name, n, std, 0, epsilon))
+        amplified = Shuffle(epsilon=epsilon, delta=delta, mechanism="amplified")
+        for name, query in (("transitions alone", moves), ("and centred rewards, share .2", shared)):
+            with amplified.start(query, Schedule.one_shot(n), Seeded(0)) as reported:
+                std = {family: law.std() for family, law in reported.laws_at(n).items()}
+                epsilon_now = float(reported.guarantee.epsilon or math.inf)
+                rows.append(Row(f"amplified, {name}", n, std, 0, epsilon_now))
+        stronger = reports_of(moves, local_epsilon(epsilon, delta, n, stronger=True)).unit_std(True)
+        name = "amplified, transitions alone, by the bound of 2022"
+        rows.append(Row(name, n, {TRANSITIONS: stronger * math.sqrt(n)}, 0, epsilon))
         server = Central(epsilon=epsilon, delta=delta, noise="gaussian", release="batches")
         with server.start(moves, Schedule.one_shot(n), Seeded(0)) as trusted:
             assert isinstance(trusted, CountSession)

@@ -110,6 +110,33 @@ def mean_interval(values: Sequence[float] | NDArray[np.float64], level: float = 
     return Interval(centre, centre - half, centre + half, level, _T, n)
 
 
+def ratio_interval(
+    this: Sequence[float] | NDArray[np.float64],
+    other: Sequence[float] | NDArray[np.float64],
+    level: float = LEVEL,
+) -> Interval:
+    """Ratio of the means of two (n,) vectors whose entries belong together, with its interval.
+
+    The logarithm of the ratio has to first order the error of the mean of this / mean(this) - other /
+    mean(other), entry by entry; the interval is Student's t on that scale, none for n = 1. Raises
+    ``ValueError`` on unequal lengths, and on a mean that is not above 0.
+    """
+    mine, theirs = _values(this), _values(other)
+    level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
+    if mine.size != theirs.size:
+        raise ValueError(f"other has {theirs.size} values: must have {mine.size}, one for each of ours")
+    means = float(mine.mean()), float(theirs.mean())
+    if min(means) <= 0.0:
+        raise ValueError(f"means are {means[0]:g} and {means[1]:g}: must be above 0")
+    ratio, n = means[0] / means[1], mine.size
+    method = _T + ", on logarithms"
+    if n == 1:
+        return Interval(ratio, None, None, level, method, n)
+    errors = mine / means[0] - theirs / means[1]
+    half = _t_quantile(n - 1, level) * float(errors.std(ddof=1)) / math.sqrt(n)
+    return Interval(ratio, ratio * math.exp(-half), ratio * math.exp(half), level, method, n)
+
+
 def _t_quantile(freedom: int, level: float) -> float:
     from scipy.special import stdtrit
 

@@ -3,7 +3,8 @@ r"""How the defaults of the noise-aware learner were chosen: a declared search o
     python -m discreet.experiments.tuning --kind local [--seeds 24] [--users 20000]
     python -m discreet.experiments.tuning --kind local --task "local 10" --seeds 32
 
-One setting is chosen for all budgets of a kind: approximate or pure joint privacy, local privacy, none.
+One setting is chosen for all budgets of a kind: approximate or pure joint privacy, local or shuffle
+privacy, none.
 Score of a setting: the geometric mean, over the kind's budgets and the worlds of
 :data:`discreet.experiments.suite.TRAINING` (RiverSwim is not among them, nor any world of the suite), of
 (mean final regret) / (regret of the uniform policy), by batches, on seeds that no report uses.
@@ -35,6 +36,7 @@ from discreet.experiments.suite import TRAINING
 from discreet.mdp.tabular import TabularMDP
 from discreet.online.noise_aware import NoiseAwareUCBVI
 from discreet.privacy.privatizers import Central, Local, NoPrivacy
+from discreet.privacy.shuffle import Shuffle
 
 TUNING_SEED = 31
 LEAST_GAIN = 0.01
@@ -88,6 +90,16 @@ SEARCHES: Mapping[str, Search] = {
             "stat_scale": (0.05, 0.1, 0.2),
             "excess": (1.0, 2.0, 5.0),
             "replan_growth": (1.02, 1.05, 1.1),
+        },
+    ),
+    "shuffle": Search(  # shares of 1 / 3 are the noise of a server's .2: they divide variances, not losses
+        {f"shuffle ({e:g}, 1e-6)": Shuffle(epsilon=e, delta=1e-6) for e in (1.0, 10.0)},
+        {**_START, "priv_scale": 0.12, "replan_growth": 1.3},
+        {
+            "priv_scale": (0.06, 0.12, 0.25),
+            "reward_share": (0.1, 0.2, 1 / 3),
+            "excess": (1.0, 2.0, 5.0),
+            "replan_growth": (1.1, 1.2, 1.3, 1.5),
         },
     ),
     "none": Search(

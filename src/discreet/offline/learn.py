@@ -60,7 +60,7 @@ from discreet.offline.statement import (
     statement_of,
     write_statement,
 )
-from discreet.privacy.guarantee import Guarantee, MechanismRecord, ReportRecord, records_from_dict
+from discreet.privacy.guarantee import Guarantee, MechanismRecord, ReportRecord, composable_from_dict
 from discreet.privacy.ledger import Ledger, Reservation
 from discreet.privacy.one_shot import OneShotSession
 from discreet.privacy.privatizers import Central, NoPrivacy
@@ -286,7 +286,7 @@ class _Run:
             return cls(
                 users=facts.users,
                 guarantee=facts.guarantee,
-                records=records_from_dict(facts.records),
+                records=composable_from_dict(facts.records),
                 ledger=None if ledger is None else LedgerFacts(**ledger),
                 date=document["date"],
                 synthetic=document["synthetic"],

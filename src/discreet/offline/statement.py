@@ -45,10 +45,10 @@ from discreet.privacy.guarantee import (
     Guarantee,
     MechanismRecord,
     ReportRecord,
+    composable_from_dict,
     guarantee_of,
     joint_loss,
     no_guarantee,
-    records_from_dict,
 )
 from discreet.privacy.guarantee import _up as up
 from discreet.privacy.responses import planned_records
@@ -688,7 +688,7 @@ def _check_markdown(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
 def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
     """Everything computed again from the facts, of which the schema and the records are read anew."""
     schema = read_schema(folder / "schema.toml")
-    records = records_from_dict([one["record"] for one in document["mechanisms"]])
+    records = composable_from_dict([one["record"] for one in document["mechanisms"]])
     ledger, population, stated = document["ledger"], document["population"], document["guarantee"]
     episodes = schema.episodes_per_user
     if records:
@@ -728,7 +728,7 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
     if release.facts.query:
         yield from _check_linear(schema, release, document)
         return
-    for i, record in enumerate(records_from_dict([one["record"] for one in document["mechanisms"]])):
+    for i, record in enumerate(composable_from_dict([one["record"] for one in document["mechanisms"]])):
         query = count_query(list(record.scales), schema) if isinstance(record, MechanismRecord) else None
         name = f"sensitivities of mechanism {i + 1}"
         if query is None or not isinstance(record, MechanismRecord):
@@ -788,7 +788,7 @@ def _check_accounting(document: Mapping[str, Any]) -> Iterator[Check]:
     if document["guarantee"]["epsilon"] is None:
         return
     guarantee = Guarantee.from_dict(document["guarantee"])
-    records = records_from_dict([one["record"] for one in document["mechanisms"]])
+    records = composable_from_dict([one["record"] for one in document["mechanisms"]])
     name = "guarantee by another route: epsilon"
     yield Check(name, guarantee.epsilon, accounting.verify(guarantee, records), True)
 
@@ -818,7 +818,7 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
     yield Check("release.parquet: admissible pairs", True, same, same)
     scales = {
         name: scale
-        for record in records_from_dict(stated["records"])
+        for record in composable_from_dict(stated["records"])
         if isinstance(record, MechanismRecord)
         for name, scale in record.scales.items()
     }

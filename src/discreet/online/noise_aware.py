@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -67,19 +68,25 @@ _PURE: Mapping[str, Any] = {
     **_APPROX, "replan_growth": 1.1, "priv_scale": 0.25, "excess": 8.0, "reward_share": 0.3, "pooled": "all",
 }  # fmt: skip
 _LOCAL: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.02, "priv_scale": 0.06, "excess": 5.0}
+_SHUFFLE: Mapping[str, Any] = {
+    **_APPROX, "replan_growth": 1.2, "priv_scale": 0.25, "reward_share": 1 / 3,
+}  # fmt: skip
 _NONE: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.02, "stat_scale": 0.05, "excess": 5.0}
 _POOLED_UNTIL = 800.0
 
 
 def chosen(spec: Spec) -> Mapping[str, Any]:
-    """The knobs that depend on the budget: pure joint, local, none, or all others (and an unknown one).
+    """The knobs that depend on the budget: pure joint, local, shuffle, none, or all others (and unknown).
+
+    Under shuffle every batch has noise of its own, which weighs the less the fewer and larger they are; and
+    its shares divide variances, not losses: 1/3 of rewards is the noise of a server's 1/5.
 
     Pooled counts are known well enough when H n / (S A), the visits to a pair, are some multiple of the noise
     H / epsilon in them: then their share of the budget can fall.
     """
     budget = spec.budget
-    if budget is not None and budget.trust in ("local", "none"):
-        return _LOCAL if budget.trust == "local" else _NONE
+    if budget is not None and budget.trust in ("local", "shuffle", "none"):
+        return {"local": _LOCAL, "shuffle": _SHUFFLE, "none": _NONE}[budget.trust]
     if budget is None or not budget.pure or budget.trust != "joint":
         return _APPROX
     assert budget.epsilon is not None
@@ -186,6 +193,9 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     def tuned(self, spec: Spec) -> NoiseAwareUCBVI:
         """This learner with every knob that was left open chosen from the public ``spec.budget``."""
+        return _tuned(self, spec)
+
+    def _tuned(self, spec: Spec) -> NoiseAwareUCBVI:
         values = dict(chosen(spec))
         if self.stationary:
             values["pooled"] = "none"
@@ -344,6 +354,12 @@ class NoiseAwareUCBVI(GreedyLearner):
             yield "explore = 'returns' deploys what is measured to earn, by a rule without a theorem"
         if self.shrink:
             yield "shrink = True shares rows over steps by empirical Bayes"
+
+
+@lru_cache(maxsize=32)
+def _tuned(learner: NoiseAwareUCBVI, spec: Spec) -> NoiseAwareUCBVI:
+    """A run asks several times for each plan: one spec object, one answer."""
+    return learner._tuned(spec)
 
 
 def _own(array: Floats) -> Floats:

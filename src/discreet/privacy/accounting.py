@@ -21,8 +21,7 @@ from discreet.numerics import checks
 from discreet.privacy.budget import check_delta
 
 if TYPE_CHECKING:
-    from discreet.privacy.binomial_record import BinomialRecord
-    from discreet.privacy.guarantee import Guarantee, MechanismRecord, ReportRecord
+    from discreet.privacy.guarantee import Guarantee, Record, ReportRecord
 
 __all__ = [
     "Coordinate", "composed_epsilon", "discrete_gaussian_epsilon", "gaussian_epsilon", "laplace_delta",
@@ -219,10 +218,11 @@ def _reports_pld(records: Sequence[ReportRecord]) -> Any:
     return total
 
 
-def verify(guarantee: Guarantee, records: Sequence[MechanismRecord | ReportRecord | BinomialRecord]) -> float:
+def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
     """Recompute a guarantee from its records through dp-accounting; return the epsilon found.
 
-    Coin flips of the shuffle protocol: composed PLDs of two mass functions (within 0.002).
+    Coin flips of the shuffle protocol: composed PLDs of two mass functions (within 0.002). Amplified
+    reports: the PLD of the numbers of clones (within 0.002).
     Randomized reports: composed PLDs of what a report says of two elements, at most the stated epsilon.
     Laplace noise: the privacy-loss distribution must have no mass beyond the stated epsilon (but for
     1e-12 of mass and 0.1 % of epsilon); returned is the epsilon below which all mass but 1e-12 lies.
@@ -235,16 +235,24 @@ def verify(guarantee: Guarantee, records: Sequence[MechanismRecord | ReportRecor
     ValueError
         If the guarantee promises more than what was found, or promises nothing to be checked.
     """
-    from discreet.privacy.binomial_record import BinomialRecord, recomputed
-    from discreet.privacy.guarantee import MechanismRecord, ReportRecord
+    from discreet.privacy import amplified_record, binomial_record
+    from discreet.privacy.guarantee import (
+        AmplifiedRecord,
+        BinomialRecord,
+        MechanismRecord,
+        ReportRecord,
+    )
 
     if guarantee.epsilon is None or not records:
         raise ValueError("guarantee: states no epsilon, or has no records to recompute it from")
     reports = [record for record in records if isinstance(record, ReportRecord)]
     noisy = [record for record in records if isinstance(record, MechanismRecord)]
     kinds = {record.noise.removeprefix("discrete_") for record in records}
-    if isinstance(records[0], BinomialRecord):
-        found = recomputed(records[0], guarantee.delta)
+    if isinstance(records[0], BinomialRecord | AmplifiedRecord):
+        if isinstance(records[0], BinomialRecord):
+            found = binomial_record.recomputed(records[0], guarantee.delta)
+        else:
+            found = amplified_record.recomputed(records[0], guarantee.delta)
         # the library rounds every loss up to a grid: 0.002 in all, at most
         wrong = len(records) > 1 or found > guarantee.epsilon * (1 + _GRID_SLACK) + 2e-3
     elif any(record.exchanges for record in noisy):

@@ -19,6 +19,7 @@ with probability 2 / (E + 1), for which ``stronger`` may be set; not proved here
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -62,22 +63,27 @@ def amplified_delta(epsilon0: float, users: int, epsilon: float, stronger: bool 
     return float(weight @ np.maximum(likely - factor * unlikely, 0.0) + left_out)
 
 
+@lru_cache(maxsize=8192)
 def amplified_epsilon(epsilon0: float, users: int, delta: float, stronger: bool = False) -> float:
-    """The least epsilon (to 1e-4 of epsilon0) that :func:`amplified_delta` grants at this delta."""
+    """The least epsilon (to 1e-7 of epsilon0, never too small) that :func:`amplified_delta` grants."""
     delta = checks.real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
     low, high = 0.0, checks.positive("epsilon0", epsilon0)
-    while high - low > 1e-4 * epsilon0:
+    while high - low > 1e-7 * epsilon0:
         middle = 0.5 * (low + high)
         fits = amplified_delta(epsilon0, users, middle, stronger) <= delta
         low, high = (low, middle) if fits else (middle, high)
     return high
 
 
+@lru_cache(maxsize=8192)
 def local_epsilon(epsilon: float, delta: float, users: int, stronger: bool = False) -> float:
-    """The largest epsilon0 (to 1e-3) whose n shuffled reports meet (epsilon, delta); at least epsilon."""
+    """The largest epsilon0 (to 1e-5, never too large) whose n shuffled reports meet (epsilon, delta).
+
+    At least epsilon, which needs no shuffling.
+    """
     low = checks.positive("epsilon", epsilon)
     high = low + math.log(users + 1.0) + 3.0
-    while high - low > 1e-3:
+    while high - low > 1e-5:
         middle = 0.5 * (low + high)
         fits = amplified_delta(middle, users, epsilon, stronger) <= delta
         low, high = (middle, high) if fits else (low, middle)

@@ -101,11 +101,22 @@ class BinomialRecord:
         if wrong or table["kind"] != "flips" or not isinstance(table["mechanism"], str):
             raise ValueError(f"record: must be flips, mechanism, batches and ways, not {sorted(table)}")
         batches = tuple(
-            tuple((name, Flips(*_typed(flips, (int, int, int, bool)))) for name, *flips in noise)
-            for noise in table["batches"]
+            tuple(
+                (name, Flips(*numbers))
+                for name, *numbers in (_typed(flips, (str, int, int, int, bool)) for flips in _list(noise))
+            )
+            for noise in _list(table["batches"])
         )
-        ways = tuple(tuple(_typed(move, (str, int, int)) for move in way) for way in table["ways"])
+        ways = tuple(
+            tuple(_typed(move, (str, int, int)) for move in _list(way)) for way in _list(table["ways"])
+        )
         return cls(table["mechanism"], batches, ways)
+
+
+def _list(values: Any) -> list[Any]:
+    if not isinstance(values, list):
+        raise ValueError(f"record: {checks.said(values)}: must be a list")
+    return values
 
 
 def _typed(values: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:

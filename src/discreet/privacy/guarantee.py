@@ -36,6 +36,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from discreet.numerics import checks
 from discreet.privacy import accounting, budget
+from discreet.privacy.amplified_record import AmplifiedRecord
 from discreet.privacy.binomial_record import BinomialRecord
 
 NoiseFamily = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gaussian"]
@@ -43,8 +44,9 @@ Trust = Literal["none", "joint", "central", "local", "shuffle"]
 Source = Literal["secure", "seeded"]
 
 __all__ = [
-    "BinomialRecord", "Guarantee", "MechanismRecord", "ReportRecord", "guarantee_of", "no_guarantee",
-    "parallel", "records_from_dict",
+    "AmplifiedRecord", "BinomialRecord", "Guarantee", "MechanismRecord", "Record", "ReportRecord",
+    "composable_from_dict", "guarantee_of", "no_guarantee", "parallel",
+    "records_from_dict",
 ]  # fmt: skip
 
 UNIT = "one user: one episode, the whole trajectory of states, actions and rewards"
@@ -330,6 +332,9 @@ class ReportRecord:
         )
 
 
+Record = MechanismRecord | ReportRecord | BinomialRecord | AmplifiedRecord
+"""What one mechanism did. The last two: to the users of one batch that a shuffler let out."""
+
 _SHAPES = {"scales": dict, "sensitivities": dict, "alphabets": dict, "exchanges": list, "mechanism": str}
 
 
@@ -370,13 +375,14 @@ def _coordinate(plain: Any) -> accounting.Coordinate:
     return noise, scale, shift, count
 
 
-def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[MechanismRecord | ReportRecord, ...]:
+def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[Record, ...]:
     """The records whose ``to_dict`` these are, equal to the last bit.
 
     Raises ``ValueError`` on a kind, a key or a type that no record has.
     """
-    kinds: dict[Any, type[MechanismRecord] | type[ReportRecord]] = {
-        "noise": MechanismRecord, "reports": ReportRecord,
+    kinds: dict[Any, type[Record]] = {
+        "noise": MechanismRecord, "reports": ReportRecord, "flips": BinomialRecord,
+        "amplified": AmplifiedRecord,
     }  # fmt: skip
     found = []
     for table in plain:
@@ -384,6 +390,23 @@ def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[MechanismReco
             raise ValueError(f"records hold {checks.said(table)}: must be tables")
         kind = checks.choice("record: kind", table.get("kind"), kinds)
         found.append(kinds[kind].from_dict(table))
+    return tuple(found)
+
+
+def composable_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[MechanismRecord | ReportRecord, ...]:
+    """:func:`records_from_dict` of what is composed on one population: stored releases and their ledger.
+
+    Raises ``ValueError`` on records of shuffled batches too: each speaks of the users of one batch, and what
+    several of them cost together is not computed here.
+    """
+    found = []
+    for record in records_from_dict(plain):
+        if not isinstance(record, MechanismRecord | ReportRecord):
+            raise ValueError(
+                f"records hold a {type(record).__name__}: must be MechanismRecord or ReportRecord; batches "
+                "of the shuffle model have a guarantee of their own, which no ledger composes"
+            )
+        found.append(record)
     return tuple(found)
 
 
@@ -565,7 +588,7 @@ def no_guarantee(
 
 def guarantee_of(
     trust: Trust,
-    records: Sequence[MechanismRecord | ReportRecord | BinomialRecord],
+    records: Sequence[Record],
     *,
     randomness: Source,
     delta: float | None = None,
@@ -609,15 +632,15 @@ def guarantee_of(
     rho = mu = None
     numbered = [record for record in records if isinstance(record, MechanismRecord) and record.exchanges]
     numerical = bool(numbered)
-    flips = [record for record in records if isinstance(record, BinomialRecord)]
-    lossy = [record for record in records if not isinstance(record, BinomialRecord)]
+    flips = [record for record in records if isinstance(record, BinomialRecord | AmplifiedRecord)]
+    lossy = [record for record in records if isinstance(record, MechanismRecord | ReportRecord)]
     if (numerical or flips) and len(records) > 1:
-        raise ValueError("records: one that lists exchanges or flips must be the only one")
+        raise ValueError("records: one that lists exchanges or shuffled batches must be the only one")
     if flips:
         delta, numerical = budget.check_delta(delta), True
         epsilon = flips[0].epsilon(delta)
         if not math.isfinite(epsilon):
-            raise ValueError(f"records: these flips give no epsilon at delta = {delta:g}")
+            raise ValueError(f"records: these batches give no epsilon at delta = {delta:g}")
     elif numerical:
         delta = budget.check_delta(delta)
         epsilon = accounting.worst_epsilon(numbered[0].exchanges, delta)
@@ -808,7 +831,7 @@ def _bound(epsilon: float, delta: float, rho: float | None, mu: float | None) ->
 
 def _statement(
     trust: Trust,
-    records: Sequence[MechanismRecord | ReportRecord | BinomialRecord],
+    records: Sequence[Record],
     epsilon: float,
     delta: float,
     rho: float | None,
@@ -841,6 +864,14 @@ def _statement(
         "out each counter's sum over a batch and nothing that tells its senders apart."
         for record in records
         if isinstance(record, BinomialRecord)
+    ]
+    sentences += [
+        f"A device sends {record.mechanism}, without a look at the data when it chooses what to report; the "
+        "shuffler lets out how often each report came in a batch, and nothing of one with fewer users than "
+        "were accounted for. That rests on those users' following the protocol; against the shuffler itself "
+        f"a message is {_up(record.local)}-locally private."
+        for record in records
+        if isinstance(record, AmplifiedRecord)
     ]
     return " ".join([*sentences, *_closing(delta, rho, mu, users_public, randomness, episodes)])
 

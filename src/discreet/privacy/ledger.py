@@ -65,7 +65,7 @@ from discreet.numerics import checks
 from discreet.privacy import filters
 from discreet.privacy.budget import check_epsilon
 from discreet.privacy.filters import Record
-from discreet.privacy.guarantee import MechanismRecord, ReportRecord, records_from_dict
+from discreet.privacy.guarantee import MechanismRecord, ReportRecord, composable_from_dict
 from discreet.privacy.saved_state import sync_folder
 
 __all__ = [
@@ -224,7 +224,7 @@ def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> En
         values = {
             name: value for name, value in content.items() if name not in ("version", "identity", "library")
         }
-        values["records"] = records_from_dict(content.get("records", ()))
+        values["records"] = composable_from_dict(content.get("records", ()))
         entry = Entry(hash=stored, text=text, **values)
         fits = (entry.number, entry.previous, content["version"]) == (number, previous, VERSION)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -470,7 +470,10 @@ class Ledger:
         """
         dataset, records = _name(dataset), tuple(records)
         if not records or not all(isinstance(record, MechanismRecord | ReportRecord) for record in records):
-            raise ValueError("records: must be at least one MechanismRecord or ReportRecord")
+            raise ValueError(
+                "records: must be at least one MechanismRecord or ReportRecord (batches of the shuffle model "
+                "have a guarantee of their own, which no ledger composes)"
+            )
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
         if users is not None:
             users = checks.integer("users", users, 0)

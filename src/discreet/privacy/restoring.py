@@ -11,13 +11,14 @@ import os
 
 from discreet.numerics import checks
 from discreet.privacy import saved_state
+from discreet.privacy.amplified import AmplifiedSession
 from discreet.privacy.linear_session import LinearSession
 from discreet.privacy.session import CountSession
 from discreet.privacy.shuffle import ShuffleSession
 
 Restored = CountSession | LinearSession | ShuffleSession
 
-_KINDS = {kind._kind: kind for kind in (CountSession, LinearSession, ShuffleSession)}
+_KINDS = {kind._kind: kind for kind in (CountSession, LinearSession, ShuffleSession, AmplifiedSession)}
 _CLASSES = {name: cls for kind in _KINDS.values() for name, cls in kind._CLASSES.items()}
 
 

@@ -33,7 +33,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -49,7 +49,7 @@ from discreet.privacy.batch_session import BatchSession, has_batches, start_batc
 from discreet.privacy.binomial_record import BinomialRecord
 from discreet.privacy.budgeted import check_source, continual_query, private_schedule
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.guarantee import Guarantee, guarantee_of
+from discreet.privacy.guarantee import Guarantee, Record, guarantee_of
 from discreet.privacy.noise.binomial_law import BinomialLaw, Components, merged
 from discreet.privacy.protocol import (
     Coins,
@@ -88,6 +88,7 @@ _KINDS: Mapping[str, Kind] = MappingProxyType(
         CENTERED_REWARDS: "centered_rewards",
     }
 )
+ShuffleMechanism = Literal["bits", "amplified"]
 _READ_AT_ONCE = 256  # messages whose digits are unpacked together
 
 
@@ -323,7 +324,7 @@ class ShuffleSession(StreamSession):
         ends: Ints,
         noises: tuple[Noise, ...],
         guarantee: Guarantee,
-        records: tuple[BinomialRecord, ...],
+        records: tuple[Record, ...],
     ) -> None:
         super().__init__(query.layout, schedule, randomness, guarantee)
         self._query, self._randomness = query, randomness
@@ -331,10 +332,10 @@ class ShuffleSession(StreamSession):
         self._most_users = int(ends[-1])
         # which session a message is for; no secret
         self._session = secrets.randbits(64) if self._key is None else int(self._key[0] ^ self._key[1])
-        self._shufflers: list[Shuffler] = []  # of the batches since the last release
+        self._shufflers: list[Any] = []  # of the batches since the last release
         self._batch = -1  # that the last of them is for
         self._sums = np.zeros(query.cells)
-        self._components: list[Components] = [() for _ in query.row_families]
+        self._components: list[Any] = [() for _ in query.row_families]
         self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
 
     def _drop(self) -> None:
@@ -353,11 +354,15 @@ class ShuffleSession(StreamSession):
 
     @_open_batches.setter
     def _open_batches(self, states: Sequence[Mapping[str, Any]]) -> None:
-        self._shufflers = [Shuffler.resumed(state) for state in states]
+        self._shufflers = [self._resumed(state) for state in states]
+
+    @staticmethod
+    def _resumed(state: Mapping[str, Any]) -> Any:
+        return Shuffler.resumed(state)
 
     # ------------------------------------------------------------------------ public facts
     @property
-    def records(self) -> tuple[BinomialRecord, ...]:
+    def records(self) -> tuple[Record, ...]:
         """The numbers that the guarantee is computed from."""
         return self._records
 
@@ -375,7 +380,7 @@ class ShuffleSession(StreamSession):
                 now[reason] += count
         return MappingProxyType(now)
 
-    def batches(self) -> tuple[tuple[int, Noise], ...]:
+    def batches(self) -> tuple[tuple[int, Any], ...]:
         """(users, noise) of every scheduled batch, in order."""
         sizes = np.diff(self._ends, prepend=0).tolist()
         return tuple(zip(sizes, self._noises, strict=True))
@@ -391,11 +396,14 @@ class ShuffleSession(StreamSession):
                 f"at most {int(self._ends[batch]) - self._users} users are left in this one"
             )
         if batch != self._batch:
-            noise = self._noises[batch]
-            self._shufflers.append(Shuffler(form_of(self._query, noise, self._session), noise[0][1].users))
+            self._shufflers.append(self._shuffler(batch))
             self._batch = batch
         self._shufflers[-1].open(self._plans + 1, users)
         return plan
+
+    def _shuffler(self, batch: int) -> Any:
+        noise = self._noises[batch]
+        return Shuffler(form_of(self._query, noise, self._session), noise[0][1].users)
 
     def _encoder(self) -> Encoder:
         device = encoders.ShuffleEncoder(self._shufflers[-1].form, self._plans)
@@ -431,6 +439,12 @@ class ShuffleSession(StreamSession):
         super().submit_sum(sums, users)
 
     def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        drawn = self._simulated(sums, users, key)
+        self._count(users)
+        self._shufflers[-1].add_simulated(*drawn, users)
+
+    def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
+        """What the messages of so many simulated users add to the open batch's shuffler."""
         source = np.random.Generator(np.random.Philox(np.random.SeedSequence([*key.tolist(), self._users])))
         form = self._shufflers[-1].form
         cells = self._query.to_cells(sums)
@@ -448,34 +462,47 @@ class ShuffleSession(StreamSession):
                 drawn = source.binomial(n, min(p, 1.0 - p), form.counters[i])
                 noise += n - drawn if j else drawn  # the second half of pairs is of the complement
             ones[part] = own.astype(np.int64) + noise
-        self._count(users)
-        self._shufflers[-1].add_simulated(ones, users)
+        return (ones,)
 
     # ---------------------------------------------------------------------------- releases
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
         fresh, components, users = self._let_out()
         sums = self._sums + fresh
-        merged_now = [merged((*old, *new)) for old, new in zip(self._components, components, strict=True)]
+        merged_now = [self._merged(old, new) for old, new in zip(self._components, components, strict=True)]
         self._sums, self._components = sums, merged_now
         measured = self._estimates(fresh, components, users)
         return self._estimates(sums, merged_now, n), Measurement(measured, 0.0, 1.0)
 
-    def _let_out(self) -> tuple[Floats, list[Components], int]:
+    def _let_out(self) -> tuple[Floats, list[Any], int]:
         """The batches since the last release, summed; whatever happens, they are forgotten."""
         shufflers, self._shufflers, self._batch, self._fresh = self._shufflers, [], -1, True
         for shuffler in shufflers:
             for reason, count in shuffler.refused.items():
                 self._refused[reason] += count
         total, users = np.zeros(self._query.cells), 0
-        parts: list[Components] = [() for _ in self._components]
+        parts: list[Any] = [() for _ in self._components]
         for shuffler in shufflers:
-            counted, analyzer = shuffler.output(), Analyzer(shuffler.form)
-            total += analyzer.sums(counted)
-            parts = [(*old, *analyzer.components(counted, i)) for i, old in enumerate(parts)]
-            users += analyzer.users(counted)
+            sums, fresh, came = self._read_out(shuffler)
+            total += sums
+            parts = [self._merged(old, new) for old, new in zip(parts, fresh, strict=True)]
+            users += came
         return total, parts, users
 
-    def _law(self, family: int, components: Components) -> BinomialLaw:
+    def _read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
+        """(sums, what their noise is made of by family, users) of one batch, which is forgotten."""
+        counted, analyzer = shuffler.output(), Analyzer(shuffler.form)
+        fresh = [analyzer.components(counted, i) for i in range(len(self._components))]
+        return analyzer.sums(counted), fresh, analyzer.users(counted)
+
+    def _merged(self, old: Any, new: Any) -> Any:
+        return merged((*old, *new))
+
+    def _scheduled(self, batch: int, users: int) -> list[Any]:
+        """What the noise of a scheduled batch is made of, by family, if all its users come."""
+        families = form_of(self._query, self._noises[batch], 0).families
+        return [_components(family, users) for family in families]
+
+    def _law(self, family: int, components: Any) -> Any:
         names = list(self._query.row_families)
         shape = self._query.row_families[names[family]]
         inside = names[family] == TRANSITIONS
@@ -489,23 +516,24 @@ class ShuffleSession(StreamSession):
             1.0 / (self._schedule.releases or 1),
         )
 
-    def _estimates(self, cells: Floats, components: Sequence[Components], users: int) -> dict[str, Estimate]:
+    def _estimates(self, cells: Floats, components: Sequence[Any], users: int) -> dict[str, Estimate]:
         tables = read_only(self._query.from_cells(cells.copy()))
         return {
             name: Estimate(tables[name], self._law(i, components[i]), "sum", users, float(users))
             for i, name in enumerate(self._query.row_families)
         }
 
-    def laws_at(self, n: int) -> dict[str, BinomialLaw]:
+    def laws_at(self, n: int) -> dict[str, Any]:
         """The laws of the release after n users, a scheduled time, if all of them send their messages."""
         if n not in self._schedule.release_times:
             raise ValueError(f"n = {n}: is not one of the scheduled times of release")
-        found: list[Components] = [() for _ in self._query.row_families]
-        for end, (users, noise) in zip(self._ends.tolist(), self.batches(), strict=True):
+        found: list[Any] = [() for _ in self._query.row_families]
+        sizes = np.diff(self._ends, prepend=0).tolist()
+        for batch, (end, users) in enumerate(zip(self._ends.tolist(), sizes, strict=True)):
             if end > n:
                 break
-            families = form_of(self._query, noise, 0).families
-            found = [merged((*old, *_components(f, users))) for old, f in zip(found, families, strict=True)]
+            fresh = self._scheduled(batch, users)
+            found = [self._merged(old, new) for old, new in zip(found, fresh, strict=True)]
         return {name: self._law(i, found[i]) for i, name in enumerate(self._query.row_families)}
 
 
@@ -514,7 +542,7 @@ class ShuffleSession(StreamSession):
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffle(Knobs):
-    """Shuffle privacy: devices flip coins, a shuffler lets out sums of batches, nobody sees a trajectory.
+    """Shuffle privacy: devices randomize, a shuffler lets out sums of batches, nobody sees a trajectory.
 
     Composes with every learner whose schedule is public and whose sums are bits a user and counter: not with
     pooled steps or group returns. The larger the batches, the less their noise weighs.
@@ -525,6 +553,11 @@ class Shuffle(Knobs):
         Above 0, of each batch, and of all (a user is in one).
     delta : float
         In [1e-10, 1).
+    mechanism : "bits" or "amplified"
+        ``bits`` (default): coin flips in every counter. ``amplified``: one locally private report of a few
+        random steps a user (:mod:`discreet.privacy.amplified`), with more noise in the sums and a handful of
+        coins on a device; ``calibration`` and ``weights`` do not apply (rewards get the query's share of the
+        reports).
     calibration : "joint", "composed", "basic" or "published"
         How many flips: :mod:`discreet.privacy.shuffle_calibration`.
     dishonest : float
@@ -537,12 +570,13 @@ class Shuffle(Knobs):
 
     epsilon: float | None = None
     delta: float | None = None
+    mechanism: ShuffleMechanism | None = None
     calibration: Calibration | None = None
     dishonest: float | None = None
     weights: tuple[float, ...] | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {"delta": 1e-6, "calibration": "joint", "dishonest": 0.0},
+        "default": {"delta": 1e-6, "mechanism": "bits", "calibration": "joint", "dishonest": 0.0},
         "paper": {"calibration": "published"},
     }
 
@@ -553,7 +587,14 @@ class Shuffle(Knobs):
             raise ValueError("epsilon = None: must be given, a finite number above 0")
         put(self, "epsilon", budgets.check_epsilon(self.epsilon))
         put(self, "delta", checks.real("delta", self.delta, accountant.LEAST_DELTA, 1.0, open_high=True))
+        put(self, "mechanism", checks.choice("mechanism", self.mechanism, get_args(ShuffleMechanism)))
         put(self, "calibration", checks.choice("calibration", self.calibration, CALIBRATIONS))
+        given = "weights" if self.weights is not None else "calibration"
+        if self.mechanism == "amplified" and (self.weights is not None or self.calibration != "joint"):
+            raise ValueError(
+                f"{given} = {getattr(self, given)!r}: is for mechanism 'bits'; amplified reports have "
+                "neither (their calibration is the numerical bound)"
+            )
         put(self, "dishonest", checks.real("dishonest", self.dishonest, 0.0, 1.0, open_high=True))
         if self.weights is not None:
             if not isinstance(self.weights, Iterable):
@@ -612,6 +653,12 @@ class Shuffle(Knobs):
         if not schedule.final:  # those who come after the last release are protected too
             ends = np.append(ends, schedule.users)
         sizes = np.diff(ends, prepend=0).tolist()
+        if self.mechanism == "amplified":
+            from discreet.privacy.amplified import start_amplified  # whose session is made of the one here
+
+            assert self.epsilon is not None and self.delta is not None
+            honest = [self.honest(size) for size in sizes]
+            return start_amplified(query, schedule, randomness, ends, honest, self.epsilon, self.delta)
         by_size = {size: self.noise(query, size) for size in dict.fromkeys(sizes)}
         changed = accountant.ways(query)
         record = BinomialRecord(self._words(), _undominated(by_size.values()), changed)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,3 +80,33 @@ class ReportLaw:
         log_term = math.log(2.0 * many / (failure * self.share))
         slope = reach * log_term / 3.0
         return min(n * reach, slope + math.sqrt(slope * slope + 2.0 * n * worst * log_term))
+
+
+def joined(laws: Sequence[ReportLaw]) -> ReportLaw:
+    """The law of a sum of independent sums of reports by different randomizers: users add, variances too.
+
+    laws : at least one, of one family. Bernstein's inequality needs the sum of the largest variances and the
+    largest size of one user's term; ``idle`` and ``visit`` are means over users.
+    """
+    if len(laws) == 1:
+        return laws[0]
+    terms = sum(law.terms for law in laws)
+
+    def mean(values: Sequence[float]) -> float:
+        if not terms:
+            return max(values)
+        return math.fsum(law.terms * value for law, value in zip(laws, values, strict=True)) / terms
+
+    return replace(
+        laws[0],
+        variance=mean([law.variance for law in laws]),
+        cross=mean([law.cross for law in laws]),
+        idle=mean([law.idle for law in laws]),
+        visit=mean([law.visit for law in laws]),
+        worst=mean([law.worst for law in laws]),
+        reach=max(law.reach for law in laws),
+        row_worst=mean([law.row_worst for law in laws]),
+        row_reach=max(law.row_reach for law in laws),
+        terms=terms,
+        terms_bound=terms,
+    )

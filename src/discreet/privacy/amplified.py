@@ -1,0 +1,435 @@
+r"""Shuffle privacy without coin flips in every counter: local reports of a few steps, amplified by shuffling.
+
+Each device sends one report that is epsilon0-locally private (:mod:`discreet.privacy.local_reports`: a few
+random steps, randomized by subset selection or unary encoding). The shuffler strips what identifies a sender
+and lets out how often each report came; that is private at a far smaller epsilon, the more so the more users
+send one (:mod:`discreet.privacy.amplification`).
+
+- **One randomizer for a batch.** Amplification holds among users whose reports come from one randomizer.
+  Several plans may share a batch, so a report is about (s, a, s') over all admissible pairs, and not about
+  what the policy plays: then it does not depend on the plan, and the shuffler drops the plan's number with
+  the rest of the header.
+- **Calibration.** For a batch of n users, of whom at most the stated share is dishonest, epsilon0 is the
+  largest at which the reports of the honest ones meet (epsilon, delta) by the numerical bound. Small batches
+  are not amplified at all: there epsilon0 = epsilon.
+- **What is let out.** For each step and kind of report, how many came and how often each element was in one:
+  a function of the histogram of reports. Of a batch with fewer users than were accounted for, nothing.
+- **What holds without the shuffler.** A message is epsilon0-locally private; the guarantee states the
+  largest.
+
+A message is bytes, little-endian::
+
+    0   4  magic b"dsr" and the version, 1
+    4   8  number of the plan that the user was given
+    12  8  digest of the session and of the reports' parameters
+    20  16 nonce: fresh random bytes; a message that comes twice is counted once
+    36  .. the report, 32-bit integers, as :class:`~discreet.privacy.local_reports.ReportEncoder` makes it
+
+Its length is a function of the report, and as private as that.
+
+A user is in one batch, and later batches are functions of earlier outputs: parallel composition, adaptively,
+as for the coin flips (:mod:`discreet.privacy.shuffle`), whose session this is but for the messages.
+
+The noise of the sums is larger than that of the coin flips at every size (docs/shuffle.md), mostly since a
+device tells of one step in H: coin flips are the default. What reports have for them: a device draws some
+ten coins in place of one for each counter, and a message is some 60 bytes.
+
+Sources: Feldman, McMillan and Talwar 2021; privacy-mechanisms, sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, get_args
+
+import numpy as np
+
+from discreet.device.messages import NONCE, Reason, Refused
+from discreet.mdp.layout import Layout
+from discreet.mdp.trajectories import Trajectory
+from discreet.numerics import checks
+from discreet.numerics import streams_kernels as streams
+from discreet.privacy import local_kernels, local_reports, saved_state
+from discreet.privacy.amplification import local_epsilon
+from discreet.privacy.amplified_record import AmplifiedRecord
+from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.guarantee import Guarantee, ReportRecord, guarantee_of
+from discreet.privacy.local_reports import Kind, Randomizer, ReportEncoder, StepReports, decode
+from discreet.privacy.noise.report_law import ReportLaw, joined
+from discreet.privacy.protocol import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
+from discreet.privacy.randomness import Key, Randomness
+from discreet.privacy.saved_state import check_same_kind
+from discreet.privacy.shuffle import BatchTooSmall, ShuffleSession
+
+__all__ = [
+    "AmplifiedEncoder", "AmplifiedSession", "Histogram", "ReportShuffler", "reports_of", "start_amplified",
+]  # fmt: skip
+
+MAGIC = b"dsr\x01"
+HEADER = 36
+_KINDS: tuple[Kind, ...] = ("subset", "oue")  # randomized response is a subset of one
+_REWARD_SHARE = 0.15  # of the reports that are about rewards, where the query states none
+
+
+# -------------------------------------------------------------------------------- calibration
+
+
+def reports_of(query: CountQuery, epsilon0: float) -> StepReports:
+    """The reports of least noise in a transition count at epsilon0, about all admissible pairs."""
+    return _reports_of(query.counted_steps, query.reward_share, epsilon0, _Asked(query))
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A query as a key: equal where the same reports answer it."""
+
+    query: CountQuery
+
+    def _key(self) -> tuple[Any, ...]:
+        query = self.query
+        layout = query.layout
+        return (layout.states, layout.rows, query.known_rewards, query.reward_shift, query.step)
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and self._key() == other._key()
+
+
+@lru_cache(maxsize=4096)
+def _reports_of(counted: int, share: float | None, epsilon0: float, asked: _Asked) -> StepReports:
+    best, least = None, np.inf
+    for kind in _KINDS:
+        last = np.inf
+        for steps in range(1, counted + 1):
+            found = StepReports.of(asked.query, kind, epsilon0, steps, share or _REWARD_SHARE)
+            error = found.unit_std(True)
+            if error < least:
+                best, least = found, error
+            if error > 1.5 * last:  # far past the best number of steps
+                break
+            last = min(last, error)
+    assert best is not None
+    return best
+
+
+def _loss(reports: StepReports) -> float:
+    """What one user's whole message really costs without the shuffler: m times ln of the largest ratio."""
+    alphabets = {}
+    for about in range(2 if reports.share else 1):
+        one = reports.randomizer(about, True)
+        kind = "unary" if one.unary else "subset"
+        alphabets[str(about)] = (kind, one.elements, one.size, one.own, one.other)
+    return ReportRecord("reports", reports.steps, alphabets).loss
+
+
+# -------------------------------------------------------------------------------- three parties
+
+
+def digest_of(reports: StepReports, session: int) -> bytes:
+    """8 bytes that tell a session and its parameters from all others."""
+    numbers = (session, *reports.arrays()[0].tolist())
+    return hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
+
+
+@dataclass(frozen=True, eq=False)
+class AmplifiedEncoder:
+    """The device's encoder: a locally private report behind a header that depends on no trajectory."""
+
+    inner: ReportEncoder
+    session: int
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+        """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
+        report = self.inner(trajectory, plan, coins)
+        digest = digest_of(self.inner.reports, self.session)
+        nonce = b"".join(coins.below(2**32).to_bytes(4, "little") for _ in range(4))
+        body = np.asarray(report.message).astype("<i4").tobytes()
+        return Report(report.plan, message=MAGIC + report.plan.to_bytes(8, "little") + digest + nonce + body)
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """What leaves the shuffler of a batch.
+
+    users : whose report came. reports : (H, 2) how many about the move and the reward of each step. moves :
+    (H, R, S) and bits : (H, R, 2), how many of them hold each element. H is 1 where one step is asked for.
+    """
+
+    users: int
+    reports: Ints
+    moves: Ints
+    bits: Ints
+
+
+class ReportShuffler:
+    """Takes reports of one batch, and lets out a histogram without senders.
+
+    Parameters
+    ----------
+    layout, reports, session : what messages look like; public.
+    least : users that the batch was accounted for: with fewer, nothing comes out.
+    """
+
+    def __init__(self, layout: Layout, reports: StepReports, session: int, least: int) -> None:
+        self.layout, self.reports, self.session = layout, reports, session
+        self._digest = digest_of(reports, session)
+        self.least = checks.integer("least", least, 1)
+        self._plan, self._left = -1, 0
+        self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
+        self._forget()
+
+    def _forget(self) -> None:
+        shape = (self.reports.horizon, self.layout.rows)
+        self._reports = np.zeros((self.reports.horizon, 2), np.int64)
+        self._moves = np.zeros((*shape, self.layout.states), np.int64)
+        self._bits = np.zeros((*shape, 2), np.int64)
+        self._nonces: set[bytes] = set()
+        self._received = self._left = 0
+
+    @property
+    def received(self) -> int:
+        """Users whose report counts."""
+        return self._received
+
+    @property
+    def refused(self) -> Mapping[Reason, int]:
+        """Messages that do not, by reason."""
+        return dict(self._refused)
+
+    def open(self, plan: int, users: int) -> None:
+        """From now on messages to this plan count, at most ``users`` of them; those to others are late."""
+        self._plan, self._left = plan, checks.integer("users", users, 1)
+
+    def receive(self, message: Any) -> None:
+        """Count one message, or raise :class:`~discreet.device.messages.Refused` (and count that)."""
+        try:
+            found, nonce = self._read(message)
+        except Refused as refusal:
+            self._refused[refusal.reason] += 1
+            raise
+        reports, tables = self._reports.copy(), (self._moves.copy(), self._bits.copy())
+        for step, about, marks in found:
+            reports[step, about] += 1
+            tables[about][step] += marks.reshape(tables[about][step].shape)
+        self._nonces.add(nonce)  # an interrupt from here on loses a report: none is added twice
+        self._left, self._received = self._left - 1, self._received + 1
+        self._reports, (self._moves, self._bits) = reports, tables
+
+    def _read(self, message: Any) -> tuple[list[tuple[int, int, Ints]], bytes]:
+        if type(message) is not bytes or len(message) < HEADER or (len(message) - HEADER) % 4:
+            raise Refused("malformed", f"must be {HEADER} bytes and 32-bit integers")
+        if message[:4] != MAGIC:
+            raise Refused("malformed", f"must begin with {MAGIC!r}")
+        if message[12:20] != self._digest:
+            raise Refused("foreign", "belongs to another session, or has other parameters")
+        plan, nonce = int.from_bytes(message[4:12], "little"), message[20:HEADER]
+        if plan != self._plan:
+            raise Refused("late", f"was made for plan {plan}, not for plan {self._plan}")
+        try:
+            found = decode(self.reports, True, np.frombuffer(message[HEADER:], "<i4"))
+        except ValueError as error:
+            raise Refused("malformed", str(error)) from None
+        if nonce in self._nonces:
+            raise Refused("replayed", "came before")
+        if not self._left:
+            raise Refused("full", "all users of the plan have come")
+        return found, nonce
+
+    def add_simulated(self, reports: Ints, moves: Ints, bits: Ints, users: int) -> None:
+        """Count the reports of simulated users at once."""
+        self._left, self._received = self._left - users, self._received + users
+        self._reports, self._moves = self._reports + reports, self._moves + moves
+        self._bits = self._bits + bits
+
+    def state(self) -> dict[str, Any]:
+        """All it knows, for a saved file: the sums of a batch that is not let out yet, and no message."""
+        nonces = np.frombuffer(b"".join(sorted(self._nonces)), np.uint8).reshape(-1, NONCE)
+        return {
+            "layout": self.layout, "step_reports": self.reports, "session": self.session, "least": self.least,
+            "reports": self._reports, "moves": self._moves, "bits": self._bits, "nonces": nonces,
+            "plan": self._plan, "left": self._left, "received": self._received, "refused": self._refused,
+        }  # fmt: skip
+
+    @classmethod
+    def resumed(cls, state: Mapping[str, Any]) -> ReportShuffler:
+        """The one that gave this :meth:`state`."""
+        new = cls(state["layout"], state["step_reports"], state["session"], state["least"])
+        for name in ("reports", "moves", "bits"):
+            check_same_kind(name, state[name], getattr(new, f"_{name}"))
+            setattr(new, f"_{name}", state[name])
+        new._nonces = {row.tobytes() for row in state["nonces"]}
+        new._plan, new._left, new._received = state["plan"], state["left"], state["received"]
+        new._refused = dict(state["refused"])
+        return new
+
+    def output(self) -> Histogram:
+        """The batch, once: it is forgotten, also when :class:`BatchTooSmall` is raised."""
+        found = Histogram(self._received, self._reports, self._moves, self._bits)
+        self._forget()
+        if found.users < self.least:
+            raise BatchTooSmall(
+                f"{found.users} messages came, {self.least} were accounted for: this batch is not let out"
+            )
+        return found
+
+
+def estimated(query: CountQuery, reports: StepReports, histogram: Histogram) -> Floats:
+    """(cells,) unbiased sums of the query's families, in their order: debiased, as one user's report is.
+
+    Source and variance: :mod:`discreet.privacy.local_reports`.
+    """
+    values = reports.arrays()[1].reshape(2, 2, 2)  # (about, policy, (gain, miss)); policy 1: all pairs
+    tables = []
+    for about, hits in enumerate((histogram.moves, histogram.bits)):
+        gain, miss = values[about, 1]
+        tables.append(miss * histogram.reports[:, about, None, None] + gain * hits)
+    moves, bits = tables
+    rewards = (1.0 - reports.shift) * bits[..., 1] - reports.shift * bits[..., 0]
+    found = {VISITS: moves.sum(axis=-1), TRANSITIONS: moves}
+    return np.concatenate([found.get(name, rewards).ravel() for name in query.row_families])
+
+
+# ------------------------------------------------------------------------------------- session
+
+
+class AmplifiedSession(ShuffleSession):
+    """One stream of releases of counts from shuffled reports; made by :meth:`Shuffle.start`.
+
+    As :class:`~discreet.privacy.shuffle.ShuffleSession`, errors included, but for the messages. In
+    simulation, ``submit_sum`` takes the counts of what users report
+    (:func:`discreet.mdp.simulation.reported_counts`, or ``reported_step`` where one step is asked for).
+    """
+
+    bits = False
+    _kind = "amplified"
+    _BOUND = ("_query", "_schedule", "_randomness", "_ends", "_choices", "_guarantee", "_records")
+    _DERIVED = (*ShuffleSession._DERIVED, "_noises")
+    _CLASSES = saved_state.classes_by_name(
+        [*ShuffleSession._CLASSES.values(), AmplifiedRecord, Randomizer, ReportLaw, StepReports]
+    )
+
+    def __init__(
+        self,
+        query: CountQuery,
+        schedule: Schedule,
+        randomness: Randomness,
+        ends: Ints,
+        choices: tuple[tuple[int, StepReports], ...],
+        guarantee: Guarantee,
+        records: tuple[AmplifiedRecord, ...],
+    ) -> None:
+        super().__init__(query, schedule, randomness, ends, (), guarantee, records)
+        self._choices = choices  # of each batch: honest users, and what everybody reports
+
+    @property
+    def reports(self) -> StepReports:
+        """What users of the open plan report. Raises ``RuntimeError`` if none is open."""
+        _ = self.open_plan
+        return self._choices[self._batch][1]
+
+    def batches(self) -> tuple[tuple[int, Any], ...]:
+        """(users, reports) of every scheduled batch, in order."""
+        sizes = np.diff(self._ends, prepend=0).tolist()
+        return tuple(zip(sizes, (reports for _, reports in self._choices), strict=True))
+
+    @staticmethod
+    def _resumed(state: Mapping[str, Any]) -> ReportShuffler:
+        return ReportShuffler.resumed(state)
+
+    def _shuffler(self, batch: int) -> Any:
+        least, reports = self._choices[batch]
+        return ReportShuffler(self._query.layout, reports, self._session, least)
+
+    def _encoder(self) -> Encoder:
+        reports, layout, secure = self._choices[self._batch][1], self._query.layout, self._key is None
+        rows = np.zeros((reports.horizon, layout.states), np.int64)
+        inner = ReportEncoder(layout, reports, True, rows, self._plans, secure)
+        return AmplifiedEncoder(inner, self._session)
+
+    def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
+        """(reports, moves, bits) of so many users: the randomizers' exact joint law."""
+        reports, layout = self._choices[self._batch][1], self._query.layout
+        pair = (reports.horizon, layout.states, layout.actions)
+        tables: list[Ints] = []
+        for name, last in (("reported_moves", layout.states), ("reported_bits", 2)):
+            if name not in sums:
+                raise ValueError(
+                    f"sums lacks {name!r}: users report {reports.steps} of their steps; see "
+                    "discreet.mdp.simulation.reported_counts"
+                )
+            table = checks.floats(f"sums[{name!r}]", sums[name], (*pair, last))
+            if (table < 0).any() or (table != np.round(table)).any():
+                raise ValueError(f"sums[{name!r}]: must hold counts")
+            tables.append(layout.to_rows(table).astype(np.int64))
+        made = int(tables[0].sum() + tables[1].sum())
+        if made != users * reports.steps or (not reports.share and tables[1].any()):
+            raise ValueError(f"sums hold {made} reports: must be {reports.steps} of each of {users} users")
+        state = streams.open_at(key, streams.ROLE_NOISE, self._users, 1)
+        number = np.stack([table.sum(axis=(1, 2)) for table in tables], axis=1)
+        hits = [np.zeros_like(table) for table in tables]
+        for step, about in zip(*np.nonzero(number), strict=True):
+            one, held = reports.randomizer(int(about), True), tables[about][step]
+            drawn = local_kernels.draw_sums(
+                state, int(one.unary), one.elements, one.size, one.own, one.other, held.ravel(), 1, False
+            )
+            hits[about][step] = drawn.reshape(held.shape)
+        return number, *hits
+
+    def _read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
+        histogram: Histogram = shuffler.output()
+        sums = estimated(self._query, shuffler.reports, histogram)
+        return sums, self._parts(shuffler.reports, histogram.users), histogram.users
+
+    def _parts(self, reports: StepReports, users: int) -> list[Any]:
+        share = 1.0 / (self._schedule.releases or 1)
+        return [
+            (local_reports.law(reports, self._query, name, "stochastic", users, users, share),)
+            for name in self._query.row_families
+        ]
+
+    def _merged(self, old: Sequence[Any], new: Sequence[Any]) -> Any:
+        laws = (*old, *new)
+        return (joined(laws),) if laws else ()
+
+    def _law(self, family: int, components: Any) -> Any:
+        if not components:  # nobody has come
+            return self._parts(self._choices[0][1], 0)[family][0]
+        return components[0]
+
+    def _scheduled(self, batch: int, users: int) -> list[Any]:
+        return self._parts(self._choices[batch][1], users)
+
+
+def start_amplified(
+    query: CountQuery,
+    schedule: Schedule,
+    randomness: Randomness,
+    ends: Ints,
+    honest: Sequence[int],
+    epsilon: float,
+    delta: float,
+) -> AmplifiedSession:
+    """A session of amplified reports, for batches that end at ``ends`` with so many honest users each.
+
+    Raises ``ValueError`` if the query asks for what no report holds.
+    """
+    if query.stationary or query.pooled != "none" or query.groups:
+        raise ValueError(
+            "query: reports of random steps hold counts per step; counts pooled over steps (stationary, "
+            "pooled) and group returns are not"
+        )
+    by_size = {n: reports_of(query, local_epsilon(epsilon, delta, n)) for n in dict.fromkeys(honest)}
+    batches = tuple((n, _loss(reports)) for n, reports in sorted(by_size.items()))
+    most, steps = max(reports.steps for reports in by_size.values()), query.counted_steps
+    words = f"{'1' if most == 1 else f'up to {most}'} random step{'s'[: most - 1]} of {steps}"
+    record = AmplifiedRecord(f"amplified reports of {words if steps > 1 else 'the one step'}", batches)
+    guarantee = guarantee_of(
+        "shuffle", [record], randomness=randomness.kind, delta=delta, epsilon_nominal=epsilon
+    )
+    choices = tuple((n, by_size[n]) for n in honest)
+    return AmplifiedSession(query, schedule, randomness, ends, choices, guarantee, (record,))
