@@ -52,10 +52,14 @@ context; the floor enters the noise. beta1 and beta2 are widths that need no var
 above; "published": that of Bernstein's inequality with the range for sigma), times ``bonus_scale``; beta
 is Bernstein's with sigma = 1 (Zhou et al.), "tight" the smaller of that and beta1.
 
-Unknown rewards (``known_rewards=False``): noisy visits N and sums of r - 1/2 by pairs, with
-``reward_share`` of the budget. With |noise| <= E1, E2 and D = max(1, N + E1), which is at least the true
+Unknown rewards (``known_rewards=False``), with ``reward_share`` of the budget, in one of two forms.
+"features", where the world has psi (``spec.features.rewards``), r_h = <psi, theta_h>, ||theta_h|| <= C_r: a
+pair of their own, psi psi^T and psi (r - c), solved like the first one: |r - c - <psi, theta-hat>| <= beta_r
+||psi||_{Lambda_r^-1}, beta_r the width of above with R = 1/2 and C_r for C_w (c = 1/2, where 1 = <psi, v>:
+C_r + ||v|| / 2, the shortest v, as the target's weights are theta - v / 2). "tabular": noisy visits N and
+sums of r - 1/2 by pairs. With |noise| <= E1, E2 and D = max(1, N + E1), which is at least the true
 visits n and at most max(1, n + 2 E1): |r - 1/2 - sum / D| <= (max(E1, 1/2) + E2) / D + sqrt(log(2 S A H J
-/ p) / (2 D)), a bonus too.
+/ p) / (2 D)). Both are a bonus, times ``bonus_scale``.
 """
 
 from __future__ import annotations
@@ -69,12 +73,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.estimation.linear import Ridge, check_ridge, factored
-from discreet.mdp.features import MixtureFeatures
+from discreet.mdp.features import Features, MixtureFeatures
 from discreet.numerics import checks
 from discreet.online.linear_base import SHARED, LinearLearner, LinearState, Planned
 from discreet.privacy.counts import CENTERED_REWARDS, VISITS
 from discreet.privacy.linear_sums import (
     FLAT_SPAN,
+    GRAM,
+    REWARD_GRAM,
     SECOND_GRAM,
     MixtureQuery,
     Pair,
@@ -84,6 +90,7 @@ from discreet.privacy.protocol import Ask, Release, Spec
 
 Floats = NDArray[np.float64]
 Lam = float | Literal["bound", "horizon"]
+RewardForm = Literal["features", "tabular"]
 
 # In spectral edges. The specification has 1 and, for local noise, 2. On mixtures with seeds 11 to 15, 30 runs
 # each, regret was 369 +- 18 at 1 and 325 +- 21 at 2 (central, epsilon = 1; the same at 10), 663 +- 42 at 2
@@ -173,6 +180,8 @@ class UCRLVTR(LinearLearner):
         How the budget is split over steps, see :mod:`discreet.privacy.linear_sums`; enters the noise.
     reward_share : float
         Of the budget, what unknown rewards get; enters the noise.
+    reward_form : "features" or "tabular", optional
+        How unknown rewards are estimated; enters the noise. None: by features where the world has them.
 
     Further options: see :class:`~discreet.online.linear_base.LinearLearner`.
     """
@@ -184,6 +193,7 @@ class UCRLVTR(LinearLearner):
     constants: Literal["tight", "published"] | None = None
     over_steps: Literal["power", "flat", "noise"] | None = None
     reward_share: float | None = None
+    reward_form: RewardForm | None = None
 
     FEATURES: ClassVar[type[MixtureFeatures]] = MixtureFeatures
     EVENTS: ClassVar[int] = 1  # sampling events whose failure probabilities add up
@@ -203,6 +213,8 @@ class UCRLVTR(LinearLearner):
         checks.choice("over_steps", self.over_steps, ("power", "flat", "noise"))
         share = checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
         put(self, "reward_share", share)
+        if self.reward_form is not None:
+            checks.choice("reward_form", self.reward_form, ("features", "tabular"))
 
     # --------------------------------------------------------------------------- public facts
     def _check(self, spec: Spec) -> None:
@@ -213,6 +225,10 @@ class UCRLVTR(LinearLearner):
             raise ValueError(
                 "constants = 'published': must be 'tight' where the number of users is not known"
             )
+        if self.reward_form == "features" and _features(spec).rewards is None:
+            raise ValueError(
+                "reward_form = 'features': must be 'tabular', the world declares no features of rewards"
+            )
 
     def query(self, spec: Spec) -> MixtureQuery:
         """The sums that this learner reads, and their contracts."""
@@ -222,21 +238,29 @@ class UCRLVTR(LinearLearner):
             features=_features(spec),
             targets=self.targets or "span",
             clip=self.clip or "remaining",
-            rewards=None if self.known_rewards else "tabular",
+            rewards=self._rewards_asked(spec),
             over_steps=self.over_steps or "power",
             reward_share=float(self.reward_share or 1 / 3),
         )
+
+    def _rewards_asked(self, spec: Spec) -> Literal["tabular"] | Features | None:
+        if self.known_rewards:
+            return None
+        psi = None if self.reward_form == "tabular" else _features(spec).rewards
+        return "tabular" if psi is None else psi
 
     # -------------------------------------------------------------------------- one release
     def fitted(self, state: LinearState, release: Release) -> tuple[Fit, Floats]:
         """The regressions, with their widths, and the rewards."""
         query = self.query(state.spec)
-        solved = [self._regression(state, release, pair) for pair in query.pairs]
+        solved = {pair.matrix: self._regression(state, release, pair) for pair in query.pairs}
         rewards, bonus = state.spec.known_rewards, None
-        if rewards is None or not self.known_rewards:
+        if isinstance(query.rewards, Features):
+            rewards, bonus = _linear_rewards(query.rewards, solved[REWARD_GRAM])
+        elif rewards is None or not self.known_rewards:
             rewards, bonus = self._rewards(state, release)
-        fit = Fit(solved[0], solved[1] if len(solved) > 1 else None, rewards, bonus)
-        return fit, solved[0].log_det
+        fit = Fit(solved[GRAM], solved.get(SECOND_GRAM), rewards, bonus)
+        return fit, solved[GRAM].log_det
 
     def _regression(self, state: LinearState, release: Release, pair: Pair) -> Regression:
         matrix, vector = release.estimates[pair.matrix], release.estimates[pair.vector]
@@ -253,10 +277,13 @@ class UCRLVTR(LinearLearner):
         """Ridge levels, and what they and the noise add to the width."""
         spec, n, d = state.spec, pair.steps, pair.dimension
         c_w, most = _features(spec).weight_bound, (spec.horizon * _features(spec).bound) ** 2
+        by_bound = self.lam == "bound" or pair.matrix == REWARD_GRAM
+        if pair.matrix == REWARD_GRAM:
+            c_w = _reward_weights(_features(spec))
         if isinstance(self.lam, float):
             lam = np.full(n, self.lam)
         else:
-            lam = np.array([b * b if self.lam == "bound" else most for b in pair.bounds])
+            lam = np.array([b * b if by_bound else most for b in pair.bounds])
         failure = self._failure(spec)
         if gram.family == "none" or release.number == 0:
             return _Noise(lam, lam, lam, c_w * np.sqrt(lam), failure)
@@ -428,6 +455,8 @@ class UCRLVTRPlus(UCRLVTR):
         self, spec: Spec, pair: Pair, noise: _Noise, log_det: Floats, users: int
     ) -> tuple[Floats, Floats]:
         """What sampling adds to ``width`` and ``plain`` of :class:`Regression`."""
+        if pair.matrix == REWARD_GRAM:
+            return super()._sampling(spec, pair, noise, log_det, users)
         second, spans = pair.matrix == SECOND_GRAM, _spans(pair)
         if self.constants == "published":
             k = float(max(1, users))
@@ -459,6 +488,25 @@ class UCRLVTRPlus(UCRLVTR):
 def _features(spec: Spec) -> MixtureFeatures:
     assert isinstance(spec.features, MixtureFeatures)
     return spec.features
+
+
+def _reward_weights(features: MixtureFeatures) -> float:
+    """A bound of the weights of r - c: C_r, and where r is centred half the shortest v with <psi, v> = 1."""
+    psi = features.rewards
+    assert psi is not None
+    if not psi.constant:
+        return features.reward_weight_bound
+    v = np.linalg.lstsq(psi.rows, np.ones(len(psi.rows)), rcond=None)[0]
+    return features.reward_weight_bound + float(np.linalg.norm(v)) / 2
+
+
+def _linear_rewards(psi: Features, solved: Regression) -> tuple[Floats, Floats]:
+    """(H, S, A) estimates of mean rewards in [0, 1], and the width of their error."""
+    shape = (len(solved.weights), psi.states, psi.actions)
+    centre = 0.5 if psi.constant else 0.0
+    found = np.clip(centre + solved.weights @ psi.rows.T, 0.0, 1.0).reshape(shape)
+    lengths = np.linalg.norm(psi.rows @ solved.factor, axis=2).reshape(shape)
+    return found, solved.width[:, None, None] * lengths
 
 
 def _spans(pair: Pair) -> Floats:

@@ -455,7 +455,10 @@ def _questions(query: LinearQuery, schedule: Schedule, noise: Noise | None, loss
 
 def _statistics(query: LinearQuery) -> str:
     if isinstance(query, MixtureQuery):
-        return f"Gram matrices and {query.targets} value targets of steps 1 to {query.layout.horizon - 1}"
+        words = f"Gram matrices and {query.targets} value targets of steps 1 to {query.layout.horizon - 1}"
+        if query.rewards is None:
+            return words
+        return f"{words}, rewards {'by pairs' if query.rewards == 'tabular' else 'by features'}"
     return "Gram matrices, next states and rewards" if not query.requeries else "Gram matrices"
 
 

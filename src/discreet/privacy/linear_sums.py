@@ -411,7 +411,9 @@ class MixtureQuery(LinearQuery):
     largest_weight : float
         W, the bound of ``context["weights"]``; weights outside [0, W] are projected.
     rewards : None, "tabular" or Features
-        Unknown rewards: noisy visits and sums of r - 1/2; or a pair of its own, psi psi^T and psi (r - 1/2).
+        Unknown rewards: noisy visits and sums of r - 1/2; or a pair of its own, psi psi^T and psi (r - c),
+        c = 1/2 where 1 is in the span of psi (``psi.constant``), else 0 (the estimate would be biased), at
+        the price of lemma 3's centred or raw row.
     over_steps : "power", "flat", "noise" or tuple
         How the budget of each pair is split over steps: the module's docstring.
     moment_share : float
@@ -526,15 +528,17 @@ class MixtureQuery(LinearQuery):
             )
         if isinstance(self.rewards, Features):
             psi, n = self.rewards, self.layout.horizon
+            centre = 0.5 if psi.constant else 0.0
+            uncentred: gram.Target = "raw-nonneg" if psi.nonneg else "raw"
             found.append(
                 Pair(
                     REWARD_GRAM,
                     REWARD_RESPONSE,
                     (psi.bound,) * n,
                     (psi.l1,) * n,
-                    (-0.5,) * n,
-                    (0.5,) * n,
-                    "centred",
+                    (-centre,) * n,
+                    (1.0 - centre,) * n,
+                    "centred" if psi.constant else uncentred,
                     psi.dimension,
                     self.reward_share,
                 )
@@ -640,7 +644,7 @@ class MixtureQuery(LinearQuery):
             at, steps = every[: pair.steps], np.arange(pair.steps)
             x = self._rows(pair, prepared, None, at)
             if pair.matrix == REWARD_GRAM:
-                y = record.rewards - 0.5
+                y = record.rewards + pair.low[0]
             else:
                 y = prepared.values[pair.vector][steps, record.states[1 : pair.steps + 1]]
                 if prepared.roots is not None and pair.matrix == GRAM:
@@ -675,7 +679,7 @@ class MixtureQuery(LinearQuery):
                 x = self._rows(pair, prepared, h, seen)
                 x, _ = projected(x, np.zeros(1), pair.bounds[h], pair.low[h], pair.high[h])
                 if pair.matrix == REWARD_GRAM:
-                    y = rewards[h, seen] - 0.5 * visits[h, seen]
+                    y = rewards[h, seen] + pair.low[0] * visits[h, seen]
                 else:
                     y = moves[h, seen] @ prepared.values[pair.vector][h]
                     if prepared.roots is not None and pair.matrix == GRAM:
