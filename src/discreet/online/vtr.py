@@ -67,18 +67,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.device.planning import Solution, Solved, optimistic
 from discreet.estimation.linear import Ridge, check_ridge, factored
 from discreet.mdp.features import Features, MixtureFeatures
 from discreet.numerics import checks
 from discreet.online.linear_base import SHARED, LinearLearner, LinearState, Planned
 from discreet.privacy.counts import CENTERED_REWARDS, VISITS
 from discreet.privacy.linear_sums import (
-    FLAT_SPAN,
     GRAM,
     REWARD_GRAM,
     SECOND_GRAM,
@@ -108,19 +108,10 @@ _PAPER: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Regression:
-    """One pair, solved at every step.
+class Regression(Solved):
+    """One pair, solved at every step; log_det (n,) : of Lambda; floored : eigenvalues raised."""
 
-    weights (n, d) : w-hat; factor (n, d, d), log_det (n,) : of Lambda, see
-    :class:`~discreet.estimation.linear.Factored`; width (n,) : beta at scale 1; plain (n,) : one that does
-    not need the weights to bound variances (UCRL-VTR+), else the same. floored : eigenvalues raised.
-    """
-
-    weights: Floats
-    factor: Floats
     log_det: Floats
-    width: Floats
-    plain: Floats
     floored: int
 
 
@@ -136,16 +127,6 @@ class _Noise:
     low: Floats
     width: Floats
     failure: float
-
-
-class _Target(NamedTuple):
-    """V_{h+1} as it is regressed: (S,) V - c; c; m; the least and the largest possible (V - c) / m."""
-
-    centred: Floats
-    centre: float
-    scale: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,7 +251,7 @@ class UCRLVTR(LinearLearner):
         weights = (found.factor @ half)[:, :, 0]
         width, plain = self._sampling(state.spec, pair, noise, found.log_det, release.users)
         return Regression(
-            weights, found.factor, found.log_det, noise.width + width, noise.width + plain, found.floored
+            weights, found.factor, noise.width + width, noise.width + plain, found.log_det, found.floored
         )
 
     def _noise(self, state: LinearState, release: Release, pair: Pair, gram: Any, vector: Any) -> _Noise:
@@ -357,34 +338,25 @@ class UCRLVTR(LinearLearner):
     def planned(self, state: LinearState, fitted: Fit, release: Release, ask: Ask | None) -> Planned:
         """Optimistic values, backward, and the plan's context."""
         spec = state.spec
-        features, layout, horizon = _features(spec), spec.layout, spec.horizon
-        query = self.query(spec)
-        values, q = np.zeros((horizon + 1, spec.states)), np.empty((horizon, layout.rows))
-        scale, first, reward = float(self.bonus_scale or 0.0), fitted.first, fitted.rewards
-        if fitted.reward_bonus is not None:
-            reward = np.minimum(1.0, reward + scale * fitted.reward_bonus)
-        context = {"values": values}
-        if fitted.second is not None:
-            context["weights"] = np.empty((horizon - 1, spec.states, spec.actions))
-        for h in reversed(range(horizon)):
-            table = reward[h].copy()
-            if h < horizon - 1:
-                target = _target(query, values[h + 1], h)
-                phi = features.values_features(target.centred)
-                lengths = _lengths(phi, first.factor[h])
-                table += target.centre + phi @ first.weights[h] + scale * first.width[h] * lengths
-                if fitted.second is not None:
-                    context["weights"][h] = 1.0 / self._variances(spec, fitted, target, phi, lengths, h)
-            most = float(horizon if self.clip == "horizon" else horizon - h)
-            q[h] = layout.to_rows(np.clip(table, 0.0, most)[None])[0]
-            values[h] = np.maximum.reduceat(q[h], layout.state_ptr[:-1])
-        return Planned(values, q, context, fitted)
+        found = optimistic(self.query(spec).form, self._solution(spec, fitted))
+        return Planned(found.values, spec.layout.to_rows(found.q), found.context, fitted)
 
-    def _variances(
-        self, spec: Spec, fitted: Fit, target: _Target, phi: Floats, lengths: Floats, h: int
-    ) -> Floats:
-        """(S, A) sigma^2 of the first pair, where there is a second one."""
-        return np.ones(lengths.shape)
+    def solution(self, state: LinearState) -> Solution:
+        """What the last plan was made from: public, so that a user's device can plan for itself.
+
+        Raises ``ValueError`` before the first release.
+        """
+        if state.fit is None:
+            raise ValueError("state: must be after a release, nothing was estimated yet")
+        return self.tuned(state.spec)._solution(state.spec, state.fit)
+
+    def _solution(self, spec: Spec, fit: Fit) -> Solution:
+        horizon, scale = spec.horizon, float(self.bonus_scale or 0.0)
+        rewards = fit.rewards
+        if fit.reward_bonus is not None:
+            rewards = np.minimum(1.0, rewards + scale * fit.reward_bonus)
+        tops = tuple(float(horizon if self.clip == "horizon" else horizon - h) for h in range(horizon))
+        return Solution(fit.first, rewards, scale, tops)
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
@@ -469,20 +441,8 @@ class UCRLVTRPlus(UCRLVTR):
         log = math.log(4 * max(1, users) ** 2 / noise.failure)
         return np.minimum(plain, _bernstein(pair, noise, 1.0, log, float(users))), plain
 
-    def _variances(
-        self, spec: Spec, fitted: Fit, target: _Target, phi: Floats, lengths: Floats, h: int
-    ) -> Floats:
-        """(S, A) sigma^2 = clip(Var + E, var_floor, var_max), in the units of targets."""
-        second, scale = fitted.second, float(self.bonus_scale or 0.0)
-        assert second is not None
-        rho = max(-target.low, target.high)
-        squares = np.square(target.centred / target.scale)
-        phi2 = _features(spec).values_features(squares)
-        mean = np.clip(phi @ fitted.first.weights[h] / target.scale, target.low, target.high)
-        found = np.clip(phi2 @ second.weights[h], 0.0, rho**2) - mean**2
-        found += np.minimum(rho**2, 2 * rho * scale * fitted.first.plain[h] * lengths / target.scale)
-        found += np.minimum(rho**2, scale * second.width[h] * _lengths(phi2, second.factor[h]))
-        return np.asarray(np.clip(found, *self._range(spec)))
+    def _solution(self, spec: Spec, fit: Fit) -> Solution:
+        return replace(super()._solution(spec, fit), second=fit.second, variances=self._range(spec))
 
 
 def _features(spec: Spec) -> MixtureFeatures:
@@ -512,26 +472,6 @@ def _linear_rewards(psi: Features, solved: Regression) -> tuple[Floats, Floats]:
 def _spans(pair: Pair) -> Floats:
     """(n,) the range of y."""
     return np.array(pair.high) - np.array(pair.low)
-
-
-def _lengths(phi: Floats, factor: Floats) -> Floats:
-    """(S, A) ||phi||_{Lambda^-1} of phi (S, A, d)."""
-    turned = phi @ factor
-    return np.asarray(np.sqrt(np.einsum("sad,sad->sa", turned, turned)))
-
-
-def _target(query: MixtureQuery, values: Floats, h: int) -> _Target:
-    """V_{h+1} (S,) as :meth:`MixtureQuery.prepared` centres and scales it."""
-    b = query.bounds[h]
-    if query.targets == "raw":
-        return _Target(values, 0.0, 1.0, 0.0, b)
-    if query.targets == "centred":
-        return _Target(values - b / 2, b / 2, 1.0, -b / 2, b / 2)
-    low, high = float(values.min()), float(values.max())
-    span = high - low
-    return _Target(
-        values - (low + high) / 2, (low + high) / 2, span if span > FLAT_SPAN * b else b, -0.5, 0.5
-    )
 
 
 def _self_normalised(pair: Pair, noise: _Noise, log_det: Floats, users: int) -> Floats:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -29,6 +30,7 @@ from typing import Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.device.linear import LinearDevice, drawn
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked
 from discreet.numerics import checks
 from discreet.privacy import kernels
@@ -109,15 +111,8 @@ class _Draws:
 
     def from_coins(self, coins: Coins, factor: float = 1.0) -> Floats:
         """A draw by a device's coins, or by secure ones."""
-        draw = coins.laplace if self.family == kernels.LAPLACE else coins.normal
-        grid = 1 if self.discrete else None
-        sizes = np.diff(self.offsets).tolist()
-        return np.concatenate(
-            [
-                draw(factor * scale, size, grid)
-                for scale, size in zip(self.scales.tolist(), sizes, strict=True)
-            ]
-        )
+        family = "laplace" if self.family == kernels.LAPLACE else "gaussian"
+        return drawn(family, self.scales, self.offsets, coins, 1 if self.discrete else None, factor)
 
     def in_values(self, cells: Floats) -> Floats:
         """Cells in the units of the statistics."""
@@ -132,7 +127,7 @@ class LinearEncoder:
     """
 
     query: LinearQuery
-    mechanism: LinearMechanism
+    device: LinearDevice
     prepared: Prepared
     number: int
 
@@ -140,9 +135,8 @@ class LinearEncoder:
         """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
         if plan.number not in (0, self.number):
             raise ValueError(f"plan.number = {plan.number}: must be {self.number}, the plan of this encoder")
-        record = rounded(checked(trajectory, self.query.layout), coins, self.mechanism.grid)
-        message = _Draws(self.mechanism, self.query).from_coins(coins)
-        message += self.query.to_cells(self.query.user_tables(self.prepared, record, self.mechanism.grid))
+        record = checked(trajectory, self.query.layout)
+        message = self.device.cells(self.prepared, record.states, record.actions, record.rewards, coins)
         return Report(plan=self.number, message=message)
 
 
@@ -208,6 +202,7 @@ class LinearSession(Guarded):
         self._key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
         self._draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
         self._grid = mechanism.grid
+        self._device = _device_of(mechanism, query, self._draws) if mechanism.stream == "local" else None
         self._most = 2**62
         if self._grid is not None:
             self._most = int(_MOST_UNITS / _largest_contribution(query, self._grid))
@@ -266,6 +261,20 @@ class LinearSession(Guarded):
         """(n,) scale of one noise term, by family (copies); empty for exact sums."""
         return {name: np.array(scale) for name, scale in self._mechanism.scales.items()}
 
+    @property
+    def device(self) -> LinearDevice:
+        """What a local user's device must know, to be published once (a copy).
+
+        Raises ``ValueError`` unless the session is local.
+        """
+        return LinearDevice.from_bytes(self._local.to_bytes())
+
+    @property
+    def _local(self) -> LinearDevice:
+        if self._device is None:
+            raise ValueError("device: must be asked of a local session, users of others send trajectories")
+        return self._device
+
     # ------------------------------------------------------------------------------- people
     def begin(self, plan: Plan) -> Encoder:
         """Open a plan for its users; its context is read here, once."""
@@ -307,7 +316,7 @@ class LinearSession(Guarded):
             {name: values.copy() for name, values in self._prepared.values.items()},
             None if self._prepared.roots is None else self._prepared.roots.copy(),
         )
-        return LinearEncoder(self._query, self._mechanism, own, self._plans)
+        return LinearEncoder(self._query, self._local, own, self._plans)
 
     @property
     def open_plan(self) -> Plan:
@@ -332,7 +341,10 @@ class LinearSession(Guarded):
                     raise ValueError("report.message = None: a local session takes randomized messages only")
                 if report.trajectory is not None:
                     raise ValueError("report.trajectory: must be None, raw data must not leave the device")
-                message = checks.floats("report.message", report.message, (self._query.cells,))
+                message = report.message
+                if isinstance(message, bytes):
+                    message = self._local.read(number, message)
+                message = checks.floats("report.message", message, (self._query.cells,))
                 self._count(1)
                 self._cells += message
                 return
@@ -513,6 +525,16 @@ class LinearSession(Guarded):
             if not self._schedule.answers and answers.asked >= self._number * each:
                 raise RuntimeError(f"answer: all questions of this release are spent, {each} at each")
             return answers.answer(question)
+
+
+def _device_of(mechanism: LinearMechanism, query: LinearQuery, draws: _Draws | None) -> LinearDevice:
+    assert draws is not None
+    family = "laplace" if draws.family == kernels.LAPLACE else "gaussian"
+    number = int.from_bytes(os.urandom(8), "little") if mechanism.grid is not None else 0
+    offsets, scales, units = draws.offsets.copy(), draws.scales.copy(), draws.units.copy()
+    for own in (offsets, scales, units):
+        own.flags.writeable = False
+    return LinearDevice(query.form, family, offsets, scales, units, mechanism.grid, number)
 
 
 def _no_answer(question: Response) -> NoReturn:
