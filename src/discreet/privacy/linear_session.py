@@ -10,7 +10,8 @@ a user. "local": each device adds the noise to its own contribution, k users bri
 
 Exact noise (secure randomness): contributions are integers on a public grid, truncated so that no contract
 breaks (:meth:`LinearQuery.user_tables`), noise is discrete Gaussian or Laplace in the same units, and what
-leaves the session is a function of their integer sum.
+leaves the session is a function of their integer sum. On the square-root walk what is integer, and exact, are
+noisy combinations of the batches' sums, of which prefix sums are made afterwards.
 
 With ``query.requeries`` the session keeps the trajectories and answers planned responses about everybody so
 far (:class:`Answers`): at each scheduled release, or at most ``schedule.answers`` of them, one question for
@@ -35,6 +36,7 @@ from discreet.mdp.trajectories import Trajectories, Trajectory, checked
 from discreet.numerics import checks
 from discreet.privacy import kernels
 from discreet.privacy.continual import walks_kernels as walks
+from discreet.privacy.continual.exact_square_root import ExactSquareRoot
 from discreet.privacy.continual.walk import Walk
 from discreet.privacy.encoders import RawEncoder, rounded
 from discreet.privacy.guarantee import Guarantee, MechanismRecord
@@ -215,6 +217,8 @@ class LinearSession(Guarded):
         self._measured = np.zeros(query.cells)  # batches: the sum of all closed ones, with their noise
         self._spent = 0  # batches: noises asked for, also by calls that an interrupt ended
         walk = mechanism.walk
+        # exact square root: cells when the last leaf closed, (n, cells) leaves, and their measurements
+        self._root = np.zeros(query.cells), np.zeros((0, query.cells), np.int64), np.zeros((0, query.cells))
         self._held = np.zeros(walk.registers + 1 if walk else 1, np.int64)
         self._registers: dict[int, Floats] = {}
         self._users = self._absent = self._awaited = self._plans = self._number = 0
@@ -227,6 +231,7 @@ class LinearSession(Guarded):
         super()._drop()
         self._cells = self._measured = np.zeros(0)
         self._registers, self._last = {}, None
+        self._root = np.zeros(0), np.zeros((0, 0), np.int64), np.zeros((0, 0))
         if self._answers is not None:
             self._answers.close()
 
@@ -432,6 +437,8 @@ class LinearSession(Guarded):
         stream, walk = self._mechanism.stream, self._mechanism.walk
         if n == 0 or stream in ("exact", "local"):
             return self._cells.copy()
+        if isinstance(walk, ExactSquareRoot):
+            return self._rooted(walk, leaf)
         if walk is not None:
             return self._cells + self._walked(walk, leaf)
         self._spent += 1  # before the draw: an interrupt may cost a noise, never draws it twice
@@ -478,6 +485,18 @@ class LinearSession(Guarded):
             held[-1] = at
         self._held, self._registers = held, registers
         return registers[int(walks.register_of(code, ints, leaf))]
+
+    def _rooted(self, walk: ExactSquareRoot, leaf: int) -> Floats:
+        """The prefix sum from exact measurements; leaves of releases that nobody asked for are empty."""
+        closed, leaves, readings = self._root
+        while len(leaves) < leaf:
+            last = len(leaves) + 1 == leaf
+            newest = (self._cells - closed if last else np.zeros_like(closed)).astype(np.int64)
+            leaves = np.concatenate([leaves, newest[None]])
+            noisy = walk.measured(leaves) + self._draw(leaf, 0, walk.norm).astype(np.int64)
+            readings = np.concatenate([readings, noisy[None].astype(np.float64)])
+        self._root = self._cells.copy(), leaves, readings
+        return walk.prefix(readings)
 
     def laws_at(self, n: int) -> dict[str, GoeLaw | VectorLaw]:
         """Laws of the release after n users if all of them send something; from public numbers, by family."""
