@@ -13,10 +13,13 @@ from discreet.envs import (
     wide_linear,
     wide_linear_mdp,
 )
+from discreet.experiments.simulate import Setup
 from discreet.mdp.features import MixtureFeatures, one_hot
 from discreet.mdp.mixture import LinearMixtureMDP
 from discreet.mdp.planning import evaluate, occupancy, optimal_values, uniform_policy, value
 from discreet.mdp.simulation import rollouts
+from discreet.online.lsvi import LSVIUCB
+from discreet.privacy.privatizers import NoPrivacy
 from discreet.registry import make
 
 
@@ -144,6 +147,12 @@ def test_the_wide_world(wide):
     assert wide.features.l1 == 1.0
     reached = occupancy(wide, uniform_policy(wide)).sum(axis=(0, 2)) > 0
     assert reached.all()
+
+
+def test_a_flow_of_the_wide_world_is_refused(wide):
+    assert not Setup(wide, LSVIUCB(), NoPrivacy(), 10**6).batched
+    with pytest.raises(ValueError, match="by = 'batch'.*128000000"):
+        Setup(wide, LSVIUCB(), NoPrivacy(), 10**6, by="batch")
 
 
 def test_people_of_the_wide_world_walk_its_levels(wide):

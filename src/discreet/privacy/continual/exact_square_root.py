@@ -15,9 +15,9 @@ Steinke 2020), zero-concentrated with
 the loss of one sum with noise of scale s: ``levels`` is 1. z_n is fresh at release n, and leaves enter from
 their own release on, so later users may depend on earlier releases. Whatever is computed from y is
 post-processing, floating point included: with b(x) = 1 / ((1 - x) c(x)) for the rounded c,
-sum_j b_j y_{n - j} / 2^m is the prefix sum plus noise of variance (nu s)^2 sum_{j < n} b_j^2. Rounding c costs
-little: at M = 20, 200, 1000 and 4000 the root mean square over the releases is 1.866, 2.599, 3.102 and 3.674,
-and 1.866, 2.590, 3.102 and 3.544 without it (a binary tree's: 3.24, 5.42, 7.03 and 8.44).
+sum_j b_j y_{n - j} / 2^m is the prefix sum plus noise of variance (nu s)^2 sum_{j < n} b_j^2. Rounding c
+costs little: at M = 20, 200, 1000 and 4000 the root mean square over the releases is 1.866, 2.599, 3.102 and
+3.674, and 1.866, 2.590, 3.102 and 3.544 without it (a binary tree's: 3.24, 5.42, 7.03 and 8.44).
 
 The sums of all leaves are kept, in the trusted core: M vectors of cells.
 """
