@@ -71,7 +71,8 @@ def test_a_changed_statement_fails_to_verify(data: tuple[Path, Path], tmp_path: 
 
 
 def test_the_ledger_holds_the_owners_limit(data: tuple[Path, Path], tmp_path: Path) -> None:
-    call("ledger", "--dataset", "ward", "--limit", 1.2, "--delta", 1e-6)
+    first = call("ledger", "--dataset", "ward", "--limit", 1.2, "--delta", 1e-6)
+    assert "nothing has been spent on 'ward'" in first.stderr
     learn = ["learn", data[0], "--schema", data[1], *BUDGET, "--out"]
     call(*learn, tmp_path / "first")
     refused = call(*learn, tmp_path / "second", code=2)
@@ -81,6 +82,9 @@ def test_the_ledger_holds_the_owners_limit(data: tuple[Path, Path], tmp_path: Pa
     assert "1 release, together epsilon = " in " ".join(text.split())
     assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 4
     call("ledger", "--export", tmp_path / "all.jsonl", code=2)
+    misspelt = call("ledger", "--dataset", "wrad", "--limit", 1.2, "--delta", 1e-6)
+    assert "'wrad'" in misspelt.stderr
+    assert "(others here: 'ward')" in misspelt.stderr
     assert "must be given with --dataset" in call("ledger", "--limit", 1.0, code=2).stderr
 
 

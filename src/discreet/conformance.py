@@ -45,6 +45,7 @@ _EPSILON = 1.5
 _PARTNERS = ("private-ucb-vi", "private-ucb-po")  # learners that a privatizer is tried with
 _HOUSES_OF_DATA = (
     "discreet.privacy.session",
+    "discreet.privacy.stream_session",
     "discreet.privacy.one_shot",
     "discreet.privacy.encoders",
     "discreet.privacy.privatizers",

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-SESSION = tuple(f"privacy/{name}.py" for name in ("session", "mechanism", "encoders", "lifecycle"))
+SESSION = tuple(
+    f"privacy/{name}.py" for name in ("session", "stream_session", "mechanism", "encoders", "lifecycle")
+)
 
 
 def interrupted(

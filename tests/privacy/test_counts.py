@@ -63,6 +63,31 @@ def test_sensitivity_bounds_every_pair(variant: dict[str, bool], stationary: boo
             assert exact == pytest.approx(claimed, rel=1e-12)
 
 
+@pytest.mark.parametrize("step", [0, 1])
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_sensitivity_of_one_step_is_exact(variant: dict[str, bool], step: int, norm: str) -> None:
+    query = CountQuery(Layout(2, 2, 2), step=step, **variant)
+    rng = np.random.default_rng(6)
+    weights = [dict.fromkeys(query.families, 1.0)]
+    weights += [{name: float(rng.uniform(0.05, 2.0)) for name in query.families} for _ in range(3)]
+    for weight in weights:
+        claimed = query.sensitivity(norm, weight)  # type: ignore[arg-type]
+        assert brute_force(query, norm, weight) == pytest.approx(claimed, rel=1e-12)
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 5])
+def test_one_step_costs_what_it_costs_whatever_the_horizon(horizon: int) -> None:
+    query = CountQuery(Layout(2, 2, horizon), step=horizon - 1)
+    ones = dict.fromkeys(query.families, 1.0)
+    assert query.families["transition_counts"] == (1, 2, 2, 2)
+    assert [query.sensitivity(norm, ones) for norm in ("l1", "l2")] == pytest.approx([6.0, math.sqrt(6)])
+    crude = CountQuery(Layout(2, 2, horizon), step=0, known_rewards=True)
+    ones = dict.fromkeys(crude.families, 1.0)
+    assert [crude.sensitivity(norm, ones) for norm in ("l1", "l2")] == pytest.approx([4.0, 2.0])
+    assert crude.copy().step == 0
+
+
 @pytest.mark.parametrize("horizon", [1, 2, 3])
 def test_raw_families_have_the_papers_true_sensitivity(horizon: int) -> None:
     query = CountQuery(Layout(2, 2, horizon))

@@ -592,7 +592,7 @@ def test_exact_square_root_without_its_noise_is_the_exact_sum(query, monkeypatch
     """Also where a release was not asked for."""
     rng, schedule = np.random.default_rng(3), Schedule(12, times=np.array([0, 2, 5, 6, 9]))
     users = [trajectory(rng) for _ in range(9)]
-    monkeypatch.setattr(LinearSession, "_draw", lambda self, i, j, factor: np.zeros(self._query.cells))
+    monkeypatch.setattr(LinearSession, "_draw", lambda self, i, factor, j: np.zeros(self._query.cells))
     sums = []
     for asked in (True, False):
         session = dr.Central(rho=0.5, release="square-root").start(query, schedule, Secure())

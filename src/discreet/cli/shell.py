@@ -93,6 +93,9 @@ PluginOption = Annotated[
 ]
 
 
+_KEEP_SEEDS = ("run", "sweep", "compare")  # with --out; a reproduction always
+
+
 def command(function: F) -> F:
     """A command of the application: errors at the door are one line and exit status 2."""
 
@@ -115,8 +118,13 @@ def command(function: F) -> F:
             say(f"discreet: {error}")
             _say_notes(error)
             raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            say("discreet: interrupted; finished seeds are kept, the same command does the rest")
+        except KeyboardInterrupt as error:
+            keeps = (
+                kwargs.get("out") if function.__name__ in _KEEP_SEEDS else function.__name__ == "reproduce"
+            )
+            kept = "; finished seeds are kept, the same command does the rest" if keeps else ""
+            say(f"discreet: interrupted{kept}")
+            _say_notes(error)
             raise typer.Exit(130) from None
 
     app.command(function.__name__.rstrip("_"))(guarded)

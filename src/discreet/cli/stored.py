@@ -123,37 +123,33 @@ def learn(
     given = {"epsilon": epsilon, "delta": delta, "rho": rho}
     budget = {name: value for name, value in given.items() if value is not None}
     announce_compilation()
-    try:
-        if from_release is not None:
-            taken = [
-                ("files", files),
-                ("schema", schema),
-                ("seed", seed),
-                ("ledger", ledger),
-                ("scratch", scratch),
-                ("synthetic", synthetic or None),
-                ("no-ledger", no_ledger or None),
-                *budget.items(),
-            ]
-            for name, value in taken:
-                if value is not None:
-                    raise ValueError(
-                        f"{name} = {value}: must not be given with --from-release, which reads no data"
-                    )
-            outcome = _again(from_release, algorithm, preset, option, out, settings, rewards)
-        else:
-            if rewards is not None:
+    if from_release is not None:
+        taken = [
+            ("files", files),
+            ("schema", schema),
+            ("seed", seed),
+            ("ledger", ledger),
+            ("scratch", scratch),
+            ("synthetic", synthetic or None),
+            ("no-ledger", no_ledger or None),
+            *budget.items(),
+        ]
+        for name, value in taken:
+            if value is not None:
                 raise ValueError(
-                    f"rewards = {rewards}: must be given with --from-release; else the schema has them"
+                    f"{name} = {value}: must not be given with --from-release, which reads no data"
                 )
-            outcome = _first(
-                files, schema, algorithm or "dp-apvi", budget, preset, option, out, settings, users, ledger,
-                no_ledger,
-                seed, scratch,
-            )  # fmt: skip
-    except KeyboardInterrupt as error:
-        say("discreet: interrupted" + "".join(f". {note}" for note in getattr(error, "__notes__", ())))
-        raise typer.Exit(130) from None
+        outcome = _again(from_release, algorithm, preset, option, out, settings, rewards)
+    else:
+        if rewards is not None:
+            raise ValueError(
+                f"rewards = {rewards}: must be given with --from-release; else the schema has them"
+            )
+        outcome = _first(
+            files, schema, algorithm or "dp-apvi", budget, preset, option, out, settings, users, ledger,
+            no_ledger,
+            seed, scratch,
+        )  # fmt: skip
     document = outcome.statement.to_dict()
     if as_json:
         print_json({"out": str(out), "statement": document})
@@ -447,6 +443,13 @@ def ledger(
         if limit is not None:
             assert dataset is not None
             book.set_limit(dataset, limit, delta or 0.0)
+            if all(entry.kind == "limit" for entry in book.entries(dataset)):
+                others = sorted({entry.dataset for entry in book.entries() if entry.dataset} - {dataset})
+                say(
+                    f"discreet: nothing has been spent on {dataset!r} in this ledger; the limit waits for "
+                    "releases from that name"
+                    + (f" (others here: {', '.join(map(repr, others[:8]))})" if others else "")
+                )
             if not delta:
                 say(
                     "discreet: the limit is at delta = 0, which only pure epsilon noise (Laplace) can meet; "

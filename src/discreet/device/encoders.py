@@ -145,7 +145,10 @@ class ShuffleEncoder:
         """
         form, coins = self.form, SystemCoins() if coins is None else coins
         at, rows, earned = checked_life(form, states, actions, rewards)
-        cells = np.arange(form.horizon) * form.pairs + rows
+        if form.step is not None:  # the other steps leave no trace in the message
+            at, rows = at[form.step : form.step + 2], rows[form.step : form.step + 1]
+            earned = earned[form.step : form.step + 1]
+        cells = np.arange(rows.size) * form.pairs + rows
         ones = np.empty(form.begins[-1], np.int64)
         for i, family in enumerate(form.families):
             part = noise_ones(family, form.counters[i], coins)

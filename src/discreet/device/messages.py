@@ -127,6 +127,7 @@ class Form:
     rows : (S, A) row numbers, -1 where the action is not admissible, as tuples; None: every action is, and
         row = s A + a.
     session : a number in [0, 2^64) that tells this session from any other one.
+    step : h in [0, H): only the counters of that step are sent; None: those of every step.
     """
 
     states: int
@@ -135,11 +136,14 @@ class Form:
     families: tuple[Family, ...]
     rows: tuple[tuple[int, ...], ...] | None = None
     session: int = 0
+    step: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("states", "actions", "horizon"):
             object.__setattr__(self, name, _integer(name, getattr(self, name), 1, 2**31))
         object.__setattr__(self, "session", _integer("session", self.session, 0, 2**64 - 1))
+        if self.step is not None:
+            object.__setattr__(self, "step", _integer("step", self.step, 0, self.horizon - 1))
         object.__setattr__(self, "families", tuple(self.families))
         if not self.families or len({family.kind for family in self.families}) < len(self.families):
             raise ValueError("families: must hold at least one, and none of them twice")
@@ -164,7 +168,7 @@ class Form:
     @cached_property
     def counters(self) -> tuple[int, ...]:
         """Counters of each family."""
-        pairs = self.horizon * self.pairs
+        pairs = (self.horizon if self.step is None else 1) * self.pairs
         return tuple(pairs * (self.states if f.kind == "transitions" else 1) for f in self.families)
 
     @cached_property
@@ -175,7 +179,8 @@ class Form:
     @cached_property
     def digest(self) -> bytes:
         """Eight bytes that tell this form from any other one."""
-        text = repr((self.states, self.actions, self.horizon, self.families, self.rows, self.session))
+        facts = (self.states, self.actions, self.horizon, self.families, self.rows, self.session)
+        text = repr(facts if self.step is None else (*facts, self.step))
         return hashlib.blake2b(text.encode(), digest_size=8, person=b"discreet/form").digest()
 
     @cached_property

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from discreet.experiments.simulate import Setup
+from discreet.privacy.batch_session import BatchSession
 from discreet.privacy.linear_session import LinearSession
 from discreet.privacy.privatizers import Central, Local
 from discreet.privacy.protocol import NoiseLaw
@@ -57,13 +58,14 @@ def forecast_of(setup: Setup) -> Forecast:
     Raises ``ValueError`` if the privatizer's session is not one of sums.
     """
     session = setup.start(Seeded(0, 0))
-    if not isinstance(session, CountSession | LinearSession | ShuffleSession):
+    if not isinstance(session, CountSession | LinearSession | ShuffleSession | BatchSession):
         raise ValueError(f"privatizer = {setup.privatizer!r}: its session is not one of sums")
     times = setup.times[:-1]
     half = min(int(np.searchsorted(times, setup.episodes / 2)), times.size - 1)
     at = (int(times[half]), int(times[-1]))
     laws: list[Mapping[str, NoiseLaw]] = [session.laws_at(users) for users in at]
-    std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0]}
+    # batches with questions of their own may release other families at the two times
+    std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0] if name in laws[1]}
     session.close()
     choices: tuple[Option, ...] = ()
     if isinstance(setup.privatizer, Central | Local) and setup.privatizer.calibration == "exact":

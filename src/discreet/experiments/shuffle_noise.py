@@ -21,7 +21,7 @@ from discreet.privacy.privatizers import Central, Local
 from discreet.privacy.protocol import Schedule
 from discreet.privacy.randomness import Seeded
 from discreet.privacy.session import CountSession
-from discreet.privacy.shuffle import Shuffle
+from discreet.privacy.shuffle import Shuffle, ShuffleSession
 from discreet.privacy.shuffle_calibration import Calibration
 
 __all__ = ["Row", "markdown", "noise_table"]
@@ -66,6 +66,7 @@ def noise_table(
         for name, query, calibration in asked:
             privatizer = Shuffle(epsilon=epsilon, delta=delta, calibration=calibration)
             with privatizer.start(query, Schedule.one_shot(n), Seeded(0)) as shuffled:
+                assert isinstance(shuffled, ShuffleSession)
                 std = {family: law.std() for family, law in shuffled.laws_at(n).items()}
                 flips = dict(shuffled.batches()[0][1])[TRANSITIONS].each
                 rows.append(Row(name, n, std, flips, float(shuffled.guarantee.epsilon or math.inf)))

@@ -28,9 +28,17 @@ from numpy.typing import NDArray
 from discreet.experiments.results import SeedRun
 from discreet.mdp import planning
 from discreet.mdp.planning import PolicyRows
-from discreet.mdp.simulation import batch_counts, played_counts, reported_counts, reward_bits, rollout
+from discreet.mdp.simulation import (
+    batch_counts,
+    played_counts,
+    reported_counts,
+    reported_step,
+    reward_bits,
+    rollout,
+)
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics import checks
+from discreet.privacy.batch_session import BatchSession
 from discreet.privacy.counts import (
     CENTERED_REWARDS,
     GROUP_RETURNS,
@@ -135,13 +143,14 @@ class Setup:
 
     @cached_property
     def times(self) -> Ints:
-        """(releases + 1,) users at each release, then K."""
-        return np.append(self.schedule.release_times, self.episodes)
+        """(releases + 1,) users at each release, then K; once, where a release follows the last user."""
+        times = self.schedule.release_times
+        return np.append(times[times < self.episodes], self.episodes)
 
     @cached_property
     def batched(self) -> bool:
         """True if users are simulated by batches."""
-        if getattr(self.query, "pooled", "none") == "first":
+        if any(getattr(q, "pooled", "none") == "first" for q in (self.query, *(self.schedule.queries or ()))):
             return False
         if self.by == "auto" and self._flow > _MOST_FLOW:
             return False
@@ -302,9 +311,11 @@ def _batch(
     setup: Setup, plan: Plan, policy: PolicyRows, randomness: Seeded, first_user: int, session: Session
 ) -> tuple[dict[str, Floats], Floats, Floats]:
     """Exact sums of one sub-batch (or of what is reported of it), users per start state, visits (H, R)."""
-    query = setup.query
-    reports = session.mechanism.reports if isinstance(session, CountSession) else None
-    if reports is not None:
+    query = session.query if isinstance(session, BatchSession) else setup.query
+    reports = (
+        session.mechanism.reports if isinstance(session, CountSession) else getattr(session, "reports", None)
+    )
+    if reports is not None and getattr(query, "step", None) is None:
         sums = reported_counts(
             setup.mdp, policy, plan.users, reports.steps, reports.reward_share, randomness.keys.environment,
             first_user,
@@ -331,6 +342,11 @@ def _batch(
     rewards = counts[CENTERED_REWARDS] if query.center_rewards else counts[REWARDS]
     counts[POOLED_REWARDS] = rewards.sum(axis=0, keepdims=True)
     sums = {name: counts[name] for name in query.families}
+    if query.step is not None:
+        if reports is None:
+            sums = {name: table[query.counted] for name, table in sums.items()}
+        else:
+            sums = reported_step(setup.mdp, counts, query.step, reports.reward_share, key, first_user)
     return sums, counts["starts"], setup.mdp.layout.to_rows(counts["step_visits"])
 
 

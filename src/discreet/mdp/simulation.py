@@ -143,6 +143,35 @@ def reported_counts(
     }
 
 
+def reported_step(
+    mdp: TabularMDP,
+    counts: dict[str, NDArray[np.float64]],
+    step: int,
+    share: float,
+    key: NDArray[np.uint64],
+    batch: int = 0,
+) -> dict[str, NDArray[np.float64]]:
+    """What users with these :func:`batch_counts` report who are all asked about one step.
+
+    Each of them reports its record: with probability ``share`` the reward, rounded at random to a bit, else
+    the move. One report a user, by coins that see no data: binomials of the counts have the exact joint law.
+    Returns ``reported_moves (1, S, A, S)`` and ``reported_bits (1, S, A, 2)``.
+    """
+    share = checks.real("share", share, 0.0, 1.0)
+    address = [*_key(key).tolist(), checks.integer("batch", batch, 0), 0x73746570]
+    source = np.random.Generator(np.random.Philox(np.random.SeedSequence(address)))
+    moves = counts["transition_counts"][step].astype(np.int64)
+    asked = source.binomial(moves, share)  # about their reward
+    by_successor = mdp.successor_rewards
+    if by_successor is None:
+        ones = source.binomial(asked.sum(axis=-1), np.clip(mdp.rewards[step], 0.0, 1.0))
+    else:
+        ones = source.binomial(asked, np.clip(by_successor[step], 0.0, 1.0)).sum(axis=-1)
+    bits = np.stack([asked.sum(axis=-1) - ones, ones], axis=-1)
+    tables = {"reported_moves": moves - asked, "reported_bits": bits}
+    return {name: table[None].astype(np.float64) for name, table in tables.items()}
+
+
 _CHUNK = 2**16  # users played at once
 
 

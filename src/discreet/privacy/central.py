@@ -14,6 +14,7 @@ import numpy as np
 
 from discreet.numerics import checks
 from discreet.privacy import kernels
+from discreet.privacy.batch_session import BatchSession, has_batches, standing_batch, start_batches
 from discreet.privacy.budgeted import (
     Budgeted,
     check_source,
@@ -217,8 +218,10 @@ class Central(Budgeted):
         """Every mechanism that meets the budget for this query and schedule, least error first.
 
         Computed from public numbers alone. A learner that reads measurements is offered no tree or other
-        walk, whose releases share noise. Raises ``ValueError`` if none fits.
+        walk, whose releases share noise. Where the schedule has queries of its own: for a batch that answers
+        ``query``. Raises ``ValueError`` if none fits.
         """
+        schedule = standing_batch(schedule)
         if is_linear(query):
             return central_choices(
                 self, schedule, randomness, self.release or "auto", self.leaf or "batch",
@@ -326,8 +329,12 @@ class Central(Budgeted):
             return (self.decay,)
         return DECAYS if self.release == "auto" else DECAYS[1:]
 
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession | LinearSession:
+    def start(
+        self, query: Any, schedule: Schedule, randomness: Randomness
+    ) -> CountSession | LinearSession | BatchSession:
         """A session. Raises ``ValueError`` if query and schedule do not fit the budget."""
+        if has_batches(schedule):
+            return start_batches(self, query, schedule, randomness)
         if is_linear(query):
             if self.clocks == "rows":
                 raise ValueError("clocks = 'rows': are for counts, not for linear sums")

@@ -37,6 +37,13 @@ to l1, squares to squares. With W_1 and W_2 the worst case of a step for the poo
   (c + (u - c) / 2 + (v - c) / 2) W = (u + v) W / 2 <= m W. Whether a visit is the first is settled
   before its action and successor are seen, so transitions are still drawn from P.
 
+One step alone (``step=h``): of a user's records that of step h is counted and no other, in families whose
+first axis is 1. Exchanging her changes what the table says, once: the factor H is gone, l1 is the worst case
+of a step and l2 its square root. All of it is attained, for centred rewards too (there is no chain of
+records to respect), by two users who are in different pairs at step h, or in one pair with different
+successors: 2 for each raw family, 6 jointly, sqrt(6) in l2; without rewards 4 and 2; of transitions
+alone 2 and sqrt(2).
+
 Group returns. Users are put into public groups by the plan that they follow (never by their data), and a
 group adds up min(return, C) over its users. Rewards lie in [0, 1], so a clipped return lies in [0, C].
 Exchanging one user leaves the group as it was and moves that one cell by at most C, beside whatever
@@ -87,6 +94,14 @@ GROUP_RETURNS = "group_returns"
 _MAX_CELLS = 2 * 10**9
 
 
+def cut_to(trajectory: Trajectory, step: int | None) -> Trajectory:
+    """The record of one step (0-based) as a trajectory of one step; all of it for None."""
+    if step is None:
+        return trajectory
+    states, actions, rewards = trajectory.states, trajectory.actions, trajectory.rewards
+    return Trajectory(states[step : step + 2], actions[step : step + 1], rewards[step : step + 1])
+
+
 @dataclass(frozen=True, eq=False)
 class CountQuery:
     """Sums over users of visits N(h,s,a), transitions N(h,s,a,s') and rewards R(h,s,a).
@@ -122,6 +137,9 @@ class CountQuery:
     episodes : int
         m, the most episodes that one user may have: every sensitivity is m times that of one episode. Above
         1 for stored people only (``privatizer.stored``).
+    step : int, optional
+        h in [0, H): only the records of that step are counted, in families with first axis 1; None: those of
+        every step. Not with stationary, pooled or groups.
 
     Raises
     ------
@@ -142,6 +160,7 @@ class CountQuery:
     clip: float = 0.0
     return_share: float = 0.15
     episodes: int = 1
+    step: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.layout, Layout):
@@ -166,6 +185,13 @@ class CountQuery:
             raise ValueError(f"clip = {clip:g}: must be above 0 with groups, and 0 without")
         checks.real("return_share", self.return_share, 0.0, 1.0, open_low=True, open_high=True)
         object.__setattr__(self, "episodes", checks.integer("episodes", self.episodes, 1, MOST_EPISODES))
+        if self.step is not None:
+            step = checks.integer("step", self.step, 0, self.layout.horizon - 1)
+            object.__setattr__(self, "step", step)
+            if self.stationary or self.pooled != "none" or self.groups:
+                raise ValueError(
+                    f"step = {step}: must be None with stationary, pooled or groups (sums over steps)"
+                )
         self.check_cells(_MAX_CELLS)
 
     def check_cells(self, most: int) -> None:
@@ -184,7 +210,7 @@ class CountQuery:
         return CountQuery(
             layout, self.stationary, self.visits, self.center_rewards, self.known_rewards,
             self.reward_share, self.pooled, self.pooled_share, self.groups, self.clip, self.return_share,
-            self.episodes,
+            self.episodes, self.step,
         )  # fmt: skip
 
     @property
@@ -211,8 +237,22 @@ class CountQuery:
 
     @property
     def slots(self) -> int:
-        """T: 1 where steps are pooled, else H."""
-        return 1 if self.stationary else self.layout.horizon
+        """T: 1 where steps are pooled or one alone is counted, else H."""
+        return 1 if self.stationary or self.step is not None else self.layout.horizon
+
+    @property
+    def counted(self) -> slice:
+        """The steps whose records are counted: all H, or one."""
+        return slice(0, self.layout.horizon) if self.step is None else slice(self.step, self.step + 1)
+
+    @property
+    def counted_steps(self) -> int:
+        """How many records of one user are counted: H, or 1."""
+        return self.layout.horizon if self.step is None else 1
+
+    def cut(self, trajectory: Trajectory) -> Trajectory:
+        """The part of a checked trajectory that is counted; the rest never enters a sum or a message."""
+        return cut_to(trajectory, self.step)
 
     @cached_property
     def row_families(self) -> Mapping[str, tuple[int, ...]]:
@@ -273,8 +313,8 @@ class CountQuery:
         sums = {name: np.zeros(shape) for name, shape in self.families.items()}
         if self.groups:
             sums[GROUP_RETURNS][group] = self.clipped_return(trajectory)
-        for h in range(self.layout.horizon):
-            t = 0 if self.stationary else h
+        for h in range(self.layout.horizon)[self.counted]:
+            t = h if self.slots > 1 else 0
             s, a, after = trajectory.states[h], trajectory.actions[h], trajectory.states[h + 1]
             for name, table in sums.items():
                 if name == GROUP_RETURNS:
@@ -336,7 +376,7 @@ class CountQuery:
     def _episode_sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
         """What exchanging one episode changes."""
         step, pooled = self._worst_steps(norm, weight)
-        h = self.layout.horizon
+        h = self.counted_steps
         first = self.pooled == "first"
         returns = self.clip * weight.get(GROUP_RETURNS, 0.0)
         if norm == "l1":

@@ -75,11 +75,14 @@ def add_record(
     cells: Floats,
     played: NDArray[np.bool_] | None = None,
 ) -> None:
-    """Add one checked user's records to a flat vector of cells, but for those outside ``played`` (H, R)."""
-    layout = query.layout
+    """Add one checked user's counted records to a flat vector of cells, but for those outside ``played``.
+
+    ``played`` (T, R) : of the T steps that are counted.
+    """
+    layout, record = query.layout, query.cut(record)
     rows = layout.row_index[record.states[:-1], record.actions]
     if played is not None:
-        rows = np.where(played[np.arange(layout.horizon), rows], rows, -1)
+        rows = np.where(played[np.arange(rows.size), rows], rows, -1)
     kernels.add_trajectory(
         record.states, rows, record.rewards, query.slots, layout.rows, layout.states, begins,
         query.reward_shift, cells,

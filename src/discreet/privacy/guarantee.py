@@ -16,7 +16,12 @@ user can appear. :func:`guarantee_of` composes records on the same users:
 
 ``joint`` is ``query.sensitivity(norm, {family: 1 / scale})``: the supremum over replaced trajectories
 of all families together, which for centred rewards is less than the sum of the families' own.
-Users in disjoint batches need one record, of the batch that costs most (parallel composition).
+Users in disjoint batches need one record, of the batch that costs most (parallel composition). Where
+batches of other people have mechanisms of different kinds (Laplace noise here, Gaussian noise there),
+:func:`parallel` states the worst of their guarantees: epsilon and delta are the largest, and so are rho and
+mu where every kind has them. That is sound also where policies and mechanisms of later batches depend on
+earlier releases: given what was released before, an exchange changes the one batch that the user is in, and
+all that follows is a function of its release and of other people's data.
 """
 
 from __future__ import annotations
@@ -39,7 +44,7 @@ Source = Literal["secure", "seeded"]
 
 __all__ = [
     "BinomialRecord", "Guarantee", "MechanismRecord", "ReportRecord", "guarantee_of", "no_guarantee",
-    "records_from_dict",
+    "parallel", "records_from_dict",
 ]  # fmt: skip
 
 UNIT = "one user: one episode, the whole trajectory of states, actions and rewards"
@@ -450,6 +455,9 @@ class Guarantee:
         if not self.composition:
             raise ValueError("composition is empty: a guarantee is computed from mechanisms, never typed in")
         *lines, total = self.composition
+        if total.endswith(_WORST):
+            self._check_worst(lines, total)
+            return
         losses = [_last_number(line) for line in lines]
         if self.mu is not None and (self.rho is None or not _close(self.rho, 0.5 * self.mu**2)):
             raise ValueError(f"rho = {self.rho!r}: must be mu^2 / 2 = {0.5 * self.mu**2!r}")
@@ -477,6 +485,26 @@ class Guarantee:
         numerical = total.endswith(_NUMERICAL)
         if total != _sum_line(len(lines), self.epsilon, self.delta, self.rho, self.mu, numerical):
             raise ValueError("composition: its last line does not state epsilon, delta, rho and mu")
+        self._check_words()
+
+    def _check_worst(self, lines: Sequence[str], total: str) -> None:
+        """The same for batches of other people, each with an epsilon of its own."""
+        assert self.epsilon is not None
+        most = math.inf
+        if self.mu is not None and (self.rho is None or not _close(self.rho, 0.5 * self.mu**2)):
+            raise ValueError(f"rho = {self.rho!r}: must be mu^2 / 2 = {0.5 * self.mu**2!r}")
+        if self.rho is not None:
+            most = budget.zcdp_epsilon(self.rho, self.delta)
+        if self.mu is not None:
+            most = budget.gdp_epsilon(self.mu, self.delta)
+        if not lines or max(map(_last_number, lines)) != self.epsilon or self.epsilon > most * (1 + 1e-6):
+            raise ValueError(f"epsilon = {self.epsilon!r}: is not what rho, mu and composition give")
+        if total != _worst_line(len(lines), self.epsilon, self.delta):
+            raise ValueError("composition: its last line does not state epsilon and delta")
+        self._check_words()
+
+    def _check_words(self) -> None:
+        assert self.epsilon is not None
         episodes = _episodes(self.unit)
         subject = f"{_subject(self.trust, episodes)} {_bound(self.epsilon, self.delta, self.rho, self.mu)}"
         if not (self.statement.startswith(subject) and self.statement.endswith(_SOURCES[self.randomness])):
@@ -632,6 +660,67 @@ def guarantee_of(
     )
 
 
+def parallel(kinds: Sequence[tuple[str, Guarantee]]) -> Guarantee:
+    """The guarantee of mechanisms on disjoint users, each of whom is in exactly one: that of the worst.
+
+    Parameters
+    ----------
+    kinds : (words, guarantee), at least one; the words say which users, such as ``"40 users, one step"``.
+        Of one trust model, randomness, unit and nominal epsilon.
+
+    Raises
+    ------
+    ValueError
+        On guarantees of different trust models, randomness or units.
+    """
+    kinds = tuple(kinds)
+    if not kinds:
+        raise ValueError("kinds is empty: must hold at least one guarantee")
+    first = kinds[0][1]
+    for words, one in kinds:
+        for name in ("trust", "randomness", "unit", "neighbours", "users_public", "epsilon_nominal"):
+            if getattr(one, name) != getattr(first, name):
+                raise ValueError(
+                    f"kinds: {name} of {words!r} is {getattr(one, name)!r}, not {getattr(first, name)!r}"
+                )
+    guarantees = [one for _, one in kinds]
+    nothing = next((one for one in guarantees if one.epsilon is None), None)
+    if nothing is not None or all(one == first for one in guarantees):
+        return nothing or first
+    epsilons = [float(one.epsilon) for one in guarantees if one.epsilon is not None]
+    epsilon, delta = max(epsilons), max(one.delta for one in guarantees)
+    rhos, mus = [one.rho for one in guarantees], [one.mu for one in guarantees]
+    rho = None if None in rhos else max(x for x in rhos if x is not None)
+    mu = None if None in mus else max(x for x in mus if x is not None)
+    lines = [
+        f"{words}: {'; '.join(one.composition[:-1])}; at delta {one.delta:g} epsilon = {one.epsilon!r}"
+        for words, one in kinds
+    ]
+    episodes = _episodes(first.unit)
+    sentences = [
+        f"{_subject(first.trust, episodes)} {_bound(epsilon, delta, rho, mu)}",
+        *_nominal(first.epsilon_nominal, epsilon),
+        "People come in batches, each person in exactly one, and every batch has a mechanism of its own with "
+        "randomness of its own: what is said here of all of them is true of the worst.",
+        *_sentences_of_kinds(kinds),
+        *_closing(delta, rho, mu, first.users_public, first.randomness, episodes),
+    ]
+    return Guarantee(
+        trust=first.trust,
+        epsilon=epsilon,
+        delta=delta,
+        rho=rho,
+        mu=mu,
+        epsilon_nominal=first.epsilon_nominal,
+        unit=first.unit,
+        neighbours=first.neighbours,
+        users_public=first.users_public,
+        randomness=first.randomness,
+        composition=(*lines, _worst_line(len(lines), epsilon, delta)),
+        statement=" ".join(sentences),
+    )
+
+
 # ------------------------------------------------------------------------------ words
 
 _NOTHING = "No privacy guarantee:"
@@ -655,6 +744,11 @@ def _last_number(line: str) -> float:
 
 
 _NUMERICAL = "by its privacy-loss distribution"
+_WORST = "that of the worst"
+
+
+def _worst_line(kinds: int, epsilon: float, delta: float) -> str:
+    return f"{kinds} kinds of batches, each user in one: epsilon {epsilon:.6g} at delta {delta:g}, {_WORST}"
 
 
 def _sum_line(
@@ -724,15 +818,10 @@ def _statement(
     randomness: Source,
     episodes: int,
 ) -> str:
-    sentences = [f"{_subject(trust, episodes)} {_bound(epsilon, delta, rho, mu)}"]
-    # noise on a grid meets the budget with a little to spare: below a thousandth nobody needs to hear of it
-    spared = nominal is not None and 0.999 * nominal <= epsilon <= nominal
-    if nominal is not None and not spared and not math.isclose(nominal, epsilon, rel_tol=1e-6):
-        less = "more" if epsilon > nominal else "less"
-        sentences.append(
-            f"Nominal ε = {nominal:.6g}, but the noise of this calibration really gives ε = {epsilon:.6g}: "
-            f"{less} privacy loss than the name says."
-        )
+    sentences = [
+        f"{_subject(trust, episodes)} {_bound(epsilon, delta, rho, mu)}",
+        *_nominal(nominal, epsilon),
+    ]
     noisy = [record for record in records if isinstance(record, MechanismRecord)]
     noise = " and ".join(dict.fromkeys(_WORDS[record.noise] for record in noisy))
     sums = "; ".join(
@@ -753,6 +842,43 @@ def _statement(
         for record in records
         if isinstance(record, BinomialRecord)
     ]
+    return " ".join([*sentences, *_closing(delta, rho, mu, users_public, randomness, episodes)])
+
+
+def _nominal(nominal: float | None, epsilon: float) -> list[str]:
+    """What the user typed, where the noise gives another epsilon."""
+    # noise on a grid meets the budget with a little to spare: below a thousandth nobody needs to hear of it
+    spared = nominal is not None and 0.999 * nominal <= epsilon <= nominal
+    if nominal is None or spared or math.isclose(nominal, epsilon, rel_tol=1e-6):
+        return []
+    less = "more" if epsilon > nominal else "less"
+    return [
+        f"Nominal ε = {nominal:.6g}, but the noise of this calibration really gives ε = {epsilon:.6g}: "
+        f"{less} privacy loss than the name says."
+    ]
+
+
+def _sentences_of_kinds(kinds: Sequence[tuple[str, Guarantee]]) -> list[str]:
+    """Of which batches which mechanism is, as their own statements say it."""
+    said: dict[str, list[str]] = {}
+    for words, one in kinds:
+        assert one.epsilon is not None
+        episodes = _episodes(one.unit)
+        ends = (one.delta, one.rho, one.mu, one.users_public, one.randomness, episodes)
+        middle = one.statement.removesuffix(" ".join(_closing(*ends)))
+        for sentence in (_subject(one.trust, episodes), _bound(one.epsilon, *ends[:3])):
+            middle = middle.removeprefix(sentence).lstrip()
+        for sentence in _nominal(one.epsilon_nominal, one.epsilon):
+            middle = middle.removeprefix(sentence).lstrip()
+        said.setdefault(middle.rstrip(), []).append(words)
+    return [f"In {' and in '.join(words)}: {middle}" for middle, words in said.items()]
+
+
+def _closing(
+    delta: float, rho: float | None, mu: float | None, users_public: bool, randomness: Source, episodes: int
+) -> list[str]:
+    """What who takes part again loses, what is public, where the noise comes from."""
+    sentences = []
     m = "m" if episodes == 1 else "g"
     if rho is None:
         again = f"{m} times this ε" + (f" and (e^{{{m}ε}} − 1) / (e^ε − 1) times this δ" if delta else "")
@@ -765,4 +891,4 @@ def _statement(
     if users_public:
         sentences.append("The number of users is public.")
     sentences.append(_SOURCES[randomness])
-    return " ".join(sentences)
+    return sentences

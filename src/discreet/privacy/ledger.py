@@ -104,11 +104,18 @@ class BudgetError(ValueError):
     ) -> None:
         self.dataset, self.limit = dataset, limit
         self.spent, self.asked, self.together = spent, asked, together
-        super().__init__(
-            f"dataset = {dataset!r}: epsilon {spent:.6g} is spent, epsilon {asked:.6g} is asked for, "
-            f"together epsilon {together:.6g} (by the filter: {rule}), all at delta {limit[1]:g}; the "
-            f"owner's limit is epsilon {limit[0]:.6g} at delta {limit[1]:g}. Nothing was recorded."
+        hint = (
+            "" if math.isfinite(together) else " (Gaussian noise has no finite epsilon at so small a delta)"
         )
+        super().__init__(
+            f"dataset = {dataset!r}: {_epsilon(spent)} is spent, {_epsilon(asked)} is asked for, together "
+            f"{_epsilon(together)} (by the filter: {rule}), all at delta {limit[1]:g}{hint}; the owner's "
+            f"limit is epsilon {limit[0]:.6g} at delta {limit[1]:g}. Nothing was recorded."
+        )
+
+
+def _epsilon(value: float) -> str:
+    return f"epsilon {value:.6g}" if math.isfinite(value) else "no finite epsilon"
 
 
 def default_path() -> Path:

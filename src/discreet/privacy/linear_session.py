@@ -1,7 +1,7 @@
 """The session of linear sums: where users' contributions are added up and noise is drawn.
 
-Calls, and what is refused, are those of :class:`~discreet.privacy.session.CountSession`: one call at a time,
-no copies, users counted before anything of theirs is added, a noise's address spent before it is drawn. The
+Calls, and what is refused, are those of :mod:`discreet.privacy.stream_session`: one call at a time, no
+copies, users counted before anything of theirs is added. A noise's address is spent before it is drawn. The
 context of a plan is read once, when it begins, into private copies.
 
 Streams. "batches": fresh noise on the sum of each batch between two scheduled releases; release j holds j
@@ -26,7 +26,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, NoReturn
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +35,10 @@ from discreet.device.linear import LinearDevice, drawn
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked
 from discreet.numerics import checks
 from discreet.privacy import kernels
-from discreet.privacy.continual import walks_kernels as walks
 from discreet.privacy.continual.exact_square_root import ExactSquareRoot
-from discreet.privacy.continual.walk import Walk
+from discreet.privacy.continual.walk import Walk, prefix_noise
 from discreet.privacy.encoders import RawEncoder, rounded
 from discreet.privacy.guarantee import Guarantee, MechanismRecord
-from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.linear_laws import GoeLaw, VectorLaw
 from discreet.privacy.linear_sums import GramQuery, LinearQuery, Noise, Prepared
 from discreet.privacy.protocol import (
@@ -48,17 +46,15 @@ from discreet.privacy.protocol import (
     Encoder,
     Estimate,
     Floats,
-    Ints,
     Plan,
-    Release,
     Report,
     Response,
     Schedule,
     Trust,
-    numbered,
 )  # fmt: skip
-from discreet.privacy.randomness import Randomness, SecureCoins, Seeded
+from discreet.privacy.randomness import Key, Randomness, SecureCoins
 from discreet.privacy.responses import Question, ResponseSession
+from discreet.privacy.stream_session import StreamSession, read_only
 
 __all__ = ["Answers", "LinearEncoder", "LinearMechanism", "LinearSession"]
 
@@ -174,7 +170,7 @@ class Answers(ResponseSession):
             self._stored.add_counts(sums["transition_counts"], sums["reward_sums"])
 
 
-class LinearSession(Guarded):
+class LinearSession(StreamSession):
     """One stream of releases of a :class:`~discreet.privacy.linear_sums.LinearQuery`.
 
     Made by ``privatizer.start``; see :class:`~discreet.privacy.protocol.Session` for the calls.
@@ -198,10 +194,9 @@ class LinearSession(Guarded):
         records: Sequence[MechanismRecord] = (),
         questions: Sequence[Question] = (),
     ) -> None:
-        super().__init__()
+        super().__init__(query.layout, schedule, randomness, guarantee, mechanism.leaf)
         self._trust, self._mechanism, self._query = trust, mechanism, query
-        self._schedule, self._guarantee, self._records = schedule, guarantee, tuple(records)
-        self._key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
+        self._records = tuple(records)
         self._draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
         self._grid = mechanism.grid
         self._device = _device_of(mechanism, query, self._draws) if mechanism.stream == "local" else None
@@ -212,7 +207,6 @@ class LinearSession(Guarded):
         self._questions = len(questions)
         if isinstance(query, GramQuery) and query.requeries:
             self._answers = Answers(query.layout, query.features, questions, randomness)
-        self._times: Ints | None = None if schedule.users is None else schedule.release_times
         self._cells = np.zeros(query.cells)  # batches: of the open batch; else of everybody
         self._measured = np.zeros(query.cells)  # batches: the sum of all closed ones, with their noise
         self._spent = 0  # batches: noises asked for, also by calls that an interrupt ended
@@ -221,45 +215,26 @@ class LinearSession(Guarded):
         self._root = np.zeros(query.cells), np.zeros((0, query.cells), np.int64), np.zeros((0, query.cells))
         self._held = np.zeros(walk.registers + 1 if walk else 1, np.int64)
         self._registers: dict[int, Floats] = {}
-        self._users = self._absent = self._awaited = self._plans = self._number = 0
-        self._plan: Plan | None = None
         self._prepared = Prepared({})
-        self._fresh = True  # a release is due: nothing was submitted since the last batch closed
-        self._last: Release | None = None
 
     def _drop(self) -> None:
         super()._drop()
         self._cells = self._measured = np.zeros(0)
-        self._registers, self._last = {}, None
+        self._registers = {}
         self._root = np.zeros(0), np.zeros((0, 0), np.int64), np.zeros((0, 0))
         if self._answers is not None:
             self._answers.close()
 
     # -------------------------------------------------------------------------- public facts
     @property
-    def guarantee(self) -> Guarantee:
-        """Known before any data; never changes."""
-        return self._guarantee
-
-    @property
     def records(self) -> tuple[MechanismRecord, ...]:
         """What the guarantee is computed from; empty without privacy."""
         return self._records
 
     @property
-    def users(self) -> int:
-        """Users submitted so far (public)."""
-        return self._users
-
-    @property
     def query(self) -> LinearQuery:
         """What is summed (a copy: who writes to its arrays moves no sum)."""
         return self._query.copy()
-
-    @property
-    def schedule(self) -> Schedule:
-        """The public times of release."""
-        return self._schedule
 
     @property
     def scales(self) -> dict[str, Floats]:
@@ -281,38 +256,12 @@ class LinearSession(Guarded):
         return self._device
 
     # ------------------------------------------------------------------------------- people
-    def begin(self, plan: Plan) -> Encoder:
-        """Open a plan for its users; its context is read here, once."""
-        with self._call():
-            if self._awaited:
-                raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
-            if type(plan) is not Plan:
-                raise ValueError(f"plan = {plan!r}: must be a Plan, and no subclass of it")
-            layout = self._query.layout
-            shape = (layout.horizon, layout.states)
-            if np.shape(plan.policy) not in (shape, (*shape, layout.actions)):
-                raise ValueError(
-                    f"plan.policy has shape {np.shape(plan.policy)}: must be {shape} or "
-                    f"{(*shape, layout.actions)}"
-                )
-            users = checks.integer("plan.users", plan.users, 1)
-            limit = self._schedule.users
-            if limit is not None and self._users + users > limit:
-                raise ValueError(
-                    f"plan.users = {users}: {self._users} of {limit} declared users have come, "
-                    f"at most {limit - self._users} are left"
-                )
-            if self._users + users > self._most:
-                raise ValueError(f"plan.users = {users}: sums of more than {self._most} users are not exact")
-            if plan.query is not None:
-                raise ValueError("plan.query: must be None, this session answers its standing query only")
-            if plan.group is not None or plan.return_share is not None or plan.forget:
-                raise ValueError("plan.group, return_share, forget: are for queries with groups only")
-            prepared = self._query.prepared(plan.context)
-            self._plans += 1
-            self._plan, self._prepared = numbered(plan, self._plans), prepared
-            self._fresh, self._awaited = False, users
-            return self._encoder()
+    def _admitted(self, plan: Plan, users: int) -> Plan:
+        if self._users + users > self._most:
+            raise ValueError(f"plan.users = {users}: sums of more than {self._most} users are not exact")
+        self._check_no_group(plan)
+        self._prepared = self._query.prepared(plan.context)
+        return plan
 
     def _encoder(self) -> Encoder:
         if self._mechanism.stream != "local":
@@ -323,55 +272,28 @@ class LinearSession(Guarded):
         )
         return LinearEncoder(self._query, self._local, own, self._plans)
 
-    @property
-    def open_plan(self) -> Plan:
-        """The plan whose users are coming, with its number. Raises ``RuntimeError`` if none is open."""
-        if self._plan is None or not self._awaited:
-            raise RuntimeError("no plan is open: call begin first")
-        return self._plan
-
-    def _count(self, users: int) -> None:
-        """Users come: before anything of theirs is added, so that no record is ever added twice."""
-        self._users += users
-        self._awaited -= users
-
-    def submit(self, report: Report) -> None:
-        """Add one user's report. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
-        with self._call():
-            number = self.open_plan.number
-            if report.plan != number:
-                raise ValueError(f"report.plan = {report.plan}: must be {number}, the plan that is open")
-            if self._mechanism.stream == "local":
-                if report.message is None:
-                    raise ValueError("report.message = None: a local session takes randomized messages only")
-                if report.trajectory is not None:
-                    raise ValueError("report.trajectory: must be None, raw data must not leave the device")
-                message = report.message
-                if isinstance(message, bytes):
-                    message = self._local.read(number, message)
-                message = checks.floats("report.message", message, (self._query.cells,))
-                self._count(1)
-                self._cells += message
-                return
-            if report.trajectory is None:
-                raise ValueError("report.trajectory = None: this session takes trajectories")
-            record = checked(report.trajectory, self._query.layout)
-            exact = rounded(record, SecureCoins(), self._grid)
-            cells = self._query.to_cells(self._query.user_tables(self._prepared, exact, self._grid))
+    def _add(self, report: Report) -> None:
+        if self._mechanism.stream == "local":
+            message = self._message(report)
+            if isinstance(message, bytes):
+                message = self._local.read(report.plan, message)
+            message = checks.floats("report.message", message, (self._query.cells,))
             self._count(1)
-            if self._answers is not None:
-                one = Trajectories(record.states[None], record.actions[None], record.rewards[None])
-                self._answers.submit_many(one)
-            self._cells += cells
+            self._cells += message
+            return
+        record = self._record(report)
+        exact = rounded(record, SecureCoins(), self._grid)
+        cells = self._query.to_cells(self._query.user_tables(self._prepared, exact, self._grid))
+        self._count(1)
+        if self._answers is not None:
+            one = Trajectories(record.states[None], record.actions[None], record.rewards[None])
+            self._answers.submit_many(one)
+        self._cells += cells
 
-    def absent(self, users: int = 1) -> None:
-        """Count people who sent nothing: the null contribution, still among the public users."""
-        with self._call():
-            users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
-            self._count(users)
-            self._absent += users
-            if self._answers is not None:
-                self._answers.absent(users)
+    def _count_absent(self, users: int) -> None:
+        super()._count_absent(users)
+        if self._answers is not None:
+            self._answers.absent(users)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """Add simulated users at once from their exact count tables (``query.simulated``).
@@ -379,58 +301,27 @@ class LinearSession(Guarded):
         All are users of the open plan, under its context; noise of a local model is drawn from the exact law
         of its sum. For simulation only: raises ``ValueError`` under secure randomness.
         """
-        with self._call():
-            if self._key is None:
-                raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
-            users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
-            cells = self._query.to_cells(self._query.sum_tables(self._prepared, sums))
-            if self._mechanism.stream == "local":
-                assert self._draws is not None
-                cells = cells + self._draws.of_users(self._key, self._users, users)
-            self._count(users)
-            if self._answers is not None:
-                self._answers.submit_counts(sums, users)
-            self._cells += cells
+        super().submit_sum(sums, users)
+
+    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        cells = self._query.to_cells(self._query.sum_tables(self._prepared, sums))
+        if self._mechanism.stream == "local":
+            assert self._draws is not None
+            cells = cells + self._draws.of_users(key, self._users, users)
+        self._count(users)
+        if self._answers is not None:
+            self._answers.submit_counts(sums, users)
+        self._cells += cells
 
     # ----------------------------------------------------------------------------- releases
-    def release(self) -> Release:
-        """Noisy sums of all users so far; its arrays are read-only.
-
-        After a plan with ``last=False``, and when nobody came since, the previous release again.
-        """
-        with self._call():
-            if self._awaited:
-                raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
-            if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
-                return self._last
-            n, schedule = self._users, self._schedule
-            if schedule.users is not None and n >= schedule.users + schedule.final > 0:
-                raise RuntimeError(
-                    f"release: all {n} declared users have come, nobody is left to use a release"
-                )
-            if schedule.max_releases is not None and n > 0 and self._number >= schedule.max_releases:
-                raise RuntimeError(
-                    f"release: all {schedule.max_releases} releases of the schedule have been made"
-                )
-            laws = self._laws(n, n - self._absent)
-            cells = self._noisy(n, self._leaf(n))
-            self._number = 0 if n == 0 else self._number + 1
-            values = cells if self._draws is None else self._draws.in_values(cells)
-            self._last = Release(
-                self._estimates(values, laws, n), users=n, number=self._number,
-                guarantee=self._guarantee,
-            )  # fmt: skip
-            self._fresh = True
-            return self._last
-
-    def _leaf(self, n: int) -> int:
-        """How many leaves the first n users fill. Raises ``RuntimeError`` between scheduled releases."""
-        if self._times is None:
-            return n
-        at = int(np.searchsorted(self._times, n))
-        if at == self._times.size or self._times[at] != n:
-            raise RuntimeError(f"release: {n} users is not one of the scheduled times of release")
-        return n if self._mechanism.leaf == "user" else at
+    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], None]:
+        laws = self._laws(n, n - self._absent)
+        cells = self._noisy(n, leaf)
+        tables = read_only(
+            self._query.from_cells(cells if self._draws is None else self._draws.in_values(cells))
+        )
+        estimates = {name: Estimate(table, laws[name], "sum", n, float(n)) for name, table in tables.items()}
+        return estimates, None
 
     def _noisy(self, n: int, leaf: int) -> Floats:
         """Cells with their noise."""
@@ -440,9 +331,12 @@ class LinearSession(Guarded):
         if isinstance(walk, ExactSquareRoot):
             return self._rooted(walk, leaf)
         if walk is not None:
-            return self._cells + self._walked(walk, leaf)
+            noise, self._held, self._registers = prefix_noise(
+                walk, leaf, self._held, self._registers, self._draw
+            )
+            return self._cells + noise
         self._spent += 1  # before the draw: an interrupt may cost a noise, never draws it twice
-        fresh = self._cells + self._draw(self._spent, 0, 1.0)
+        fresh = self._cells + self._draw(self._spent, 1.0, 0)
         # one statement, no call: the batch leaves the cells when its measurement is where sums are made from
         self._cells, self._measured = np.zeros(self._query.cells), self._measured + fresh
         return self._measured.copy()
@@ -459,32 +353,11 @@ class LinearSession(Guarded):
             return walk.terms(leaf), walk.most(leaf)
         return float(leaf), float(leaf)
 
-    def _draw(self, i: int, j: int, factor: float) -> Floats:
+    def _draw(self, i: int, factor: float, j: int) -> Floats:
         assert self._draws is not None
         if self._key is not None:
             return self._draws.at(self._key, i, j, factor)
         return self._draws.from_coins(SecureCoins(), factor)
-
-    def _walked(self, walk: Walk, leaf: int) -> Floats:
-        """The noise of the prefix, made by the walk's program as in ``CountSession``.
-
-        It goes on in a copy of the registers that takes the place of the old ones in one statement.
-        """
-        links, weights = np.zeros((walk.operations, 6), np.int64), np.zeros((walk.operations, 4))
-        code, ints, floats = walk.code, walk.ints, np.array(walk.floats)
-        held, registers = self._held.copy(), dict(self._registers)
-        while held[-1] < leaf:
-            at, operations = walks.next_ops(code, ints, floats, held, leaf, links, weights)
-            for (target, one, two, i, j, label), (c1, c2, cd, scale) in zip(
-                links[:operations].tolist(), weights[:operations].tolist(), strict=True
-            ):
-                parts = [c * registers[source] for c, source in ((c1, one), (c2, two)) if source >= 0]
-                if cd != 0.0:
-                    parts.append(cd * self._draw(i, j, scale))
-                registers[target], held[target] = sum(parts[1:], parts[0]), label
-            held[-1] = at
-        self._held, self._registers = held, registers
-        return registers[int(walks.register_of(code, ints, leaf))]
 
     def _rooted(self, walk: ExactSquareRoot, leaf: int) -> Floats:
         """The prefix sum from exact measurements; leaves of releases that nobody asked for are empty."""
@@ -493,7 +366,7 @@ class LinearSession(Guarded):
             last = len(leaves) + 1 == leaf
             newest = (self._cells - closed if last else np.zeros_like(closed)).astype(np.int64)
             leaves = np.concatenate([leaves, newest[None]])
-            noisy = walk.measured(leaves) + self._draw(leaf, 0, walk.norm).astype(np.int64)
+            noisy = walk.measured(leaves) + self._draw(leaf, walk.norm, 0).astype(np.int64)
             readings = np.concatenate([readings, noisy[None].astype(np.float64)])
         self._root = self._cells.copy(), leaves, readings
         return walk.prefix(readings)
@@ -517,14 +390,6 @@ class LinearSession(Guarded):
                 found[name] = VectorLaw(*at, shape[-1], releases, laplace, discrete, size)
         return found
 
-    def _estimates(
-        self, cells: Floats, laws: Mapping[str, GoeLaw | VectorLaw], n: int
-    ) -> dict[str, Estimate]:
-        tables = self._query.from_cells(cells)
-        for table in tables.values():
-            table.flags.writeable = False
-        return {name: Estimate(table, laws[name], "sum", n, float(n)) for name, table in tables.items()}
-
     # ------------------------------------------------------------------------------ questions
     @property
     def answer(self) -> Callable[[Response], Estimate]:
@@ -532,7 +397,7 @@ class LinearSession(Guarded):
 
         Raises ``RuntimeError`` when no question is due, ``ValueError`` for another one than is planned.
         """
-        return _no_answer if self._answers is None else self._answer
+        return super().answer if self._answers is None else self._answer
 
     def _answer(self, question: Response) -> Estimate:
         with self._call():
@@ -554,11 +419,6 @@ def _device_of(mechanism: LinearMechanism, query: LinearQuery, draws: _Draws | N
     for own in (offsets, scales, units):
         own.flags.writeable = False
     return LinearDevice(query.form, family, offsets, scales, units, mechanism.grid, number)
-
-
-def _no_answer(question: Response) -> NoReturn:
-    """Of sessions that store nobody; no method, since learners are handed it."""
-    raise ValueError("answer: this session stores no users, so it answers no new question")
 
 
 def _largest_contribution(query: LinearQuery, grid: int) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 
 from discreet.numerics import checks
 from discreet.privacy import kernels
+from discreet.privacy.batch_session import BatchSession, has_batches, start_batches
 from discreet.privacy.budgeted import (
     Budgeted,
     check_source,
@@ -191,9 +192,10 @@ class Local(Budgeted):
         return sorted(found, key=lambda choice: choice.error)
 
     def _step_choices(self, query: CountQuery, kind: Kind, stochastic: bool) -> Iterator[LocalChoice]:
-        horizon = query.layout.horizon
+        horizon = query.counted_steps
         if self.steps is not None and self.steps > horizon:
-            raise ValueError(f"steps = {self.steps}: must be at most H = {horizon}")
+            most = f"H = {horizon}" if query.step is None else f"1, only step {query.step} is counted"
+            raise ValueError(f"steps = {self.steps}: must be at most {most}")
         every = range(1, horizon + 1) if self.steps is None else (self.steps,)
         last = math.inf
         for steps in every:
@@ -209,8 +211,12 @@ class Local(Budgeted):
         share = self.reward_share or query.reward_share or _REWARD_SHARE
         return StepReports.of(query, kind, self.epsilon, steps, share)
 
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession | LinearSession:
+    def start(
+        self, query: Any, schedule: Schedule, randomness: Randomness
+    ) -> CountSession | LinearSession | BatchSession:
         """A session that sums randomized messages. Raises ``ValueError`` if they do not fit."""
+        if has_batches(schedule):
+            return start_batches(self, query, schedule, randomness)
         if is_linear(query):
             if self.mechanism in KINDS or self.steps is not None or self.reward_share is not None:
                 raise ValueError(

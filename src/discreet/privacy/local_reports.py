@@ -64,7 +64,7 @@ from numpy.typing import NDArray
 
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory, checked
-from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery, cut_to
 from discreet.privacy.noise.exact import exp_minus
 from discreet.privacy.noise.report_law import ReportLaw
 from discreet.privacy.protocol import Coins, Floats, Ints, Plan, Report
@@ -199,7 +199,8 @@ class StepReports:
 
     kind : mechanism. steps : m. share : numerator over 2^53 of the probability that a report is about the
     reward (0: there is no reward family). moves, rewards : randomizers of a deterministic and of a
-    stochastic policy. shift : what is subtracted from a reward.
+    stochastic policy. shift : what is subtracted from a reward. step : the one step that is asked for (then
+    ``horizon`` is 1, and devices cut their records to it), or None.
     """
 
     kind: Kind
@@ -209,6 +210,7 @@ class StepReports:
     shift: float
     moves: tuple[Randomizer, Randomizer]
     rewards: tuple[Randomizer, Randomizer]
+    step: int | None = None
 
     @classmethod
     def of(
@@ -222,7 +224,7 @@ class StepReports:
         bits, sampled_bits = (randomizer(kind, each, 2 * n) for n in pairs)
         share = 0 if query.known_rewards else max(1, min(GRID - 1, round(reward_share * GRID)))
         moves, rewards = (public, sampled), (bits, sampled_bits)
-        return cls(kind, steps, share, layout.horizon, query.reward_shift, moves, rewards)
+        return cls(kind, steps, share, query.counted_steps, query.reward_shift, moves, rewards, query.step)
 
     def randomizer(self, about: int, stochastic: bool) -> Randomizer:
         """Of moves (0) or rewards (1), under a deterministic or a stochastic policy."""
@@ -266,8 +268,9 @@ class StepReports:
         """What the devices do, for the guarantee."""
         name = {"subset": "subset selection", "oue": "optimised unary encoding", "krr": "randomized response"}
         which = "1 random step" if self.steps == 1 else f"{self.steps} random steps"
+        which = "the one step" if self.horizon == 1 else f"{which} of {self.horizon}"
         rewards = f", of its reward with probability {self.reward_share:.4g}" if self.share else ""
-        return f"reports of {which} of {self.horizon} by {name[self.kind]}{rewards}"
+        return f"reports of {which} by {name[self.kind]}{rewards}"
 
 
 def policy_table(plan: Plan, layout: Layout) -> tuple[bool, Ints]:
@@ -291,6 +294,9 @@ def policy_table(plan: Plan, layout: Layout) -> tuple[bool, Ints]:
 class ReportEncoder:
     """What a device does: see the module's docstring. A pure function of its arguments.
 
+    Where one step is asked for, everything is as in a problem of that step alone: it is step 0, and
+    ``policy_rows`` are (1, S).
+
     The message is int64: for each reported step, ascending, (step, 0 for a move or 1 for a reward,
     how many elements, the elements ascending).
     """
@@ -308,7 +314,7 @@ class ReportEncoder:
             raise ValueError(f"plan.number = {plan.number}: must be {self.number}, the plan of this encoder")
         if self.secure and not coins.exact:
             raise ValueError("coins: must be exact (SecureCoins); seeded coins have none of the promised law")
-        record = checked(trajectory, self.layout)
+        record = cut_to(checked(trajectory, self.layout), self.reports.step)
         message: list[int] = []
         for h in self._steps(coins):
             about = int(self.reports.share > 0 and coins.flip(self.reports.share))

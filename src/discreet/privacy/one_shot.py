@@ -66,10 +66,10 @@ _BLOCK = 2**18  # noises drawn at once; where there are more, in threads
 
 def check_query(query: CountQuery) -> None:
     """Raise ``ValueError`` unless the query can be released step by step."""
-    if query.stationary or query.pooled != "none" or query.groups:
+    if query.stationary or query.pooled != "none" or query.groups or query.step is not None:
         raise ValueError(
-            "query: a one-shot release is read step by step: must have stationary = False, pooled = 'none' "
-            "and groups = 0"
+            "query: a one-shot release is read step by step: must have stationary = False, pooled = 'none', "
+            "groups = 0 and step = None"
         )
     if not (query.center_rewards or query.known_rewards):
         raise ValueError("query: rewards must be centred at 1/2 (center_rewards = True) or known")

@@ -38,6 +38,7 @@ import numpy as np
 
 from discreet.numerics.knobs import Knobs
 from discreet.privacy import kernels
+from discreet.privacy.batch_session import BatchSession, has_batches, start_batches
 from discreet.privacy.budgeted import check_source, continual_query, private_query, private_schedule
 from discreet.privacy.central import Central, Choice
 from discreet.privacy.guarantee import no_guarantee
@@ -69,8 +70,12 @@ class NoPrivacy(Knobs):
         """What learners may know of it: no privacy."""
         return Terms("none")
 
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> CountSession | LinearSession:
+    def start(
+        self, query: Any, schedule: Schedule, randomness: Randomness
+    ) -> CountSession | LinearSession | BatchSession:
         """A session that releases exact sums. Raises ``ValueError`` if the query is of no known type."""
+        if has_batches(schedule):
+            return start_batches(self, query, schedule, randomness)
         if is_linear(query):
             return start_none(query, schedule, randomness)
         query, schedule = continual_query(query), private_schedule(schedule)

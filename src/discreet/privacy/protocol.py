@@ -127,7 +127,7 @@ class Plan:
     policy: NDArray[Any]  # (H, S) int, or (H, S, A) float
     users: int = 1  # how many people follow it
     context: Mapping[str, Floats] = field(default_factory=dict)  # what contributions need beside trajectories
-    query: Query | None = None  # another question for these people; None = the standing one
+    query: Query | None = None  # must be None: what a batch is asked is declared before (Schedule.queries)
     last: bool = True  # a release follows; False mixes several policies (ties) in one batch
     number: int = 0  # set by session.begin; reports carry it, late or foreign ones are refused
     group: int | None = None  # of a query with groups: the public group that these users' returns count in
@@ -151,6 +151,11 @@ class Schedule:
     families of the query get in the noise of that release (the first is of release 0, without noise).
     Only mechanisms with noise of its own for each release can follow it.
 
+    ``queries`` : one query for each batch between consecutive times of release, in place of the learner's
+    standing one. Nobody is in two batches, and every batch is asked at the full budget: a privatizer's
+    ``start`` then hands out a :class:`~discreet.privacy.batch_session.BatchSession`. People who come after
+    the last release are in no batch.
+
     ``final`` : the last of ``times`` may be ``users`` itself. Online such a release is refused, since nobody
     is left to use it; a stored data set is released in just that way (:meth:`one_shot`).
     """
@@ -164,6 +169,7 @@ class Schedule:
     plans: Literal["any", "deterministic", "stochastic"] = "any"  # its policies: what devices report about
     pooled_shares: Floats | None = None
     final: bool = False
+    queries: tuple[Query, ...] | None = None
 
     @classmethod
     def one_shot(cls, users: int, plans: Literal["any", "deterministic", "stochastic"] = "any") -> Schedule:
@@ -196,12 +202,29 @@ class Schedule:
         if self.max_releases is not None:
             most = checks.integer("max_releases", self.max_releases, 1)
             object.__setattr__(self, "max_releases", most)
+        if self.queries is not None:
+            self._check_queries()
         if self.pooled_shares is not None:
             shares = checks.floats("pooled_shares", self.pooled_shares, self.release_times.shape).copy()
             if shares.min() <= 0.0 or shares.max() >= 1.0:
                 raise ValueError("pooled_shares: every entry must be in (0, 1)")
             shares.flags.writeable = False
             object.__setattr__(self, "pooled_shares", shares)
+
+    def _check_queries(self) -> None:
+        queries = tuple(self.queries or ())
+        object.__setattr__(self, "queries", queries)
+        batches = 0 if self.times is None else self.times.size - 1
+        if self.users is None or not queries or len(queries) != batches:
+            raise ValueError(
+                f"queries has {len(queries)} entries: must have {batches}, one for each batch between two of "
+                "the times of release, with the number of users known"
+            )
+        for name in ("growth", "max_releases", "pooled_shares"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} = {getattr(self, name)!r}: must be None with queries")
+        if self.answers:
+            raise ValueError(f"answers = {self.answers}: must be 0 with queries")
 
     @cached_property
     def release_times(self) -> Ints:

@@ -48,15 +48,23 @@ class Seeded:
     seed : non-negative integer; run : index of the repetition. Two learners under one (seed, run)
     meet the same users' luck, and two sessions the same noise: whoever sees the releases of both can
     take it off, which is one more reason why a guarantee under a seed is for simulation only.
+    batch : index of a batch of other people with noise of its own (:meth:`of_batch`), or None.
     """
 
     seed: int = 0
     run: int = 0
+    batch: int | None = None
     kind: Literal["seeded"] = field(default="seeded", init=False)
 
     def __post_init__(self) -> None:
         checks.integer("seed", self.seed, 0)
         checks.integer("run", self.run, 0)
+        if self.batch is not None:
+            checks.integer("batch", self.batch, 0)
+
+    def of_batch(self, batch: int) -> Seeded:
+        """The same run with the noise of one batch: a key of its own; environment and ties are the run's."""
+        return Seeded(self.seed, self.run, batch)
 
     @cached_property
     def keys(self) -> RunKeys:
@@ -65,6 +73,8 @@ class Seeded:
 
     def _secret(self, role: bytes) -> Key:
         address = f"{int(self.seed)}/{int(self.run)}".encode()
+        if self.batch is not None and role == b"noise":
+            address += f"/{int(self.batch)}".encode()
         digest = hashlib.blake2b(address, digest_size=16, person=b"discreet/" + role).digest()
         return np.frombuffer(digest, "<u8").astype(np.uint64)
 
@@ -85,6 +95,10 @@ class Secure:
         grid = checks.integer("reward_grid", self.reward_grid, 2, 2**20)
         if grid & (grid - 1):
             raise ValueError(f"reward_grid = {grid}: must be a power of two")
+
+    def of_batch(self, batch: int) -> Secure:
+        """The system's source serves every batch alike, with fresh draws."""
+        return self
 
 
 Randomness = Seeded | Secure

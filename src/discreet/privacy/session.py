@@ -1,15 +1,11 @@
 """Sessions: the one place where users' records are added up and noise is drawn.
 
 A session is started by a privatizer, which has bound everything that enters the noise scale. It
-keeps the order of calls (release, begin, submit x plan.users, release, ...), counts users, checks
-each record before it is added, and draws noise for every cell of the public support. It cannot be
-copied, pickled, or continued in another process: a second copy would draw the same noise again. It can
-be saved, which ends it, and restored once (:mod:`discreet.privacy.saved_state`).
-
-Two orders inside a call carry the guarantee. One call runs at a time: two releases at once would
-draw two noises for one node. A user is counted before her record is added: an interrupt (Ctrl-C)
-between the two loses a record, where the other order would add one that no leaf accounts for.
-What was declared (query, schedule, scales, key) is held in private copies.
+keeps the order of calls (:mod:`discreet.privacy.stream_session`), checks each record before it is
+added, and draws noise for every cell of the public support. It cannot be copied, pickled, or continued in
+another process: a second copy would draw the same noise again. It can be saved, which ends it, and
+restored once (:mod:`discreet.privacy.saved_state`). What was declared (query, schedule, scales, key) is
+held in private copies.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +31,7 @@ from discreet.privacy.continual.signed_digits import SignedDigits
 from discreet.privacy.continual.splits import split_scales
 from discreet.privacy.continual.square_root import SquareRoot
 from discreet.privacy.continual.tree import Tree
-from discreet.privacy.continual.walk import Walk
+from discreet.privacy.continual.walk import Walk, prefix_noise, program
 from discreet.privacy.counts import (
     TRANSITIONS,
     CountQuery,
@@ -49,7 +45,6 @@ from discreet.privacy.encoders import (
     rounded,
 )
 from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.local_reports import Randomizer, ReportEncoder, StepReports, policy_table
 from discreet.privacy.mechanism import Mechanism, Stream, leaves_of, report_grid
 from discreet.privacy.noise import laws
@@ -64,19 +59,18 @@ from discreet.privacy.protocol import (
     Plan,
     Release,
     Report,
-    Response,
     Schedule,
     Trust,
-    numbered,
 )
 from discreet.privacy.randomness import Key, Randomness, Secure, SecureCoins, Seeded
+from discreet.privacy.stream_session import StreamSession, read_only
 
 _STREAMS: tuple[Stream, ...] = ("exact", "walk", "local", "decaying", "reports")
 
 _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
 
 
-class CountSession(Guarded):
+class CountSession(StreamSession):
     """One stream of releases of a :class:`~discreet.privacy.counts.CountQuery`.
 
     Made by ``privatizer.start``; see :class:`~discreet.privacy.protocol.Session` for the calls.
@@ -99,34 +93,22 @@ class CountSession(Guarded):
         randomness: Randomness,
         guarantee: Guarantee,
     ) -> None:
-        super().__init__()
+        super().__init__(query.layout, schedule, randomness, guarantee, mechanism.leaf)
         self._trust = trust
         self._mechanism = mechanism
         self._query = query
-        self._schedule = schedule
         self._randomness = randomness
-        self._guarantee = guarantee
         self._scales = np.array(mechanism.scales)
         self._begins = family_begins(query)
         self._saving = False  # a save was interrupted before its file was visible or withdrawn
         self._identity = saved_state.new_identity()  # of the file that this session is saved to
-        self._users = 0
-        self._absent = 0
-        self._awaited = 0  # users of the open plan who have not come yet
-        self._plan: Plan | None = None
-        self._plans = 0
-        self._fresh = True  # a release is due: nothing was submitted since the last batch closed
-        self._last: Release | None = None
-        self._number = 0
         self._cells = np.zeros(query.cells)
-        self._times: Ints | None = None if schedule.users is None else schedule.release_times
         walk = mechanism.walk
         if (mechanism.stream == "walk") != (walk is not None):
             raise ValueError(f"mechanism: a walk belongs to stream 'walk', not to {mechanism.stream!r}")
         if walk is not None and walk.leaves != leaves_of(schedule, mechanism.leaf):
             raise ValueError(f"mechanism: its walk has {walk.leaves} leaves, not those of the schedule")
         self._walk = walk
-        self._key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
         # of a walk: what its registers hold, the last leaf made; and the registers, never changed in place
         self._held = np.zeros(walk.registers + 1 if walk else 1, np.int64)
         self._registers: dict[int, Floats] = {}
@@ -150,16 +132,6 @@ class CountSession(Guarded):
 
     # -------------------------------------------------------------------------- public facts
     @property
-    def guarantee(self) -> Guarantee:
-        """Known before any data; never changes."""
-        return self._guarantee
-
-    @property
-    def users(self) -> int:
-        """Users submitted so far (public)."""
-        return self._users
-
-    @property
     def mechanism(self) -> Mechanism:
         """The public parameters of the noise: a copy, since a batch's noise takes its scales from ours."""
         return replace(self._mechanism)
@@ -169,17 +141,11 @@ class CountSession(Guarded):
         """What is summed."""
         return self._query
 
-    @property
-    def schedule(self) -> Schedule:
-        """The public times of release."""
-        return self._schedule
-
     def _drop(self) -> None:
         super()._drop()
         self._cells = np.zeros(0)
         self._registers = {}
         self._filtered = self._measured = np.zeros(0)
-        self._last = None
 
     def _check_open(self) -> None:
         super()._check_open()
@@ -187,47 +153,20 @@ class CountSession(Guarded):
             raise RuntimeError("a save of this session was interrupted: save it again, or close it")
 
     # ------------------------------------------------------------------------------- people
-    def begin(self, plan: Plan) -> Encoder:
-        """Open a plan for its users; the encoder is what their devices get."""
-        with self._call():
-            if self._awaited:
-                raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
-            if type(plan) is not Plan:  # a subclass could change its group, share or forget between two looks
-                raise ValueError(f"plan = {plan!r}: must be a Plan, and no subclass of it")
-            layout = self._query.layout
-            shape = (layout.horizon, layout.states)
-            if np.shape(plan.policy) not in (shape, (*shape, layout.actions)):
-                raise ValueError(
-                    f"plan.policy has shape {np.shape(plan.policy)}: must be {shape} or "
-                    f"{(*shape, layout.actions)}"
-                )
-            users = checks.integer("plan.users", plan.users, 1)
-            limit = self._schedule.users
-            if limit is not None and self._users + users > limit:
-                raise ValueError(
-                    f"plan.users = {users}: {self._users} of {limit} declared users have come, "
-                    f"at most {limit - self._users} are left"
-                )
-            units = FINE if self._mechanism.fixed_point else self._mechanism.reward_grid or 1
-            units *= self._query.layout.horizon
-            if (self._users + users) * units > _MOST_UNITS:
-                raise ValueError(
-                    f"plan.users = {users}: sums of more than {_MOST_UNITS // units} users in all are not "
-                    "exact in float64"
-                )
-            if plan.query is not None:
-                raise ValueError("plan.query: must be None, this session answers its standing query only")
-            plan = self._with_plain_group(plan)
-            if self._mechanism.clocks is not None:
-                self._assign(plan, users)
-            reports = self._mechanism.reports
-            if reports is not None:
-                self._policy = self._public_policy(plan)
-            self._plans += 1
-            self._plan = numbered(plan, self._plans)
-            self._fresh = False
-            self._awaited = users
-            return self._encoder()
+    def _admitted(self, plan: Plan, users: int) -> Plan:
+        units = FINE if self._mechanism.fixed_point else self._mechanism.reward_grid or 1
+        units *= self._query.layout.horizon
+        if (self._users + users) * units > _MOST_UNITS:
+            raise ValueError(
+                f"plan.users = {users}: sums of more than {_MOST_UNITS // units} users in all are not "
+                "exact in float64"
+            )
+        plan = self._with_plain_group(plan)
+        if self._mechanism.clocks is not None:
+            self._assign(plan, users)
+        if self._mechanism.reports is not None:
+            self._policy = self._public_policy(plan)
+        return plan
 
     def _encoder(self) -> Encoder:
         if self._mechanism.stream == "local":
@@ -241,15 +180,10 @@ class CountSession(Guarded):
             )
         return RawEncoder(self._plans)
 
-    @property
-    def open_encoder(self) -> Encoder:
-        """The encoder of the open plan, again: for users of a restored session. As :attr:`open_plan`."""
-        _ = self.open_plan
-        return self._encoder()
-
     def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
         """Over which alphabet devices report: of all rows (True), or of those that the policy plays."""
         stochastic, rows = policy_table(plan, self._query.layout)
+        rows = rows[self._query.counted]
         declared = self._schedule.plans
         if stochastic and declared == "deterministic":
             raise ValueError(
@@ -261,21 +195,9 @@ class CountSession(Guarded):
         return stochastic, rows
 
     @property
-    def open_plan(self) -> Plan:
-        """The plan whose users are coming, with its number. Raises ``RuntimeError`` if none is open."""
-        if self._plan is None or not self._awaited:
-            raise RuntimeError("no plan is open: call begin first")
-        return self._plan
-
-    @property
     def open_group(self) -> int:
         """The group of the newest plan; 0 where the query has none."""
         return 0 if self._plan is None or self._plan.group is None else int(self._plan.group)
-
-    def _count(self, users: int) -> None:
-        """Users come: before anything of theirs is added, so that no record is ever added twice."""
-        self._users += users
-        self._awaited -= users
 
     def _with_plain_group(self, plan: Plan) -> Plan:
         """The plan with a checked group, share and forget: plain numbers, which say the same at every look.
@@ -284,8 +206,7 @@ class CountSession(Guarded):
         """
         groups, share = self._query.groups, plan.return_share
         if not groups:
-            if plan.group is not None or share is not None or plan.forget:
-                raise ValueError("plan.group, return_share, forget: are for queries with groups only")
+            self._check_no_group(plan)
             return replace(plan, group=None, return_share=None, forget=False)
         group = checks.integer("plan.group", plan.group, 0, groups - 1)
         if share is not None:
@@ -296,36 +217,25 @@ class CountSession(Guarded):
     def _assign(self, plan: Plan, users: int) -> None:
         """Clocks count a plan's users for every row that its policy may play: public, before they act."""
         played = played_rows(self._query.layout, plan.policy)
+        played = played[self._query.counted]
         counts = users * (played if self._query.slots > 1 else played.sum(axis=0)).ravel()
         self._played, self._pending = played, self._pending + counts
 
-    def submit(self, report: Report) -> None:
-        """Add one user's report. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
-        with self._call():
-            number = self.open_plan.number
-            if report.plan != number:
-                raise ValueError(f"report.plan = {report.plan}: must be {number}, the plan that is open")
-            if self._mechanism.stream == "local":
-                if report.message is None:
-                    raise ValueError("report.message = None: a local session takes randomized messages only")
-                if report.trajectory is not None:
-                    raise ValueError("report.trajectory: must be None, raw data must not leave the device")
-                message = checks.floats("report.message", report.message, (self._query.cells,))
-                self._count(1)
-                self._cells += message
-                return
-            if self._mechanism.reports is not None:
-                self._submit_reports(self._mechanism.reports, report)
-                return
-            if report.trajectory is None:
-                raise ValueError("report.trajectory = None: this session takes trajectories")
-            record = checked(report.trajectory, self._query.layout)
-            record = rounded(record, SecureCoins(), self._mechanism.reward_grid)
+    def _add(self, report: Report) -> None:
+        if self._mechanism.reports is not None:
+            self._add_reports(self._mechanism.reports, self._message(report))
+            return
+        if self._mechanism.stream == "local":
+            message = checks.floats("report.message", self._message(report), (self._query.cells,))
             self._count(1)
-            add_record(self._query, self._begins, record, self._cells, self._played)
-            if self._query.groups:
-                at = self._query.cells - self._query.groups + int(self.open_group)
-                self._cells[at] += self._query.clipped_return(record)
+            self._cells += message
+            return
+        record = rounded(self._record(report), SecureCoins(), self._mechanism.reward_grid)
+        self._count(1)
+        add_record(self._query, self._begins, record, self._cells, self._played)
+        if self._query.groups:
+            at = self._query.cells - self._query.groups + int(self.open_group)
+            self._cells[at] += self._query.clipped_return(record)
 
     def submit_many(self, trajectories: Trajectories, plan: int) -> None:
         """Add the trajectories of many users of the open plan at once: the same sums as one by one.
@@ -372,22 +282,22 @@ class CountSession(Guarded):
             rewards = SecureCoins().rounded(rewards, grid)
         played = np.zeros((0, layout.rows)) if self._played is None else self._played.astype(np.float64)
         returns = np.minimum(rewards.sum(axis=1), query.clip).sum() if query.groups else 0.0
+        steps = query.counted
+        states = np.ascontiguousarray(records.states[:, steps.start : steps.stop + 1])
+        actions = np.ascontiguousarray(records.actions[:, steps])
+        rewards = np.ascontiguousarray(rewards[:, steps])
         self._count(len(records))
         records_kernels.add_trajectories(
-            records.states, records.actions, rewards, index, query.slots, layout.rows, self._begins,
+            states, actions, rewards, index, query.slots, layout.rows, self._begins,
             query.reward_shift, played, self._cells,
         )  # fmt: skip
         if query.groups:
             self._cells[query.cells - query.groups + self.open_group] += returns
 
-    def _submit_reports(self, reports: StepReports, report: Report) -> None:
+    def _add_reports(self, reports: StepReports, message: Any) -> None:
         """One user's reports, debiased, into the cells."""
-        if report.message is None:
-            raise ValueError("report.message = None: a local session takes randomized messages only")
-        if report.trajectory is not None:
-            raise ValueError("report.trajectory: must be None, raw data must not leave the device")
         stochastic, policy_rows = self._policy
-        found = local_reports.decode(reports, stochastic, report.message)
+        found = local_reports.decode(reports, stochastic, message)
         codes, values = reports.arrays()
         layout, cells = self._query.layout, self._cells.copy()
         for step, about, marks in found:
@@ -398,42 +308,33 @@ class CountSession(Guarded):
         self._count(1)
         self._cells = cells
 
-    def absent(self, users: int = 1) -> None:
-        """Count people who sent nothing: the null contribution, still among the public users."""
-        with self._call():
-            users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
-            self._count(users)
-            self._absent += users
-
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """Add the exact sums of simulated users at once; noise of a local model from its exact law.
 
-        For simulation only: raises ``ValueError`` under secure randomness, where every person's
-        own record must pass the checks. Where users report a few steps, ``sums`` are the counts of the
-        reported records, ``reported_moves`` (H, S, A, S) and ``reported_bits`` (H, S, A, 2), since sums over
-        everybody do not determine their joint law: :func:`discreet.mdp.simulation.reported_counts`.
+        For simulation only: raises ``ValueError`` under secure randomness. Where users report a few steps,
+        ``sums`` are the counts of the reported records, ``reported_moves`` (H, S, A, S) and ``reported_bits``
+        (H, S, A, 2), since sums over everybody do not determine their joint law:
+        :func:`discreet.mdp.simulation.reported_counts`.
         """
-        with self._call():
-            if self._key is None:
-                raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
-            users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
-            if self._mechanism.reports is not None:
-                self._submit_reported(self._mechanism.reports, sums, users, self._key)
-                return
-            cells = self._query.to_cells(sums)
-            if self._played is not None:
-                self._check_played(cells)
-            if self._mechanism.stream != "local":
-                self._count(users)
-                self._cells += cells
-                return
-            noise = np.empty(self._query.cells)
-            kernels.fill_noise_sum(
-                self._mechanism.family, self._key, self._users, users, self._query.offsets, self._scales,
-                noise,
-            )  # fmt: skip
+        super().submit_sum(sums, users)
+
+    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        if self._mechanism.reports is not None:
+            self._submit_reported(self._mechanism.reports, sums, users, key)
+            return
+        cells = self._query.to_cells(sums)
+        if self._played is not None:
+            self._check_played(cells)
+        if self._mechanism.stream != "local":
             self._count(users)
-            np.add(self._cells + cells, noise, out=self._cells)  # sums never stand there without their noise
+            self._cells += cells
+            return
+        noise = np.empty(self._query.cells)
+        kernels.fill_noise_sum(
+            self._mechanism.family, key, self._users, users, self._query.offsets, self._scales, noise
+        )
+        self._count(users)
+        np.add(self._cells + cells, noise, out=self._cells)  # sums never stand there without their noise
 
     def _check_played(self, cells: Floats) -> None:
         assert self._played is not None
@@ -455,7 +356,7 @@ class CountSession(Guarded):
         self, reports: StepReports, sums: Mapping[str, Floats], users: int, key: Key
     ) -> None:
         query, layout = self._query, self._query.layout
-        pair = (layout.horizon, layout.states, layout.actions)
+        pair = (reports.horizon, layout.states, layout.actions)
         tables: list[Ints] = []
         for name, last in (("reported_moves", layout.states), ("reported_bits", 2)):
             if name not in sums:
@@ -474,7 +375,7 @@ class CountSession(Guarded):
         if not stochastic:
             for counts in tables:
                 left = counts.copy()
-                left[np.arange(layout.horizon)[:, None], policy_rows] = 0
+                left[np.arange(reports.horizon)[:, None], policy_rows] = 0
                 if left.any():
                     raise ValueError("sums hold records that the plan's policy does not lead to")
         arrays = report_arrays(reports, layout.rows, layout.states, stochastic)
@@ -488,45 +389,19 @@ class CountSession(Guarded):
         self._cells = cells
 
     # ----------------------------------------------------------------------------- releases
-    def release(self) -> Release:
-        """Noisy sums of all users so far; its arrays are read-only.
-
-        After a plan with ``last=False``, and when nobody came since, the previous release again.
-        """
-        with self._call():
-            if self._awaited:
-                raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
-            if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
-                return self._last
-            n, most = self._users, self._schedule.max_releases
-            if self._schedule.users is not None and n >= self._schedule.users + self._schedule.final > 0:
-                raise RuntimeError(
-                    f"release: all {n} declared users have come, nobody is left to use a release"
-                )
-            if most is not None and n > 0 and self._number >= most:
-                raise RuntimeError(f"release: all {most} releases of the schedule have been made")
-            leaf, reports = self._leaf(n), n - self._absent
-            measurement = None
-            if self._walk is not None:
-                cells = self._noisy(self._walk, leaf)
-            else:
-                share = None if n == 0 or self._plan is None else self._plan.return_share
-                laws_now = self.measurement_laws(n, reports - self._reported, share)
-                due = self._tick(n)
-                cells, fresh = self._measure(n, reports, due)
-                measurement = self._described(fresh, laws_now, n, due)
-            self._number = 0 if n == 0 else self._number + 1
-            told = self._mechanism.clocks is None and not self._query.groups
-            laws_now = self._laws(n, reports, self._measurements) if told else {}
-            self._last = Release(
-                self._estimates(cells, laws_now, "sum", n, float(n)),
-                users=n,
-                number=self._number,
-                guarantee=self._guarantee,
-                measurement=measurement,
-            )
-            self._fresh = True
-            return self._last
+    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement | None]:
+        reports, measurement = n - self._absent, None
+        if self._walk is not None:
+            cells = self._noisy(self._walk, leaf)
+        else:
+            share = None if n == 0 or self._plan is None else self._plan.return_share
+            laws_now = self.measurement_laws(n, reports - self._reported, share)
+            due = self._tick(n)
+            cells, fresh = self._measure(n, reports, due)
+            measurement = self._described(fresh, laws_now, n, due)
+        told = self._mechanism.clocks is None and not self._query.groups
+        laws_now = self._laws(n, reports, self._measurements) if told else {}
+        return self._estimates(cells, laws_now, "sum", n, float(n)), measurement
 
     def _estimates(
         self,
@@ -538,9 +413,7 @@ class CountSession(Guarded):
     ) -> dict[str, Estimate]:
         if not laws:
             return {}
-        tables = self._query.from_cells(cells)
-        for table in tables.values():
-            table.flags.writeable = False
+        tables = read_only(self._query.from_cells(cells))
         return {name: Estimate(tables[name], law, estimand, covers, effective) for name, law in laws.items()}
 
     def _tick(self, n: int) -> Floats | None:
@@ -632,63 +505,14 @@ class CountSession(Guarded):
         self._squares = squares
         return sums, fresh
 
-    @staticmethod
-    def answer(question: Response) -> NoReturn:
-        """Re-evaluated sums need stored users; a count session stores none.
-
-        Static, since learners are handed it: a bound method would hand them the session.
-        """
-        raise ValueError("answer: a session of counts stores no users, so it answers no new question")
-
-    def _leaf(self, n: int) -> int:
-        """How many leaves the first n users fill. Raises ``RuntimeError`` between scheduled releases."""
-        if self._times is None:
-            return n
-        at = int(np.searchsorted(self._times, n))
-        if at == self._times.size or self._times[at] != n:
-            raise RuntimeError(f"release: {n} users is not one of the scheduled times of release")
-        return n if self._mechanism.leaf == "user" else at
-
     def _noisy(self, walk: Walk, leaf: int) -> Floats:
-        """The sums of the first leaves, with their prefix's noise.
-
-        The walk goes on in a copy of the registers that takes the place of the old ones in one statement:
-        an interrupt leaves no register half a step ahead of the others. A draw that it loses was in no
-        release.
-        """
+        """The sums of the first leaves, with their prefix's noise."""
         if leaf == 0:
             return self._cells.copy()
-        program = self._program
-        code, ints, floats, links, weights = program
-        held, registers = self._held.copy(), dict(self._registers)
-        while held[-1] < leaf:
-            at, operations = walks.next_ops(code, ints, floats, held, leaf, links, weights)
-            for (target, one, two, i, j, label), (c1, c2, cd, scale) in zip(
-                links[:operations].tolist(), weights[:operations].tolist(), strict=True
-            ):
-                parts = [c * registers[source] for c, source in ((c1, one), (c2, two)) if source >= 0]
-                if cd != 0.0:
-                    parts.append(cd * self._node_noise(i, scale, j))
-                value = parts[0]
-                for part in parts[1:]:
-                    value = value + part
-                registers[target], held[target] = value, label
-            held[-1] = at
-        self._held, self._registers = held, registers
-        return self._cells + registers[int(walks.register_of(code, ints, leaf))]
-
-    @property
-    def _program(self) -> walks.Program:
-        """What the walk's kernels take, with room for the operations of a leaf."""
-        walk = self._walk
-        most = walk.operations if walk else 1
-        return walks.Program(
-            walk.code if walk else walks.TREE,
-            walk.ints if walk else np.zeros(2, np.int64),
-            np.array(walk.floats) if walk else np.zeros(0),
-            np.zeros((most, 6), np.int64),
-            np.zeros((most, 4)),
+        noise, self._held, self._registers = prefix_noise(
+            walk, leaf, self._held, self._registers, self._node_noise
         )
+        return self._cells + noise
 
     def _node_noise(self, end: int, factor: float, level: int = 0) -> Floats:
         """The draw at address (end, level), such as a node's: every cell, drawn once (registers hold it)."""
@@ -930,7 +754,7 @@ class CountSession(Guarded):
                 row_of=self._row_of() if self._mechanism.clocks else np.zeros(0, np.int64),
                 pending=self._pending,
                 counted=self._counted,
-                program=self._program,
+                program=_NO_PROGRAM if walk is None else program(walk),
                 reports=self._report_arrays(),
                 release_scales=np.array(self._mechanism.release_scales),
             )
@@ -951,6 +775,9 @@ def report_arrays(
     return local_kernels.ReportArrays(codes, values, chosen, marks, hits, counts, moves, bits, flow)
 
 
+_NO_PROGRAM = walks.Program(
+    walks.TREE, np.zeros(2, np.int64), np.zeros(0), np.zeros((1, 6), np.int64), np.zeros((1, 4))
+)
 _NOTHING = np.zeros(1, np.int64)
 _NO_REPORTS = local_kernels.ReportArrays(
     np.zeros(local_kernels.FIRST + 16, np.int64), np.zeros(8), _NOTHING, _NOTHING, _NOTHING, _NOTHING,
@@ -971,6 +798,7 @@ _STATE = (
 # What the constructor derives from its arguments, or what belongs to one process:
 _DERIVED = (
     "_process", "_lock", "_caller", "_closed", "_saving", "_identity", "_times", "_walk", "_decaying",
+    "_layout", "_by_user", "_most_users",
 )  # fmt: skip
 
 _SAVED_CLASSES = saved_state.classes_by_name(

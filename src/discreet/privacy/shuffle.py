@@ -33,7 +33,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
@@ -44,11 +44,11 @@ from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.privacy import budget as budgets
 from discreet.privacy import shuffle_calibration as accountant
+from discreet.privacy.batch_session import BatchSession, has_batches, start_batches
 from discreet.privacy.binomial_record import BinomialRecord
 from discreet.privacy.budgeted import check_source, continual_query, private_schedule
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee, guarantee_of
-from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.noise.binomial_law import BinomialLaw, Components, merged
 from discreet.privacy.protocol import (
     Coins,
@@ -58,16 +58,14 @@ from discreet.privacy.protocol import (
     Ints,
     Measurement,
     Plan,
-    Release,
     Report,
-    Response,
     Schedule,
     Terms,
     Trust,
-    numbered,
 )
-from discreet.privacy.randomness import Randomness, Seeded
+from discreet.privacy.randomness import Key, Randomness
 from discreet.privacy.shuffle_calibration import CALIBRATIONS, Calibration, Noise
+from discreet.privacy.stream_session import StreamSession, read_only
 
 __all__ = [
     "Analyzer",
@@ -100,7 +98,7 @@ def form_of(query: CountQuery, noise: Noise, session: int) -> Form:
     layout = query.layout
     rows = None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist()))
     families = tuple(Family(_KINDS[name], f.each, f.coin, f.paired) for name, f in noise)
-    return Form(layout.states, layout.actions, layout.horizon, families, rows, session)
+    return Form(layout.states, layout.actions, layout.horizon, families, rows, session, query.step)
 
 
 # -------------------------------------------------------------------------------- three parties
@@ -262,7 +260,7 @@ def _components(family: Family, users: int) -> Components:
 # ------------------------------------------------------------------------------------- session
 
 
-class ShuffleSession(Guarded):
+class ShuffleSession(StreamSession):
     """One stream of releases of counts under the shuffle model; made by :meth:`Shuffle.start`.
 
     The calls are those of :class:`~discreet.privacy.protocol.Session`. A plan's users are in the batch that
@@ -291,17 +289,12 @@ class ShuffleSession(Guarded):
         guarantee: Guarantee,
         records: tuple[BinomialRecord, ...],
     ) -> None:
-        super().__init__()
-        self._query, self._schedule, self._randomness = query, schedule, randomness
-        self._ends, self._noises = ends, noises
-        self._guarantee, self._records = guarantee, records
-        self._key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
+        super().__init__(query.layout, schedule, randomness, guarantee)
+        self._query, self._randomness = query, randomness
+        self._ends, self._noises, self._records = ends, noises, records
+        self._most_users = int(ends[-1])
         # which session a message is for; no secret
         self._session = secrets.randbits(64) if self._key is None else int(self._key[0] ^ self._key[1])
-        self._users = self._awaited = self._plans = self._number = 0
-        self._plan: Plan | None = None
-        self._fresh = True
-        self._last: Release | None = None
         self._shufflers: list[Shuffler] = []  # of the batches since the last release
         self._batch = -1  # that the last of them is for
         self._sums = np.zeros(query.cells)
@@ -312,33 +305,17 @@ class ShuffleSession(Guarded):
         super()._drop()
         self._shufflers = []
         self._sums = np.zeros(0)
-        self._last = None
 
     # ------------------------------------------------------------------------ public facts
-    @property
-    def guarantee(self) -> Guarantee:
-        """Known before any data; never changes."""
-        return self._guarantee
-
     @property
     def records(self) -> tuple[BinomialRecord, ...]:
         """The numbers that the guarantee is computed from."""
         return self._records
 
     @property
-    def users(self) -> int:
-        """Users who came or were absent so far (public)."""
-        return self._users
-
-    @property
     def query(self) -> CountQuery:
         """What is summed."""
         return self._query
-
-    @property
-    def schedule(self) -> Schedule:
-        """The public times of release."""
-        return self._schedule
 
     @property
     def refused(self) -> Mapping[Reason, int]:
@@ -355,87 +332,46 @@ class ShuffleSession(Guarded):
         return tuple(zip(sizes, self._noises, strict=True))
 
     # ------------------------------------------------------------------------------ people
-    def begin(self, plan: Plan) -> Encoder:
-        """Open a plan for its users; the encoder is what their devices get."""
-        with self._call():
-            if self._awaited:
-                raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
-            if type(plan) is not Plan:
-                raise ValueError(f"plan = {plan!r}: must be a Plan, and no subclass of it")
-            layout = self._query.layout
-            shape = (layout.horizon, layout.states)
-            if np.shape(plan.policy) not in (shape, (*shape, layout.actions)):
-                raise ValueError(
-                    f"plan.policy has shape {np.shape(plan.policy)}: must be {shape} or "
-                    f"{(*shape, layout.actions)}"
-                )
-            if (
-                plan.query is not None
-                or plan.group is not None
-                or plan.return_share is not None
-                or plan.forget
-            ):
-                raise ValueError("plan: a shuffle session answers its standing query, without groups")
-            users = checks.integer("plan.users", plan.users, 1)
-            after, last = self._users + users, int(self._ends[-1])
-            if after > last:
-                raise ValueError(
-                    f"plan.users = {users}: {self._users} of {last} declared users have come, at most "
-                    f"{last - self._users} are left"
-                )
-            batch = int(np.searchsorted(self._ends, self._users, side="right"))
-            if after > self._ends[batch] and after not in self._ends:
-                raise ValueError(
-                    f"plan.users = {users}: ends inside a later batch, whose flips its users would not add; "
-                    f"at most {int(self._ends[batch]) - self._users} users are left in this one"
-                )
-            if batch != self._batch:
-                noise = self._noises[batch]
-                self._shufflers.append(
-                    Shuffler(form_of(self._query, noise, self._session), noise[0][1].users)
-                )
-                self._batch = batch
-            self._plans += 1
-            self._plan, self._fresh, self._awaited = numbered(plan, self._plans), False, users
-            self._shufflers[-1].open(self._plans, users)
-            return self._encoder()
+    def _admitted(self, plan: Plan, users: int) -> Plan:
+        self._check_no_group(plan)
+        after = self._users + users
+        batch = int(np.searchsorted(self._ends, self._users, side="right"))
+        if after > self._ends[batch] and after not in self._ends:
+            raise ValueError(
+                f"plan.users = {users}: ends inside a later batch, whose flips its users would not add; "
+                f"at most {int(self._ends[batch]) - self._users} users are left in this one"
+            )
+        if batch != self._batch:
+            noise = self._noises[batch]
+            self._shufflers.append(Shuffler(form_of(self._query, noise, self._session), noise[0][1].users))
+            self._batch = batch
+        self._shufflers[-1].open(self._plans + 1, users)
+        return plan
 
     def _encoder(self) -> Encoder:
         device = encoders.ShuffleEncoder(self._shufflers[-1].form, self._plans)
         return BitEncoder(device, self._key is None)
 
-    @property
-    def open_plan(self) -> Plan:
-        """The plan whose users are coming, with its number. Raises ``RuntimeError`` if none is open."""
-        if self._plan is None or not self._awaited:
-            raise RuntimeError("no plan is open: call begin first")
-        return self._plan
-
     def submit(self, report: Report) -> None:
         """Hand one message to the shuffler; a bad one raises ``ValueError``, is counted, and adds nothing."""
-        with self._call():
-            if not self._awaited:
-                self._refused["late"] += 1
-                raise RuntimeError("no plan is open: call begin first")
-            if report.trajectory is not None:
-                raise ValueError("report.trajectory: must be None, raw data must not leave the device")
-            message = report.message
-            if not isinstance(message, bytes):
-                raise ValueError("report.message: must be the bytes that the device made")
-            before = self._shufflers[-1].received
-            try:
-                self._shufflers[-1].receive(message)
-            finally:  # an interrupt after a message was admitted must not let her come again
-                self._count(self._shufflers[-1].received - before)
+        super().submit(report)
 
-    def _count(self, users: int) -> None:
-        self._users += users
-        self._awaited -= users
+    def _check_in_time(self, report: Report) -> None:
+        """The message itself says what plan it is for."""
+        if not self._awaited:
+            self._refused["late"] += 1
+            raise RuntimeError("no plan is open: call begin first")
 
-    def absent(self, users: int = 1) -> None:
-        """Count people who sent nothing: the null contribution, and no flips."""
-        with self._call():
-            self._count(checks.integer("users", users, 1, self._awaited if self.open_plan else 0))
+    def _add(self, report: Report) -> None:
+        if report.trajectory is not None:
+            raise ValueError("report.trajectory: must be None, raw data must not leave the device")
+        if not isinstance(report.message, bytes):
+            raise ValueError("report.message: must be the bytes that the device made")
+        before = self._shufflers[-1].received
+        try:
+            self._shufflers[-1].receive(report.message)
+        finally:  # an interrupt after a message was admitted must not let her come again
+            self._count(self._shufflers[-1].received - before)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """The messages of simulated users at once: exact sums, flips from the exact law of their sum.
@@ -443,63 +379,37 @@ class ShuffleSession(Guarded):
         For simulation only: raises ``ValueError`` under secure randomness. Sums of rewards must be sums of
         rewards rounded to bits (:func:`discreet.mdp.simulation.reward_bits`), less 1/2 each where centred.
         """
-        with self._call():
-            if self._key is None:
-                raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
-            users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
-            source = np.random.Generator(
-                np.random.Philox(np.random.SeedSequence([*self._key.tolist(), self._users]))
-            )
-            form = self._shufflers[-1].form
-            cells = self._query.to_cells(sums)
-            ones = np.empty(cells.size, np.int64)
-            for i, family in enumerate(form.families):
-                part = slice(form.begins[i], form.begins[i + 1])
-                own = cells[part] if family.own == 1 else users + 2 * cells[part]
-                if (own != np.round(own)).any() or (own < 0).any() or (own > family.own * users).any():
-                    raise ValueError(
-                        f"sums[{family.kind!r}]: must be sums of one bit a user (rewards rounded to bits, "
-                        "discreet.mdp.simulation.reward_bits)"
-                    )
-                noise = np.zeros(form.counters[i], np.int64)
-                for j, (n, p) in enumerate(_components(family, users)):
-                    drawn = source.binomial(n, min(p, 1.0 - p), form.counters[i])
-                    noise += n - drawn if j else drawn  # the second half of pairs is of the complement
-                ones[part] = own.astype(np.int64) + noise
-            self._count(users)
-            self._shufflers[-1].add_simulated(ones, users)
+        super().submit_sum(sums, users)
+
+    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        source = np.random.Generator(np.random.Philox(np.random.SeedSequence([*key.tolist(), self._users])))
+        form = self._shufflers[-1].form
+        cells = self._query.to_cells(sums)
+        ones = np.empty(cells.size, np.int64)
+        for i, family in enumerate(form.families):
+            part = slice(form.begins[i], form.begins[i + 1])
+            own = cells[part] if family.own == 1 else users + 2 * cells[part]
+            if (own != np.round(own)).any() or (own < 0).any() or (own > family.own * users).any():
+                raise ValueError(
+                    f"sums[{family.kind!r}]: must be sums of one bit a user (rewards rounded to bits, "
+                    "discreet.mdp.simulation.reward_bits)"
+                )
+            noise = np.zeros(form.counters[i], np.int64)
+            for j, (n, p) in enumerate(_components(family, users)):
+                drawn = source.binomial(n, min(p, 1.0 - p), form.counters[i])
+                noise += n - drawn if j else drawn  # the second half of pairs is of the complement
+            ones[part] = own.astype(np.int64) + noise
+        self._count(users)
+        self._shufflers[-1].add_simulated(ones, users)
 
     # ---------------------------------------------------------------------------- releases
-    def release(self) -> Release:
-        """Sums of all users so far; its arrays are read-only.
-
-        After a plan with ``last=False``, and when nobody came since, the previous release again.
-        """
-        with self._call():
-            if self._awaited:
-                raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
-            if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
-                return self._last
-            n, schedule = self._users, self._schedule
-            if n not in schedule.release_times:
-                if n == self._ends[-1]:
-                    raise RuntimeError(f"release: all {n} declared users have come, nobody is left to use it")
-                raise RuntimeError(f"release: {n} users is not one of the scheduled times of release")
-            fresh, components, users = self._let_out()
-            self._sums = self._sums + fresh
-            self._components = [
-                merged((*old, *new)) for old, new in zip(self._components, components, strict=True)
-            ]
-            self._number = 0 if n == 0 else self._number + 1
-            measured = self._estimates(fresh, components, users)
-            self._last = Release(
-                self._estimates(self._sums, self._components, n),
-                users=n,
-                number=self._number,
-                guarantee=self._guarantee,
-                measurement=Measurement(measured, 0.0, 1.0),
-            )
-            return self._last
+    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
+        fresh, components, users = self._let_out()
+        sums = self._sums + fresh
+        merged_now = [merged((*old, *new)) for old, new in zip(self._components, components, strict=True)]
+        self._sums, self._components = sums, merged_now
+        measured = self._estimates(fresh, components, users)
+        return self._estimates(sums, merged_now, n), Measurement(measured, 0.0, 1.0)
 
     def _let_out(self) -> tuple[Floats, list[Components], int]:
         """The batches since the last release, summed; whatever happens, they are forgotten."""
@@ -531,12 +441,11 @@ class ShuffleSession(Guarded):
         )
 
     def _estimates(self, cells: Floats, components: Sequence[Components], users: int) -> dict[str, Estimate]:
-        tables = self._query.from_cells(cells.copy())
-        found = {}
-        for i, name in enumerate(self._query.row_families):
-            tables[name].flags.writeable = False
-            found[name] = Estimate(tables[name], self._law(i, components[i]), "sum", users, float(users))
-        return found
+        tables = read_only(self._query.from_cells(cells.copy()))
+        return {
+            name: Estimate(tables[name], self._law(i, components[i]), "sum", users, float(users))
+            for i, name in enumerate(self._query.row_families)
+        }
 
     def laws_at(self, n: int) -> dict[str, BinomialLaw]:
         """The laws of the release after n users, a scheduled time, if all of them send their messages."""
@@ -549,11 +458,6 @@ class ShuffleSession(Guarded):
             families = form_of(self._query, noise, 0).families
             found = [merged((*old, *_components(f, users))) for old, f in zip(found, families, strict=True)]
         return {name: self._law(i, found[i]) for i, name in enumerate(self._query.row_families)}
-
-    @staticmethod
-    def answer(question: Response) -> NoReturn:
-        """Re-evaluated sums need stored users; nobody stores them here."""
-        raise ValueError("answer: a session of counts stores no users, so it answers no new question")
 
 
 # ---------------------------------------------------------------------------------- privatizer
@@ -639,11 +543,13 @@ class Shuffle(Knobs):
             query, shares, self.calibration, self.epsilon, self.delta, self.honest(users)
         )
 
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> ShuffleSession:
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> ShuffleSession | BatchSession:
         """A session of batches between scheduled releases, each with its own number of flips.
 
         Raises ``ValueError`` if the query is not of bits, or the times of release are not known.
         """
+        if has_batches(schedule):
+            return start_batches(self, query, schedule, randomness)
         query, schedule = continual_query(query), private_schedule(schedule)
         check_source(randomness)
         if schedule.pooled_shares is not None:

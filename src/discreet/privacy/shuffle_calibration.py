@@ -16,6 +16,8 @@ she was). With k steps of the second case and H - k of the first, k = 0 .. H, th
 independent coordinates; fewer moves are dominated. Noise of centred rewards is symmetric, so that the sign of
 their moves does not matter; the other families move up as often as down, so that the two orders of two
 neighbours have the same loss. Hence one law of loss for each k, and the worst of them counts.
+Of a query of one step (``CountQuery.step``) a device sends bits for the counters of that step only, and H
+is 1 in all of this: visits and transitions make 4 unit changes, transitions alone 2.
 
 The law of loss. Of one coordinate: atoms ln P(Q = z - x) / P(Q = z) with masses P(Q = z - x), and mass
 without a counterpart at infinity. Each atom is split between the two neighbours on a grid so that its mass
@@ -34,7 +36,8 @@ rest on the others'), with m noise bits a user in a counter, each 1 with probabi
   least p at n;
 - ``basic`` : tau = 96 ln(2 / delta') / epsilon'^2 with epsilon' = epsilon / c, delta' = delta / c for c
   unit changes; m = ceil(tau / n) fair flips, or one with p = tau / (2 n);
-- ``published`` : the same with epsilon' = epsilon / (3 H) and delta' = delta (Bai et al. 2024).
+- ``published`` : the same with epsilon' = epsilon / (3 H) and delta' = delta (Bai et al. 2024), for a query
+  of one step too: the paper charges the whole horizon for its crude batches.
 
 Whatever the calibration, the guarantee is what accounting finds for the flips.
 
@@ -113,7 +116,7 @@ def ways(query: CountQuery) -> tuple[Way, ...]:
 
     Raises ``ValueError`` for what is no bit a user and counter: pooled steps, group returns.
     """
-    horizon = query.layout.horizon
+    horizon = query.counted_steps
     names = set(query.row_families)
     if query.stationary or not names <= {VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS}:
         raise ValueError(

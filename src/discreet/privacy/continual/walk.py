@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -106,6 +107,41 @@ class Walk(ABC):
             ends.append(low)
             at = low + 1
         return ends
+
+
+def program(walk: Walk) -> walks.Program:
+    """What the walk's kernels take, with room for the operations of a leaf."""
+    links, weights = np.zeros((walk.operations, 6), np.int64), np.zeros((walk.operations, 4))
+    return walks.Program(walk.code, walk.ints, np.array(walk.floats), links, weights)
+
+
+def prefix_noise(
+    walk: Walk,
+    leaf: int,
+    held: Ints,
+    registers: Mapping[int, Floats],
+    draw: Callable[[int, float, int], Floats],
+) -> tuple[Floats, Ints, dict[int, Floats]]:
+    """The noise of the first leaves' sum; then what the registers hold, and the registers.
+
+    held : (registers + 1,) labels of what they hold, and the last leaf made. draw : (i, scale, j) to the draw
+    at address (i, j). The walk goes on in copies, which the caller puts in the place of the old ones in one
+    statement: an interrupt leaves no register half a step ahead of the others. A draw that it loses was in
+    no release.
+    """
+    code, ints, floats, links, weights = program(walk)
+    held, made = held.copy(), dict(registers)
+    while held[-1] < leaf:
+        at, operations = walks.next_ops(code, ints, floats, held, leaf, links, weights)
+        for (target, one, two, i, j, label), (c1, c2, cd, scale) in zip(
+            links[:operations].tolist(), weights[:operations].tolist(), strict=True
+        ):
+            parts = [c * made[source] for c, source in ((c1, one), (c2, two)) if source >= 0]
+            if cd != 0.0:
+                parts.append(cd * draw(i, scale, j))
+            made[target], held[target] = sum(parts[1:], parts[0]), label
+        held[-1] = at
+    return made[int(walks.register_of(code, ints, leaf))], held, made
 
 
 def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:

@@ -1,0 +1,454 @@
+"""Batches of other people, each with a question of its own: the session of policy elimination.
+
+A learner that eliminates policies asks something else of every batch of people (the transitions of one step,
+then everything), and forgets what it was told before. ``Schedule.queries`` declares the questions, one for
+each batch between two times of release. A :class:`BatchSession` starts the privatizer anew for each of
+them, with that batch's query and :meth:`~discreet.privacy.protocol.Schedule.one_shot` of its size, so that a
+batch is, bit for bit, the privatizer's own one-shot session.
+
+What is guaranteed. Sizes of batches are fixed before data, and people are counted as they come: which batch a
+person is in is public, and she is in exactly one. A plan ends where its batch ends, the session of a batch
+takes no more people than the batch has, and it is closed after its release and never opened again. Every
+batch has randomness of its own: secure draws are always fresh, seeded ones come from a key of the run and
+the batch (:meth:`~discreet.privacy.randomness.Seeded.of_batch`). Exchange one person: given what was released
+before, batches other than hers have the same law, and policies are functions of releases. So everything that
+leaves the session together is as private as the batch that costs most (parallel composition;
+:func:`~discreet.privacy.guarantee.parallel`), and every batch gets the full budget. People after the last
+release are counted as users, and nothing is kept of them: their devices send nothing.
+
+A batch that a privatizer does not let out (:class:`~discreet.privacy.shuffle.BatchTooSmall`) is lost: its
+release raises, the next one gives the last release again, and the next batch may begin.
+
+Source: Bai, Talebi, Zhao, Cheng and Chen 2024, the protocol of SDP-PE; specification of tabular learners, 3.5
+and 7.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from discreet.mdp.trajectories import Trajectories, Trajectory
+from discreet.numerics import checks
+from discreet.privacy.budgeted import check_source, continual_query, private_query, private_schedule
+from discreet.privacy.counts import CountQuery
+from discreet.privacy.guarantee import Guarantee, parallel
+from discreet.privacy.lifecycle import Guarded
+from discreet.privacy.local_reports import StepReports
+from discreet.privacy.noise.laws import NoNoise
+from discreet.privacy.protocol import (
+    Coins,
+    Encoder,
+    Floats,
+    Measurement,
+    NoiseLaw,
+    Plan,
+    Release,
+    Report,
+    Response,
+    Schedule,
+    numbered,
+)
+from discreet.privacy.randomness import Randomness, Secure
+
+__all__ = ["BatchEncoder", "BatchKind", "BatchSession", "has_batches", "standing_batch", "start_batches"]
+
+
+@dataclass(frozen=True)
+class BatchKind:
+    """Batches that one mechanism serves: how they are called, how many, and what each of them guarantees."""
+
+    words: str
+    batches: int
+    guarantee: Guarantee
+
+
+@dataclass(frozen=True, eq=False)
+class BatchEncoder:
+    """The encoder of a plan of a batch: that of the batch's own session, under the number of this one.
+
+    inner : None for people of no batch, whose devices send nothing.
+    """
+
+    inner: Encoder | None
+    plan: Plan  # as the batch's session numbers it
+    number: int
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+        """What the device sends. Raises ``ValueError`` on a broken record or another plan."""
+        if plan.number not in (0, self.number):
+            raise ValueError(f"plan.number = {plan.number}: must be {self.number}, the plan of this encoder")
+        if self.inner is None:
+            return Report(plan=self.number)
+        made = self.inner(trajectory, self.plan, coins)
+        return Report(self.number, made.trajectory, made.message)
+
+
+class BatchSession(Guarded):
+    """One release for each batch of people, each of a query of its own; made by ``privatizer.start``.
+
+    The calls are those of :class:`~discreet.privacy.protocol.Session`. Several plans may share a batch, all
+    but the last of them with ``Plan.last = False``. A release is about its batch alone:
+
+    - ``estimates`` : sums over the people of the newest batch, in the families of its query; ``covers`` is
+      their number. The laws' failure probabilities are shared equally by the batches, so that the bounds of
+      all of them hold together with the stated probability; each is a bound for its own batch.
+    - ``measurement`` : the same, with decay 0 and gain 1.
+    - ``users`` : everybody who came so far; ``number`` : of the batch, from 1 on; 0 before anybody came:
+      zeros, in the families of the first query.
+
+    Raises
+    ------
+    RuntimeError
+        On calls out of order, on a closed session, and in another process than the one that started it.
+    ValueError
+        On a broken record (nothing is added), on more users than the batch has, and on a plan that fills its
+        batch with ``last = False``.
+    """
+
+    def __init__(
+        self,
+        privatizer: Any,
+        query: CountQuery,
+        schedule: Schedule,
+        randomness: Randomness,
+        queries: Sequence[CountQuery],
+        promised: Sequence[Guarantee],
+        kinds: Sequence[BatchKind],
+        guarantee: Guarantee,
+        nothing: Release,
+        bits: bool,
+    ) -> None:
+        super().__init__()
+        self._privatizer, self._query, self._schedule = privatizer, query, schedule
+        self._randomness, self._queries = randomness, tuple(queries)
+        self._promised = tuple(promised)  # of each batch, before data
+        self._kinds, self._guarantee = tuple(kinds), guarantee
+        self._times = schedule.release_times
+        self._bits = bits
+        self._inner: Any = None  # the session of the batch that is open
+        self._open = -1  # its index
+        self._closed_users = 0  # of closed batches; of those after the last one, all who came
+        self._until = 0  # users when the open plan is done
+        self._plan: Plan | None = None  # as numbered here
+        self._plans = 0
+        self._last = self._described(nothing, 0, 0)
+
+    # ------------------------------------------------------------------------ public facts
+    @property
+    def guarantee(self) -> Guarantee:
+        """Known before any data; never changes. That of the worst batch."""
+        return self._guarantee
+
+    @property
+    def kinds(self) -> tuple[BatchKind, ...]:
+        """The kinds of batches that the guarantee is the worst of."""
+        return self._kinds
+
+    @property
+    def users(self) -> int:
+        """Users who came or were absent so far (public)."""
+        return self._closed_users + (0 if self._inner is None else int(self._inner.users))
+
+    @property
+    def schedule(self) -> Schedule:
+        """The public times of release, and the queries."""
+        return self._schedule
+
+    @property
+    def query(self) -> CountQuery:
+        """What is summed of the person who comes next; after the last batch, the learner's standing query."""
+        at = self._batch_at(self.users)
+        return self._query if at is None else self._queries[at]
+
+    @property
+    def reports(self) -> StepReports | None:
+        """What people of the open batch report of their steps; None where they send something else."""
+        inner = self._inner
+        found: StepReports | None = getattr(getattr(inner, "mechanism", inner), "reports", None)
+        return found
+
+    @property
+    def bits(self) -> bool:
+        """True if rewards are rounded to bits: simulated sums must be sums of bits."""
+        return self._bits
+
+    def laws_at(self, n: int) -> Mapping[str, NoiseLaw]:
+        """The laws of the release after n users, a scheduled time, if all of them send their reports."""
+        if n not in self._times:
+            raise ValueError(f"n = {n}: is not one of the scheduled times of release")
+        at = max(0, int(np.searchsorted(self._times, n)) - 1)
+        with self._started(at) as session:
+            laws: Mapping[str, NoiseLaw] = session.laws_at(self._size(at) if n else 0)
+        return {name: self._shared(law) for name, law in laws.items()}
+
+    def _drop(self) -> None:
+        super()._drop()
+        if self._inner is not None:
+            self._inner.close()
+
+    def _size(self, batch: int) -> int:
+        return int(self._times[batch + 1] - self._times[batch])
+
+    def _batch_at(self, users: int) -> int | None:
+        """The batch of the person who comes after so many; None: of none."""
+        at = int(np.searchsorted(self._times, users, side="right")) - 1
+        return at if at < len(self._queries) else None
+
+    @property
+    def _awaited(self) -> int:
+        """Users of the open plan who have not come yet."""
+        return max(0, self._until - self.users)
+
+    def _started(self, batch: int) -> Any:
+        size, plans = self._size(batch), self._schedule.plans
+        return self._privatizer.start(
+            self._queries[batch], Schedule.one_shot(size, plans), self._randomness.of_batch(batch)
+        )
+
+    # ------------------------------------------------------------------------------ people
+    def begin(self, plan: Plan) -> Encoder:
+        """Open a plan for its users; the encoder is what their devices get."""
+        with self._call():
+            if self._awaited:
+                raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
+            if type(plan) is not Plan:
+                raise ValueError(f"plan = {plan!r}: must be a Plan, and no subclass of it")
+            if plan.query is not None:
+                raise ValueError("plan.query: must be None, the schedule says what a batch is asked")
+            users, last = checks.integer("plan.users", plan.users, 1), checks.flag("plan.last", plan.last)
+            before, most = self.users, int(self._schedule.users or 0)
+            if before + users > most:
+                raise ValueError(
+                    f"plan.users = {users}: {before} of {most} declared users have come, at most "
+                    f"{most - before} are left"
+                )
+            if self._inner is not None and before == self._times[self._open + 1]:
+                raise RuntimeError(f"begin: all {before} users of a batch have come, call release first")
+            plan = replace(plan, users=users, last=last, number=0)
+            batch = self._batch_at(before)
+            if batch is None:
+                return self._open_plan(None, plan, before)
+            end = int(self._times[batch + 1])
+            if before + users > end:
+                raise ValueError(
+                    f"plan.users = {users}: must be at most {end - before}, what is left of batch "
+                    f"{batch + 1}; each user is in one batch"
+                )
+            if before + users == end and not last:
+                raise ValueError("plan.last = False: this plan fills its batch, so a release follows")
+            if self._inner is None:
+                if batch <= self._open:
+                    raise RuntimeError(f"begin: batch {batch + 1} was interrupted, it is not opened again")
+                self._open = batch
+                started = self._started(batch)
+                if started.guarantee != self._promised[batch]:
+                    raise RuntimeError("begin: the privatizer is no longer the one that the guarantee is of")
+                self._inner = started
+            return self._open_plan(self._inner.begin(plan), self._inner.open_plan, before)
+
+    def _open_plan(self, encoder: Encoder | None, plan: Plan, before: int) -> Encoder:
+        """A number for the plan, and an encoder that knows it."""
+        self._plans += 1
+        self._plan = numbered(plan, self._plans)
+        self._until = before + plan.users
+        return BatchEncoder(encoder, plan, self._plans)
+
+    @property
+    def open_plan(self) -> Plan:
+        """The plan whose users are coming, with its number. Raises ``RuntimeError`` if none is open."""
+        if self._plan is None or not self._awaited:
+            raise RuntimeError("no plan is open: call begin first")
+        return self._plan
+
+    def submit(self, report: Report) -> None:
+        """Add one user's report. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
+        with self._call():
+            number = self.open_plan.number
+            if report.plan != number:
+                raise ValueError(f"report.plan = {report.plan}: must be {number}, the plan that is open")
+            trajectory, message = report.trajectory, report.message
+            if self._inner is None:
+                if trajectory is not None or message is not None:
+                    raise ValueError("report: must be empty, these users are in no batch and send nothing")
+                self._closed_users += 1
+                return
+            self._inner.submit(Report(self._inner.open_plan.number, trajectory, message))
+
+    def submit_many(self, trajectories: Trajectories, plan: int) -> None:
+        """Add the trajectories of many users of the open plan at once: as one by one.
+
+        Raises ``ValueError``, and adds nothing, as :meth:`CountSession.submit_many
+        <discreet.privacy.session.CountSession.submit_many>` does; in local and shuffle sessions always.
+        Of users in no batch nothing is looked at but how many they are.
+        """
+        with self._call():
+            number = self.open_plan.number
+            if plan != number:
+                raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
+            if self._privatizer.trust in ("local", "shuffle"):
+                raise ValueError("submit_many: this session takes the messages of devices only, one by one")
+            if self._inner is None:
+                users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
+                self._closed_users += users
+                return
+            self._inner.submit_many(trajectories, self._inner.open_plan.number)
+
+    def absent(self, users: int = 1) -> None:
+        """Count people who sent nothing: the null contribution, still among the public users."""
+        with self._call():
+            _ = self.open_plan
+            if self._inner is None:
+                self._closed_users += checks.integer("users", users, 1, self._awaited)
+                return
+            self._inner.absent(users)
+
+    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
+        """Add the exact sums of simulated users at once; noise of a local or shuffle model by its exact law.
+
+        Raises ``ValueError`` under secure randomness: it is for simulation only. Sums of users in no batch
+        are not looked at.
+        """
+        with self._call():
+            _ = self.open_plan
+            if isinstance(self._randomness, Secure):
+                raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
+            if self._inner is None:
+                self._closed_users += checks.integer("users", users, 1, self._awaited)
+                return
+            self._inner.submit_sum(sums, users)
+
+    # ---------------------------------------------------------------------------- releases
+    def release(self) -> Release:
+        """The sums of the batch that is complete; its arrays are read-only.
+
+        After a plan with ``last=False``, and when nobody came since, the previous release again.
+        """
+        with self._call():
+            if self._awaited:
+                raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
+            users = self.users
+            if self._inner is None or users < self._times[self._open + 1]:
+                fresh = self._plan is None or users in self._times  # the last batch closed just now
+                if fresh or not self._plan.last:  # type: ignore[union-attr]
+                    return self._last
+                if users == self._schedule.users:
+                    raise RuntimeError(
+                        f"release: all {users} declared users have come, nobody is left to use it"
+                    )
+                raise RuntimeError(f"release: {users} users is not one of the scheduled times of release")
+            batch, inner = self._open, self._inner
+            try:
+                made = inner.release()
+            finally:  # whatever came of it: this batch is never opened again
+                self._closed_users = users
+                self._inner = None
+                inner.close()
+            self._last = self._described(made, users, batch + 1)
+            return self._last
+
+    def _described(self, made: Release, users: int, number: int) -> Release:
+        """A batch's own release as one of this session."""
+        estimates = {name: replace(one, law=self._shared(one.law)) for name, one in made.estimates.items()}
+        return Release(estimates, users, number, self._guarantee, Measurement(estimates, 0.0, 1.0))
+
+    def _shared(self, law: Any) -> NoiseLaw:
+        """The law with a batch's part of a failure probability, of which its own session knew nothing."""
+        if isinstance(law, NoNoise):
+            return law
+        shared: NoiseLaw = replace(law, share=law.share / len(self._queries))
+        return shared
+
+    @staticmethod
+    def answer(question: Response) -> NoReturn:
+        """Re-evaluated sums need stored users; a count session stores none."""
+        raise ValueError("answer: a session of counts stores no users, so it answers no new question")
+
+
+# ------------------------------------------------------------------------------------- start
+
+
+def has_batches(schedule: Any) -> bool:
+    """Does a schedule ask a question of its own of each batch?"""
+    return getattr(schedule, "queries", None) is not None
+
+
+def standing_batch(schedule: Schedule) -> Schedule:
+    """The one-shot schedule of the last batch where each has a question of its own; else the schedule."""
+    if not has_batches(schedule):
+        return schedule
+    times = private_schedule(schedule).release_times
+    return Schedule.one_shot(int(times[-1] - times[-2]), schedule.plans)
+
+
+def start_batches(privatizer: Any, query: Any, schedule: Schedule, randomness: Randomness) -> BatchSession:
+    """The session of a schedule with queries: computes the guarantee of the worst batch, before any data.
+
+    Raises ``ValueError`` on a query that is no :class:`CountQuery`, has groups or another layout, and on what
+    the privatizer refuses of one batch.
+    """
+    query, schedule = continual_query(query), private_schedule(schedule)
+    check_source(randomness)
+    queries = [_own_query(i, one, query) for i, one in enumerate(schedule.queries or ())]
+    schedule = replace(schedule, queries=tuple(queries))
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for i, size in enumerate(np.diff(schedule.release_times).tolist()):
+        found.setdefault((_facts(queries[i]), size), []).append(i)
+    told: dict[tuple[str, Guarantee], list[int]] = {}
+    promised: dict[int, Guarantee] = {}
+    nothing: Release | None = None
+    bits = False
+    for (_, size), where in found.items():
+        # whichever step is asked for, noise and guarantee are the same
+        once = Schedule.one_shot(size, schedule.plans)
+        with privatizer.start(queries[where[0]], once, randomness.of_batch(where[0])) as session:
+            if nothing is None:  # the first kind is that of the first batch
+                nothing, bits = session.release(), bool(getattr(session, "bits", False))
+            what = "counts of every step" if queries[where[0]].step is None else "counts of one step"
+            told.setdefault((what, session.guarantee), []).extend([size] * len(where))
+            promised.update(dict.fromkeys(where, session.guarantee))
+    assert nothing is not None
+    kinds = [
+        BatchKind(f"{_of(sizes)}, {what}", len(sizes), guarantee) for (what, guarantee), sizes in told.items()
+    ]
+    return BatchSession(
+        privatizer,
+        query,
+        schedule,
+        randomness,
+        queries,
+        [promised[i] for i in range(len(queries))],
+        kinds,
+        parallel([(kind.words, kind.guarantee) for kind in kinds]),
+        nothing,
+        bits,
+    )
+
+
+def _own_query(i: int, given: Any, standing: CountQuery) -> CountQuery:
+    try:
+        query = private_query(given)
+    except ValueError as error:
+        raise ValueError(f"queries[{i}]: {error}") from None
+    if query.layout != standing.layout:
+        raise ValueError(f"queries[{i}].layout: must be that of the learner's query")
+    if query.groups:
+        raise ValueError(f"queries[{i}].groups = {query.groups}: must be 0 in batches with queries")
+    return query
+
+
+def _facts(query: CountQuery) -> tuple[Any, ...]:
+    """All that noise and guarantee depend on beside the layout, which is one for all."""
+    return (
+        query.stationary, query.visits, query.center_rewards, query.known_rewards, query.reward_share,
+        query.pooled, query.pooled_share, query.episodes, query.step is None,
+    )  # fmt: skip
+
+
+def _of(sizes: Sequence[int]) -> str:
+    low, high = min(sizes), max(sizes)
+    batches = "1 batch" if len(sizes) == 1 else f"{len(sizes)} batches"
+    return f"{batches} of {low} users" if low == high else f"{batches} of {low} to {high} users"
