@@ -507,6 +507,7 @@ def test_simulations_need_no_special_case(by, kind):
         result = dr.simulate(world, learner, privatizer, 60, seeds=1, by=by, workers=1)
         told = forecast_of(Setup(world, learner, privatizer, 60, by))
         assert told.cells == query.cells
+        assert told.per == "noise of one sum"
         assert np.isfinite(result.regret).all()
         release = KEPT[-1]
         if privatizer == dr.NoPrivacy() and kind != "mixture":  # every user adds phi phi^T = 1/4 each step

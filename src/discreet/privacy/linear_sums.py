@@ -265,7 +265,7 @@ class LinearQuery(ABC):
 
     def to_cells(self, tables: Mapping[str, Floats]) -> Floats:
         """The flat vector of what :meth:`user_tables` or :meth:`sum_tables` made."""
-        return np.concatenate([np.asarray(tables[name], np.float64).ravel() for name in self.families])
+        return self.form.to_cells(tables)
 
     def from_cells(self, cells: Floats) -> dict[str, Floats]:
         """Arrays of the shapes of ``families``, matrices mirrored."""
