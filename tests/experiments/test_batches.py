@@ -42,9 +42,7 @@ class Asker:
     def plan(self, state: Any, release: Release, ask: Any) -> tuple[Plan, Any]:
         spec, planned = state
         ends = self.schedule(spec).release_times
-        at = int(
-            np.searchsorted(ends, planned, side="right")
-        )  # of the open batch; past the last
+        at = int(np.searchsorted(ends, planned, side="right"))  # of the open batch; past the last
         assert release.number == at - 1
         assert release.users == ends[at - 1]
         policy = np.full((spec.horizon, spec.states), planned % 3 % 2)
