@@ -81,6 +81,7 @@ Targets = Literal["raw", "centred", "span"]
 Noise = Literal["goe", "triangle", "laplace"]
 """GOE(s) of the lemmas; all of the upper triangle N(0, s^2), mirrored (Luyo et al.); Laplace(s) there."""
 
+_WEIGHTS = 1e-30, 1e30  # what the largest weight can be: powers of it are taken, as of features' bounds
 OverSteps = str | tuple[float, ...]
 
 __all__ = [
@@ -421,7 +422,8 @@ class MixtureQuery(LinearQuery):
         checks.choice("targets", self.targets, ("span", "centred", "raw"))
         checks.choice("clip", self.clip, ("remaining", "horizon"))
         checks.flag("second", self.second)
-        checks.positive("largest_weight", self.largest_weight)
+        weight = checks.real("largest_weight", self.largest_weight, *_WEIGHTS)
+        object.__setattr__(self, "largest_weight", weight)
         if self.rewards is not None and self.rewards != "tabular":
             if type(self.rewards) is not Features:
                 raise ValueError(
