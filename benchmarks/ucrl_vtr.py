@@ -1,12 +1,15 @@
-"""UCRL-VTR on random mixtures: regret by budget, targets, schedule and bonus (docs/linear.md has the table).
+"""UCRL-VTR on mixtures: regret by budget, targets, schedule and bonus (docs/linear.md has the tables).
 
-    python benchmarks/ucrl_vtr.py [--episodes 4000] [--seeds 10] [--instances 0,1,2,100] [--quick | --rewards]
+    python benchmarks/ucrl_vtr.py [--world linear-mixture] [--episodes 4000] [--seeds 10]
+        [--instances 0,1,2,100] [--quick | --rewards]
 
-Worlds: ``linear-mixture`` with S = 8, A = 4, H = 5, d = 5. Of each row: mean regret at K / 4, K / 2, K over
-all runs, the standard error of the last, its mean by instance, regret per user over the last eighth of the
-users (interpolated where a batch is longer), seconds of CPU per run. Rows that plan for every user take
-a third of the repetitions; ``--quick`` leaves them out. ``--rewards``: how unknown rewards are estimated, in
-worlds whose rewards are mixtures of 5 tables. Run it with OPENBLAS_NUM_THREADS=1.
+Worlds: ``linear-mixture`` with S = 8, A = 4, H = 5, d = 5, or ``hypercube`` with S = 8, A = 16, H = 6, d = 5
+(its rows: no privacy and central budgets, both learners, several bonuses). Of each row: mean regret at K / 4,
+K / 2, K over all runs, the standard error of the last, its mean by instance, regret per user over the last
+eighth of the users (interpolated where a batch is longer), seconds of CPU per run. Rows that plan for every
+user take a third of the repetitions; ``--quick`` leaves them out.
+``--rewards``: how unknown rewards are estimated, in mixtures whose rewards are mixtures of 5 tables. Run it
+with OPENBLAS_NUM_THREADS=1.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ def rows(quick: bool) -> Iterator[tuple[str, Any, Any]]:
         yield f"JDP {e:g} as printed, bonus 0", UCRLVTR(preset="paper", bonus_scale=0.0), paper
 
 
-def reward_rows() -> Iterator[tuple[str, Any, Any]]:
+def reward_rows(quick: bool) -> Iterator[tuple[str, Any, Any]]:
     budgets = [
         ("none", dr.NoPrivacy()),
         *((f"JDP {e:g}", dr.Central(epsilon=e, delta=DELTA)) for e in (10.0, 1.0)),
@@ -78,10 +81,25 @@ def reward_rows() -> Iterator[tuple[str, Any, Any]]:
         yield f"{name}, by pairs", UCRLVTR(known_rewards=False, reward_form="tabular"), privatizer
 
 
+def hypercube_rows(quick: bool) -> Iterator[tuple[str, Any, Any]]:
+    """No privacy, central epsilon 10 and 1; a bonus from 0 to the theorem's."""
+    privatizers = {"none": dr.NoPrivacy()} | {f"JDP {e}": dr.Central(epsilon=e, delta=DELTA) for e in (10, 1)}
+    for name, privatizer in privatizers.items():
+        for title, learner in (("VTR", UCRLVTR), ("VTR+", UCRLVTRPlus)):
+            yield f"{name}, {title}", learner(), privatizer
+            for scale in (0.0, 0.3, 1.0):
+                ridge = "bound" if scale == 1.0 else None
+                yield f"{name}, {title}, bonus {scale:g}", learner(bonus_scale=scale, ridge=ridge), privatizer
+        yield f"{name}, VTR, growth 1.1", UCRLVTR(replan_growth=1.1), privatizer
+        if not quick:
+            yield f"{name}, VTR, every", UCRLVTR(replan_every=1), privatizer
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--world", choices=("linear-mixture", "hypercube"), default="linear-mixture")
     parser.add_argument("--episodes", type=int, default=4000)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--instances", default="0,1,2,100")
@@ -89,7 +107,7 @@ def main() -> None:
     parser.add_argument("--rewards", action="store_true")
     given = parser.parse_args()
     options = {"reward_models": 5} if given.rewards else {}
-    worlds = [dr.make("linear-mixture", seed=int(i), **options) for i in given.instances.split(",")]
+    worlds = [dr.make(given.world, seed=int(i), **options) for i in given.instances.split(",")]
     best = [float(w.initial @ planning.optimal_values(w)[0][0]) for w in worlds]
     gaps = [b - planning.value(w, planning.uniform_policy(w)) for w, b in zip(worlds, best, strict=True)]
     myopic = [b - planning.value(w, w.rewards.argmax(axis=2)) for w, b in zip(worlds, best, strict=True)]
@@ -98,7 +116,8 @@ def main() -> None:
     print(f"regret of {k} users: uniform policy {uniform:.0f}, largest reward at once {greedy:.0f}")
     print(f"| | R({k // 4}) | R({k // 2}) | R({k}) | standard error | by instance | last slope | s a run |")
     print("|---|---|---|---|---|---|---|---|")
-    for name, learner, privatizer in reward_rows() if given.rewards else rows(given.quick):
+    table_rows = hypercube_rows if given.world == "hypercube" else reward_rows if given.rewards else rows
+    for name, learner, privatizer in table_rows(given.quick):
         begin = time.process_time()
         every = learner.replan_every == 1
         seeds = max(1, given.seeds // 3) if every else given.seeds

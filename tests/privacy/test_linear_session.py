@@ -337,7 +337,8 @@ def test_average_noise_of_schedules(growth, own, tree):
 def test_pure_noise_follows_l1():
     session = dr.Central(epsilon=2.0, release="batches").start(SPAN, Schedule(100, growth=2.0), Seeded(0, 0))
     a, b = MIXED.signed_l1 / 2, MIXED.signed_bound / 2
-    np.testing.assert_allclose(session.scales[GRAM], (a**2 + b**2 + a) * (H - 1) / 2.0)
+    unit = MIXED.signed_bound  # of the matrix's scale, in the vector's
+    np.testing.assert_allclose(session.scales[GRAM], (a**2 + b**2 + unit * a) * (H - 1) / 2.0)
     assert session.guarantee.epsilon == pytest.approx(2.0)
     assert session.guarantee.delta == 0
     accounting.verify(session.guarantee, session.records)

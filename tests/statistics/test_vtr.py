@@ -13,13 +13,13 @@ WORLDS = (0, 1, 100)
 
 
 def final(learner, privatizer, episodes=4000, seeds=10):
-    """(runs, 3) regret at an eighth, at seven eighths and at all of K, over three instances."""
+    """(runs, 3) regret at a quarter, at three quarters and at all of K, over three instances."""
     curves = []
     for i in WORLDS:
         found = simulate(
             dr.make("linear-mixture", seed=i), learner, privatizer, episodes, seeds=seeds, workers=1
         )
-        at = [episodes // 8, episodes - episodes // 8, episodes]
+        at = [episodes // 4, episodes - episodes // 4, episodes]
         curves += [np.interp(at, found.episodes, one) for one in found.regret]
     return np.array(curves)
 
@@ -47,6 +47,9 @@ def test_more_budget_less_regret():
 
 @pytest.mark.parametrize("targets", ["raw", "span"])
 def test_regret_flattens(targets):
-    """At bonus scale 0.1 the last eighth costs less than half as much per user as the first."""
+    """At bonus scale 0.1 the last quarter costs less than half as much per user as the first (test 19)."""
     found = final(UCRLVTR(targets=targets, bonus_scale=0.1), dr.NoPrivacy())
-    assert (found[:, 2] - found[:, 1]).mean() < 0.5 * found[:, 0].mean()
+    margin = 0.5 * found[:, 0] - (found[:, 2] - found[:, 1])
+    z = margin.mean() / (margin.std(ddof=1) / np.sqrt(margin.size))
+    print(f"{targets}: {z:.1f} standard errors, first quarter {found[:, 0].mean():.1f}")
+    assert margin.mean() > 0

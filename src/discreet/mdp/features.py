@@ -21,6 +21,7 @@ from discreet.numerics import checks
 Floats = NDArray[np.float64]
 
 _SLACK = 1e-12  # relative: rounding of a norm
+_LEAST, _MOST = 1e-50, 1e50  # of bounds: beyond, their fourth powers are no float64, or one of few digits
 _SPAN = 1e-9  # largest residual of 1 = phi^T v that counts as rounding
 _ENUMERATED = 12  # successors up to which all sign vectors are tried, 2^11 of them
 _CHUNK = 2**22  # numbers held at once while they are
@@ -34,7 +35,7 @@ class Features:
     ----------
     table : (S, A, d), finite
     bound : float
-        b > 0, of the Euclidean norm.
+        b > 0, of the Euclidean norm, from 1e-50 to 1e50 like every other bound here.
     l1 : float, optional
         a, of the sum of absolute values; None: sqrt(d) b, which always holds.
     nonneg : bool
@@ -58,10 +59,10 @@ class Features:
         if len(shape) != 3 or 0 in shape:
             raise ValueError(f"table has shape {shape}: must be (S, A, d), none of them 0")
         own = checks.floats("table", table, shape)
-        bound = checks.positive("bound", bound)
+        bound = checks.real("bound", bound, _LEAST, _MOST)
         norms = np.linalg.norm(own, axis=2)
         _certify("bound", norms, bound, "Euclidean norm")
-        most = bound * float(np.sqrt(shape[2])) if l1 is None else checks.positive("l1", l1)
+        most = bound * float(np.sqrt(shape[2])) if l1 is None else checks.real("l1", l1, _LEAST, _MOST)
         _certify("l1", np.abs(own).sum(axis=2), most, "sum of absolute values")
         if checks.flag("nonneg", nonneg) and own.min() < 0:
             s, a, i = np.argwhere(own < 0)[0]
@@ -156,7 +157,8 @@ class MixtureFeatures:
     Raises
     ------
     ValueError
-        If a declared contract is smaller than what is proved at some (s, a), which is named.
+        If a declared contract is smaller than what is proved at some (s, a), which is named, or one is
+        outside [1e-50, 1e50] (a table of zeros has no bound).
 
     Notes
     -----
@@ -204,9 +206,9 @@ class MixtureFeatures:
         declared = {"bound": bound, "signed_bound": signed_bound, "l1": l1, "signed_l1": signed_l1}
         for (name, value), measured in zip(declared.items(), proved, strict=True):
             if value is None:
-                self.__dict__[name] = float(measured.max())
+                self.__dict__[name] = checks.real(f"table: its {name}", measured.max(), _LEAST, _MOST)
                 continue
-            self.__dict__[name] = checks.positive(name, value)
+            self.__dict__[name] = checks.real(name, value, _LEAST, _MOST)
             _certify(name, measured.reshape(shape[:2]), self.__dict__[name], "a proved supremum of")
         columns = np.ascontiguousarray(own.transpose(0, 1, 3, 2))
         columns.flags.writeable = False

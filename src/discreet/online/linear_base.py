@@ -123,6 +123,8 @@ class LinearLearner(Knobs):
 
     FEATURES: ClassVar[type[Features | MixtureFeatures]]
     """What ``spec.features`` must be."""
+    THEOREM: ClassVar[str] = ""
+    """What the summary adds to "the regret theorem"."""
 
     def __post_init__(self) -> None:
         own_growth = self.replan_growth is not None
@@ -142,6 +144,8 @@ class LinearLearner(Knobs):
         checks.choice("switching", self.switching, ("release", "determinant"))
         if self.switches is not None:
             put(self, "switches", checks.integer("switches", self.switches, 1))
+            if self.switching != "determinant":
+                raise ValueError(f"switches = {self.switches}: must be None unless switching = 'determinant'")
         put(self, "known_rewards", checks.flag("known_rewards", self.known_rewards))
         failure = checks.real("failure", self.failure, 0.0, 1.0, open_low=True, open_high=True)
         put(self, "failure", failure)
@@ -280,6 +284,6 @@ class LinearLearner(Knobs):
         verdict = (
             "The regret theorem does not cover these options: " + "; ".join(reasons) + "."
             if reasons
-            else "The options are those of the regret theorem."
+            else f"The options are those of the regret theorem{self.THEOREM}."
         )
         return f"{type(self).__name__}({said})\n{verdict}"

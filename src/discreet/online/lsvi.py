@@ -81,7 +81,9 @@ class LSVIUCB(LinearLearner):
     Parameters
     ----------
     preset : "default" or "paper"
-        ``paper``: the published beta and ridge, raw responses, a plan for every user.
+        ``paper``: LSVI-UCB as printed by Jin et al., raw responses, a plan for every user; under privacy with
+        ridge "bound". What Luyo et al. print for private sums, lam = d, a ridge of (d + 1) bounds of the
+        noise and beta = 24 H sqrt(d ridge) log(chi), is no option: that ridge exceeds K by four orders.
     lam : float
         Ridge parameter without noise, > 0.
     ridge : float or "bound"
@@ -123,6 +125,7 @@ class LSVIUCB(LinearLearner):
     replan_first: int | None = None
 
     FEATURES: ClassVar[type[Features]] = Features
+    THEOREM: ClassVar[str] = " of Jin et al. (2020), which is without privacy"
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             **SHARED, "known_rewards": False, "tie_batches": 1, "lam": 1.0, "beta": "range", "span": "values",

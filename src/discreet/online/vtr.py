@@ -50,7 +50,9 @@ weigh the first pair: x = phi1 / sigma, y = V-bar(s') / sigma. E has phi2 in its
 prints phi_V). The weights 1 / sigma^2 <= 1 / (var_floor M^2) are a table over (s, a) in the plan's
 context; the floor enters the noise. beta1 and beta2 are widths that need no variances ("tight": the one
 above; "published": that of Bernstein's inequality with the range for sigma), times ``bonus_scale``; beta
-is Bernstein's with sigma = 1 (Zhou et al.), "tight" the smaller of that and beta1.
+is Bernstein's with sigma = 1 (Zhou et al.), "tight" the smaller of that and beta1. sigma = 1 needs sigma^2
+above the variances: where the cap var_max M^2 is below b^2 / 4, the most that targets of range b can have, it
+is b / (2 M sqrt(var_max)). The paper has no cap; 3 M^2 never acts.
 
 Unknown rewards (``known_rewards=False``), with ``reward_share`` of the budget, in one of two forms.
 "features", where the world has psi (``spec.features.rewards``), r_h = <psi, theta_h>, ||theta_h|| <= C_r: a
@@ -58,8 +60,10 @@ pair of their own, psi psi^T and psi (r - c), solved like the first one: |r - c 
 ||psi||_{Lambda_r^-1}, beta_r the width of above with R = 1/2 and C_r for C_w (c = 1/2, where 1 = <psi, v>:
 C_r + ||v|| / 2, the shortest v, as the target's weights are theta - v / 2). "tabular": noisy visits N and
 sums of r - 1/2 by pairs. With |noise| <= E1, E2 and D = max(1, N + E1), which is at least the true
-visits n and at most max(1, n + 2 E1): |r - 1/2 - sum / D| <= (max(E1, 1/2) + E2) / D + sqrt(log(2 S A H J
-/ p) / (2 D)). Both are a bonus, times ``bonus_scale``.
+visits n and at most max(1, n + 2 E1): |r - 1/2 - sum / D| <= (max(E1, 1/2) + E2) / D + sqrt(log(2 S A H D
+(D + 1) / p) / (2 D)). How often a pair was visited depends on the rewards seen there, so that Hoeffding's
+bound has to hold for every n at once: failure p / (n (n + 1)) each, which sum to p. Both are a bonus, times
+``bonus_scale``.
 """
 
 from __future__ import annotations
@@ -309,7 +313,8 @@ class UCRLVTR(LinearLearner):
         else:
             terms = math.ceil(math.log2(users) + 1)
         log = math.log(self.PRINTED * users * spec.horizon / float(self.failure or 0.05))
-        return float(law.scales[h]) * math.sqrt(terms) * (4 * math.sqrt(d) + 2 * log)
+        std = float(law.scales[h]) * (math.sqrt(2.0) if law.laplace else 1.0)
+        return std * math.sqrt(terms) * (4 * math.sqrt(d) + 2 * log)
 
     def _sampling(
         self, spec: Spec, pair: Pair, noise: _Noise, log_det: Floats, users: int
@@ -331,7 +336,7 @@ class UCRLVTR(LinearLearner):
         noisy = visits.law.family != "none" and release.number > 0
         e1, e2 = (law.bound(p) if noisy else 0.0 for law in (visits.law, sums.law))
         seen = np.maximum(1.0, np.asarray(visits.value) + e1)
-        log = math.log(2 * spec.horizon * spec.states * spec.actions * state.union(release) / p)
+        log = math.log(2 * spec.horizon * spec.states * spec.actions / p) + np.log(seen * (seen + 1.0))
         width = (max(e1, 0.5) + e2) / seen + np.sqrt(log / (2 * seen))
         return np.clip(0.5 + np.asarray(sums.value) / seen, 0.0, 1.0), width
 
@@ -393,7 +398,7 @@ class UCRLVTRPlus(UCRLVTR):
     PRINTED: ClassVar[int] = 24
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {**_DEFAULT, "var_max": 1.0, "moment_share": 0.7},
-        "paper": {**_PAPER, "lam": 1.0, "moment_share": 0.5},
+        "paper": {**_PAPER, "lam": 1.0, "moment_share": 0.5, "var_max": 3.0},  # Var + E is never above it
     }
 
     def __post_init__(self) -> None:
@@ -431,15 +436,17 @@ class UCRLVTRPlus(UCRLVTR):
             return super()._sampling(spec, pair, noise, log_det, users)
         second, spans = pair.matrix == SECOND_GRAM, _spans(pair)
         if self.constants == "published":
-            k = float(max(1, users))
+            k, most = users + 1.0, float(spec.users or 1)  # the episode that is planned
             log = math.log(self.PRINTED * k * k * spec.horizon / float(self.failure or 0.05))
-            plain = _bernstein(pair, noise, spans, log, float(spec.users or 1))
-            return (plain if second else _bernstein(pair, noise, 1.0, log, float(spec.users or 1))), plain
+            plain = _bernstein(pair, noise.lam, spans, log, most)
+            return (plain if second else _bernstein(pair, noise.lam, 1.0, log, most)), plain
         plain = _self_normalised(pair, noise, log_det, users)
         if second:
             return plain, plain
         log = math.log(4 * max(1, users) ** 2 / noise.failure)
-        return np.minimum(plain, _bernstein(pair, noise, 1.0, log, float(users))), plain
+        least, most = self._range(spec)
+        sigma = np.maximum(1.0, spans / 2 * math.sqrt(least / most))
+        return np.minimum(plain, _bernstein(pair, noise.low, sigma, log, float(users))), plain
 
     def _solution(self, spec: Spec, fit: Fit) -> Solution:
         return replace(super()._solution(spec, fit), second=fit.second, variances=self._range(spec))
@@ -481,8 +488,8 @@ def _self_normalised(pair: Pair, noise: _Noise, log_det: Floats, users: int) -> 
     return np.asarray(_spans(pair) / 2 * np.sqrt(2 * math.log(1 / noise.failure) + np.maximum(ratio, 0.0)))
 
 
-def _bernstein(pair: Pair, noise: _Noise, sigma: float | Floats, log: float, users: float) -> Floats:
+def _bernstein(pair: Pair, low: Floats, sigma: float | Floats, log: float, users: float) -> Floats:
     """8 sigma sqrt(d log(1 + k L^2 / (d low)) log) + 4 R log: Zhou et al. 2021, log = log(4 k^2 / p)."""
     d, bound = pair.dimension, np.array(pair.bounds)
-    ratio = np.log1p(users * bound**2 / (d * noise.low))
+    ratio = np.log1p(users * bound**2 / (d * low))
     return np.asarray(8 * sigma * np.sqrt(d * ratio * log) + 4 * _spans(pair) * log)

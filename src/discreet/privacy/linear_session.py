@@ -157,13 +157,16 @@ class Answers(ResponseSession):
     def _check_unasked(self) -> None:
         """People may come at any time."""
 
+    def check_counts(self) -> None:
+        """Raise ``ValueError`` where :meth:`submit_counts` would, but for too many users."""
+        if self._key is None:
+            raise ValueError("submit_counts: must not be used with secure randomness (it is for simulation)")
+        self._stored.check_counts()
+
     def submit_counts(self, sums: Mapping[str, Floats], users: int) -> None:
         """Simulated users at once, from exact count tables (seeded randomness only)."""
         with self._call():
-            if self._key is None:
-                raise ValueError(
-                    "submit_counts: must not be used with secure randomness (it is for simulation)"
-                )
+            self.check_counts()
             if self._taken + users > self._most:
                 raise ValueError(f"users = {users}: sums of more than {self._most} episodes are not exact")
             self._users, self._taken = self._users + users, self._taken + users
@@ -207,9 +210,11 @@ class LinearSession(StreamSession):
         self._questions = len(questions)
         if isinstance(query, GramQuery) and query.requeries:
             self._answers = Answers(query.layout, query.features, questions, randomness)
+            self._most = min(self._most, self._answers.most)  # refused by begin, with nobody half added
         self._cells = np.zeros(query.cells)  # batches: of the open batch; else of everybody
         self._measured = np.zeros(query.cells)  # batches: the sum of all closed ones, with their noise
         self._spent = 0  # batches: noises asked for, also by calls that an interrupt ended
+        self._noises = 0  # batches: those in the sum of the closed ones
         walk = mechanism.walk
         # exact square root: cells when the last leaf closed, (n, cells) leaves, and their measurements
         self._root = np.zeros(query.cells), np.zeros((0, query.cells), np.int64), np.zeros((0, query.cells))
@@ -304,6 +309,8 @@ class LinearSession(StreamSession):
         super().submit_sum(sums, users)
 
     def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        if self._answers is not None:
+            self._answers.check_counts()
         cells = self._query.to_cells(self._query.sum_tables(self._prepared, sums))
         if self._mechanism.stream == "local":
             assert self._draws is not None
@@ -315,8 +322,8 @@ class LinearSession(StreamSession):
 
     # ----------------------------------------------------------------------------- releases
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], None]:
-        laws = self._laws(n, n - self._absent)
         cells = self._noisy(n, leaf)
+        laws = self._laws(n, n - self._absent, self._noises)
         tables = read_only(
             self._query.from_cells(cells if self._draws is None else self._draws.in_values(cells))
         )
@@ -338,11 +345,16 @@ class LinearSession(StreamSession):
         self._spent += 1  # before the draw: an interrupt may cost a noise, never draws it twice
         fresh = self._cells + self._draw(self._spent, 1.0, 0)
         # one statement, no call: the batch leaves the cells when its measurement is where sums are made from
-        self._cells, self._measured = np.zeros(self._query.cells), self._measured + fresh
+        self._cells, self._measured, self._noises = (
+            np.zeros(self._query.cells), self._measured + fresh, self._noises + 1,
+        )  # fmt: skip
         return self._measured.copy()
 
-    def _terms(self, n: int, senders: int) -> tuple[float, float]:
-        """Noise terms of the release after n users, and the most of any up to it: public."""
+    def _terms(self, n: int, senders: int, noises: int | None) -> tuple[float, float]:
+        """Noise terms of the release after n users, and the most of any up to it: public.
+
+        ``noises`` : batches closed (a scheduled release that was skipped made two of them one); None: all.
+        """
         stream, walk = self._mechanism.stream, self._mechanism.walk
         if n == 0 or stream == "exact":
             return 0.0, 0.0
@@ -351,7 +363,8 @@ class LinearSession(StreamSession):
         leaf = self._leaf(n)
         if walk is not None:
             return walk.terms(leaf), walk.most(leaf)
-        return float(leaf), float(leaf)
+        terms = float(leaf if noises is None else noises)
+        return terms, terms
 
     def _draw(self, i: int, factor: float, j: int) -> Floats:
         assert self._draws is not None
@@ -375,13 +388,13 @@ class LinearSession(StreamSession):
         """Laws of the release after n users if all of them send something; from public numbers, by family."""
         return self._laws(n, n)
 
-    def _laws(self, n: int, senders: int) -> dict[str, GoeLaw | VectorLaw]:
+    def _laws(self, n: int, senders: int, noises: int | None = None) -> dict[str, GoeLaw | VectorLaw]:
         found: dict[str, GoeLaw | VectorLaw] = {}
         mechanism, releases = self._mechanism, self._schedule.releases or 2**31
         laplace, discrete = mechanism.noise == "laplace", mechanism.grid is not None
         for name, shape in self._query.families.items():
             scales = mechanism.scales.get(name, np.zeros(shape[0]))
-            at = (tuple(scales.tolist()), *self._terms(n, senders))
+            at = (tuple(scales.tolist()), *self._terms(n, senders, noises))
             if self._query.is_gram(name):
                 diagonal = 2.0 if mechanism.noise == "goe" else 1.0
                 found[name] = GoeLaw(*at, shape[1], releases, laplace, discrete, diagonal)

@@ -81,6 +81,7 @@ Targets = Literal["raw", "centred", "span"]
 Noise = Literal["goe", "triangle", "laplace"]
 """GOE(s) of the lemmas; all of the upper triangle N(0, s^2), mirrored (Luyo et al.); Laplace(s) there."""
 
+_WEIGHTS = 1e-30, 1e30  # what the largest weight can be: powers of it are taken, as of features' bounds
 OverSteps = str | tuple[float, ...]
 
 __all__ = [
@@ -114,6 +115,8 @@ class Pair:
 
     matrix, vector : names of the families; bounds : of ||x||_2; l1 : of ||x||_1; low, high : of y; target :
     the row of lemma 3; share : of the budget.
+    ratio : of the matrix's noise scale to the vector's: the bound of the features themselves, so that their
+    unit does not matter (features times c: scales times c^2 and c).
     """
 
     matrix: str
@@ -125,6 +128,7 @@ class Pair:
     target: gram.Target
     dimension: int
     share: float
+    ratio: float
 
     @property
     def steps(self) -> int:
@@ -141,15 +145,15 @@ class Pair:
         return gram.pair_mu(2 * alpha if noise == "triangle" else alpha, beta, self.target)
 
     def unit(self, step: int, noise: Noise, share: float) -> Unit:
-        """One scale for both, as in the specification's section 4."""
+        """One scale for both where features have bound 1, as in the specification's section 4."""
         b, c, a = self.bounds[step], self.high[step] - self.low[step], self.l1[step]
-        scale = self.loss(step, 1.0, 1.0, noise)
+        scale = self.loss(step, self.ratio, 1.0, noise)
         if noise == "laplace":
             own = {self.matrix: gram.gram_l1(b, a), self.vector: gram.vector_l1(a, c, self.target)}
         else:
             matrix = b * b * (math.sqrt(2.0) if noise == "triangle" else 1.0)
             own = {self.matrix: matrix, self.vector: gram.vector_sensitivity(b, c, self.target)}
-        return Unit(step, share, {self.matrix: scale, self.vector: scale}, own)
+        return Unit(step, share, {self.matrix: self.ratio * scale, self.vector: scale}, own)
 
 
 class LinearQuery(ABC):
@@ -418,7 +422,8 @@ class MixtureQuery(LinearQuery):
         checks.choice("targets", self.targets, ("span", "centred", "raw"))
         checks.choice("clip", self.clip, ("remaining", "horizon"))
         checks.flag("second", self.second)
-        checks.positive("largest_weight", self.largest_weight)
+        weight = checks.real("largest_weight", self.largest_weight, *_WEIGHTS)
+        object.__setattr__(self, "largest_weight", weight)
         if self.rewards is not None and self.rewards != "tabular":
             if type(self.rewards) is not Features:
                 raise ValueError(
@@ -471,6 +476,7 @@ class MixtureQuery(LinearQuery):
             tuple(half * r for r in reach), tuple(size * r for r in reach),
             tuple(low * r for r in reach), tuple((1.0 + low) * r for r in reach),
             target, d, values * (self.moment_share if self.second else 1.0),
+            own.bound if self.targets == "raw" else own.signed_bound,
         )  # fmt: skip
         found = [first]
         if self.second:
@@ -489,6 +495,7 @@ class MixtureQuery(LinearQuery):
                     raw,
                     d,
                     values * (1.0 - self.moment_share),
+                    own.bound,
                 )
             )
         if isinstance(self.rewards, Features):
@@ -506,6 +513,7 @@ class MixtureQuery(LinearQuery):
                     "centred" if psi.constant else uncentred,
                     psi.dimension,
                     self.reward_share,
+                    psi.bound,
                 )
             )
         return tuple(found)
@@ -540,7 +548,7 @@ class MixtureQuery(LinearQuery):
         """A unit for each pair and step."""
         found: list[Unit] = []
         for pair in self.pairs:
-            single = [pair.loss(h, 1.0, 1.0, noise) for h in range(pair.steps)]
+            single = [pair.loss(h, pair.ratio, 1.0, noise) for h in range(pair.steps)]
             over: OverSteps = "flat" if pair.matrix == REWARD_GRAM else self.over_steps
             power = [x ** (0.5 if noise == "laplace" else 2 / 3) for x in single]
             for h, share in enumerate(_shares(over, single, power, noise).tolist()):

@@ -324,6 +324,11 @@ class ResponseSession(Guarded):
         return self._users
 
     @property
+    def most(self) -> int:
+        """How many episodes can be summed exactly: more are refused."""
+        return self._most
+
+    @property
     def plan(self) -> tuple[Question, ...]:
         """All that may be asked (copies)."""
         return tuple(replace(question) for question in self._plan)
@@ -441,7 +446,7 @@ class ResponseSession(Guarded):
         """
         if question.gram:
             raise ValueError("question.gram = True: ask session.pair, whose two parts have laws of their own")
-        low, high = question.interval
+        low, high = (checks.real("question.interval", end) for end in question.interval)
         planned = self._plan[self._asked] if self._asked < len(self._plan) else None
         if planned is not None and not planned.low <= low < high <= planned.high:
             raise ValueError(

@@ -76,10 +76,14 @@ class Stored:
 
         Raises ``ValueError`` where records are.
         """
-        if not self.dense:
-            raise ValueError("sums: must be given user by user, these sizes are too many to keep counts")
+        self.check_counts()
         self._cells[0] += np.rint(moves).astype(np.int64).reshape(self._cells.shape[1:])
         self._sums[0] += rewards.reshape(self._sums.shape[1:])
+
+    def check_counts(self) -> None:
+        """Raise ``ValueError`` where records are kept, not counts."""
+        if not self.dense:
+            raise ValueError("sums: must be given user by user, these sizes are too many to keep counts")
 
     def clear(self) -> None:
         """Forget everybody."""
