@@ -34,9 +34,12 @@ if TYPE_CHECKING:
     from discreet.offline.tabular import APVI as APVI
     from discreet.offline.tabular import DPAPVI as DPAPVI
     from discreet.offline.tabular import OfflinePolicy as OfflinePolicy
+    from discreet.online.elimination import APEVE as APEVE
+    from discreet.online.elimination import SDPPE as SDPPE
     from discreet.online.ldp_obi import LDPOBI as LDPOBI
     from discreet.online.lsvi import LSVIUCB as LSVIUCB
     from discreet.online.noise_aware import NoiseAwareUCBVI as NoiseAwareUCBVI
+    from discreet.online.occupancy import SDPPEOM as SDPPEOM
     from discreet.online.optimistic import DPUCBVI as DPUCBVI
     from discreet.online.optimistic import UCBVI as UCBVI
     from discreet.online.optimistic import PrivateUCBVI as PrivateUCBVI
@@ -74,6 +77,9 @@ _HOMES = {
     "PrivateUCBPO": "online.policy_optimization",
     "PUCB": "online.pucb",
     "LDPOBI": "online.ldp_obi",
+    "SDPPE": "online.elimination",
+    "APEVE": "online.elimination",
+    "SDPPEOM": "online.occupancy",
     "LSVIUCB": "online.lsvi",
     "APVI": "offline.tabular",
     "DPAPVI": "offline.tabular",

@@ -196,6 +196,7 @@ def _setup(
 ) -> Setup:
     """A pair on the small world; a pair that says why it does not fit is not checked further."""
     from discreet.experiments.simulate import Setup
+    from discreet.privacy.protocol import Spec
 
     learns = registry.build("learner", learner, None, options)
     protects = _privatizer(privatizer)
@@ -203,6 +204,8 @@ def _setup(
     world = small_world(stationary=bool((options or {}).get("stationary")))
     if needs is not None:
         world = small_featured_world(needs)
+    if hasattr(learns, "least_users"):  # of learners whose schedule needs that many
+        users = max(users, learns.least_users(Spec(world.layout)))
     try:
         return Setup(world, learns, protects, users, by=by, stepwise=stepwise)
     except ValueError as reason:

@@ -151,6 +151,24 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 _ANY,
             ),
             (
+                "sdp-pe",
+                f"{_ONLINE}.elimination:SDPPE",
+                "policy elimination in stages, each asked for once (Bai et al. 2024); few policies only",
+                _ANY,
+            ),
+            (
+                "apeve",
+                f"{_ONLINE}.elimination:APEVE",
+                "policy elimination with known rewards (Qiao et al. 2022); few policies only; not private",
+                _IGNORES,
+            ),
+            (
+                "sdp-pe-om",
+                f"{_ONLINE}.occupancy:SDPPEOM",
+                "policy elimination by occupancy measures, for problems of any size; no theorem",
+                _ANY,
+            ),
+            (
                 "lsvi-ucb",
                 f"{_ONLINE}.lsvi:LSVIUCB",
                 "batched LSVI-UCB on features of pairs (Jin et al. 2020; private: Luyo et al. 2021)",

@@ -14,7 +14,7 @@ from scipy import stats
 
 from discreet.experiments.audit import saved_and_restored
 from discreet.mdp.layout import Layout
-from discreet.privacy import audit, audit_noise, audit_reports, encoders, session
+from discreet.privacy import audit, audit_noise, audit_reports, encoders, session, stream_session
 from discreet.privacy.audit import People, Reactive, black_box, play, respond
 from discreet.privacy.audit_identities import white_box
 from discreet.privacy.counts import CountQuery
@@ -369,13 +369,13 @@ def test_a_user_whose_own_data_reach_her_policy() -> None:
 
 def test_a_reward_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """9. Rewards are not checked before they are added."""
-    right = session.checked
+    right = stream_session.checked
 
     def lenient(trajectory: Any, layout: Any) -> Any:
         tame = right(dataclasses.replace(trajectory, rewards=np.zeros(layout.horizon)), layout)
         return dataclasses.replace(tame, rewards=np.asarray(trajectory.rewards, np.float64))
 
-    for module in (session, encoders):
+    for module in (stream_session, encoders):
         monkeypatch.setattr(module, "checked", lenient)
     for one in (
         WALKS["signed digits"],

@@ -14,8 +14,9 @@ from discreet.privacy.audit import People, Reactive, black_box, half_scale_power
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.local_reports import ReportEncoder, StepReports
 from discreet.privacy.privatizers import Central, Local
-from discreet.privacy.protocol import Spec
+from discreet.privacy.protocol import Schedule, Spec
 from discreet.privacy.session import CountSession
+from discreet.privacy.shuffle import Shuffle
 
 pytestmark = pytest.mark.statistics
 
@@ -175,3 +176,54 @@ def raw_weights(session: Any) -> None:
 
 def test_weights_and_plans_that_follow_raw_data_are_exposed() -> None:
     assert black_box(broken(PURE, raw_weights), None, 500, people=People(3)).epsilon > 2
+
+
+# ------------------------------------------------------------------------------------------- shuffle
+class Batch(Plain):
+    """One batch of everybody but the last, who uses its release."""
+
+    def schedule(self, spec: Any) -> Schedule:
+        return Schedule(spec.users, times=np.array([0, spec.users - 1]))
+
+    def plan(self, state: Any, release: Any, ask: Any) -> Any:
+        plan, state = super().plan(state, release, ask)
+        return dataclasses.replace(plan, users=1 if release.number else state.users - 1), state
+
+
+class RewardBatch(Batch):
+    """Rewards are counted too, in two bits a user."""
+
+    def query(self, spec: Any) -> CountQuery:
+        return CountQuery(spec.layout, visits=False, center_rewards=True)
+
+
+def fewer_flips(session: Any) -> None:
+    """Devices add half of the flips that were accounted for."""
+    session._noises = tuple(
+        tuple((name, dataclasses.replace(flips, each=flips.each // 2)) for name, flips in noise)
+        for noise in session._noises
+    )
+
+
+def test_shuffled_transcripts_of_neighbouring_batches_expose_half_the_flips() -> None:
+    """Real messages of five users through a session: the exact ratio of what the shuffler lets out."""
+    right, people, runs = Shuffle(epsilon=1.0, delta=0.2), People(6, bits=True), 2000
+    flips = right.noise(Batch().query(people.spec), 5)[0][1]
+    assert flips.each == 2  # ten flips a counter; then five
+    power = half_scale_power(right.start, Batch(), people, runs, 1e-6, 50)
+    assert power is not None
+    assert power > 0.95
+    honest = black_box(right.start, Batch(), 800, people=people)
+    assert honest.bounds[0].statistic == "likelihood ratio"
+    assert not honest.exceeded
+    wrong = black_box(broken(right, fewer_flips), Batch(), runs, people=people)
+    assert wrong.exceeded
+    assert wrong.bounds[0].epsilon > wrong.guarantee.epsilon  # type: ignore[operator]
+
+
+def test_shuffled_batches_with_rewards_stay_below_the_claim() -> None:
+    right, people = Shuffle(epsilon=2.0, delta=0.1), People(4, bits=True)
+    found = black_box(right.start, RewardBatch(), 1500, people=people)
+    assert found.bounds[0].statistic == "likelihood ratio"
+    assert found.bounds[0].epsilon > 0.1
+    assert not found.exceeded

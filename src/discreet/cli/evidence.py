@@ -141,7 +141,9 @@ def _print_audit(found: Any) -> None:
     )
     if claim.mu is not None:
         words += f", mu = {claim.mu:.6g}"
-    bounds = new_table("black box, H = 1", "epsilon at least", "mu at least", "seen in the two worlds")
+    bounds = new_table(
+        f"black box, H = {found.horizon}", "epsilon at least", "mu at least", "seen in the two worlds"
+    )
     for game, one in zip(("one release", "five releases"), found.evidence, strict=True):
         for b in one.bounds:
             epsilon, mu = (f"{max(0.0, value):.3f}" for value in (b.epsilon, b.mu))
@@ -152,7 +154,7 @@ def _print_audit(found: Any) -> None:
         word = {True: "passed", False: "FAILED", None: "-"}[one.passed]
         checks.add_row(one.name, word, one.found)
     to = console()
-    to.print(f"{found.privatizer} claims, at H = 1, {words}.")
+    to.print(f"{found.privatizer} claims, at H = {found.horizon}, {words}.")
     to.print(bounds)
     to.print(checks)
     to.print(found.verdict)

@@ -2,7 +2,9 @@
 
 The machinery, and what it can see, is :mod:`discreet.privacy.audit` (privacy-mechanisms, section 7). Two
 black-box games share the alarm probability: a short one with one release, where the likelihood ratio has most
-power, and a longer one with several, where errors between releases show.
+power, and a longer one with several, where errors between releases show. A learner with linear features is
+played in worlds of its own (:mod:`discreet.privacy.audit_linear`): the short game asks its questions with the
+contexts that cost most, and features of any sign; the long one is its own, with features of one sign.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from typing import Any
 from discreet.mdp.layout import Layout
 from discreet.numerics import checks
 from discreet.privacy import audit as core
-from discreet.privacy.audit import Evidence, People, Restart, Start
+from discreet.privacy import audit_linear
+from discreet.privacy.audit import Evidence, Game, People, Restart, Start
 from discreet.privacy.audit_identities import Identity, white_box
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.protocol import Session, Spec
@@ -38,8 +41,9 @@ NO_CERTIFICATE = (
 class Audit:
     """What was found.
 
-    guarantee : at the black box's size. evidence : of the short and the long game. power : of the short one
-    against half the noise, None where not known. alarm : of a false alarm by anything here.
+    guarantee : at the black box's size, whose H is ``horizon``. evidence : of the short and the long game.
+    power : of the short one against half the noise, None where not known. alarm : of a false alarm by
+    anything here.
     """
 
     privatizer: str
@@ -51,6 +55,7 @@ class Audit:
     runs: int
     alarm: float
     seconds: float
+    horizon: int = 1
 
     @property
     def epsilon(self) -> float:
@@ -134,11 +139,27 @@ def saved_and_restored(session: Any) -> Session:
         return restore(path, Path(folder) / "table")
 
 
-def _restart(start: Start, learner: Any) -> Restart | None:
+def _restart(start: Start, learner: Any, spec: Spec) -> Restart | None:
     """Save and restore, of the sessions that the library can restore."""
-    spec = Spec(People.layout, SHORT)
     session = start(learner.query(spec), learner.schedule(spec), Seeded(0))
     return saved_and_restored if type(session) is CountSession else None
+
+
+def _games(start: Start, learner: Any, budget: Any) -> tuple[Any, Game, Game]:
+    """(who asks in the short game, the short game, the long one)."""
+    short = audit_linear.game_of(learner, SHORT, budget)
+    long = audit_linear.game_of(learner, LONG, budget, nonneg=True)
+    if short is None or long is None:
+        spec = People(SHORT).spec
+        session = start(learner.query(spec), learner.schedule(spec), Seeded(0))
+        bits = session.guarantee.trust == "shuffle"  # devices round rewards at random
+        return learner, People(SHORT, bits=bits), People(LONG, bits=bits)
+    probe = audit_linear.Probe.of(learner, short.spec)
+    return (
+        probe,
+        audit_linear.canary(start, probe, short)[0],
+        audit_linear.canary(start, learner, long)[0],
+    )
 
 
 def audit(
@@ -160,7 +181,7 @@ def audit(
     learner : asks and plans; None: counts with derived visits and centred rewards, a plan for each user.
     runs : per world, of the short game; a quarter as many of the long one. From 800 on.
     seed : of all sessions. alarm : in (0, 0.5], of a false alarm; half of it is the black box's.
-    layout : size of the white box; S = 6, A = 2, H = 20 by default.
+    layout : size of the white box; S = 6, A = 2, H = 20 by default; not of learners with linear features.
     restart : gets a session and gives its successor; by default, a session of the library is saved to a
         file and restored, in the white box; one that is given here is tried in the long game too.
     names : of privatizer and learner, as shown.
@@ -169,15 +190,17 @@ def audit(
     """
     runs, begin = checks.integer("runs", runs, 800), time.perf_counter()
     alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
-    start, short = privatizer.start, People(SHORT)
+    start = privatizer.start
     plays = learner or core.reactive(start)
+    budget = getattr(privatizer, "budget", None)
+    asks, short, long = _games(start, plays, budget)
     evidence = [
-        core.black_box(start, plays, runs, seed, alarm / 4, short),
-        core.black_box(start, plays, runs // 4, seed + 1, alarm / 4, People(LONG), restart),
+        core.black_box(start, asks, runs, seed, alarm / 4, short),
+        core.black_box(start, plays, runs // 4, seed + 1, alarm / 4, long, restart),
     ]
-    power = core.half_scale_power(start, plays, short, runs, alarm / 4)
-    again = restart or _restart(start, plays)
-    identities = white_box(start, plays, layout, seed=seed, alarm=alarm / 2, restart=again)
+    power = core.half_scale_power(start, asks, short, runs, alarm / 4)
+    again = restart or _restart(start, plays, short.spec)
+    identities = white_box(start, plays, layout, seed=seed, alarm=alarm / 2, restart=again, budget=budget)
     return Audit(
         names[0] or repr(privatizer),
         names[1] or ("reactive counts" if learner is None else repr(learner)),
@@ -188,6 +211,7 @@ def audit(
         runs,
         alarm,
         time.perf_counter() - begin,
+        short.spec.horizon,
     )
 
 

@@ -127,7 +127,9 @@ class Setup:
         """What is publicly declared."""
         known = self.mdp.rewards if getattr(self.learner, "known_rewards", False) else None
         budget = getattr(self.privatizer, "budget", None)
-        return Spec(self.mdp.layout, self.episodes, self.mdp.stationary, known, budget, self.mdp.features)
+        initial = self.mdp.initial if getattr(self.learner, "known_initial", False) else None
+        mdp = self.mdp
+        return Spec(mdp.layout, self.episodes, mdp.stationary, known, budget, mdp.features, initial)
 
     @cached_property
     def schedule(self) -> Schedule:

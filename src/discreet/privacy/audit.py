@@ -16,6 +16,10 @@ known noise law, where there is one; a linear score; and counts of events (how o
 falls into each of its intervals), both fitted to the separate quarter. The last two need no noise law
 and see what no law foresees: policies, clocks and weights that follow raw data.
 
+Linear learners play in worlds of their own (:mod:`discreet.privacy.audit_linear`): there the recorded
+numbers are Gram matrices, responses and, where stored users are asked again, every answer. Of the shuffle
+model recorded is what the shuffler lets out, batch by batch (:mod:`discreet.privacy.audit_shuffle`).
+
 The white box, at full size, is :mod:`discreet.privacy.audit_identities`.
 
 .. [#] f-DP, Dong, Roth and Su 2022: a mu-GDP test of size a has power at most Phi(Phi^-1(a) + mu).
@@ -27,7 +31,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,17 +40,42 @@ from scipy import special
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
-from discreet.privacy import audit_reports
-from discreet.privacy.audit_noise import Noise, Readings, expected, noise_matrix, noise_of, readings, whitened
+from discreet.privacy import audit_reports, audit_shuffle
+from discreet.privacy.audit_noise import (
+    Asked,
+    AuditQuery,
+    Noise,
+    Readings,
+    expected,
+    expected_answer,
+    noise_matrix,
+    noise_of,
+    readings,
+    scale_of,
+    summand,
+    whitened,
+)  # fmt: skip
 from discreet.privacy.counts import TRANSITIONS, CountQuery
 from discreet.privacy.encoders import NoisyVectorEncoder
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.linear_sums import GramQuery, LinearQuery
 from discreet.privacy.local_reports import StepReports
-from discreet.privacy.protocol import Floats, Plan, Release, Schedule, Session, Spec
+from discreet.privacy.noise.binomial_law import BinomialLaw
+from discreet.privacy.protocol import (
+    Estimate,
+    Floats,
+    Measurement,
+    Plan,
+    Release,
+    Response,
+    Schedule,
+    Session,
+    Spec,
+)
 from discreet.privacy.randomness import Seeded, SeededCoins
 
 __all__ = [
-    "Bound", "Evidence", "People", "Reactive", "black_box", "bounds_of", "epsilon_bound",
+    "Bound", "Evidence", "Game", "People", "Reactive", "black_box", "bounds_of", "epsilon_bound",
     "fit_events", "fit_linear", "half_scale_power", "mu_bound", "noise_matrix", "play", "rate_limits",
     "reactive", "respond",
 ]  # fmt: skip
@@ -145,16 +174,32 @@ def bounds_of(
 
 
 # ----------------------------------------------------------------------------- the game, H = 1
+class Game(Protocol):
+    """Who plays, and where: ``users`` persons, of whom the ``target``-th (from 1) differs in two worlds."""
+
+    @property
+    def users(self) -> int: ...
+    @property
+    def target(self) -> int: ...
+    @property
+    def spec(self) -> Spec: ...
+    def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
+        """What the user (from 1) does under a policy; others' does not depend on the world."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class People:
     """Who plays: ``users`` persons, the ``target``-th (from 1) with a response tree for each of two worlds.
 
-    Everybody's responses are fixed tables, so a plan determines what happens but for the target.
+    Everybody's responses are fixed tables, so a plan determines what happens but for the target. bits :
+    rewards are 0 and 1.
     """
 
     users: int = 4
     target: int = 1
     seed: int = 8
+    bits: bool = False
 
     def __post_init__(self) -> None:
         checks.integer("users", self.users, 2)
@@ -162,11 +207,21 @@ class People:
         luck = np.random.default_rng(self.seed)
         put = object.__setattr__
         put(self, "_starts", luck.integers(2, size=self.users))
-        put(self, "_rewards", luck.random((self.users, 2, 2)))
+        rewards = luck.random((self.users, 2, 2))
+        put(self, "_rewards", np.round(rewards) if self.bits else rewards)
         put(self, "_afters", luck.integers(2, size=(self.users, 2, 2)))
         put(self, "_coins", luck.random(self.users))
 
     layout = Layout(2, 2, 1)
+
+    @property
+    def spec(self) -> Spec:
+        """What is public."""
+        return Spec(self.layout, self.users)
+
+    def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
+        """See :func:`respond`."""
+        return respond(self, user, world, policy)
 
 
 def respond(people: People, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
@@ -233,8 +288,9 @@ class Transcript:
 
     releases : (T, numbers) values; public : other numbers (laws, weights, users, plans), in a fixed order;
     before : all of it until the target's plan was made, which no record of hers can have touched; plans : the
-    policy of each user; message : the target's report of a local privatizer, else empty. read : the releases
-    again, as audits take them apart; None of reports alone.
+    policy of each user, contexts : what else it says; message : the target's report of a local privatizer,
+    else empty. asked : answers of stored users. measured : what releases say of their newest batch. read :
+    the releases again, as audits take them apart; None of reports alone.
     """
 
     releases: Floats
@@ -243,11 +299,15 @@ class Transcript:
     plans: tuple[NDArray[Any], ...]
     message: Floats
     read: Readings | None = None
+    asked: tuple[Asked, ...] = ()
+    measured: tuple[Measurement, ...] = ()
+    contexts: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def numbers(self) -> Floats:
         """Everything in one row; a report, whose length may vary, at its end."""
-        return np.concatenate([self.releases.ravel(), self.public, self.message])
+        answers = [one.answer.value for one in self.asked]
+        return np.concatenate([self.releases.ravel(), self.public, *answers, self.message])
 
 
 def _numbers(thing: Any) -> Floats:
@@ -288,25 +348,33 @@ def public_numbers(release: Release) -> Floats:
 def play(
     start: Start,
     learner: Any,
-    people: People,
+    people: Game,
     world: int,
     randomness: Seeded,
     restart: Restart | None = None,
 ) -> Transcript:
-    """One run of the only loop there is, at H = 1, in one world.
+    """One run of the only loop there is, in one world.
 
     ``restart`` gets the session after the release that first holds the target, and gives its successor, which
     is asked for the release again. The ties of learners are public coins, the same in every run.
     """
-    spec = Spec(people.layout, people.users)
+    spec = people.spec
     query = learner.query(spec)
     session = start(query, learner.schedule(spec), randomness)
     state, user = learner.begin(spec, Seeded(0).keys.ties), 1
     values: list[Floats] = []
     public: list[Floats] = []
     plans: list[NDArray[Any]] = []
+    contexts: list[Mapping[str, Any]] = []
+    asked: list[Asked] = []
     message, before, due = np.zeros(0), np.zeros(0), restart
     releases: list[Release] = []
+
+    def ask(question: Response) -> Estimate:
+        found = session.answer(question)
+        asked.append(Asked(question, user - 1, found))
+        return found
+
     while user <= people.users:
         release = session.release()
         if release.number and _is_new(public, release):
@@ -316,20 +384,29 @@ def play(
             session, due = due(session), None
             values.append(noisy_numbers(session.release()))
         public.append(public_numbers(release))
-        plan, state = learner.plan(state, release, session.answer)
+        plan, state = learner.plan(state, release, ask)
         encoder = session.begin(plan)
         for _ in range(plan.users):
             plan = session.open_plan if hasattr(session, "open_plan") else plan
-            life = respond(people, user, world, plan.policy)
+            life = people.life(user, world, plan.policy)
             report = encoder(life, plan, SeededCoins(randomness.keys.noise, user - 1))
             plans.append(np.array(plan.policy))
+            contexts.append({name: np.array(array) for name, array in plan.context.items()})
             if user == people.target:
                 message = _numbers(report.message)
-                before = np.concatenate([_numbers(values), _numbers(public), _numbers(plans)])
+                answers = _numbers([one.answer.value for one in asked])
+                before = np.concatenate(
+                    [_numbers(values), _numbers(public), _numbers(plans), _numbers(contexts), answers]
+                )
             session.submit(report)
             user += 1
-    shown = np.concatenate([_numbers(public), _numbers(plans)])
-    return Transcript(np.array(values), shown, before, tuple(plans), message, readings(query, releases))
+    stds = [one.answer.law.std() for one in asked]
+    shown = np.concatenate([_numbers(public), _numbers(plans), _numbers(contexts), _numbers(stds)])
+    measured = tuple(one.measurement for one in releases if one.measurement is not None)
+    return Transcript(
+        np.array(values), shown, before, tuple(plans), message, readings(query, releases), tuple(asked),
+        measured, tuple(contexts),
+    )  # fmt: skip
 
 
 def _is_new(public: Sequence[Floats], release: Release) -> bool:
@@ -338,12 +415,14 @@ def _is_new(public: Sequence[Floats], release: Release) -> bool:
 
 
 # ------------------------------------------------------------------------- likelihoods of the known law
-def claimed_noise(session: Any, query: CountQuery, times: Sequence[int]) -> Noise | None:
+def claimed_noise(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | None:
     """The noise that is added to the query's cells, if that is what this session does.
 
-    Opens a plan of a local session, to see what devices get.
+    Opens a plan of a local session of counts, to see what devices get (of linear sums: always vectors).
     """
     found = noise_of(session, query, times)
+    if isinstance(query, LinearQuery):
+        return found
     if found is not None and session.guarantee.trust == "local":
         encoder = session.begin(Plan(uniform(query.layout)))
         if not isinstance(encoder, NoisyVectorEncoder):
@@ -365,63 +444,89 @@ def _ratio(noise: Noise, zero: Floats, one: Floats) -> float:
 
 
 def _likelihood(
-    begin: Callable[[], Session], query: CountQuery, people: People, learner: Any
+    begin: Callable[[], Session], query: AuditQuery, people: Game, learner: Any
 ) -> Callable[[Transcript], float] | None:
     """The exact log-likelihood ratio of a transcript, world 1 against 0, by the claimed law."""
     session: Any = begin()
     times = session_times(session)
     noise = claimed_noise(session, query, times)
-    if noise is None:
+    flips = isinstance(query, CountQuery) and _flips(session) is not None
+    if noise is None and not flips:
         return _report_likelihood(begin(), people, learner)
-    if not noise.measured and noise.mixings is None:
+    if noise is not None and not noise.measured and noise.mixings is None:
         return None
-    scales = np.repeat(noise.scales, np.diff(query.offsets))
-    known: dict[tuple[int, bytes], list[Floats]] = {}
+    scales = None if noise is None else np.repeat(noise.scales, np.diff(query.offsets))
+    known: dict[tuple[int, bytes], list[tuple[Trajectory, Floats]]] = {}
     ends = np.asarray(times) - 1
 
-    def cells(user: int, plan: NDArray[Any]) -> list[Floats]:
-        at = (user, plan.tobytes())
+    def records(user: int, plan: NDArray[Any], context: Mapping[str, Any]) -> list[tuple[Trajectory, Floats]]:
+        """In worlds 0 and 1, what she does and what that adds."""
+        at = (user, b"".join([plan.tobytes(), *(context[name].tobytes() for name in sorted(context))]))
         if at not in known:
-            lives = [respond(people, user, world, plan) for world in (0, 1)]
-            known[at] = [query.to_cells(query.contribution(life)) for life in lives]
+            lives = [people.life(user, world, plan) for world in (0, 1)]
+            known[at] = [(life, summand(query, life, context)) for life in lives]
         return known[at]
 
     def ratio(transcript: Transcript) -> float:
-        if transcript.message.size:
-            hers = cells(people.target, transcript.plans[min(people.target, len(transcript.plans)) - 1])
-            return _ratio(noise, *((transcript.message - each) / scales for each in hers))
+        plans = transcript.plans
+        contexts = transcript.contexts or ({},) * len(plans)
+        if noise is not None and scales is not None and transcript.message.size:
+            at = min(people.target, len(plans)) - 1
+            hers = records(people.target, plans[at], contexts[at])
+            return _ratio(noise, *((transcript.message - each) / scales for _, each in hers))
         read = transcript.read
         assert read is not None
-        lives = np.array([cells(user, plan) for user, plan in enumerate(transcript.plans, 1)])
+        every = [records(user, *both) for user, both in enumerate(zip(plans, contexts, strict=True), 1)]
+        lives = np.array([[cells for _, cells in worlds] for worlds in every])
         batches = np.diff(np.cumsum(lives, axis=0)[ends], axis=0, prepend=0.0)  # (T, 2, cells)
-        return _ratio(
+        if noise is None:
+            assert isinstance(query, CountQuery)
+            return audit_shuffle.flips_ratio(query, transcript.measured, batches)
+        found = _ratio(
             noise,
             *(whitened(noise, query, read, read.values - expected(read, batches[:, w])) for w in (0, 1)),
         )
+        for one in transcript.asked:
+            assert isinstance(query, GramQuery)
+            off = [
+                one.answer.value
+                - expected_answer(query, one.question, [worlds[w][0] for worlds in every[: one.users]])
+                for w in (0, 1)
+            ]
+            found += _ratio(noise, *(each / scale_of(one.answer) for each in off))
+        return found
 
     return ratio
 
 
+def _flips(session: Any) -> list[BinomialLaw] | None:
+    """Laws of the first batch's counters where noise is coin flips, else None."""
+    if session.guarantee.trust != "shuffle":
+        return None
+    laws = list(session.laws_at(session_times(session)[0]).values())
+    return laws if all(isinstance(law, BinomialLaw) for law in laws) else None
+
+
 def _report_laws(
-    session: Any, people: People, learner: Any, reports: StepReports | None = None
+    session: Any, people: Game, learner: Any, reports: StepReports | None = None
 ) -> list[Any] | None:
     """Exact laws of the target's message in the two worlds under the first plan; None if not finite.
 
     ``reports`` : what the device does in place of what it was given.
     """
-    spec = Spec(people.layout, people.users)
+    spec = people.spec
     first = session.release()
     plan, _ = learner.plan(learner.begin(spec, Seeded(0).keys.ties), first, session.answer)
     encoder = session.begin(plan)
     if reports is not None:
         encoder = dataclasses.replace(encoder, reports=reports)
     plan = getattr(session, "open_plan", plan)
-    lives = [respond(people, people.target, world, plan.policy) for world in (0, 1)]
+    lives = [people.life(people.target, world, plan.policy) for world in (0, 1)]
     laws = [audit_reports.law_of(encoder, life, plan) for life in lives]
     return None if laws[0] is None or laws[1] is None else laws
 
 
-def _report_likelihood(session: Any, people: People, learner: Any) -> Callable[[Transcript], float] | None:
+def _report_likelihood(session: Any, people: Game, learner: Any) -> Callable[[Transcript], float] | None:
     """The likelihood ratio of a finite message, by running the device on all outcomes of its coins.
 
     Any score makes a valid bound, also that of a device that is wrong.
@@ -538,13 +643,13 @@ class Evidence:
 def sample(
     start: Start,
     learner: Any,
-    people: People,
+    people: Game,
     runs: int,
     seed: int,
     restart: Restart | None = None,
 ) -> tuple[Guarantee, list[list[Transcript]], Callable[[Transcript], float] | None]:
     """(guarantee, transcripts of worlds 0 and 1, the known likelihood ratio or None)."""
-    spec = Spec(people.layout, people.users)
+    spec = people.spec
     query = learner.query(spec)
     schedule = learner.schedule(spec)
     session = start(query, schedule, Seeded(seed))
@@ -565,21 +670,23 @@ def sample(
 
 
 def _reports(
-    start: Start, learner: Any, people: People, world: int, runs: int, randomness: Seeded
+    start: Start, learner: Any, people: Game, world: int, runs: int, randomness: Seeded
 ) -> list[Transcript]:
     """The target's report again and again, as if she came first; what follows is post-processing of it."""
-    spec = Spec(people.layout, people.users)
+    spec = people.spec
     session = start(learner.query(spec), learner.schedule(spec), randomness)
     first = session.release()
     plan, _ = learner.plan(learner.begin(spec, Seeded(0).keys.ties), first, session.answer)
     encoder = session.begin(plan)
-    life = respond(people, people.target, world, plan.policy)
+    life = people.life(people.target, world, plan.policy)
     plan = getattr(session, "open_plan", plan)
     public, plans = np.concatenate([public_numbers(first), _numbers(plan.policy)]), (np.array(plan.policy),)
+    contexts = (dict(plan.context),)
     out = []
     for run in range(runs):
         report = encoder(life, plan, SeededCoins(randomness.keys.noise, run))
-        out.append(Transcript(np.zeros((0, 0)), public, public, plans, _numbers(report.message)))
+        message = _numbers(report.message)
+        out.append(Transcript(np.zeros((0, 0)), public, public, plans, message, contexts=contexts))
     return out
 
 
@@ -589,7 +696,7 @@ def black_box(
     runs: int = 8000,
     seed: int = 1,
     alarm: float = ALARM,
-    people: People | None = None,
+    people: Game | None = None,
     restart: Restart | None = None,
 ) -> Evidence:
     """Lower bounds on epsilon and mu from ``runs`` runs in each of two worlds.
@@ -638,7 +745,7 @@ def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:
 
 
 def half_scale_power(
-    start: Start, learner: Any, people: People, runs: int, alarm: float, trials: int = 100, seed: int = 5
+    start: Start, learner: Any, people: Game, runs: int, alarm: float, trials: int = 100, seed: int = 5
 ) -> float | None:
     """How often the likelihood ratio of :func:`black_box` exposes noise of half the claimed scale.
 
@@ -646,7 +753,7 @@ def half_scale_power(
     follow the release before anybody came. Of reports: devices that report at twice their epsilon, by the
     claimed law. None where the law is not known, or nothing is claimed.
     """
-    spec = Spec(people.layout, people.users)
+    spec = people.spec
     query = learner.query(spec)
     session: Any = start(query, learner.schedule(spec), Seeded(seed))
     claim, luck = session.guarantee, np.random.default_rng(seed)
@@ -668,21 +775,25 @@ def half_scale_power(
 _Draw = Callable[[int, int, np.random.Generator], Floats]
 
 
-def _halved_noise(start: Start, learner: Any, people: People) -> _Draw | None:
-    """Draws of the likelihood ratio where noise has half its claimed scale."""
-    spec = Spec(people.layout, people.users)
+def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
+    """Draws of the likelihood ratio where noise has half its claimed scale, or half its flips."""
+    spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     session: Any = start(query, schedule, Seeded(0))
     times = session_times(session)
+    laws = _flips(session) if isinstance(query, CountQuery) else None
+    if laws is not None and len(times) == 1:
+        plan, _ = learner.plan(learner.begin(spec, Seeded(0).keys.ties), session.release(), session.answer)
+        both = [people.life(people.target, world, plan.policy) for world in (0, 1)]
+        moved_by = summand(query, both[1], {}) - summand(query, both[0], {})
+        return lambda world, runs, luck: audit_shuffle.half_flips(query, laws, moved_by, world, runs, luck)
     noise = claimed_noise(start(query, schedule, Seeded(0)), query, times)
     if noise is None or (noise.mixings is None and not (noise.measured and len(times) == 1)):
         return None
     first = session.release()
     plan, _ = learner.plan(learner.begin(spec, Seeded(0).keys.ties), first, session.answer)
-    one, zero = (
-        query.to_cells(query.contribution(respond(people, people.target, world, plan.policy)))
-        for world in (1, 0)
-    )
+    lives = [people.life(people.target, world, plan.policy) for world in (0, 1)]
+    zero, one = (summand(query, life, plan.context) for life in lives)
     change = np.split(one - zero, query.offsets[1:-1])
     response = (np.asarray(times) >= people.target).astype(np.float64)[:, None]
     if session.guarantee.trust == "local":
@@ -693,6 +804,16 @@ def _halved_noise(start: Start, learner: Any, people: People) -> _Draw | None:
     else:
         roots = [np.linalg.cholesky(b @ b.T) for b in noise.mixings]
         moved = [np.linalg.solve(root, response) * part for root, part in zip(roots, change, strict=True)]
+    if isinstance(query, GramQuery) and query.requeries:
+        moved += [
+            (
+                expected_answer(query, each.question, lives[1:])
+                - expected_answer(query, each.question, lives[:1])
+            )
+            / scale_of(each.answer)
+            for each in play(start, learner, people, 0, Seeded(0)).asked
+            if each.users >= people.target
+        ]
     shift = np.concatenate([part.ravel() for part in moved])
     shift = shift[np.abs(shift) > 0]
 
@@ -706,9 +827,9 @@ def _halved_noise(start: Start, learner: Any, people: People) -> _Draw | None:
     return draw
 
 
-def _broken_reports(start: Start, learner: Any, people: People) -> _Draw | None:
+def _broken_reports(start: Start, learner: Any, people: Game) -> _Draw | None:
     """Draws of the likelihood ratio where devices report at twice the epsilon that they claim."""
-    spec = Spec(people.layout, people.users)
+    spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     session: Any = start(query, schedule, Seeded(0))
     reports = getattr(getattr(session, "mechanism", None), "reports", None)

@@ -13,6 +13,10 @@ apart; fixed lives follow them. Devices that report a few steps are run on every
 at a small size (:mod:`discreet.privacy.audit_reports`): their largest likelihood ratio is exact; at full
 size they are run on seeded coins, and what they report of their own records is counted.
 
+Linear learners are put on the bench in the worlds of :mod:`discreet.privacy.audit_linear` at H = 4, under
+contexts that change from release to release. Where stored users are asked again, every answer is a family
+more: its noise is tested with that of the Gram matrices, its loss is added to theirs.
+
 No certificate: a pass says that errors of the kinds that the tests have power for were not there.
 Source: privacy-mechanisms, sections 1.1 and 7.
 """
@@ -31,10 +35,11 @@ from scipy import optimize, stats
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
-from discreet.privacy import accounting, audit_reports, local_reports
+from discreet.privacy import accounting, audit_linear, audit_reports, local_reports
 from discreet.privacy.audit import (
     ALARM,
     SLACK,
+    Game,
     People,
     Restart,
     Start,
@@ -43,13 +48,25 @@ from discreet.privacy.audit import (
     play,
     public_numbers,
     reactive,
-    respond,
     uniform,
 )  # fmt: skip
-from discreet.privacy.audit_noise import Noise, Readings, expected, readings, whitened
-from discreet.privacy.counts import TRANSITIONS, CountQuery
+from discreet.privacy.audit_noise import (
+    Asked,
+    Noise,
+    Readings,
+    expected,
+    expected_answer,
+    families_of,
+    readings,
+    scale_of,
+    stated_stds,
+    summand,
+    whitened,
+)  # fmt: skip
+from discreet.privacy.counts import TRANSITIONS
+from discreet.privacy.linear_sums import LinearQuery
 from discreet.privacy.local_reports import ReportEncoder
-from discreet.privacy.protocol import Floats, Plan, Release, Report, Schedule, Session, Spec
+from discreet.privacy.protocol import Floats, Plan, Release, Report, Response, Schedule, Session, Spec, Terms
 from discreet.privacy.randomness import Seeded, SeededCoins
 
 __all__ = ["Identity", "white_box"]
@@ -104,7 +121,7 @@ class _Bench:
     """A privatizer on the bench: fixed lives under alternating policies, sessions of one or many seeds."""
 
     start: Start
-    query: CountQuery
+    query: Any
     schedule: Schedule
     seed: int
 
@@ -127,7 +144,7 @@ class _Bench:
             return self.plan(release + 1, users)
         if self.schedule.plans == "stochastic" and which is not None:
             policy = np.eye(layout.actions)[policy]
-        if not self.query.groups:
+        if not getattr(self.query, "groups", 0):
             return Plan(policy, users=users)
         share = _SHARES[release % len(_SHARES)]
         return Plan(policy, users=users, group=release % self.query.groups, return_share=share)
@@ -172,7 +189,7 @@ class _Bench:
         return self.query.to_cells(self.query.contribution(life, group))
 
     def group(self, user: int) -> int:
-        return self.batch(user) % max(1, self.query.groups)
+        return int(self.batch(user) % max(1, self.query.groups))
 
     def sums(self) -> Floats:
         """(T, cells) of each batch of people who stand still."""
@@ -184,24 +201,90 @@ class _Bench:
     def read(self, releases: Sequence[Release]) -> Readings:
         return readings(self.query, releases)
 
+    def ends(self) -> list[tuple[Trajectory, Trajectory]]:
+        """Pairs of trajectories made to be extreme."""
+        layout = self.query.layout
+        last = layout.states - 1
+        return [
+            (_life(layout, a, x, r), _life(layout, b, y, q))
+            for a, x, b, y in (
+                ([0], 0, [last], 9),
+                ([0], 0, [0], 9),
+                ([0], 0, [0, last], 0),
+                ([0, last], 0, [last, 0], 0),
+            )
+            for r, q in (([1.0], [1.0]), ([1.0], [0.0]), ([0.0], [1.0]), ([1.0, 0.0], [0.0, 1.0]))
+        ]
+
+    def pairs(self, number: int) -> list[tuple[Trajectory, Trajectory]]:
+        """The extreme pairs, and so many random ones."""
+        luck = np.random.default_rng(self.seed)
+        lives = [_random_life(self.query.layout, luck) for _ in range(2 * number)]
+        return [*self.ends(), *zip(lives[::2], lives[1::2], strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class _LinearBench(_Bench):
+    """Linear sums: the first plan's context is the costliest one, later ones are random."""
+
+    def context(self, release: int) -> dict[str, Floats]:
+        values = audit_linear.values_of(self.query)
+        found = audit_linear.context_of(self.query, values)
+        if release:
+            luck = np.random.default_rng([self.seed, release])
+            top = values.max(axis=1, keepdims=True)
+            found = {
+                name: luck.random(array.shape) * (top if name == "values" else array)
+                for name, array in found.items()
+            }
+        return found
+
+    def plan(self, release: int, users: int) -> Plan:
+        return dataclasses.replace(super().plan(release, users), context=self.context(release))
+
+    def cells(self, life: Trajectory, group: int = 0) -> Floats:
+        return summand(self.query, life, self.context(group))
+
+    def group(self, user: int) -> int:
+        return self.batch(user)
+
+    def ends(self) -> list[tuple[Trajectory, Trajectory]]:
+        """Who stays where she is, against who stays elsewhere: all steps at their worst together."""
+        layout = self.query.layout
+        return [
+            (_life(layout, [a], 0, [r]), _life(layout, [b], 0, [q]))
+            for a in range(layout.states)
+            for b in range(a + 1)
+            for r, q in ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0))
+        ]
+
+    def asked(self, lives: Sequence[Trajectory], run: int = 0) -> tuple[list[Release], list[Asked]]:
+        """Releases, with every question that is planned, about the costliest values."""
+        query, session, came = self.query, self.session(run), 0
+        values = audit_linear.values_of(query)
+        releases: list[Release] = []
+        found: list[Asked] = []
+        session.release()
+        key = Seeded(self.seed, run).keys.noise
+        for release, time in enumerate(self.times):
+            encoder: Any = session.begin(self.plan(release, time - came))
+            for user in range(came, time):
+                session.submit(encoder(lives[user], session.open_plan, SeededCoins(key, user)))  # type: ignore[attr-defined]
+            came = time
+            releases.append(session.release())
+            if self.schedule.answers and release >= self.schedule.answers:
+                continue
+            for h in reversed(range(query.steps)):
+                high = float(query.layout.horizon - h - (not query.rewards))
+                question = Response(h, values[h + 1], (0.0, high))
+                found.append(Asked(question, time, session.answer(question)))
+        session.close()
+        return releases, found
+
 
 def _changes(bench: _Bench, pairs: int) -> Floats:
     """(n, cells) changes over random pairs of trajectories and over pairs made to be extreme."""
-    layout, luck = bench.query.layout, np.random.default_rng(bench.seed)
-    last = layout.states - 1
-    ends = [
-        (_life(layout, a, x, r), _life(layout, b, y, q))
-        for a, x, b, y in (
-            ([0], 0, [last], 9),
-            ([0], 0, [0], 9),
-            ([0], 0, [0, last], 0),
-            ([0, last], 0, [last, 0], 0),
-        )
-        for r, q in (([1.0], [1.0]), ([1.0], [0.0]), ([0.0], [1.0]), ([1.0, 0.0], [0.0, 1.0]))
-    ]
-    lives = [_random_life(layout, luck) for _ in range(2 * pairs)]
-    everyone = [*ends, *zip(lives[::2], lives[1::2], strict=True)]
-    return np.array([bench.cells(one) - bench.cells(other) for one, other in everyone])
+    return np.array([bench.cells(one) - bench.cells(other) for one, other in bench.pairs(pairs)])
 
 
 # ------------------------------------------------------------------------------- what a user moves
@@ -214,7 +297,7 @@ def _responses(bench: _Bench) -> tuple[Floats, list[str]]:
     matrix = np.zeros((len(times), users))
     for k in range(users):
         change = bench.cells(bench.moving(k), bench.group(k)) - bench.cells(bench.still(k), bench.group(k))
-        touched = change != 0
+        touched = np.abs(change) > 1e-12
         other = bench.releases(bench.lives(k))
         moved = bench.read(other).values - values
         after = times > k
@@ -299,19 +382,20 @@ def _column_norm(laplace: bool, mixing: Floats, response: Floats) -> float:
 
 
 # ------------------------------------------------------------------------------- what noise is like
-def _noise_checks(draws: Floats, due: Any, noise: Noise, query: CountQuery, alarm: float) -> list[Identity]:
+def _noise_checks(
+    draws: Floats, due: Any, noise: Noise, families: Sequence[str], offsets: Sequence[int], alarm: float
+) -> list[Identity]:
     """Law and independence of whitened residuals (seeds, T, cells), in units of the claimed scale.
 
-    due : (T, cells) where there is noise at all.
+    due : (T, cells) where there is noise at all. families, offsets : what has a scale of its own, and where.
     """
     square, laplace = noise.square, noise.laplace
     law = stats.laplace() if laplace else stats.norm()
     worst = ""
     chance = 1.0
-    families = list(query.row_families)
     for f, name in enumerate(families):
-        part = draws[:, :, query.offsets[f] : query.offsets[f + 1]]
-        part = part[:, due[:, query.offsets[f] : query.offsets[f + 1]]]
+        part = draws[:, :, offsets[f] : offsets[f + 1]]
+        part = part[:, due[:, offsets[f] : offsets[f + 1]]]
         if not part.size:
             continue
         if square or not laplace:
@@ -373,8 +457,8 @@ def _stated(bench: _Bench, noise: Noise) -> Identity:
         )
     unit = math.sqrt(2.0) if noise.laplace else 1.0
     for i, release in enumerate(bench.releases(bench.lives())):
-        for b, estimate in zip(noise.mixings, release.estimates.values(), strict=True):
-            worst = max(worst, abs(estimate.law.std() / (unit * float(np.linalg.norm(b[i]))) - 1.0))
+        for b, std in zip(noise.mixings, stated_stds(bench.query, release), strict=True):
+            worst = max(worst, abs(std / (unit * float(np.linalg.norm(b[i]))) - 1.0))
     return Identity(name, worst <= SLACK, f"largest relative difference {worst:.2g}")
 
 
@@ -424,11 +508,10 @@ def _refusals(bench: _Bench, still: Trajectory) -> Identity:
     return Identity("records out of range are refused", not accepted and same, found)
 
 
-def _own_data(start: Start, learner: Any, seed: int) -> Identity:
+def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> Identity:
     """Until she submits, both worlds of the game are one: bit for bit, plan of hers included."""
     wrong = 0
-    for run, target in enumerate((1, 2, 4)):
-        people = People(target=target)
+    for run, people in enumerate(games):
         both = [play(start, learner, people, world, Seeded(seed, run)) for world in (0, 1)]
         wrong += both[0].before.tobytes() != both[1].before.tobytes()
     return Identity(
@@ -438,16 +521,19 @@ def _own_data(start: Start, learner: Any, seed: int) -> Identity:
     )
 
 
-def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None) -> Identity:
+def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None, people: Game) -> Identity:
     """A release asked for twice, and again after a restart, is the same one; so are all after it."""
-    spec = Spec(People.layout, 6)
+    spec = people.spec
     query, schedule = learner.query(spec), learner.schedule(spec)
     schedule = dataclasses.replace(schedule, times=None, growth=1.0, pooled_shares=None)
     ways: list[list[Floats]] = []
-    policy: Any = np.zeros((1, 2), np.int64)
+    policy: Any = np.zeros((spec.horizon, spec.states), np.int64)
     if schedule.plans == "stochastic":
-        policy = np.eye(2)[policy]
-    group = 0 if query.groups else None
+        policy = np.eye(spec.actions)[policy]
+    context: dict[str, Floats] = {}
+    if isinstance(query, LinearQuery):
+        context = audit_linear.context_of(query, audit_linear.values_of(query))
+    group = 0 if getattr(query, "groups", 0) else None
     for again in (False, True):
         session: Any = start(query, schedule, Seeded(seed))
         shown: list[Floats] = []
@@ -458,10 +544,10 @@ def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None) -> 
                 if restart is not None and n in (1, 3):
                     session = restart(session)
                 shown.append(noisy_numbers(session.release()))
-            encoder = session.begin(Plan(policy, group=group))
+            encoder = session.begin(Plan(policy, context=context, group=group))
             if again and restart is not None and n == 4:  # with a plan open
                 session = restart(session)
-            life = respond(People(6), n + 1, 0, policy)
+            life = people.life(n + 1, 0, policy)
             session.submit(encoder(life, session.open_plan, SeededCoins(Seeded(seed).keys.noise, n)))
         session.close()
         ways.append(shown)
@@ -481,29 +567,44 @@ def white_box(
     seed: int = 1,
     alarm: float = ALARM,
     restart: Restart | None = None,
+    budget: Terms | None = None,
 ) -> list[Identity]:
     """Identities at full size: see the module's head.
 
-    layout : S = 6, A = 2, H = 20 by default. users : of each session, 4 to 64. alarm : probability of a false
-    alarm by any of the statistical identities (law, independence, own records reported); the others are
-    exact. restart : gets a session and gives its successor (saved and restored).
+    layout : S = 6, A = 2, H = 20 by default (linear learners have worlds of their own). budget : the
+    privatizer's, which such learners choose by. users : of each session, 4 to 64. alarm : probability of a
+    false alarm by any of the statistical identities (law, independence, own records reported); the others
+    are exact. restart : gets a session and gives its successor (saved and restored).
     """
     users = checks.integer("users", users, 4, 64)
     learner, layout = learner or reactive(start), layout or Layout(6, 2, 20)
-    spec = Spec(layout, users)
-    bench = _Bench(start, learner.query(spec), learner.schedule(spec), seed)
+    linear = audit_linear.game_of(learner, users, budget, horizon=4)
+    spec = Spec(layout, users) if linear is None else linear.spec
+    kind = _Bench if linear is None else _LinearBench
+    bench = kind(start, learner.query(spec), learner.schedule(spec), seed)
+    games: list[Game] = [People(target=target) for target in (1, 2, 4)]
+    six: Game = People(6)
+    if linear is not None:
+        small = audit_linear.game_of(learner, 4, budget)
+        assert small is not None
+        games = [
+            audit_linear.canary(start, learner, dataclasses.replace(small, target=t))[0] for t in (1, 2, 4)
+        ]
+        six = dataclasses.replace(small, spec=dataclasses.replace(small.spec, users=6))
     out = [
         _refusals(bench, bench.still(0)),
-        _own_data(start, learner, seed),
-        _repeats(start, learner, seed, restart),
-        _changed(bench),
-        _made_from(bench),
+        _own_data(start, learner, seed, games),
+        _repeats(start, learner, seed, restart, six),
     ]
+    if linear is None:
+        out += [_changed(bench), _made_from(bench)]
     session: Any = bench.session()
     if getattr(getattr(session, "mechanism", None), "clocks", None) is not None:
         out.append(_unplayed(bench))
     session.release()
     noise = claimed_noise(session, bench.query, bench.times)
+    if noise is not None and isinstance(bench, _LinearBench) and bench.query.requeries:
+        out += _answers(bench)
     if noise is not None:
         return out + _noise_and_loss(bench, session.guarantee, noise, alarm)
     if session.guarantee.trust != "local":
@@ -559,8 +660,82 @@ def _noise_and_loss(bench: _Bench, claim: Any, noise: Noise, alarm: float) -> li
     else:
         out.append(_stated(bench, noise))
     draws = np.array([whitened(noise, query, r, x) for r, x in zip(drawn, residuals, strict=True)])
-    out += _noise_checks(draws, due, noise, query, alarm)
+    families, offsets = families_of(query), query.offsets.tolist()
+    if isinstance(bench, _LinearBench) and query.requeries:
+        told = np.array([_answer_noise(bench, run) for run in range(seeds)])  # (seeds, T, cells)
+        draws = np.concatenate([draws, told], axis=2)
+        due = np.concatenate([due, (told != 0).any(axis=0)], axis=1)
+        families, offsets = [*families, "answers"], [*offsets, draws.shape[2]]
+    out += _noise_checks(draws, due, noise, families, offsets, alarm)
     out.append(_loss(bench, claim, noise, drawn[0], matrix, slack))
+    return out
+
+
+# ------------------------------------------------------------------------- answers of stored users
+def _answer_noise(bench: _LinearBench, run: int) -> Floats:
+    """(T, steps d) noise of every answer in units of its stated scale, 0 where nothing was asked."""
+    query, lives = bench.query, bench.lives()
+    _, asked = bench.asked(lives, run)
+    out = np.zeros((len(bench.times), query.steps, query.features.dimension))
+    for n, one in enumerate(asked):
+        off = one.answer.value - expected_answer(query, one.question, lives[: one.users])
+        out[n // query.steps, one.question.step] = off / scale_of(one.answer)
+    return out.reshape(len(out), -1)
+
+
+def _answers(bench: _LinearBench) -> list[Identity]:
+    """A user moves the answers after her, by her own record once; what is not planned is refused."""
+    query, users, wrong = bench.query, bench.times[-1], 0
+    _, base = bench.asked(bench.lives())
+    for k in range(users):
+        _, other = bench.asked(bench.lives(k))
+        for one, two in zip(base, other, strict=True):
+            hers = [bench.moving(k)], [bench.still(k)]
+            moved = [expected_answer(query, one.question, lives) for lives in hers]
+            change = (moved[0] - moved[1]) * (one.users > k)
+            wrong += bool((np.abs(two.answer.value - one.answer.value - change) > 1e-9 * users).any())
+    session: Any = bench.session()
+    session.release()
+    encoder = session.begin(bench.plan(0, bench.times[0]))
+    for user in range(bench.times[0]):
+        session.submit(encoder(bench.still(user), session.open_plan, SeededCoins(Seeded(0).keys.noise, user)))
+    session.release()
+    left = 0
+    try:
+        for _ in range(2 * (bench.schedule.answers or 1)):
+            for h in reversed(range(query.steps)):
+                values = audit_linear.values_of(query)[h + 1]
+                session.answer(
+                    Response(h, values, (0.0, float(query.layout.horizon - h - (not query.rewards))))
+                )
+                left += 1
+    except RuntimeError:
+        pass
+    planned = query.steps * (bench.schedule.answers or 1)
+    return [
+        Identity(
+            "a user moves the answers after her, by her own record",
+            not wrong,
+            f"{wrong} of {len(base) * users} answers moved otherwise",
+        ),
+        Identity(
+            "questions past the plan are refused",
+            left == planned,
+            f"{left} questions were answered at the first release, {planned} are planned",
+        ),
+    ]
+
+
+def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
+    """(users, pairs) of each user's exchanges in all answers after her: sums of powers of the shifts."""
+    query = bench.query
+    _, asked = bench.asked(bench.lives())
+    both = bench.pairs(pairs)
+    out = np.zeros((bench.times[-1], len(both)))
+    for one in asked:
+        own = [[expected_answer(query, one.question, [life]) for life in pair] for pair in both]
+        shift = np.abs(np.array(own)[:, 0] - np.array(own)[:, 1]) / scale_of(one.answer)
+        out[: one.users] += (shift**power).sum(axis=1)
     return out
 
 
@@ -583,7 +758,10 @@ def _loss(bench: _Bench, claim: Any, noise: Noise, read: Readings, matrix: Float
     columns = np.array(
         [[_column_norm(noise.laplace, b, u) ** power for u in matrix.T] for b in _mixings(bench, noise, read)]
     )  # (families, users)
-    losses = (columns.T @ moved) ** (1.0 / power)  # (users, n)
+    spent = columns.T @ moved  # (users, n)
+    if isinstance(bench, _LinearBench) and bench.query.requeries:
+        spent += _answer_losses(bench, power, 500)
+    losses = spent ** (1.0 / power)
     loss, symbol, stated = float(losses.max()), "epsilon" if noise.laplace else "mu", claim.mu
     if noise.laplace:
         stated = claim.epsilon

@@ -7,26 +7,38 @@ are only measurements (clocks of rows, group returns), each is gain * S with fre
 were due, S the decaying sum of what its row held; decay, gain, due rows and scales are those that the
 release itself states, and S is computed here again from records.
 
+Of linear sums a "family" here is a run of cells that share a scale (:attr:`LinearQuery.blocks`: the diagonal
+of a Gram matrix at one step, what is above it, an array), and cells are those of the upper triangle. Answers
+of stored users (:class:`Asked`) have fresh noise at the scale that each states; what they would be without,
+and the centre that is subtracted, is computed here again from the question and the records.
+
 Source: privacy-mechanisms, sections 1.1 and 7.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.mdp.trajectories import Trajectory
 from discreet.privacy import kernels
 from discreet.privacy.continual import walk as walks
 from discreet.privacy.continual.decaying import Decaying
 from discreet.privacy.counts import GROUP_RETURNS, CountQuery
-from discreet.privacy.protocol import Estimate, Floats, Release
+from discreet.privacy.linear_sums import GramQuery, LinearQuery
+from discreet.privacy.protocol import Estimate, Floats, Release, Response
 
-__all__ = ["Noise", "Readings", "expected", "has_sums", "noise_matrix", "noise_of", "readings", "whitened"]
+__all__ = [
+    "Asked", "AuditQuery", "Noise", "Readings", "expected", "expected_answer", "families_of", "has_sums",
+    "noise_matrix", "noise_of", "readings", "scale_of", "stated_stds", "summand", "whitened",
+]  # fmt: skip
+
+AuditQuery = CountQuery | LinearQuery
 
 
 # -------------------------------------------------------------------------------- what noise mixes
@@ -46,6 +58,8 @@ def noise_matrix(session: Any, times: Sequence[int]) -> Floats | None:
         return None
     if stream == "local":
         return (np.arange(1, times[-1] + 1)[None] <= np.asarray(times)[:, None]).astype(np.float64)
+    if stream == "batches":
+        return np.tril(np.ones((n, n)))
     if stream == "decaying":
         law = Decaying(mechanism.decay)
         return (np.tril(np.full((n, n), 1.0 - law.decay), -1) + np.eye(n)) / law.gain
@@ -88,8 +102,20 @@ def has_sums(session: Any) -> bool:
     return getattr(mechanism, "clocks", None) is None and not getattr(query, "groups", 0)
 
 
-def noise_of(session: Any, query: CountQuery, times: Sequence[int]) -> Noise | None:
+def _linear_noise(session: Any, query: LinearQuery, times: Sequence[int]) -> Noise | None:
+    """Of linear sums: one scale for each block."""
+    mechanism = session.mechanism
+    if not mechanism.scales:
+        return None
+    family = kernels.LAPLACE if mechanism.noise == "laplace" else kernels.GAUSSIAN
+    scales, unit = query.block_scales(mechanism.scales, mechanism.noise), noise_matrix(session, times)
+    return Noise(family, scales, None if unit is None else tuple(unit * scale for scale in scales), False)
+
+
+def noise_of(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | None:
     """The noise that a session claims; None where none is added to the query's cells."""
+    if isinstance(query, LinearQuery):
+        return _linear_noise(session, query, times)
     mechanism = getattr(session, "mechanism", None)
     scales: Any = getattr(mechanism, "scales", None)
     if mechanism is None or np.size(scales) != len(query.row_families) or (np.asarray(scales) <= 0).any():
@@ -123,21 +149,61 @@ class Readings:
     measured: bool
 
 
+def families_of(query: AuditQuery) -> list[str]:
+    """Names of what shares a scale, in the order of the query's offsets."""
+    if isinstance(query, LinearQuery):
+        return [f"{name}[{step}]{' diagonal' if diagonal else ''}" for name, step, diagonal in query.blocks]
+    return list(query.row_families)
+
+
+def stated_stds(query: AuditQuery, release: Release) -> list[float]:
+    """Standard deviations of one cell that a release states, by the same names."""
+    if isinstance(query, LinearQuery):
+        laws: dict[str, Any] = {name: e.law for name, e in release.estimates.items()}
+        return [
+            laws[name].std(step) * (math.sqrt(laws[name].diagonal) if diagonal else 1.0)
+            for name, step, diagonal in query.blocks
+        ]
+    return [estimate.law.std() for estimate in release.estimates.values()]
+
+
+def summand(query: AuditQuery, life: Trajectory, context: Mapping[str, Any]) -> Floats:
+    """(cells,) what one user's record adds under a plan with this context."""
+    if isinstance(query, LinearQuery):
+        return query.to_cells(query.user_tables(query.prepared(context), life))
+    return query.to_cells(query.contribution(life))
+
+
+def _released(query: AuditQuery, release: Release) -> Floats:
+    """(cells,) the sums of a release; of matrices the upper triangle, its diagonal first."""
+    values = {name: np.asarray(e.value, np.float64) for name, e in release.estimates.items()}
+    if isinstance(query, LinearQuery):
+        for name in filter(query.is_gram, values):
+            d = values[name].shape[-1]
+            above = np.triu_indices(d, 1)
+            parts = values[name][:, range(d), range(d)], values[name][:, above[0], above[1]]
+            values[name] = np.concatenate(parts, axis=1)
+    return query.to_cells(values)
+
+
 def _cells(query: CountQuery, name: str, table: NDArray[Any]) -> NDArray[Any]:
     return table.ravel() if name == GROUP_RETURNS else query.layout.to_rows(table).ravel()
 
 
-def _scale(estimate: Estimate) -> float:
+def scale_of(estimate: Estimate) -> float:
+    """Of one draw, as its law states it."""
     laplace = estimate.law.family.endswith("laplace")
     return estimate.law.std() / (math.sqrt(2.0) if laplace else 1.0)
 
 
-def readings(query: CountQuery, releases: Sequence[Release]) -> Readings:
+def readings(query: AuditQuery, releases: Sequence[Release]) -> Readings:
     """Sums where there are sums, else measurements. Families that a release leaves out are not due."""
     if releases and releases[-1].estimates:
-        values = np.array([query.to_cells({n: e.value for n, e in r.estimates.items()}) for r in releases])
+        values = np.array([_released(query, release) for release in releases])
         still = np.zeros(len(releases))
         return Readings(values, np.ones_like(values, bool), np.ones_like(values), still, still + 1, False)
+    if isinstance(query, LinearQuery):
+        raise ValueError("releases: linear sums hold estimates")
     shape = (len(releases), query.cells)
     values, due, scales = np.zeros(shape), np.zeros(shape, bool), np.ones(shape)
     decay, gain = np.zeros(shape[0]), np.ones(shape[0])
@@ -149,7 +215,7 @@ def readings(query: CountQuery, releases: Sequence[Release]) -> Readings:
             if name not in made.estimates:
                 continue
             part, one = slice(query.offsets[f], query.offsets[f + 1]), made.estimates[name]
-            values[i, part], scales[i, part] = _cells(query, name, one.value), _scale(one)
+            values[i, part], scales[i, part] = _cells(query, name, one.value), scale_of(one)
             if made.fresh is None or name == GROUP_RETURNS:
                 due[i, part] = True
                 continue
@@ -171,7 +237,7 @@ def expected(read: Readings, batches: Floats) -> Floats:
     return out
 
 
-def whitened(noise: Noise, query: CountQuery, read: Readings, residuals: Floats) -> Floats:
+def whitened(noise: Noise, query: AuditQuery, read: Readings, residuals: Floats) -> Floats:
     """Residuals (T, cells) as independent noise of scale 1; 0 where nothing is said."""
     if read.measured:
         return np.where(read.due, residuals / read.scales, 0.0)
@@ -183,3 +249,29 @@ def whitened(noise: Noise, query: CountQuery, read: Readings, residuals: Floats)
             for b, part in zip(noise.mixings, parts, strict=True)
         ]
     )
+
+
+# ------------------------------------------------------------------------- answers of stored users
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One question, after ``users`` people, and its answer."""
+
+    question: Response
+    users: int
+    answer: Estimate
+
+
+def expected_answer(query: GramQuery, question: Response, lives: Sequence[Trajectory]) -> Floats:
+    """(d,) the answer without noise: the sum of w phi (r + V(s') - centre) at the question's step."""
+    h, after = question.step, np.asarray(question.values, np.float64)
+    low, high = question.interval
+    if query.span == "values":
+        low, high = float(after.min()), float(after.max()) + query.rewards
+    centre = 0.5 * (low + high) if query.centre else 0.0
+    weights = np.ones(query.features.table.shape[:2]) if question.weights is None else question.weights
+    found = np.zeros(query.features.dimension)
+    for life in lives:
+        s, a = int(life.states[h]), int(life.actions[h])
+        y = query.rewards * life.rewards[h] + after[life.states[h + 1]] - centre
+        found += weights[s, a] * y * query.features.table[s, a]
+    return found

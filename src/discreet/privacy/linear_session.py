@@ -242,6 +242,11 @@ class LinearSession(StreamSession):
         return self._query.copy()
 
     @property
+    def mechanism(self) -> LinearMechanism:
+        """Noise, scales, stream and walk: fixed before data, frozen."""
+        return self._mechanism
+
+    @property
     def scales(self) -> dict[str, Floats]:
         """(n,) scale of one noise term, by family (copies); empty for exact sums."""
         return {name: np.array(scale) for name, scale in self._mechanism.scales.items()}

@@ -82,6 +82,7 @@ class Spec:
     budget : the privatizer's (``privatizer.budget``), or None when not known. Privacy never depends on it:
         noise is set by the privatizer alone.
     features : the public feature map in which the world is linear, or None (tabular).
+    initial : (S,) law of the first state if it is public, else None.
     """
 
     layout: Layout
@@ -90,6 +91,7 @@ class Spec:
     known_rewards: Floats | None = None
     budget: Terms | None = None
     features: Features | MixtureFeatures | None = None
+    initial: Floats | None = None
 
     def __post_init__(self) -> None:
         if self.users is not None:
@@ -103,6 +105,9 @@ class Spec:
                 raise ValueError("known_rewards: every entry must be in [0, 1]")
             object.__setattr__(self, "known_rewards", rewards)
         fitting_features(self.features, self.layout)
+        if self.initial is not None:
+            initial = checks.floats("initial", self.initial, (self.layout.states,))
+            object.__setattr__(self, "initial", checks.probabilities("initial", initial))
 
     @property
     def states(self) -> int:

@@ -1,0 +1,37 @@
+"""Runs of learners that explore in stages, with everything that they released and remembered."""
+
+from contextlib import closing
+from dataclasses import dataclass
+
+from discreet.experiments.simulate import _batch
+from discreet.mdp import planning
+from discreet.privacy.protocol import Plan, Release
+from discreet.privacy.randomness import Seeded
+
+
+@dataclass
+class Seen:
+    """One batch: the release before it, the learner's memory after reading it, the plans that followed."""
+
+    release: Release
+    memory: object
+    plans: list[Plan]
+
+
+def batches(setup, seed=0, run=0):
+    """Every batch of one simulated run, by the flow of its users."""
+    randomness, users, seen = Seeded(seed, run), 0, []
+    state = setup.learner.begin(setup.spec, randomness.keys.ties)
+    with closing(setup.start(randomness)) as session:
+        while users < setup.episodes:
+            release = session.release()
+            plan, state = setup.learner.plan(state, release)
+            if not seen or seen[-1].release.number != release.number:
+                seen.append(Seen(release, state.memory, []))
+            seen[-1].plans.append(plan)
+            session.begin(plan)
+            policy = planning.policy_rows(setup.mdp.layout, plan.policy)
+            sums = _batch(setup, plan, policy, randomness, users, session)[0]
+            session.submit_sum(sums, plan.users)
+            users += plan.users
+    return seen
