@@ -188,7 +188,8 @@ class Shuffler:
 
     def _admit(self, nonce: bytes) -> None:
         """Take a place of the plan. Flips are received once they are added: an interrupt in between leaves
-        the batch short by a user, where the other order would let it out without her flips."""
+        the batch short by a user, where the other order would let it out without her flips.
+        """
         if nonce in self._nonces:
             raise Refused("replayed", "came before")
         if not self._left:
