@@ -204,6 +204,11 @@ class ReportShuffler:
         return self._received
 
     @property
+    def left(self) -> int:
+        """Messages that the open plan may still send."""
+        return self._left
+
+    @property
     def refused(self) -> Mapping[Reason, int]:
         """Messages that do not, by reason."""
         return dict(self._refused)
@@ -223,9 +228,11 @@ class ReportShuffler:
         for step, about, marks in found:
             reports[step, about] += 1
             tables[about][step] += marks.reshape(tables[about][step].shape)
-        self._nonces.add(nonce)  # an interrupt from here on loses a report: none is added twice
-        self._left, self._received = self._left - 1, self._received + 1
+        # an interrupt from here on leaves the batch short by a user: nobody added twice, or counted in vain
+        self._nonces.add(nonce)
+        self._left -= 1
         self._reports, (self._moves, self._bits) = reports, tables
+        self._received += 1
 
     def _read(self, message: Any) -> tuple[list[tuple[int, int, Ints]], bytes]:
         if type(message) is not bytes or len(message) < HEADER or (len(message) - HEADER) % 4:
