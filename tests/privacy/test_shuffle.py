@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from interrupts import interrupted
 from scipy.stats import binom
 
 import discreet as dr
 from discreet.device.encoders import ShuffleEncoder, SimulatedCoins
-from discreet.device.messages import COIN, Family, Form
+from discreet.device.messages import COIN, Family, Form, read
 from discreet.mdp.layout import Layout
 from discreet.mdp.simulation import batch_counts, reward_bits, rollout
 from discreet.privacy.accounting import verify
@@ -48,8 +49,6 @@ FORM = Form(2, 2, 3, (Family("transitions", 3, COIN // 2), Family("centered_rewa
 
 def permuted_reference(form, messages, rng):
     """A shuffler to the letter: every bit a message tagged by its counter, all of them permuted."""
-    from discreet.device.messages import read
-
     bits = []
     for message in messages:
         ones = read(form, 1, message)[1]
@@ -114,6 +113,29 @@ def test_bad_messages_are_counted_and_move_nothing():
     sums = [shuffler.output() for shuffler in (one_by_one, at_once)]
     assert np.array_equal(sums[0].ones, sums[1].ones)
     assert sums[0].bits[0] == 2 * 4
+
+
+@pytest.mark.parametrize("way", ["receive", "receive_many"])
+def test_an_interrupt_counts_nobody_whose_flips_are_not_there(way):
+    """Ctrl-C at every line: with a lost message counted, too small a batch would be let out."""
+    messages = [ShuffleEncoder(FORM, 1)(LIFE.states, LIFE.actions, LIFE.rewards) for _ in range(3)]
+    bits = [int(read(FORM, 1, message)[1].sum()) for message in messages]
+    at, stopped = 0, True
+    while stopped:
+        shuffler = Shuffler(FORM, 4)
+        shuffler.open(1, 4)
+        shuffler.receive(messages[0])
+        arguments = {"receive": messages[1], "receive_many": messages[1:]}[way]
+        stopped = interrupted(
+            lambda s=shuffler, a=arguments: getattr(s, way)(a), at,
+            files=("privacy/shuffle.py",),
+        )  # fmt: skip
+        assert int(shuffler._ones.sum()) == sum(bits[: shuffler.received]), at
+        for message in messages[: shuffler.received]:
+            with pytest.raises(ValueError, match="came before"):
+                shuffler.receive(message)
+        at += 1
+    assert at > 5
 
 
 def test_a_batch_below_its_size_is_not_let_out_and_forgotten():

@@ -191,12 +191,12 @@ class ReportShuffler:
         self._forget()
 
     def _forget(self) -> None:
+        self._received = self._left = 0  # before the sums: nobody is counted whose report is not in them
         shape = (self.reports.horizon, self.layout.rows)
         self._reports = np.zeros((self.reports.horizon, 2), np.int64)
         self._moves = np.zeros((*shape, self.layout.states), np.int64)
         self._bits = np.zeros((*shape, 2), np.int64)
         self._nonces: set[bytes] = set()
-        self._received = self._left = 0
 
     @property
     def received(self) -> int:
@@ -228,11 +228,10 @@ class ReportShuffler:
         for step, about, marks in found:
             reports[step, about] += 1
             tables[about][step] += marks.reshape(tables[about][step].shape)
-        # an interrupt from here on leaves the batch short by a user: nobody added twice, or counted in vain
-        self._nonces.add(nonce)
+        self._nonces.add(nonce)  # an interrupt from here on loses a report: none is added twice
         self._left -= 1
-        self._reports, (self._moves, self._bits) = reports, tables
-        self._received += 1
+        # one statement, no call: who is counted as received is in the sums
+        self._reports, (self._moves, self._bits), self._received = reports, tables, self._received + 1
 
     def _read(self, message: Any) -> tuple[list[tuple[int, int, Ints]], bytes]:
         if type(message) is not bytes or len(message) < HEADER or (len(message) - HEADER) % 4:

@@ -186,8 +186,11 @@ class Shuffler:
         except Refused as refusal:
             self._refused[refusal.reason] += 1
             raise
-        self._ones = self._ones + ones
-        self._received += 1
+        self._count(ones, 1)
+
+    def _count(self, ones: Ints, users: int) -> None:
+        # one statement, no call: with a user counted whose flips are not there, too few might be let out
+        self._ones, self._received = self._ones + ones, self._received + users
 
     def _admit(self, nonce: bytes) -> None:
         """Take a place of the plan. Flips are received once they are added: an interrupt in between leaves
@@ -220,14 +223,13 @@ class Shuffler:
                     kept[i] = True
                 except Refused as refusal:
                     self._refused[refusal.reason] += 1
-            self._ones = self._ones + ones[kept].sum(axis=0)
-            self._received += int(kept.sum())
+            self._count(ones[kept].sum(axis=0), int(kept.sum()))
         return self._received - before
 
     def add_simulated(self, ones: Ints, users: int) -> None:
         """Count the messages of simulated users at once, whose ones add up to this."""
-        self._ones = self._ones + ones
-        self._left, self._received = self._left - users, self._received + users
+        self._left -= users
+        self._count(ones, users)
 
     def state(self) -> dict[str, Any]:
         """All it knows, for a saved file: the counts of a batch that is not let out yet, and no message.
