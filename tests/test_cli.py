@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 from discreet import cli, registry
 from discreet.cli import simulations
 from discreet.experiments import simulate
+from discreet.experiments import sweep as sweeps
 from discreet.experiments.results import Result as RunResult
 
 RUNNER = CliRunner()
@@ -619,7 +620,13 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--learner", "ucrl-vtr"], "environments linear-mixture and hypercube"),
         (["--learner", "lsvi-ucb"], "environments linear-mdp, wide-linear and synthetic-linear"),
         (
-            ["--learner", "ucrl-vtr", "--env", "linear-mixture", "--privatizer", "local", "--epsilon", "1", "--option", "steps=2"],
+            [
+                "--learner=ucrl-vtr",
+                "--env=linear-mixture",
+                "--privatizer=local",
+                "--epsilon=1",
+                "--option=steps=2",
+            ],
             "steps = 2: is for counts",
         ),
         (["--privatizer", "shuffle", "--epsilon", "1e-9"], "epsilon = 1e-09: needs more than"),
@@ -654,3 +661,22 @@ def test_a_sentence_about_an_option_is_not_cut_within_brackets() -> None:
     said = json.loads(call("options", "central", "--json").stdout)["descriptions"]
     assert said["decay"] == "Of ``decaying``, in [0, 1)"
     assert said["leaf"].endswith("as in the papers")
+
+
+@pytest.mark.parametrize("width", [80, 132])
+def test_tables_fit_a_narrow_terminal(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rich.console import Console
+
+    small = ["--env", "random", "--env-option", "states=2", "--episodes", "50", "--seeds", "2"]
+    for learner in ("noise-aware", "dp-ucbvi"):
+        call("run", "--learner", learner, *small, "--out", tmp_path / learner)
+    monkeypatch.setattr(simulations, "console", lambda: Console(highlight=False, width=width))
+    results = [RunResult.load(tmp_path / learner) for learner in ("noise-aware", "dp-ucbvi")]
+    simulations._print_results(results)
+    simulations._print_comparison(results[0], sweeps.compare(results))
+    printed = capsys.readouterr().out
+    assert max(len(line) for line in printed.splitlines()) <= width
+    assert printed.count("noise-aware") >= 2
+    assert printed.count("dp-ucbvi") >= 2

@@ -561,8 +561,9 @@ def test_choices_are_of_a_batch() -> None:
 
 
 def test_a_session_of_batches_says_that_it_cannot_be_saved(tmp_path: Path) -> None:
-    spec = dr.Spec(MDP.layout, users=2_000, initial=MDP.initial)
-    learner = dr.SDPPEOM()
+    world = dr.make("random", states=2, actions=2, horizon=2)
+    spec = dr.Spec(world.layout, users=500, initial=world.initial)
+    learner = dr.SDPPE()
     with NoPrivacy().start(learner.query(spec), learner.schedule(spec), SEEDED) as session:
         with pytest.raises(ValueError, match="cannot be saved"):
             session.save(tmp_path / "study.state")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup
     from discreet.experiments.sweep import Comparison, Sweep
 
+NARROW = 110  # columns below which names get no column of their own
 _MANY_CELLS = 1e10  # released cells from which a run takes minutes
 
 
@@ -301,15 +302,16 @@ def _print_results(results: Sequence[Result]) -> None:
     summaries = [result.summary() for result in results]
     labels, shared = short_labels(results)
     right = ("seeds", "mean", "median", "uniform policy", "seconds")
-    table = new_table("", "learner", "privacy", *right, right=right)
+    first, to = summaries[0], console()
+    narrow = to.width < NARROW  # then who is who stands below the table
+    table = new_table("", *(() if narrow else ("learner", "privacy")), *right, right=right)
     for i, (result, label, s) in enumerate(zip(results, labels, summaries, strict=True), 1):
         table.add_row(
-            str(i), label, privacy_words(result.guarantee), str(s.mean.count),
+            str(i), *(() if narrow else (label, privacy_words(result.guarantee))), str(s.mean.count),
             f"{number(s.mean.estimate)}\n{s.mean.brackets()}",
             f"{number(s.median.estimate)}\n{s.median.brackets()}",
             number(s.uniform_regret), f"{s.seconds:.3g}",
         )  # fmt: skip
-    first, to = summaries[0], console()
     with_all = f" (all with {shared})" if shared else ""
     to.print(
         f"Final regret after {results[0].users:,} users on {results[0].environment}{with_all}", style="bold"
@@ -319,8 +321,9 @@ def _print_results(results: Sequence[Result]) -> None:
         f"Brackets: {first.mean.level:.0%} intervals, mean by {first.mean.method}, "
         f"median by {first.median.method} (six seeds or more). Uniform policy: what never learning costs."
     )
-    for i, s in enumerate(summaries, 1):
-        to.print(f"{i}. {s.verdict[0].upper()}{s.verdict[1:]}.")
+    for i, (result, label, s) in enumerate(zip(results, labels, summaries, strict=True), 1):
+        who = f"{label}, {privacy_words(result.guarantee)}. " if narrow else ""
+        to.print(f"{i}. {who}{s.verdict[0].upper()}{s.verdict[1:]}.")
         to.print(Padding(s.statement if len(results) == 1 else _first_sentence(s.statement), (0, 0, 0, 3)))
     if len(results) > 1 and any(s.trust != "none" for s in summaries):
         to.print(
@@ -448,14 +451,19 @@ def _comparison_json(first: Result, comparisons: Sequence[Comparison]) -> dict[s
 def _print_comparison(first: Result, comparisons: Sequence[Comparison]) -> None:
     from discreet.experiments import sweep as sweeps
 
-    table = new_table(*sweeps.HEAD, right=sweeps.HEAD[2:])
-    for row in sweeps.comparison_rows(comparisons):
-        table.add_row(*(cell.replace(" [", "\n[") for cell in row))
     to = console()
+    narrow = to.width < NARROW  # then who is who stands below the table
+    head = ("", *(name.replace(", ", ",\n") for name in sweeps.HEAD[2:])) if narrow else sweeps.HEAD
+    table = new_table(*head, right=head[1:] if narrow else head[2:])
+    rows = [[cell.replace(" [", "\n[") for cell in row] for row in sweeps.comparison_rows(comparisons)]
+    for i, row in enumerate(rows, 1):
+        table.add_row(*((str(i), *row[2:]) if narrow else row))
     to.print(
         f"{first.users:,} users on {first.environment}, compared with {comparisons[0].label}", style="bold"
     )
     to.print(table)
+    for i, row in enumerate(rows if narrow else (), 1):
+        to.print(f"{i}. {row[0]}, {row[1]}")
     to.print(sweeps.caption(comparisons))
     to.print()
 
