@@ -451,3 +451,104 @@ def test_every_cell_gets_noise_of_its_own():
     assert (np.abs(noise.var(axis=0) - 1) < 5.6 * math.sqrt(2 / 400)).all()
     apart = np.corrcoef(noise.T) - np.eye(noise.shape[1])
     assert np.abs(apart).max() < 5.6 / 20
+
+
+# ---------------------------------------------------------- what a lost batch leaves behind
+def test_a_dropped_first_batch_leaves_the_release_of_nothing():
+    """Not zeros without noise that claim to reflect everybody."""
+    session = started()
+    session.begin(Plan(POLICY, 10))
+    session.absent(10)
+    with pytest.raises(BatchTooSmall):
+        session.release()
+    nothing = session.release()
+    assert (nothing.users, nothing.number) == (0, 0)
+    for estimates in (nothing.estimates, nothing.measurement.estimates):
+        assert all(not one.value.any() and one.covers == one.effective == 0 for one in estimates.values())
+    assert session.release() is nothing
+    fill(session, 10)
+    assert (session.release().users, session.release().number) == (20, 1)
+
+
+def test_covers_counts_those_whose_messages_were_let_out():
+    strict = started(times=(0, 10, 20, 30))
+    fill(strict, 10)
+    assert {one.covers for one in strict.release().estimates.values()} == {10}
+    strict.begin(Plan(POLICY, 10))
+    strict.absent(10)
+    with pytest.raises(BatchTooSmall):
+        strict.release()
+    fill(strict, 10)
+    after = strict.release()
+    assert after.users == 30
+    assert {(one.covers, one.effective) for one in after.estimates.values()} == {(20, 20.0)}
+    flips = dict(strict.batches()[0][1])[TRANSITIONS]
+    assert sum(n for n, _ in after.estimates[TRANSITIONS].law.components) == 20 * flips.each
+
+    lenient = started(Shuffle(epsilon=1.0, delta=1e-4, dishonest=0.2))
+    fill(lenient, 8)
+    lenient.begin(Plan(POLICY, 2))
+    lenient.absent(2)
+    release = lenient.release()
+    assert release.users == 10
+    assert {one.covers for one in release.estimates.values()} == {8}
+
+
+class _Interrupted:
+    """What cannot be added: the moment of Ctrl-C."""
+
+    __array_ufunc__ = None
+
+    def __radd__(self, other):
+        raise KeyboardInterrupt
+
+    def __getitem__(self, key):
+        return self
+
+    def sum(self, axis):
+        return self
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_batch_without_the_flips_of_an_interrupted_message_is_not_let_out(many, monkeypatch):
+    from discreet.device import messages
+
+    sent = [ShuffleEncoder(FORM, 1)(LIFE.states, LIFE.actions, LIFE.rewards) for _ in range(3)]
+    shuffler = Shuffler(FORM, 3)
+    shuffler.open(1, 3)
+    with monkeypatch.context() as patch:
+        read, unpack = messages.read, messages.unpack
+        patch.setattr(messages, "read", lambda *given: (read(*given)[0], _Interrupted()))
+        patch.setattr(messages, "unpack", lambda *given: (_Interrupted(), unpack(*given)[1]))
+        with pytest.raises(KeyboardInterrupt):
+            _ = shuffler.receive_many(sent[:1]) if many else shuffler.receive(sent[0])
+    assert (shuffler.received, shuffler.left) == (0, 2)
+    with pytest.raises(ValueError, match="came before"):
+        shuffler.receive(sent[0])
+    assert shuffler.receive_many(sent[1:]) == 2
+    with pytest.raises(BatchTooSmall, match="2 messages came, 3"):
+        shuffler.output()
+
+
+def test_the_user_of_an_interrupted_message_does_not_come_again(monkeypatch):
+    from discreet.device import messages
+
+    session = started()
+    encoder = session.begin(Plan(POLICY, 10))
+    with monkeypatch.context() as patch:
+        read = messages.read
+        patch.setattr(messages, "read", lambda *given: (read(*given)[0], _Interrupted()))
+        with pytest.raises(KeyboardInterrupt):
+            session.submit(encoder(LIFE, session.open_plan, SimulatedCoinsOf(0)))
+    assert session.users == 1
+    for user in range(1, 10):
+        session.submit(encoder(LIFE, session.open_plan, SimulatedCoinsOf(user)))
+    with pytest.raises(BatchTooSmall, match="9 messages came, 10"):
+        session.release()
+
+
+def test_noise_that_hides_everything_at_a_large_delta_has_a_guarantee():
+    loud = Shuffle(epsilon=1.98, delta=0.18, calibration="basic")
+    session = loud.start(CountQuery(Layout(2, 2, 1)), Schedule.one_shot(200), Seeded(0))
+    assert 0 < session.guarantee.epsilon <= 1e-9
+    assert verify(session.guarantee, session.records) == pytest.approx(0.0, abs=2e-3)
