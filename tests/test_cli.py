@@ -607,3 +607,50 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         call("forecast", *CENTRAL, code=1).stderr
         == "discreet: not enough memory (Unable to allocate 74.5 GiB)\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--learner", "ucrl-vtr", "--env", "linear-mixture", "--privatizer", "shuffle", "--epsilon", "1"],
+            "'none', 'central' or 'local'",
+        ),
+        (["--learner", "ucrl-vtr"], "environments linear-mixture and hypercube"),
+        (["--learner", "lsvi-ucb"], "environments linear-mdp, wide-linear and synthetic-linear"),
+        (
+            ["--learner", "ucrl-vtr", "--env", "linear-mixture", "--privatizer", "local", "--epsilon", "1", "--option", "steps=2"],
+            "steps = 2: is for counts",
+        ),
+        (["--privatizer", "shuffle", "--epsilon", "1e-9"], "epsilon = 1e-09: needs more than"),
+    ],
+)
+def test_combinations_that_cannot_be_say_what_can(arguments: list[str], message: str) -> None:
+    result = call("run", *arguments, "--episodes", "50", code=2)
+    last = [line for line in result.stderr.splitlines() if "compiling" not in line]
+    assert len(last) == 1
+    assert message in last[0]
+
+
+def test_a_forecast_names_what_its_errors_are_of() -> None:
+    budget = ["--epsilon", "10", "--delta", "1e-5", "--episodes", "100"]
+    linear = call(
+        "forecast", "--learner", "ucrl-vtr", "--env", "linear-mixture", "--privatizer", "central", *budget
+    )
+    assert "error per noise of one sum" in linear.stdout
+    assert "transition count" not in linear.stdout
+    stages = call(
+        "forecast", "--learner", "sdp-pe-om", "--privatizer", "central", *budget[:4], "--episodes", "2000"
+    )
+    assert stages.stdout.count("after ") == 1  # one release is both the one halfway and the last
+
+
+def test_options_of_a_misspelt_name_and_of_one_without() -> None:
+    assert "(did you mean 'shuffle'?)" in call("options", "shufle", code=2).stderr
+    assert "no options" in call("options", "none").stdout
+
+
+def test_a_sentence_about_an_option_is_not_cut_within_brackets() -> None:
+    said = json.loads(call("options", "central", "--json").stdout)["descriptions"]
+    assert said["decay"] == "Of ``decaying``, in [0, 1)"
+    assert said["leaf"].endswith("as in the papers")

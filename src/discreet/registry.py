@@ -491,7 +491,8 @@ def _first_clause(text: str) -> str:
     """Up to the first end of a sentence, or semicolon, that is not within brackets."""
     for end in re.finditer(r"(?<=\.)\s+(?=[A-Z])|;\s", text):
         before = text[: end.start()]
-        if before.count("(") == before.count(")"):
+        opened, closed = (sum(map(before.count, pair)) for pair in ("([", ")]"))  # [0, 1) closes too
+        if opened == closed:
             return before
     return text
 

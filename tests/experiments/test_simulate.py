@@ -1,5 +1,9 @@
 """Three speeds of one simulation: stepwise equals fused bit for bit, batches equal both in law."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -171,3 +175,15 @@ def test_bad_arguments() -> None:
         dr.simulate(world(), dr.UCBVI(), NONE, 5, by="user")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="stationary"):
         dr.simulate(world(stationary=False), dr.UCBVI(stationary=True), NONE, 5)
+
+
+def test_a_script_whose_workers_cannot_import_it_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import discreet as dr\n"
+        "world = dr.make('random', states=2, actions=2, horizon=2)\n"
+        "dr.simulate(world, dr.DPUCBVI(replan_growth=2.0), dr.Shuffle(epsilon=1.0), 4, seeds=2, workers=2)\n"
+    )
+    found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert '`if __name__ == "__main__":`' in found.stderr.splitlines()[-1]

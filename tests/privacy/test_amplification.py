@@ -86,3 +86,8 @@ def test_reports_that_hide_nothing_are_not_amplified(epsilon):
     assert epsilon <= local_epsilon(epsilon, 1e-6, 10**6) <= max(epsilon, 100.0)
     assert amplified_delta(epsilon + 2.0, 10**6, epsilon + 2.0) == 0.0
     assert amplified_epsilon(5000.0, 10, 1e-6) == pytest.approx(5000.0)
+
+
+def test_the_stated_epsilon_is_not_exceeded_by_rounding() -> None:
+    for users in (60, 500, 3_000, 20_000):
+        assert amplified_epsilon(local_epsilon(1.0, 1e-6, users), users, 1e-6) <= 1.0

@@ -4,6 +4,7 @@ import itertools
 import os
 import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -557,3 +558,13 @@ def test_choices_are_of_a_batch() -> None:
     found = Central(epsilon=1.0, delta=1e-6).choices(FINE, SCHEDULE, SEEDED)
     assert found[0].name == "batches"
     assert {one.levels for one in found} == {1}
+
+
+def test_a_session_of_batches_says_that_it_cannot_be_saved(tmp_path: Path) -> None:
+    spec = dr.Spec(MDP.layout, users=2_000, initial=MDP.initial)
+    learner = dr.SDPPEOM()
+    with NoPrivacy().start(learner.query(spec), learner.schedule(spec), SEEDED) as session:
+        with pytest.raises(ValueError, match="cannot be saved"):
+            session.save(tmp_path / "study.state")
+        assert not (tmp_path / "study.state").exists()
+        assert session.release().number == 0  # it goes on

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -488,6 +489,11 @@ def iterate_runs(
                 if progress is not None and not setup.fused:
                     progress(result.run, setup.episodes)
                 yield result
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            f"workers = {workers}: a worker process ended before its run; a script must call simulate under "
+            '`if __name__ == "__main__":`, since workers import it, or with workers=1 (else memory may be short)'
+        ) from error
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)

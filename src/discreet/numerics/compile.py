@@ -92,9 +92,14 @@ class _Announcer(Listener):
     """Says once, over all processes of a run, that a kernel is compiled; one from the cache is no event."""
 
     def __init__(self, say: Callable[[], None], said: Any) -> None:
-        self.say, self.said = say, said
+        self.say, self.said, self.here = say, said, False
 
     def on_start(self, event: Any) -> None:
+        if self.said is None:
+            if not self.here:
+                self.here = True
+                self.say()
+            return
         with self.said.get_lock():
             if not self.said.value:
                 self.said.value = 1
@@ -115,7 +120,7 @@ def announce(say: Callable[[], None], said: Any = None) -> None:
     global _announcer
     if _announcer is not None:
         return
-    _announcer = _Announcer(say, get_context("spawn").Value("b", 0) if said is None else said)
+    _announcer = _Announcer(say, said)
     register("numba:compile", _announcer)
 
 
@@ -123,6 +128,8 @@ def in_workers() -> dict[str, Any]:
     """What a pool of processes is started with, so that its workers announce as this process does."""
     if _announcer is None:
         return {}
+    if _announcer.said is None:
+        _announcer.said = get_context("spawn").Value("b", int(_announcer.here))
     return {"initializer": announce, "initargs": (_announcer.say, _announcer.said)}
 
 

@@ -55,6 +55,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from discreet.device.encoders import MOST_FLIPS
 from discreet.device.messages import COIN
 from discreet.numerics import checks
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
@@ -332,9 +333,16 @@ def _ends_of(found: tuple[Way, ...]) -> tuple[Way, ...]:
 
 @lru_cache(maxsize=256)
 def fair_flips(
-    weights: tuple[tuple[str, float], ...], found: tuple[Way, ...], epsilon: float, delta: float
+    weights: tuple[tuple[str, float], ...],
+    found: tuple[Way, ...],
+    epsilon: float,
+    delta: float,
+    users: int = 2**22,
 ) -> int:
-    """M: the fewest fair flips in a transition counter that meet the budget; others have weight M."""
+    """M: the fewest fair flips in a transition counter that meet the budget; others have weight M.
+
+    Raises ``ValueError`` where so many users' devices could not draw them, before that is computed at length.
+    """
 
     def meets(number: int, over: tuple[Way, ...]) -> bool:
         noise = tuple((name, _fair(w * number, 1, is_paired(name))) for name, w in weights)
@@ -343,8 +351,11 @@ def fair_flips(
     low, high = 0, 64
     while not meets(high, _ends_of(found)):
         low, high = high, 2 * high
-        if high > 2**50:
-            raise ValueError(f"epsilon = {epsilon:g}: would need more than 2^50 flips a counter")
+        if low > MOST_FLIPS * users:
+            raise ValueError(
+                f"epsilon = {epsilon:g}: needs more than {MOST_FLIPS} coins of one device in a batch of "
+                f"{users} honest users; must be larger, or batches must be"
+            )
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if meets(middle, _ends_of(found)) else (middle, high)
@@ -376,7 +387,7 @@ def calibrated(
     several : coins below 1/2 also where a user adds more than one flip to a counter (``joint``); else only
     where one flip is enough, and fair coins below (``composed``).
     """
-    number = fair_flips(weights, found, epsilon, delta)
+    number = fair_flips(weights, found, epsilon, delta, users)
     fair = {name: _fair(w * number, users, is_paired(name)) for name, w in weights}
     noise: Noise = tuple(fair.items())
     most = {name: 2 if is_paired(name) else 1 for name, _ in weights}
