@@ -492,7 +492,8 @@ def iterate_runs(
     except BrokenProcessPool as error:
         raise RuntimeError(
             f"workers = {workers}: a worker process ended before its run; a script must call simulate under "
-            '`if __name__ == "__main__":`, since workers import it, or with workers=1 (else memory may be short)'
+            '`if __name__ == "__main__":`, since workers import it, or with workers=1 (else memory may be '
+            "short)"
         ) from error
     finally:
         stop.set()

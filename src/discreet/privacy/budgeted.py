@@ -43,7 +43,8 @@ def private_query(query: Any) -> CountQuery:
     if type(query).__name__ in ("MixtureQuery", "GramQuery"):
         raise ValueError(
             f"query is a {type(query).__name__}: this privatizer answers a CountQuery; sums of features "
-            "(learners ucrl-vtr, ucrl-vtr-plus, lsvi-ucb) are answered by privatizer 'none', 'central' or 'local'"
+            "(learners ucrl-vtr, ucrl-vtr-plus, lsvi-ucb) are answered by privatizer 'none', 'central' or "
+            "'local'"
         )
     if type(query) is not CountQuery:  # a subclass could declare any sensitivity
         raise ValueError(
