@@ -154,13 +154,27 @@ def test_stage_sizes():
 
 @pytest.mark.parametrize("make", [SDPPE, APEVE, dr.SDPPEOM])
 @pytest.mark.parametrize("options", [{}, {"initial": 3}, {"explore_share": 0.3, "initial": 7}])
-def test_the_least_number_of_users(make, options):
-    mdp = envs.random_mdp(states=2, actions=2, horizon=3, seed=0)
+@pytest.mark.parametrize("sizes", [(2, 2, 3), (1, 1, 1), (1, 2, 1)])
+def test_the_least_number_of_users(make, options, sizes):
+    """Also where T^(1) of APEVE, the square root of K, is more than may explore."""
+    states, actions, horizon = sizes
+    mdp = envs.random_mdp(states=states, actions=actions, horizon=horizon, seed=0, rewarding=1)
     learner = make(**options)
     least = learner.least_users(Spec(mdp.layout))
     assert Setup(mdp, learner, dr.NoPrivacy(), least).schedule.release_times.size > 1
     with pytest.raises(ValueError, match=f"users = {least - 1}: must be at least {least} for one stage"):
         Setup(mdp, learner, dr.NoPrivacy(), least - 1)
+
+
+def test_no_fewer_users_would_do():
+    """Also where a quotient is rounded: 168 / 0.7 is above 240 in floating point."""
+    for share in (0.05, 0.07, 0.2, 0.3, 0.7, 1.0):
+        for initial in (1, 3, 7, 49):
+            learner = SDPPE(explore_share=share, initial=initial)
+            for sizes in ((1, 1, 1), (2, 2, 3), (5, 3, 7)):
+                least = learner.least_users(Spec(Layout(*sizes)))
+                one = 2 * math.prod(sizes) * initial
+                assert learner._explorers(least) >= one > learner._explorers(least - 1)
 
 
 def test_what_must_be_public():
@@ -350,11 +364,12 @@ def test_threshold_follows_the_noise(C_1):
     seen = batches(setup, 1)
     share = 0.05 / (len(learner.sizes(setup.spec)) * 4)
     for i in (1, 2, 3):
-        model = StageModel.of(seen[i].release, setup.spec, share, False)
-        errors = ErrorBounds("quantile", share).of(
-            {n: e.law for n, e in seen[i].release.estimates.items()}, setup.spec.layout, 500_000
-        )
+        model = StageModel.of(seen[i].release, setup.spec, 0.05, False)
+        alone = {n: dataclasses.replace(e.law, share=1.0) for n, e in seen[i].release.estimates.items()}
+        errors = ErrorBounds("quantile", share).of(alone, setup.spec.layout, 500_000)  # shared once
         assert model.width == pytest.approx(4 * max(errors[0], errors[2]))
+        assert seen[i].memory.width >= model.width
+        assert i > 1 or seen[i].memory.width == model.width
         assert model.width > 2
         limit = learner._threshold(setup.spec, model.width)
         rare = model.counts[0] < limit
