@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import math
+import pickle
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,14 +14,19 @@ import discreet as dr
 from discreet import envs
 from discreet.conformance import small_world
 from discreet.estimation.model import ErrorBounds
+from discreet.experiments import simulate
 from discreet.experiments.simulate import Setup
 from discreet.mdp import planning
 from discreet.mdp.layout import Layout
 from discreet.mdp.tabular import TabularMDP
+from discreet.numerics.streams_kernels import run_key
 from discreet.online import stages
 from discreet.online.elimination import APEVE, SDPPE, Enumeration, absorbing
 from discreet.online.stages import StageModel, stage_sizes, value_widths
+from discreet.privacy.batch_session import BatchSession
 from discreet.privacy.protocol import Spec
+from discreet.privacy.randomness import Seeded
+from discreet.privacy.session import CountSession
 
 MASK = np.array([[True, True, True], [True, False, True], [False, True, False]])
 
@@ -431,3 +438,62 @@ def test_one_pair_only():
     mdp = TabularMDP(np.ones((1, 1, 1)), np.full((1, 1), 0.5), horizon=2)
     result = dr.simulate(mdp, SDPPE(), dr.NoPrivacy(), 1000, seeds=1)
     assert result.regret[:, -1].max() == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("make", [SDPPE, dr.SDPPEOM])
+def test_plans_of_a_batch_are_submitted_together(make, monkeypatch):
+    """Where no device's part depends on its plan: the same sums, and a joint run is the same bit for bit."""
+    learner, submitted, calls = make(initial=20), {}, []
+    setup = Setup(world(2), learner, dr.Central(epsilon=1.0, delta=1e-6), 20_000, "batch")
+    plain = BatchSession if make is SDPPE else CountSession
+    whole = plain.submit_sum
+
+    def watched(self, sums, users):
+        if type(self) is plain:
+            calls.append(users)
+        whole(self, sums, users)
+
+    monkeypatch.setattr(plain, "submit_sum", watched)
+    for together in (True, False):
+        calls.clear()
+        if not together:
+            monkeypatch.setattr(simulate, "_added_at_once", lambda *_: False)
+        submitted[together] = setup.run(3, 0), tuple(calls)
+    ends = setup.schedule.release_times[1:]
+    for run, users in submitted.values():
+        assert set(ends.tolist()) <= set(np.cumsum(users).tolist())
+        assert run.regret.tobytes() == submitted[True][0].regret.tobytes()
+    assert len(submitted[True][1]) <= 2 * ends.size + 1 < len(submitted[False][1])
+
+
+def test_what_devices_add_is_drawn_for_the_crowd():
+    """Shuffle: 4 000 users of one plan or of many have noise of the same law; local devices stay apart."""
+    for privatizer, expected in (
+        (dr.NoPrivacy(), True),
+        (dr.Shuffle(epsilon=4.0, delta=1e-6), True),
+        (dr.Shuffle(epsilon=4.0, delta=1e-6, mechanism="amplified"), False),
+        (dr.Local(epsilon=4.0), False),
+    ):
+        setup = Setup(world(2), SDPPE(initial=500), privatizer, 200_000, "batch")
+        with closing(setup.start(Seeded(1, 0))) as session:
+            plan, _ = setup.learner.plan(setup.learner.begin(setup.spec, run_key(1)), session.release())
+            session.begin(plan)
+            assert simulate._added_at_once(setup, session) is expected
+
+
+@pytest.mark.parametrize("make", [SDPPE, APEVE, dr.SDPPEOM])
+def test_state_is_a_function_of_releases(make):
+    """Read again from releases alone, through pickles: the same plans, and the same state to the byte."""
+    privatizer = dr.NoPrivacy() if make is APEVE else dr.Central(epsilon=3.0, delta=1e-6)
+    setup = Setup(world(5), make(initial=20), privatizer, 20_000, "batch")
+    seen = batches(setup, 2)
+    state = setup.learner.begin(setup.spec, Seeded(2, 0).keys.ties)
+    for one in seen:
+        for plan in one.plans:
+            state = pickle.loads(pickle.dumps(state))
+            again, state = setup.learner.plan(state, one.release)
+            assert (again.users, again.last) == (plan.users, plan.last)
+            np.testing.assert_array_equal(again.policy, plan.policy)
+        assert pickle.dumps(state.memory) == pickle.dumps(pickle.loads(pickle.dumps(one.memory)))
+    with pytest.raises(ValueError, match="its last plan was handed out already"):
+        setup.learner.plan(state, seen[-1].release)
