@@ -372,9 +372,11 @@ def _batch(
     if getattr(session, "bits", False):
         counts[REWARDS] = reward_bits(setup.mdp, counts, key, first_user)
     counts[CENTERED_REWARDS] = counts[REWARDS] - query.reward_shift * counts[VISITS]
-    counts[POOLED_TRANSITIONS] = counts[TRANSITIONS].sum(axis=0, keepdims=True)
-    rewards = counts[CENTERED_REWARDS] if query.center_rewards else counts[REWARDS]
-    counts[POOLED_REWARDS] = rewards.sum(axis=0, keepdims=True)
+    if POOLED_TRANSITIONS in query.families:
+        counts[POOLED_TRANSITIONS] = counts[TRANSITIONS].sum(axis=0, keepdims=True)
+    if POOLED_REWARDS in query.families:
+        rewards = counts[CENTERED_REWARDS] if query.center_rewards else counts[REWARDS]
+        counts[POOLED_REWARDS] = rewards.sum(axis=0, keepdims=True)
     sums = {name: counts[name] for name in query.families}
     if query.step is not None:
         if reports is None:
