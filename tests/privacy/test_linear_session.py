@@ -186,6 +186,32 @@ def test_noise_has_the_variance_that_its_law_states(release):
         assert np.abs(off).max() < 0.1
 
 
+@pytest.mark.parametrize("randomness", [Secure(), Seeded(3, 0)])
+@pytest.mark.parametrize("query", [FULL, SPAN, MODEL])
+def test_no_device_moves_a_cell_by_more_than_noise_does(query, randomness):
+    """A hostile message is refused, nothing is added; what anybody's record is at most is inside."""
+    session = dr.Local(epsilon=1.0).start(query, Schedule(9), randomness)
+    session.release()
+    session.begin(Plan(POLICY, 9, dict(CONTEXT)))
+    reach, rng = session._reach, np.random.default_rng(0)
+    scales = np.repeat(session._draws.scales, np.diff(query.offsets))
+    own = np.abs(
+        [
+            query.to_cells(query.user_tables(query.prepared(CONTEXT), trajectory(rng), session._grid))
+            for _ in range(50)
+        ]
+    ).max(axis=0)
+    assert (reach >= own + 40 * scales).all()
+    for at, value in ((0, 1e308), (-1, -1e308), (0, 1.01 * reach[0]), (-1, -1.01 * reach[-1])):
+        message = np.zeros(query.cells)
+        message[at] = value
+        with pytest.raises(ValueError, match=r"report.message\[\d+\] = .* no device sends more"):
+            session.submit(Report(1, message=message))
+    assert session.users == 0
+    assert not session._cells.any()
+    session.submit(Report(1, message=reach))
+
+
 def test_local_noise_grows_with_the_messages():
     session = dr.Local(mu=1.0).start(MODEL, Schedule(None), Seeded(2, 0))
     session.release()

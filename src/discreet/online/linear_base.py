@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -28,6 +28,7 @@ from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.numerics.streams_kernels import ROLE_TIES, open_at
 from discreet.online import kernels
+from discreet.online.words import summary_of
 from discreet.privacy.protocol import Ask, Plan, Release, Schedule, Spec
 
 Floats = NDArray[np.float64]
@@ -172,7 +173,12 @@ class LinearLearner(Knobs):
     def _check(self, spec: Spec) -> None:
         if type(spec.features) is not self.FEATURES:
             given = "None" if spec.features is None else type(spec.features).__name__
-            raise ValueError(f"spec.features = {given}: must be {self.FEATURES.__name__}")
+            worlds = (
+                "of a linear mixture, as environments linear-mixture and hypercube have"
+                if self.FEATURES is MixtureFeatures
+                else "of pairs, as environments linear-mdp, wide-linear and synthetic-linear have"
+            )
+            raise ValueError(f"spec.features = {given}: must be {self.FEATURES.__name__}, {worlds}")
         if self.known_rewards and spec.known_rewards is None:
             raise ValueError("known_rewards = True: must be false, the specification declares no rewards")
 
@@ -277,13 +283,4 @@ class LinearLearner(Knobs):
 
     def summary(self) -> str:
         """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
-        said = ", ".join(
-            f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) is not None
-        )
-        reasons = tuple(self.heuristics())
-        verdict = (
-            "The regret theorem does not cover these options: " + "; ".join(reasons) + "."
-            if reasons
-            else f"The options are those of the regret theorem{self.THEOREM}."
-        )
-        return f"{type(self).__name__}({said})\n{verdict}"
+        return summary_of(self, self.heuristics(), self.THEOREM)

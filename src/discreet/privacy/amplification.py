@@ -25,6 +25,8 @@ import numpy as np
 
 from discreet.numerics import checks
 
+_MOST = 100.0  # nobody in e^100 sends a clone: beyond it none is counted on (and e^epsilon0 may be no float)
+
 __all__ = ["amplified_delta", "amplified_epsilon", "clones_of", "local_epsilon"]
 
 
@@ -50,6 +52,8 @@ def amplified_delta(epsilon0: float, users: int, epsilon: float, stronger: bool 
     epsilon = checks.real("epsilon", epsilon, 0.0)
     if epsilon >= epsilon0:
         return 0.0
+    if epsilon0 > _MOST:
+        return 1.0
     odds, n, clones = math.exp(epsilon0), users - 1, clones_of(epsilon0, stronger)
     mean, deviation = n * clones, math.sqrt(n * clones * (1 - clones))
     c = np.arange(max(0, int(mean - 12 * deviation - 20)), min(n, int(mean + 12 * deviation + 40)) + 1)
@@ -79,12 +83,14 @@ def amplified_epsilon(epsilon0: float, users: int, delta: float, stronger: bool 
 def local_epsilon(epsilon: float, delta: float, users: int, stronger: bool = False) -> float:
     """The largest epsilon0 (to 1e-5, never too large) whose n shuffled reports meet (epsilon, delta).
 
-    At least epsilon, which needs no shuffling.
+    At least epsilon, which needs no shuffling. What :func:`amplified_epsilon` then grants, rounded up as it
+    is, is at most epsilon.
     """
     low = checks.positive("epsilon", epsilon)
     high = low + math.log(users + 1.0) + 3.0
     while high - low > 1e-5:
         middle = 0.5 * (low + high)
-        fits = amplified_delta(middle, users, epsilon, stronger) <= delta
+        aim = epsilon - 1e-7 * middle  # amplified_epsilon is that much too large at most
+        fits = aim > 0.0 and amplified_delta(middle, users, aim, stronger) <= delta
         low, high = (middle, high) if fits else (low, middle)
     return low
