@@ -642,6 +642,40 @@ def test_exact_square_root_without_its_noise_is_the_exact_sum(query, monkeypatch
     assert rounding.max() <= 9 * 2.0**12
 
 
+@pytest.mark.parametrize("query", [FULL, SPAN, MODEL])
+def test_exact_square_root_readings_lose_at_most_rho_whoever_is_exchanged(query, monkeypatch):
+    """All measurements, in integers, at the scales at which noise is drawn; releases are skipped at will."""
+    rng, schedule = np.random.default_rng(8), Schedule(9, times=np.array([0, 2, 3, 6, 8]))
+    scales = []
+
+    def silent(self, coins, factor=1.0):
+        scales.append(factor * self.scales)
+        return np.zeros(self.offsets[-1])
+
+    monkeypatch.setattr("discreet.privacy.linear_session._Draws.from_coins", silent)
+    worst = 0.0
+    for _ in range(12):
+        users, who, asked = [trajectory(rng) for _ in range(8)], int(rng.integers(8)), rng.random(3) < 0.6
+        readings = []
+        for world in range(2):
+            if world:
+                users[who] = trajectory(rng)
+            session = dr.Central(rho=0.5, release="square-root").start(query, schedule, Secure())
+            session.release()
+            for begin, end, due in zip((0, 2, 3, 6), (2, 3, 6, 8), (*asked, True), strict=True):
+                encoder = session.begin(Plan(POLICY, end - begin, dict(CONTEXT)))
+                for user in users[begin:end]:
+                    session.submit(encoder(user, session.open_plan, SecureCoins()))
+                if due:
+                    session.release()
+            readings.append(session._root[2])
+        assert readings[0].shape[0] == 4
+        sigma = np.repeat(scales[-1], np.diff(query.offsets))
+        assert all(np.array_equal(one, scales[-1]) for one in scales)
+        worst = max(worst, float((((readings[1] - readings[0]) / sigma) ** 2).sum()) / 2)
+    assert 0.01 < worst <= session.guarantee.rho * (1 + 1e-9)
+
+
 def test_exact_square_root_noise_is_what_its_law_and_record_say(monkeypatch):
     """Nobody sends anything: variances over 1100 cells, relative std 4.3 %; 5.5 of them, below 1e-7 each."""
     source = random.Random(5).randrange
