@@ -479,12 +479,21 @@ def descriptions_of(factory: Callable[..., Any]) -> dict[str, str]:
         section = re.split(r"\n\S+\n-{3,}\n", section)[0]
         # an item: names at the margin, perhaps a type; then what is indented
         for names, kind, text in re.findall(r"^([\w, ]+?)(?: : (.*))?\n((?:[ ]+\S.*\n?)*)", section, re.M):
-            sentence = re.split(r"(?<=\.)\s+(?=[A-Z])|;\s", " ".join((text or kind).split()))[0]
+            sentence = _first_clause(" ".join((text or kind).split()))
             if sentence.startswith("As for "):  # of another class, perhaps a base
                 continue
             for name in names.split(","):
                 found.setdefault(name.strip(), re.sub(r":\w+:`~?([^`]*)`", r"\1", sentence).rstrip(".:"))
     return found
+
+
+def _first_clause(text: str) -> str:
+    """Up to the first end of a sentence, or semicolon, that is not within brackets."""
+    for end in re.finditer(r"(?<=\.)\s+(?=[A-Z])|;\s", text):
+        before = text[: end.start()]
+        if before.count("(") == before.count(")"):
+            return before
+    return text
 
 
 def _hints(factory: Callable[..., Any]) -> dict[str, Any]:

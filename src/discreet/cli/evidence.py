@@ -219,8 +219,10 @@ def reproduce(
             console().print(one["title"], style="bold")
             shown = new_table(*one["head"])
             for row in one["rows"]:
-                shown.add_row(*row)
+                shown.add_row(*(cell.replace("*", "") for cell in row))  # emphasis of the page
             console().print(shown)
+        if quick:
+            say("discreet: --quick has too few users and seeds for verdicts: those of the full version count")
         return
     from discreet.experiments.statistics import number
 

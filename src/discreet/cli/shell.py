@@ -200,12 +200,14 @@ def progress_bar(title: str, total: int, unit: str = "users") -> Iterator[Progre
 
 
 def announce_compilation() -> None:
-    """Say why nothing seems to happen: with an empty cache the kernels are compiled first."""
-    from discreet.numerics.compile import cache_folder
+    """Say why nothing seems to happen, when a kernel is compiled that is not in the cache."""
+    from discreet.numerics.compile import announce
 
-    folder = cache_folder()
-    if folder is None or not any(folder.rglob("*.nbi")):
-        say("discreet: compiling kernels, once (`discreet warmup` does it ahead) ...")
+    announce(_say_compiling)
+
+
+def _say_compiling() -> None:
+    say("discreet: compiling kernels, once (`discreet warmup` does it ahead) ...")
 
 
 def pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,9 +95,10 @@ def options(name: str, as_json: JsonFlag = False, plugin: PluginOption = None) -
     if not found and name.startswith(registry.GYM_PREFIX):
         found = [registry.entry("environment", name)]
     if not found:
-        raise ValueError(
-            f"name = {name!r}: unknown; must be one of {', '.join(e.name for e in registry.entries())}"
-        )
+        everything = [e.name for e in registry.entries()]
+        near = difflib.get_close_matches(name, everything, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"name = {name!r}: unknown{hint}; must be one of {', '.join(everything)}")
     factory = found[0].factory()
     presets = registry.presets_of(factory, found[0].fixed)
     hidden = {
@@ -125,7 +127,7 @@ def options(name: str, as_json: JsonFlag = False, plugin: PluginOption = None) -
     for option, kind in takes.items():
         table.add_row(option, kind, _plain(defaults.get(option)), said.get(option, ""))
     console().print(f"{found[0].kind} {name}: {found[0].summary}")
-    console().print(table)
+    console().print(table if takes else "no options")
     if presets:
         console().print(f"presets: {', '.join(presets)}")
 
@@ -139,20 +141,24 @@ def _plain(value: Any) -> str:
 @command
 def run(
     config: Annotated[Path | None, typer.Argument(help="A configuration; flags given beside it win.")] = None,
-    env: Annotated[str | None, typer.Option(help="Environment.")] = None,
-    env_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the environment.")] = None,
-    learner: Annotated[str | None, typer.Option(help="Learner.")] = None,
-    privatizer: Annotated[str | None, typer.Option(help="Privatizer.")] = None,
+    env: Annotated[str | None, typer.Option(help="Environment (default: riverswim).")] = None,
+    env_option: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE for the environment. Repeatable.")
+    ] = None,
+    learner: Annotated[str | None, typer.Option(help="Learner (default: noise-aware).")] = None,
+    privatizer: Annotated[str | None, typer.Option(help="Privatizer (default: none).")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
     delta: Annotated[
-        float | None, typer.Option(help="Privacy delta, in (0, 1); 0 (default): pure epsilon.")
+        float | None, typer.Option(help="Privacy delta, in (0, 1); 0 (default; shuffle: 1e-6): pure epsilon.")
     ] = None,
     preset: Annotated[str | None, typer.Option(help="Named settings: paper, code:cz22, ...")] = None,
-    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer.")] = None,
-    episodes: Annotated[int | None, typer.Option(help="Users, one episode each.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Repetitions.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all repetitions.")] = None,
-    by: Annotated[str | None, typer.Option(help="auto, episode or batch.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer. Repeatable.")
+    ] = None,
+    episodes: Annotated[int | None, typer.Option(help="Users, one episode each (default: 20000).")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Repetitions (default: 1).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all repetitions (default: 0).")] = None,
+    by: Annotated[str | None, typer.Option(help="auto (default), episode or batch.")] = None,
     workers: WorkersOption = None,
     out: OutOption = None,
     plugin: PluginOption = None,
@@ -191,15 +197,21 @@ def _configuration(
 @command
 def forecast(
     config: Annotated[Path | None, typer.Argument(help="A configuration; flags given beside it win.")] = None,
-    env: Annotated[str | None, typer.Option(help="Environment.")] = None,
-    env_option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the environment.")] = None,
-    learner: Annotated[str | None, typer.Option(help="Learner.")] = None,
-    privatizer: Annotated[str | None, typer.Option(help="Privatizer.")] = None,
+    env: Annotated[str | None, typer.Option(help="Environment (default: riverswim).")] = None,
+    env_option: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE for the environment. Repeatable.")
+    ] = None,
+    learner: Annotated[str | None, typer.Option(help="Learner (default: noise-aware).")] = None,
+    privatizer: Annotated[str | None, typer.Option(help="Privatizer (default: none).")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Privacy delta, in (0, 1); 0: pure epsilon.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Privacy delta, in (0, 1); 0 (default; shuffle: 1e-6): pure epsilon.")
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="Named settings: paper, ...")] = None,
-    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer.")] = None,
-    episodes: Annotated[int | None, typer.Option(help="Users, one episode each.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer. Repeatable.")
+    ] = None,
+    episodes: Annotated[int | None, typer.Option(help="Users, one episode each (default: 20000).")] = None,
     schema: Annotated[
         Path | None, typer.Option(help="SCHEMA.toml: of `discreet learn` with --users people, not of a run.")
     ] = None,
@@ -236,6 +248,7 @@ def forecast(
         "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
         "preset": preset, "episodes": episodes,
     }  # fmt: skip
+    announce_compilation()
     setup = registry.prepare(registry.resolved(_configuration(config, flags, option, env_option, plugin)))
     _announce_delta(setup)
     found = forecast_of(setup)
@@ -244,13 +257,13 @@ def forecast(
         return
     console().print(found.statement)
     console().print(f"{found.releases} releases for {found.users} users; {found.cells} cells with noise each")
-    half, last = (f"after {users:,} users" for users in found.at)
-    noise = new_table("std of the noise in sums of", half, last, right=(half, last))
+    times = dict.fromkeys(f"after {users:,} users" for users in found.at)  # one where both are the same
+    noise = new_table("std of the noise in sums of", *times, right=[*times])
     for name, stds in found.std.items():
-        noise.add_row(name, *(f"{std:.4g}" for std in stds))
+        noise.add_row(name, *(f"{std:.4g}" for std in stds[-len(times) :]))
     console().print(noise)
     if found.choices:
-        table = new_table("release", "noise", "error per transition count", "times the best")
+        table = new_table("release", "noise", f"error per {found.per}", "times the best")
         best_of_kind = {(c.release.split()[0], c.noise): c for c in reversed(found.choices)}
         for choice in sorted(best_of_kind.values(), key=lambda c: c.error):
             table.add_row(choice.release, choice.noise, f"{choice.error:.4g}", f"{choice.ratio:.3g}")
@@ -337,6 +350,7 @@ def sweep(
     plan: Sweep = sweeps.Sweep.from_toml(config)
     if seeds is not None:
         plan = sweeps.Sweep(plan.title, tuple(one.with_seeds(seeds) for one in plan.runs))
+    announce_compilation()
     plan = plan.resolved(registry.resolved)
     for one in plan.runs:
         registry.prepare(one)  # everything fits, or nothing is run

@@ -38,6 +38,7 @@ from discreet.mdp.simulation import (
 )
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics import checks
+from discreet.numerics.compile import in_workers
 from discreet.privacy.batch_session import BatchSession
 from discreet.privacy.counts import (
     CENTERED_REWARDS,
@@ -477,7 +478,7 @@ def iterate_runs(
         pool = ThreadPoolExecutor(workers)
         pending: set[Future[SeedRun]] = {pool.submit(setup.run, seed, r, progress, stop) for r in runs}
     else:
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), **in_workers())
         pending = {pool.submit(_stepwise_worker, setup, seed, r) for r in runs}
     try:
         while pending:

@@ -15,11 +15,13 @@ import shutil
 import warnings
 from collections.abc import Callable
 from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import config as _numba_config
+from numba.core.event import Listener, register
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -84,6 +86,44 @@ def _warn_no_cache() -> None:
         RuntimeWarning,
         stacklevel=3,
     )
+
+
+class _Announcer(Listener):
+    """Says once, over all processes of a run, that a kernel is compiled; one from the cache is no event."""
+
+    def __init__(self, say: Callable[[], None], said: Any) -> None:
+        self.say, self.said = say, said
+
+    def on_start(self, event: Any) -> None:
+        with self.said.get_lock():
+            if not self.said.value:
+                self.said.value = 1
+                self.say()
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+_announcer: _Announcer | None = None
+
+
+def announce(say: Callable[[], None], said: Any = None) -> None:
+    """Call ``say`` (a function of a module) when the first kernel is compiled, here or in a worker.
+
+    said : the flag that processes share, of the process that starts them.
+    """
+    global _announcer
+    if _announcer is not None:
+        return
+    _announcer = _Announcer(say, get_context("spawn").Value("b", 0) if said is None else said)
+    register("numba:compile", _announcer)
+
+
+def in_workers() -> dict[str, Any]:
+    """What a pool of processes is started with, so that its workers announce as this process does."""
+    if _announcer is None:
+        return {}
+    return {"initializer": announce, "initargs": (_announcer.say, _announcer.said)}
 
 
 def kernel(function: F) -> F:

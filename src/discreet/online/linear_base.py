@@ -173,7 +173,12 @@ class LinearLearner(Knobs):
     def _check(self, spec: Spec) -> None:
         if type(spec.features) is not self.FEATURES:
             given = "None" if spec.features is None else type(spec.features).__name__
-            raise ValueError(f"spec.features = {given}: must be {self.FEATURES.__name__}")
+            worlds = (
+                "of a linear mixture, as environments linear-mixture and hypercube have"
+                if self.FEATURES is MixtureFeatures
+                else "of pairs, as environments linear-mdp, wide-linear and synthetic-linear have"
+            )
+            raise ValueError(f"spec.features = {given}: must be {self.FEATURES.__name__}, {worlds}")
         if self.known_rewards and spec.known_rewards is None:
             raise ValueError("known_rewards = True: must be false, the specification declares no rewards")
 

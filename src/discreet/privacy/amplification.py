@@ -83,12 +83,14 @@ def amplified_epsilon(epsilon0: float, users: int, delta: float, stronger: bool 
 def local_epsilon(epsilon: float, delta: float, users: int, stronger: bool = False) -> float:
     """The largest epsilon0 (to 1e-5, never too large) whose n shuffled reports meet (epsilon, delta).
 
-    At least epsilon, which needs no shuffling.
+    At least epsilon, which needs no shuffling. What :func:`amplified_epsilon` then grants, rounded up as it
+    is, is at most epsilon.
     """
     low = checks.positive("epsilon", epsilon)
     high = low + math.log(users + 1.0) + 3.0
     while high - low > 1e-5:
         middle = 0.5 * (low + high)
-        fits = amplified_delta(middle, users, epsilon, stronger) <= delta
+        aim = epsilon - 1e-7 * middle  # amplified_epsilon is that much too large at most
+        fits = aim > 0.0 and amplified_delta(middle, users, aim, stronger) <= delta
         low, high = (middle, high) if fits else (low, middle)
     return low

@@ -363,6 +363,14 @@ class BatchSession(Guarded):
         return shared
 
     @staticmethod
+    def save(path: Any) -> NoReturn:
+        """Only sessions of one query are saved; nothing is written and this session goes on."""
+        raise ValueError(
+            f"path = {str(path)!r}: a session that asks each batch a question of its own cannot be saved, only "
+            "one of a learner with one query can"
+        )
+
+    @staticmethod
     def answer(question: Response) -> NoReturn:
         """Re-evaluated sums need stored users; a count session stores none."""
         raise ValueError("answer: a session of counts stores no users, so it answers no new question")

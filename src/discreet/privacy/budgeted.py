@@ -40,6 +40,11 @@ _MOST_CELLS = 2 * 10**8  # of a session that releases all of them at once, many 
 
 def private_query(query: Any) -> CountQuery:
     """A private copy: what a learner does to its own query later moves no noise."""
+    if type(query).__name__ in ("MixtureQuery", "GramQuery"):
+        raise ValueError(
+            f"query is a {type(query).__name__}: this privatizer answers a CountQuery; sums of features "
+            "(learners ucrl-vtr, ucrl-vtr-plus, lsvi-ucb) are answered by privatizer 'none', 'central' or 'local'"
+        )
     if type(query) is not CountQuery:  # a subclass could declare any sensitivity
         raise ValueError(
             f"query is a {type(query).__name__}: this privatizer answers a CountQuery, and no subclass of it"

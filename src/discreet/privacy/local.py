@@ -80,9 +80,9 @@ class Local(Budgeted):
     Parameters
     ----------
     epsilon, delta, rho, mu, noise, calibration, weights
-        As for :class:`Central`. ``noise`` and ``weights`` belong to the noisy vector of all counters, and
-        to give one of them chooses it; the published scale is 3 H / epsilon per counter, which is 2
-        epsilon-LDP.
+        The budget, and the noise of a noisy vector of all counters, as :class:`Central` takes them. ``noise``
+        and ``weights`` belong to that vector, and to give one of them chooses it; the published scale is
+        3 H / epsilon per counter, which is 2 epsilon-LDP.
     mechanism : "auto", "laplace", "gaussian", "subset", "oue" or "krr"
         ``laplace``, ``gaussian``: noise in every counter of the user, as in the papers. ``subset``, ``oue``,
         ``krr``: reports of a few random steps by subset selection, optimised unary encoding or k-ary
@@ -219,9 +219,10 @@ class Local(Budgeted):
             return start_batches(self, query, schedule, randomness)
         if is_linear(query):
             if self.mechanism in KINDS or self.steps is not None or self.reward_share is not None:
+                given = "mechanism" if self.mechanism in KINDS else "steps" if self.steps else "reward_share"
                 raise ValueError(
-                    f"mechanism = {self.mechanism!r}, steps, reward_share: are for counts; linear sums take "
-                    "'gaussian', 'laplace' or 'auto'"
+                    f"{given} = {getattr(self, given)!r}: is for counts; under linear sums mechanism must be "
+                    "'gaussian', 'laplace' or 'auto', and steps and reward_share must not be given"
                 )
             return start_local(self, query, schedule, randomness)
         query, schedule = continual_query(query), private_schedule(schedule)
