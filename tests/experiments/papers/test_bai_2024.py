@@ -184,7 +184,7 @@ def test_growth_of_the_cost() -> None:
     free = made({bai.SHUFFLE: 0.2})
     for row in free["rows"]:
         row["finals"] = [[1.0, 2.0, 3.0, 4.0]]
-    assert pages.growth(free, study, bai.SHUFFLE).why == "cost within its error"
+    assert pages.growth(free, study, bai.SHUFFLE).why == "within its error"
 
 
 def test_verdicts_follow_the_numbers(small: Small) -> None:
