@@ -107,12 +107,11 @@ def test_tuning_takes_the_best_and_is_kept(tmp_path: Path, monkeypatch: pytest.M
     assert bai.tune(tmp_path, size, bai.SMALL, "noise-aware", bai.LOCAL) == found
 
 
-def test_batches_of_a_trusted_server_have_the_noise_of_shuffle() -> None:
-    mdp = bai.world(200)
+@pytest.mark.parametrize("name", ["sdp-pe", "sdp-pe-om", "noise-aware"])
+def test_batches_of_a_trusted_server_have_the_noise_of_shuffle(name: str) -> None:
+    mdp, knobs = bai.world(200), {"replan_growth": 1.4} if name == "noise-aware" else {"explore_share": 0.2}
     setups = [
-        Setup(
-            mdp, bai.learner("noise-aware", {"replan_growth": 1.4}, privacy), bai.privatizer(privacy), 10_000
-        )
+        Setup(mdp, bai.learner(name, knobs, privacy), bai.privatizer(privacy), 10_000)
         for privacy in (bai.BATCHES, bai.SHUFFLE)
     ]
     central, shuffle = (noise_per_cell(setup) for setup in setups)

@@ -27,7 +27,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -156,21 +156,46 @@ def privatizer(privacy: str, epsilon: float = EPSILON) -> Any:
     return made[privacy]()
 
 
+def _shared_alike(query: CountQuery) -> CountQuery:
+    """Equal shares of the flips' variances, as a server's shares: a share w of rewards is w / (2 - w)."""
+    return replace(query, reward_share=1.0 / 3.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SDPPEAlike(SDPPE):
+    """SDP-PE whose questions get from a trusted server the noise that they get under shuffle."""
+
+    def query(self, spec: Spec) -> CountQuery:
+        """The learner's, with the shares of the flips."""
+        return _shared_alike(super().query(spec))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SDPPEOMAlike(SDPPEOM):
+    """SDP-PE-OM whose questions get from a trusted server the noise that they get under shuffle."""
+
+    def query(self, spec: Spec) -> CountQuery:
+        """The learner's, with the shares of the flips."""
+        return _shared_alike(super().query(spec))
+
+
 def learner(name: str, knobs: Knobs, privacy: str = NONE) -> Any:
     """The learner of this name.
 
-    Under ``central, batches`` the noise-aware learner has the knobs that it chooses under shuffle, and its
-    rewards the share that gives every cell the same noise (:mod:`discreet.experiments.shuffle_regret`).
+    Under ``central, batches`` it has the knobs that it has under shuffle (the noise-aware learner also those
+    that it chooses there), and its rewards the share that gives every cell the same noise
+    (:mod:`discreet.experiments.shuffle_regret`).
     """
     if name != "noise-aware":
         kinds: Mapping[str, Any] = {"sdp-pe": SDPPE, "apeve": APEVE, "sdp-pe-om": SDPPEOM}
-        return kinds[name](**knobs)
+        alike: Mapping[str, Any] = {**kinds, "sdp-pe": SDPPEAlike, "sdp-pe-om": SDPPEOMAlike}
+        return (alike if privacy == BATCHES else kinds)[name](**knobs)
     if privacy != BATCHES:
         return NoiseAwareUCBVI(**knobs)
     flips = Shuffle(epsilon=EPSILON, delta=DELTA)
-    alike: dict[str, Any] = {**chosen(Spec(world(0).layout, 1, budget=flips.budget)), **knobs}
-    share = alike["reward_share"]
-    return NoiseAwareUCBVI(**{**alike, "reward_share": share / (2.0 - share)})
+    own: dict[str, Any] = {**chosen(Spec(world(0).layout, 1, budget=flips.budget)), **knobs}
+    share = own["reward_share"]
+    return NoiseAwareUCBVI(**{**own, "reward_share": share / (2.0 - share)})
 
 
 class Watched:
