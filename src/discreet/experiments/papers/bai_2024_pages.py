@@ -328,7 +328,7 @@ def _cell(row: Row) -> str:
 
 
 def _true(row: Row) -> str:
-    """The true epsilon where it is clearly below the stated one: few flips come in whole coins."""
+    """The true epsilon where it is clearly below the stated one."""
     clearly = row["epsilon_true"] < 0.95 * row["epsilon"]
     return f", true ε {row['epsilon_true']:.2g}" if clearly else ""
 
@@ -428,7 +428,7 @@ def summary(document: Document) -> list[tuple[str, Table]]:
 # ---------------------------------------------------------------------------------------- figure
 def figure(document: Document) -> Any:
     """A column a study: regret as a share of uniform play's, against K (above) and epsilon (below)."""
-    drawn = plots.new_figure(13.5, 6.2)
+    drawn = plots.new_figure(11.0, 5.6)
     panels = drawn.subplots(2, len(STUDIES), sharey="col")
     for column, study in enumerate(STUDIES):
         for axes, lines, at in (
@@ -460,8 +460,8 @@ def figure(document: Document) -> Any:
             axes.spines[["top", "right"]].set_visible(False)
             words = f"users K (ε = {document['epsilon']:g})"
             axes.set_xlabel(words if at == "users" else f"ε (K = {document['swept']:,})", fontsize=8)
-            axes.tick_params(labelsize=7)
-        panels[0][column].set_title(title(study), fontsize=9, loc="left")
+            axes.tick_params(labelsize=6)
+        panels[0][column].set_title(title(study), fontsize=8, loc="left")
     for line in panels:
         line[0].set_ylabel("regret / uniform play's (± 2 s.e.)", fontsize=8)
     handles: dict[str, Any] = {}
@@ -481,8 +481,8 @@ _HEAD = """\
 *No-regret Exploration in Shuffle Private Reinforcement Learning* (Bai, Talebi, Zhao, Cheng and Chen
 2024): SDP-PE, regret bounds and no experiments. Here its learner, as repaired
 ([elimination](../elimination.md)), its efficient variant SDP-PE-OM and the noise-aware learner are run
-under the [shuffle model](../shuffle.md), a trusted server, local privacy and no privacy, at the same
-true ε.
+under the [shuffle model](../shuffle.md), a trusted server, local privacy and no privacy, at the
+same true ε; where a protocol guarantees clearly more than was asked for, its true ε is beside it.
 
 ```
 discreet reproduce {name} --out results/{name}
