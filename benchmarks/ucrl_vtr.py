@@ -1,13 +1,15 @@
 """UCRL-VTR on mixtures: regret by budget, targets, schedule and bonus (docs/linear.md has the tables).
 
     python benchmarks/ucrl_vtr.py [--world linear-mixture] [--episodes 4000] [--seeds 10]
-        [--instances 0,1,2,100] [--quick]
+        [--instances 0,1,2,100] [--quick | --rewards]
 
 Worlds: ``linear-mixture`` with S = 8, A = 4, H = 5, d = 5, or ``hypercube`` with S = 8, A = 16, H = 6, d = 5
 (its rows: no privacy and central budgets, both learners, several bonuses). Of each row: mean regret at K / 4,
 K / 2, K over all runs, the standard error of the last, its mean by instance, regret per user over the last
 eighth of the users (interpolated where a batch is longer), seconds of CPU per run. Rows that plan for every
-user take a third of the repetitions; ``--quick`` leaves them out. Run it with OPENBLAS_NUM_THREADS=1.
+user take a third of the repetitions; ``--quick`` leaves them out.
+``--rewards``: how unknown rewards are estimated, in mixtures whose rewards are mixtures of 5 tables. Run it
+with OPENBLAS_NUM_THREADS=1.
 """
 
 from __future__ import annotations
@@ -68,6 +70,17 @@ def rows(quick: bool) -> Iterator[tuple[str, Any, Any]]:
         yield f"JDP {e:g} as printed, bonus 0", UCRLVTR(preset="paper", bonus_scale=0.0), paper
 
 
+def reward_rows(quick: bool) -> Iterator[tuple[str, Any, Any]]:
+    budgets = [
+        ("none", dr.NoPrivacy()),
+        *((f"JDP {e:g}", dr.Central(epsilon=e, delta=DELTA)) for e in (10.0, 1.0)),
+    ]
+    for name, privatizer in [*budgets, ("LDP 10", dr.Local(epsilon=10.0, delta=DELTA))]:
+        yield f"{name}, known rewards", UCRLVTR(), privatizer
+        yield f"{name}, by features", UCRLVTR(known_rewards=False), privatizer
+        yield f"{name}, by pairs", UCRLVTR(known_rewards=False, reward_form="tabular"), privatizer
+
+
 def hypercube_rows(quick: bool) -> Iterator[tuple[str, Any, Any]]:
     """No privacy, central epsilon 10 and 1; a bonus from 0 to the theorem's."""
     privatizers = {"none": dr.NoPrivacy()} | {f"JDP {e}": dr.Central(epsilon=e, delta=DELTA) for e in (10, 1)}
@@ -91,8 +104,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--instances", default="0,1,2,100")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rewards", action="store_true")
     given = parser.parse_args()
-    worlds = [dr.make(given.world, seed=int(i)) for i in given.instances.split(",")]
+    options = {"reward_models": 5} if given.rewards else {}
+    worlds = [dr.make(given.world, seed=int(i), **options) for i in given.instances.split(",")]
     best = [float(w.initial @ planning.optimal_values(w)[0][0]) for w in worlds]
     gaps = [b - planning.value(w, planning.uniform_policy(w)) for w, b in zip(worlds, best, strict=True)]
     myopic = [b - planning.value(w, w.rewards.argmax(axis=2)) for w, b in zip(worlds, best, strict=True)]
@@ -101,7 +116,7 @@ def main() -> None:
     print(f"regret of {k} users: uniform policy {uniform:.0f}, largest reward at once {greedy:.0f}")
     print(f"| | R({k // 4}) | R({k // 2}) | R({k}) | standard error | by instance | last slope | s a run |")
     print("|---|---|---|---|---|---|---|---|")
-    table_rows = hypercube_rows if given.world == "hypercube" else rows
+    table_rows = hypercube_rows if given.world == "hypercube" else reward_rows if given.rewards else rows
     for name, learner, privatizer in table_rows(given.quick):
         begin = time.process_time()
         every = learner.replan_every == 1

@@ -33,9 +33,11 @@ class NoCoins:
 def test_the_device_loads_nothing_else_of_the_package():
     code = (
         "import sys, discreet.device, discreet.device.encoders, discreet.device.messages\n"
+        "import discreet.device.linear, discreet.device.noise, discreet.device.planning\n"
         "mine = {m for m in sys.modules if m.startswith('discreet')}\n"
         "assert mine == {'discreet', 'discreet.device', 'discreet.device.encoders', "
-        "'discreet.device.messages'}, mine\n"
+        "'discreet.device.messages', 'discreet.device.linear', 'discreet.device.noise', "
+        "'discreet.device.planning'}, mine\n"
         "others = {m.partition('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)\n"
         "assert not others & {'scipy', 'numba', 'pandas', 'pyarrow', 'dp_accounting'}, others\n"
     )

@@ -13,8 +13,13 @@ from discreet.envs import (
     wide_linear,
     wide_linear_mdp,
 )
+from discreet.experiments.simulate import Setup
+from discreet.mdp.features import MixtureFeatures, one_hot
+from discreet.mdp.mixture import LinearMixtureMDP
 from discreet.mdp.planning import evaluate, occupancy, optimal_values, uniform_policy, value
 from discreet.mdp.simulation import rollouts
+from discreet.online.lsvi import LSVIUCB
+from discreet.privacy.privatizers import NoPrivacy
 from discreet.registry import make
 
 
@@ -70,6 +75,26 @@ def test_the_mixture_is_a_mixture(seed):
     assert linear_mixture(seed=seed).features.dimension == 5
 
 
+def test_rewards_of_the_mixture_can_be_a_mixture_too():
+    model = linear_mixture_mdp(horizon=6, reward_models=3, seed=2)
+    psi = model.features.rewards
+    assert (psi.dimension, psi.bound, psi.nonneg, psi.constant) == (3, 1.0, True, False)
+    assert np.linalg.matrix_rank(model.rewards.reshape(6, -1)) == 3
+    theta = np.linalg.lstsq(psi.rows, model.rewards.reshape(6, -1).T, rcond=None)[0]
+    np.testing.assert_allclose(theta.sum(axis=0), 3**0.5)
+    assert np.linalg.norm(theta, axis=0).max() <= model.features.reward_weight_bound == 3**0.5
+    plain = linear_mixture_mdp(horizon=6, seed=2)
+    np.testing.assert_array_equal(plain.weights, model.weights)
+    with pytest.raises(ValueError, match="not linear"):
+        LinearMixtureMDP(model.features, model.weights, plain.rewards)
+    short = MixtureFeatures(model.features.table, 3.0, rewards=psi, reward_weight_bound=0.1)
+    with pytest.raises(ValueError, match="reward_weight_bound"):
+        LinearMixtureMDP(short, model.weights, model.rewards)
+    for bad in ({"rewards": model.features}, {"reward_weight_bound": 1.0}, {"rewards": one_hot(2, 2)}):
+        with pytest.raises(ValueError, match="reward"):
+            MixtureFeatures(model.features.table, 3.0, **bad)
+
+
 @pytest.mark.parametrize(("dimension", "horizon"), [(2, 2), (4, 5), (6, 12)])
 def test_the_hypercube_keeps_its_contracts(dimension, horizon):
     model = hypercube_mdp(dimension=dimension, horizon=horizon, seed=3)
@@ -122,6 +147,12 @@ def test_the_wide_world(wide):
     assert wide.features.l1 == 1.0
     reached = occupancy(wide, uniform_policy(wide)).sum(axis=(0, 2)) > 0
     assert reached.all()
+
+
+def test_a_flow_of_the_wide_world_is_refused(wide):
+    assert not Setup(wide, LSVIUCB(), NoPrivacy(), 10**6).batched
+    with pytest.raises(ValueError, match="by = 'batch'.*128000000"):
+        Setup(wide, LSVIUCB(), NoPrivacy(), 10**6, by="batch")
 
 
 def test_people_of_the_wide_world_walk_its_levels(wide):

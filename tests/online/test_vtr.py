@@ -14,10 +14,11 @@ from discreet import envs
 from discreet.estimation.linear import factored
 from discreet.experiments.simulate import Setup, simulate
 from discreet.mdp import planning
-from discreet.mdp.features import MixtureFeatures
+from discreet.mdp.features import Features, MixtureFeatures
 from discreet.mdp.mixture import LinearMixtureMDP
 from discreet.mdp.simulation import rollout
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
+from discreet.privacy import accounting
 from discreet.privacy.linear_laws import GoeLaw, VectorLaw
 from discreet.privacy.linear_sums import MixtureQuery
 from discreet.privacy.protocol import Estimate, Release, Spec
@@ -300,6 +301,81 @@ def test_unknown_rewards_are_optimistic(world):
         assert failed <= 7
 
 
+@pytest.fixture(scope="module", params=["sparse", "simplex"])
+def rewarded(request):
+    """A mixture whose rewards are linear in public features: without 1 in their span, and with it."""
+    if request.param == "sparse":
+        return envs.linear_mixture(**SMALL, seed=3, reward_models=2)
+    model, draw = envs.linear_mixture_mdp(**SMALL, seed=3), np.random.default_rng(4)
+    psi = Features(draw.dirichlet(np.ones(3), (5, 3)), 1.0, l1=1.0, nonneg=True)
+    means = np.einsum("sap,hp->hsa", psi.table, draw.uniform(size=(4, 3)))
+    own = MixtureFeatures(model.features.table, model.features.weight_bound, rewards=psi)
+    return LinearMixtureMDP(own, model.weights, means, model.initial).to_tabular()
+
+
+def test_rewards_by_features_are_a_ridge_regression(rewarded):
+    """Without noise, against explicit inverses over the users' own records."""
+    psi = rewarded.features.rewards
+    learner = UCRLVTR(known_rewards=False, bonus_scale=0.3, tie_batches=1)
+    steps = played(Setup(rewarded, learner, dr.NoPrivacy(), 40))
+    grams = np.stack([psi.bound**2 * np.eye(psi.dimension)] * rewarded.horizon)
+    sums, centre = np.zeros(grams.shape[:2]), 0.5 if psi.constant else 0.0
+    for step in steps:
+        fit = step.state.fit
+        for h in range(rewarded.horizon):
+            inverse = np.linalg.inv(grams[h])
+            plain = np.clip(centre + psi.table @ inverse @ sums[h], 0, 1)
+            assert np.allclose(fit.rewards[h], plain, rtol=0, atol=1e-10)
+            lengths = np.sqrt(np.einsum("sai,ij,saj->sa", psi.table, inverse, psi.table))
+            widest = np.unravel_index(lengths.argmax(), lengths.shape)
+            width = fit.reward_bonus[h][widest] / lengths[widest]
+            assert np.allclose(fit.reward_bonus[h], width * lengths)
+        for life in step.people:
+            for h in range(rewarded.horizon):
+                x = psi.table[life.states[h], life.actions[h]]
+                grams[h] += np.outer(x, x)
+                sums[h] += x * (life.rewards[h] - centre)
+
+
+def test_rewards_by_features_have_a_share_of_the_budget(rewarded):
+    for privatizer in (dr.Central(mu=0.5), dr.Local(epsilon=5.0), dr.Central(epsilon=1.0, delta=1e-5)):
+        for learner in (UCRLVTR(known_rewards=False, reward_share=0.2), UCRLVTRPlus(known_rewards=False)):
+            setup = Setup(rewarded, learner, privatizer, 30)
+            assert setup.spec.known_rewards is None
+            session = setup.start(Seeded(0, 0))
+            record = session.records[0]
+            assert {"reward_gram[3]", "reward_response[3]"} <= set(record.scales)
+            accounting.verify(session.guarantee, session.records)
+            noise = "laplace" if record.noise == "laplace" else "goe"
+            losses = np.array(session.query.losses(noise, session.scales)) ** (1 if noise == "laplace" else 2)
+            assert losses[-4:].sum() / losses.sum() == pytest.approx(learner.reward_share)
+            for by in ("episode", "batch"):
+                assert np.isfinite(simulate(rewarded, learner, privatizer, 30, by=by, workers=1).regret).all()
+
+
+@pytest.mark.parametrize("learner", [UCRLVTR, UCRLVTRPlus])
+def test_rewards_by_features_are_optimistic(rewarded, learner):
+    """At scale 1 a run fails with probability at most .05; more than 7 of 12: 2e-8."""
+    exact = learner(bonus_scale=1.0, ridge="bound", known_rewards=False, tie_batches=1)
+    for privatizer in (dr.NoPrivacy(), dr.Central(epsilon=2.0, delta=1e-5), dr.Local(epsilon=2.0)):
+        failed = 0
+        for seed in range(12):
+            steps = played(Setup(rewarded, exact, privatizer, 40), seed)
+            failed += any(
+                (np.abs(s.state.fit.rewards - rewarded.rewards) > s.state.fit.reward_bonus + 1e-12).any()
+                for s in steps
+            )
+        assert failed <= 7
+
+
+def test_forms_of_unknown_rewards(world, rewarded):
+    spec = Setup(rewarded, UCRLVTR(known_rewards=False), dr.NoPrivacy(), 10).spec
+    assert UCRLVTR(known_rewards=False).query(spec).rewards is rewarded.features.rewards
+    assert UCRLVTR(known_rewards=False, reward_form="tabular").query(spec).rewards == "tabular"
+    with pytest.raises(ValueError, match="reward_form"):
+        Setup(world, UCRLVTR(known_rewards=False, reward_form="features"), dr.NoPrivacy(), 10)
+
+
 # ----------------------------------------------------------------------------- linear algebra
 def test_cholesky_and_eigenvalues_agree():
     draw = np.random.default_rng(0)
@@ -389,6 +465,7 @@ def test_what_does_not_fit_is_refused(world):
     [
         ("targets", "values"), ("clip", "b"), ("lam", 0.0), ("lam", "small"), ("ridge", -1.0),
         ("ridge", "edge"), ("constants", "theory"), ("over_steps", "b"), ("reward_share", 1.0),
+        ("reward_form", "linear"),
         ("bonus_scale", -0.1), ("failure", 0.0), ("replan_growth", 0.9), ("replan_every", 0),
         ("switching", "never"), ("switches", 0), ("tie_break", "last"), ("tie_batches", 0),
         ("known_rewards", 1), ("var_floor", 2.0), ("var_max", 0.0), ("moment_share", 0.0),

@@ -78,3 +78,11 @@ def test_amplification_grows_with_the_batch():
     for wrong in ({"epsilon0": 0.0}, {"users": 0}, {"epsilon": -1.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             amplified_delta(**{"epsilon0": 1.0, "users": 5, "epsilon": 0.5, **wrong})
+
+
+@pytest.mark.parametrize("epsilon", [99.5, 699.0, 701.0, 5000.0])
+def test_reports_that_hide_nothing_are_not_amplified(epsilon):
+    """e^epsilon0 is no float there, or clones are none: the answer is what holds without the shuffler."""
+    assert epsilon <= local_epsilon(epsilon, 1e-6, 10**6) <= max(epsilon, 100.0)
+    assert amplified_delta(epsilon + 2.0, 10**6, epsilon + 2.0) == 0.0
+    assert amplified_epsilon(5000.0, 10, 1e-6) == pytest.approx(5000.0)

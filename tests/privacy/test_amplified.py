@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from interrupts import interrupted
 from scipy.stats import binom
 
 import discreet as dr
@@ -415,3 +416,26 @@ def test_simulated_sums_must_be_of_reports():
             session.submit_sum(wrong, 10)
     with pytest.raises(ValueError, match="0 reports: must be 1 of each of 10"):
         session.submit_sum({"reported_moves": moves, "reported_bits": bits}, 10)
+
+
+@pytest.mark.parametrize("way", ["receive", "output"])
+def test_an_interrupt_counts_nobody_whose_report_is_not_there(way):
+    """Ctrl-C at every line: with a lost report counted, too small a batch would be let out."""
+    session = started()
+    session.release()
+    messages = [report.message for report in sent(session, 3)]
+    at, stopped = 0, True
+    while stopped:
+        shuffler = ReportShuffler(LAYOUT, session.reports, session._session, 2)
+        shuffler.open(1, 3)
+        for message in messages[:2]:
+            shuffler.receive(message)
+        stopped = interrupted(
+            (lambda s=shuffler: s.receive(messages[2])) if way == "receive" else shuffler.output, at,
+            files=("privacy/amplified.py",),
+        )  # fmt: skip
+        made = int(shuffler._reports.sum()), int(shuffler._moves.any() or shuffler._bits.any())
+        assert shuffler.received * session.reports.steps <= made[0], at
+        assert made[1] or not shuffler.received, at
+        at += 1
+    assert at > 5

@@ -36,6 +36,10 @@ MIXTURES = [
     for targets in ("raw", "centred", "span")
     for second, rewards, weight in ((False, None, 1.0), (True, "tabular", 3.0), (True, PSI, 1.0))
 ]
+SPARSE = Features(
+    np.where(RNG.uniform(size=(S, A, 3)) < 0.3, RNG.uniform(size=(S, A, 3)), 0) / 2, 1.0, nonneg=True
+)
+MIXTURES += [MixtureQuery(layout=LAYOUT, features=MIXED, rewards=psi) for psi in (SPARSE, SIGNED)]
 GRAMS = [
     GramQuery(layout=LAYOUT, features=PHI),
     GramQuery(layout=LAYOUT, features=SIGNED, rewards=False),
@@ -111,6 +115,28 @@ def test_the_supremum_is_attained_by_span_targets_and_by_raw_ones():
         there = Trajectory(np.array(other[0]), np.array(other[1]), np.zeros(2))
         found = loss(query, "goe", query.user_tables(ready, stay), query.user_tables(ready, there), scales)
         assert found == pytest.approx(1.0, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("target", "x", "rewards"),
+    [
+        ("raw-nonneg", [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], (1.0, 1.0)),  # orthogonal, both earn 1
+        ("raw", [[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]], (1.0, 1.0)),  # opposite
+        ("centred", [[1.0, 0.0], [0.25, (15 / 16) ** 0.5], [1.0, 0.0]], (1.0, 0.0)),  # at t = 1/4
+    ],
+)
+def test_the_supremum_is_attained_by_features_of_rewards(target, x, rewards):
+    # both statistics at one scale: lemma 3 with alpha = beta
+    psi = Features(np.array([x, x]), 1.0, nonneg=target == "raw-nonneg")
+    mixed = MixtureFeatures(np.full((2, 3, 2, 1), 0.5), 2.0)
+    query = MixtureQuery(layout=Layout(2, 3, 2), features=mixed, rewards=psi)
+    assert query.pairs[-1].target == target
+    ready, scales = query.prepared({"values": np.zeros((3, 2))}), query.calibrated("goe", 1.0, 1)
+    one, other = (
+        Trajectory(np.array([0, 1, 0]), np.array([i, 2]), np.array([rewards[i], 0.0])) for i in range(2)
+    )
+    found = loss(query, "goe", query.user_tables(ready, one), query.user_tables(ready, other), scales)
+    assert found == pytest.approx(np.sqrt(query.units("goe")[-1].share), rel=1e-9)
 
 
 def test_targets_centre_features_and_values_alike():

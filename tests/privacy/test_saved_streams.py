@@ -23,14 +23,16 @@ from discreet.privacy.shuffle import BatchTooSmall, ShuffleSession
 S, A, H, D = 3, 2, 3, 2
 LAYOUT = Layout(S, A, H)
 RNG = np.random.default_rng(5)
-MIXED = MixtureFeatures(RNG.uniform(-1, 1, (S, A, S, D)) / 4, 2.0)
+TABLE = RNG.uniform(-1, 1, (S, A, S, D)) / 4
+MIXED = MixtureFeatures(TABLE, 2.0)
 PHI = Features(RNG.dirichlet(np.ones(D), (S, A)), 1.0, l1=1.0, nonneg=True)
 PSI = Features(RNG.dirichlet(np.ones(2), (S, A)), 1.0, l1=1.0)
 POLICY = np.zeros((H, S), np.int64)
 VALUES = np.array([RNG.uniform(0, H - h, S) for h in range(H + 1)])
 CONTEXT = {"values": VALUES, "weights": np.full((H - 1, S, A), 1.5)}
 MIXTURE = MixtureQuery(layout=LAYOUT, features=MIXED, second=True, rewards="tabular", largest_weight=2.0)
-CENTRED = MixtureQuery(layout=LAYOUT, features=MIXED, rewards=PSI, targets="centred")
+PAID = MixtureFeatures(TABLE, 2.0, rewards=PSI)
+CENTRED = MixtureQuery(layout=LAYOUT, features=PAID, rewards=PSI, targets="centred")
 MODEL = GramQuery(layout=LAYOUT, features=PHI)
 REQUERY = GramQuery(layout=LAYOUT, features=PHI, model=False)
 COUNTS = CountQuery(LAYOUT, visits=False, center_rewards=True)
@@ -177,7 +179,7 @@ def test_every_attribute_is_saved_or_derived(case):
     assert set(vars(session)) == set(named) - made, "name new attributes in one of its tables"
 
 
-@pytest.mark.parametrize("case", ["tree", "answers", "shuffle", "amplified"])
+@pytest.mark.parametrize("case", ["tree", "square root", "local", "answers", "shuffle", "amplified"])
 def test_secure_state_comes_back(case, tmp_path):
     """Noise that was drawn, bits that came: nothing is drawn again, and nobody comes twice."""
     session = start(case, Secure())
@@ -191,8 +193,14 @@ def test_secure_state_comes_back(case, tmp_path):
         if case == "answers":
             before += ask(session, H - 1)
         registers = {slot: noise.copy() for slot, noise in session._registers.items()}
+        root = session._root if case == "square root" else ()
+        number = session.device.session if case == "local" else 0
         session.save(tmp_path / "a")
         session = dr.restore(tmp_path / "a")
+        for old, new in zip(root, session._root, strict=False):
+            np.testing.assert_array_equal(old, new)
+        assert not root or root[1].shape[0] == 1
+        assert number == (session.device.session if case == "local" else 0)
         after = shown(session.release())
         assert_same(before[: len(after)], after)
         assert session._registers.keys() == registers.keys()

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from interrupts import interrupted
 from scipy.stats import binom
 
 import discreet as dr
 from discreet.device.encoders import ShuffleEncoder, SimulatedCoins
-from discreet.device.messages import COIN, Family, Form
+from discreet.device.messages import COIN, Family, Form, read
 from discreet.mdp.layout import Layout
 from discreet.mdp.simulation import batch_counts, reward_bits, rollout
 from discreet.privacy.accounting import verify
@@ -48,8 +49,6 @@ FORM = Form(2, 2, 3, (Family("transitions", 3, COIN // 2), Family("centered_rewa
 
 def permuted_reference(form, messages, rng):
     """A shuffler to the letter: every bit a message tagged by its counter, all of them permuted."""
-    from discreet.device.messages import read
-
     bits = []
     for message in messages:
         ones = read(form, 1, message)[1]
@@ -114,6 +113,29 @@ def test_bad_messages_are_counted_and_move_nothing():
     sums = [shuffler.output() for shuffler in (one_by_one, at_once)]
     assert np.array_equal(sums[0].ones, sums[1].ones)
     assert sums[0].bits[0] == 2 * 4
+
+
+@pytest.mark.parametrize("way", ["receive", "receive_many"])
+def test_an_interrupt_counts_nobody_whose_flips_are_not_there(way):
+    """Ctrl-C at every line: with a lost message counted, too small a batch would be let out."""
+    messages = [ShuffleEncoder(FORM, 1)(LIFE.states, LIFE.actions, LIFE.rewards) for _ in range(3)]
+    bits = [int(read(FORM, 1, message)[1].sum()) for message in messages]
+    at, stopped = 0, True
+    while stopped:
+        shuffler = Shuffler(FORM, 4)
+        shuffler.open(1, 4)
+        shuffler.receive(messages[0])
+        arguments = {"receive": messages[1], "receive_many": messages[1:]}[way]
+        stopped = interrupted(
+            lambda s=shuffler, a=arguments: getattr(s, way)(a), at,
+            files=("privacy/shuffle.py",),
+        )  # fmt: skip
+        assert int(shuffler._ones.sum()) == sum(bits[: shuffler.received]), at
+        for message in messages[: shuffler.received]:
+            with pytest.raises(ValueError, match="came before"):
+                shuffler.receive(message)
+        at += 1
+    assert at > 5
 
 
 def test_a_batch_below_its_size_is_not_let_out_and_forgotten():
@@ -429,3 +451,104 @@ def test_every_cell_gets_noise_of_its_own():
     assert (np.abs(noise.var(axis=0) - 1) < 5.6 * math.sqrt(2 / 400)).all()
     apart = np.corrcoef(noise.T) - np.eye(noise.shape[1])
     assert np.abs(apart).max() < 5.6 / 20
+
+
+# ---------------------------------------------------------- what a lost batch leaves behind
+def test_a_dropped_first_batch_leaves_the_release_of_nothing():
+    """Not zeros without noise that claim to reflect everybody."""
+    session = started()
+    session.begin(Plan(POLICY, 10))
+    session.absent(10)
+    with pytest.raises(BatchTooSmall):
+        session.release()
+    nothing = session.release()
+    assert (nothing.users, nothing.number) == (0, 0)
+    for estimates in (nothing.estimates, nothing.measurement.estimates):
+        assert all(not one.value.any() and one.covers == one.effective == 0 for one in estimates.values())
+    assert session.release() is nothing
+    fill(session, 10)
+    assert (session.release().users, session.release().number) == (20, 1)
+
+
+def test_covers_counts_those_whose_messages_were_let_out():
+    strict = started(times=(0, 10, 20, 30))
+    fill(strict, 10)
+    assert {one.covers for one in strict.release().estimates.values()} == {10}
+    strict.begin(Plan(POLICY, 10))
+    strict.absent(10)
+    with pytest.raises(BatchTooSmall):
+        strict.release()
+    fill(strict, 10)
+    after = strict.release()
+    assert after.users == 30
+    assert {(one.covers, one.effective) for one in after.estimates.values()} == {(20, 20.0)}
+    flips = dict(strict.batches()[0][1])[TRANSITIONS]
+    assert sum(n for n, _ in after.estimates[TRANSITIONS].law.components) == 20 * flips.each
+
+    lenient = started(Shuffle(epsilon=1.0, delta=1e-4, dishonest=0.2))
+    fill(lenient, 8)
+    lenient.begin(Plan(POLICY, 2))
+    lenient.absent(2)
+    release = lenient.release()
+    assert release.users == 10
+    assert {one.covers for one in release.estimates.values()} == {8}
+
+
+class _Interrupted:
+    """What cannot be added: the moment of Ctrl-C."""
+
+    __array_ufunc__ = None
+
+    def __radd__(self, other):
+        raise KeyboardInterrupt
+
+    def __getitem__(self, key):
+        return self
+
+    def sum(self, axis):
+        return self
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_batch_without_the_flips_of_an_interrupted_message_is_not_let_out(many, monkeypatch):
+    from discreet.device import messages
+
+    sent = [ShuffleEncoder(FORM, 1)(LIFE.states, LIFE.actions, LIFE.rewards) for _ in range(3)]
+    shuffler = Shuffler(FORM, 3)
+    shuffler.open(1, 3)
+    with monkeypatch.context() as patch:
+        read, unpack = messages.read, messages.unpack
+        patch.setattr(messages, "read", lambda *given: (read(*given)[0], _Interrupted()))
+        patch.setattr(messages, "unpack", lambda *given: (_Interrupted(), unpack(*given)[1]))
+        with pytest.raises(KeyboardInterrupt):
+            _ = shuffler.receive_many(sent[:1]) if many else shuffler.receive(sent[0])
+    assert (shuffler.received, shuffler.left) == (0, 2)
+    with pytest.raises(ValueError, match="came before"):
+        shuffler.receive(sent[0])
+    assert shuffler.receive_many(sent[1:]) == 2
+    with pytest.raises(BatchTooSmall, match="2 messages came, 3"):
+        shuffler.output()
+
+
+def test_the_user_of_an_interrupted_message_does_not_come_again(monkeypatch):
+    from discreet.device import messages
+
+    session = started()
+    encoder = session.begin(Plan(POLICY, 10))
+    with monkeypatch.context() as patch:
+        read = messages.read
+        patch.setattr(messages, "read", lambda *given: (read(*given)[0], _Interrupted()))
+        with pytest.raises(KeyboardInterrupt):
+            session.submit(encoder(LIFE, session.open_plan, SimulatedCoinsOf(0)))
+    assert session.users == 1
+    for user in range(1, 10):
+        session.submit(encoder(LIFE, session.open_plan, SimulatedCoinsOf(user)))
+    with pytest.raises(BatchTooSmall, match="9 messages came, 10"):
+        session.release()
+
+
+def test_noise_that_hides_everything_at_a_large_delta_has_a_guarantee():
+    loud = Shuffle(epsilon=1.98, delta=0.18, calibration="basic")
+    session = loud.start(CountQuery(Layout(2, 2, 1)), Schedule.one_shot(200), Seeded(0))
+    assert 0 < session.guarantee.epsilon <= 1e-9
+    assert verify(session.guarantee, session.records) == pytest.approx(0.0, abs=2e-3)

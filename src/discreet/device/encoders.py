@@ -31,7 +31,7 @@ from discreet.device.messages import COIN, NONCE, Family, Form, write
 
 MOST_FLIPS = 2**28  # of one user's message: 32 MB of fair coins, 1 GB of others
 
-__all__ = ["BitCoins", "ShuffleEncoder", "SimulatedCoins", "SystemCoins"]
+__all__ = ["BitCoins", "ShuffleEncoder", "SimulatedCoins", "Sizes", "SystemCoins", "checked_life"]
 
 
 @runtime_checkable
@@ -41,6 +41,19 @@ class BitCoins(Protocol):
     def words(self, size: int) -> NDArray[np.uint64]:
         """``size`` independent uniform words of 64 bits."""
         ...
+
+
+class Sizes(Protocol):
+    """What a trajectory is checked against: row_table (S, A) is -1 where an action is not admissible."""
+
+    @property
+    def states(self) -> int: ...
+    @property
+    def actions(self) -> int: ...
+    @property
+    def horizon(self) -> int: ...
+    @property
+    def row_table(self) -> NDArray[np.int64]: ...
 
 
 class SystemCoins:
@@ -91,10 +104,10 @@ def _rounded(rewards: NDArray[np.float64], coins: BitCoins) -> NDArray[np.int64]
     return ((words < below) | (rewards == 1.0)).astype(np.int64)
 
 
-def _checked(
-    form: Form, states: Any, actions: Any, rewards: Any
+def checked_life(
+    form: Sizes, states: Any, actions: Any, rewards: Any
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Copies of one trajectory, rows in place of actions, or ``ValueError``."""
+    """Copies of one trajectory, entries of ``form.row_table`` in place of actions, or ``ValueError``."""
     parts = []
     for name, value, steps, size in (
         ("states", states, form.horizon + 1, form.states),
@@ -131,7 +144,7 @@ class ShuffleEncoder:
         Raises ``ValueError`` on a record out of range: on the device, so that nothing leaves it.
         """
         form, coins = self.form, SystemCoins() if coins is None else coins
-        at, rows, earned = _checked(form, states, actions, rewards)
+        at, rows, earned = checked_life(form, states, actions, rewards)
         if form.step is not None:  # the other steps leave no trace in the message
             at, rows = at[form.step : form.step + 2], rows[form.step : form.step + 1]
             earned = earned[form.step : form.step + 1]

@@ -33,6 +33,7 @@ def linear_mixture_mdp(
     rewarding: float = 0.15,
     seed: int = 0,
     rewards: RewardLaw = "deterministic",
+    reward_models: int | None = None,
 ) -> LinearMixtureMDP:
     """A mixture of m base models with weights of its own at every step; the benchmark of section 11.2.
 
@@ -43,6 +44,12 @@ def linear_mixture_mdp(
     Draws, in this order: base rows (m, S, A) ~ Dirichlet(``concentration``) over the S states; weights (H,) ~
     Dirichlet(1/2) over the m models; which (h, s, a) earn, each with probability ``rewarding``; mean rewards
     (H, S, A) uniform on [0, 1], 0 where nothing is earned.
+
+    reward_models : int, optional
+        p; mean rewards are then mixtures of p base tables, drawn instead and in the same way (p, S, A), with
+        weights (H,) ~ Dirichlet(1/2) over them, drawn last. Their public features
+        (``features.rewards``) are psi(s, a) = base rewards / sqrt(p), so that ||psi|| <= 1 and ||theta_h|| <=
+        sqrt(p).
     """
     s, a = checks.integer("states", states, 1), checks.integer("actions", actions, 1)
     h, m = checks.integer("horizon", horizon, 1), checks.integer("models", models, 1)
@@ -50,12 +57,19 @@ def linear_mixture_mdp(
     draw = np.random.default_rng(checks.integer("seed", seed, 0))
     base = draw.dirichlet(np.full(s, checks.positive("concentration", concentration)), (m, s, a))
     simplex = draw.dirichlet(np.full(m, 0.5), h)
-    earning = draw.uniform(size=(h, s, a)) < share
-    means = earning * draw.uniform(size=(h, s, a))
+    tables = h if reward_models is None else checks.integer("reward_models", reward_models, 1)
+    earning = draw.uniform(size=(tables, s, a)) < share
+    means = earning * draw.uniform(size=(tables, s, a))
+    psi = None
+    if reward_models is not None:
+        most = tables**0.5
+        psi = Features(means.transpose(1, 2, 0) / most, 1.0, l1=most, nonneg=True)
+        means = np.tensordot(draw.dirichlet(np.full(tables, 0.5), h), means, axes=1)
     root = m**0.5
     features = MixtureFeatures(
-        base.transpose(1, 2, 3, 0) / root, root, bound=1.0, signed_bound=1.0, l1=root, signed_l1=root
-    )
+        base.transpose(1, 2, 3, 0) / root, root, bound=1.0, signed_bound=1.0, l1=root, signed_l1=root,
+        rewards=psi,
+    )  # fmt: skip
     return LinearMixtureMDP(
         features, root * simplex, means, np.full(s, 1 / s), reward_law=rewards, name=f"linear-mixture-{seed}"
     )
@@ -71,11 +85,12 @@ def linear_mixture(
     rewarding: float = 0.15,
     seed: int = 0,
     rewards: RewardLaw = "deterministic",
+    reward_models: int | None = None,
 ) -> TabularMDP:
     """The mixture of m base models as a table; its ``features`` are phi (S, A, S, m)."""
     return linear_mixture_mdp(
         states=states, actions=actions, horizon=horizon, models=models, concentration=concentration,
-        rewarding=rewarding, seed=seed, rewards=rewards,
+        rewarding=rewarding, seed=seed, rewards=rewards, reward_models=reward_models,
     ).to_tabular()  # fmt: skip
 
 

@@ -35,7 +35,8 @@ class Forecast:
     statement : the guarantee in words; users : K; releases : noisy ones; cells : counters that get noise.
     at : users halfway (at the first release from half of them on) and at the last release.
     std : family to the standard deviation of one cell's noise in the released sums, at these two.
-    choices : mechanisms that meet the budget, best first; criterion : of their order.
+    choices : mechanisms that meet the budget, best first; criterion : of their order; per : what their errors
+    are of, a transition count or, for sums of features, a unit of what one sum's noise would be.
     """
 
     statement: str
@@ -46,6 +47,7 @@ class Forecast:
     std: dict[str, tuple[float, float]]
     choices: tuple[Option, ...]
     criterion: str
+    per: str = "transition count"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -79,6 +81,12 @@ def forecast_of(setup: Setup) -> Forecast:
     criterion = reads[setup.schedule.reads]
     if isinstance(setup.privatizer, Local):
         criterion = "noise of a transition count per square root of a user"
+    per = "transition count"
+    if isinstance(session, LinearSession):
+        per = "noise of one sum"
+        criterion = "noise of the release that a user sees, root mean square over users"
+        if isinstance(setup.privatizer, Local):
+            criterion = "noise of a cell per square root of a user"
     return Forecast(
         statement=setup.guarantee.statement,
         users=setup.episodes,
@@ -88,4 +96,5 @@ def forecast_of(setup: Setup) -> Forecast:
         std=std,
         choices=choices,
         criterion=criterion,
+        per=per,
     )

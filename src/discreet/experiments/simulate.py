@@ -89,9 +89,9 @@ class Setup:
         K, the number of users.
     by : "auto", "episode" or "batch"
         ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch (for sums of
-        features: and the H R S transition counts that they are made from are at most 2^26). First visits
-        and group returns are no function of a batch's flow: where the query asks for them, every user is
-        played whatever ``by``.
+        features: and the H R S transition counts that they are made from are at most 2^26; ``batch`` is
+        refused above that). First visits and group returns are no function of a batch's flow: where the
+        query asks for them, every user is played whatever ``by``.
     stepwise : bool
         Run the Python loop even where the compiled driver could.
     """
@@ -115,6 +115,11 @@ class Setup:
                 raise ValueError(f"{name} = {given!r}: must be a specification, such as {such}")
         object.__setattr__(self, "episodes", checks.integer("episodes", self.episodes, 1, 10**10))
         checks.choice("by", self.by, ("auto", "episode", "batch"))
+        if self.by == "batch" and self._flow > _MOST_FLOW:
+            raise ValueError(
+                f"by = 'batch': a batch's flow would have {self._flow} transition counts (H R S), at most "
+                f"{_MOST_FLOW} are allowed for sums of features; use 'episode' or 'auto'"
+            )
         _ = self.guarantee  # does everything fit? raise now if not
 
     @cached_property
@@ -149,12 +154,18 @@ class Setup:
         """True if users are simulated by batches."""
         if any(getattr(q, "pooled", "none") == "first" for q in (self.query, *(self.schedule.queries or ()))):
             return False
-        flow = self.mdp.horizon * self.mdp.layout.rows * self.mdp.states
-        if self.by == "auto" and hasattr(self.query, "simulated") and flow > _MOST_FLOW:
+        if self.by == "auto" and self._flow > _MOST_FLOW:
             return False
         if self.by == "auto":
             return self.episodes >= _BATCH_PAYS * (self.times.size - 1)
         return self.by == "batch"
+
+    @property
+    def _flow(self) -> int:
+        """Transition counts of a batch's flow where the query itself keeps none, else 0."""
+        if not hasattr(self.query, "simulated"):
+            return 0
+        return self.mdp.horizon * self.mdp.layout.rows * self.mdp.states
 
     @cached_property
     def guarantee(self) -> Guarantee:

@@ -148,6 +148,11 @@ class MixtureFeatures:
         C_w > 0, the declared (public) bound of ||w_h||_2. No noise depends on it, widths do.
     bound, signed_bound, l1, signed_l1 : float, optional
         Contracts to declare; None: the smallest value that is proved (``exact`` says if it is the supremum).
+    rewards : Features, optional
+        psi (S, A, p) in which mean rewards are linear, r_h(s, a) = <psi(s, a), theta_h>: public, for learners
+        that do not know them.
+    reward_weight_bound : float, optional
+        C_r > 0, the declared bound of ||theta_h||_2; None: sqrt(p) / ``rewards.bound``. For widths only.
 
     Raises
     ------
@@ -178,6 +183,8 @@ class MixtureFeatures:
     l1: float
     signed_l1: float
     exact: bool
+    rewards: Features | None
+    reward_weight_bound: float | None
 
     def __init__(
         self,
@@ -188,6 +195,8 @@ class MixtureFeatures:
         signed_bound: float | None = None,
         l1: float | None = None,
         signed_l1: float | None = None,
+        rewards: Features | None = None,
+        reward_weight_bound: float | None = None,
     ) -> None:
         shape = np.shape(table)
         if len(shape) != 4 or 0 in shape or shape[0] != shape[2]:
@@ -206,6 +215,22 @@ class MixtureFeatures:
         self.__dict__.update(
             columns=columns, weight_bound=checks.positive("weight_bound", weight_bound), exact=exact
         )
+        if rewards is not None:
+            if type(rewards) is not Features:
+                raise ValueError(f"rewards = {checks.said(rewards)}: must be Features(table, bound) or None")
+            if (rewards.states, rewards.actions) != shape[:2]:
+                raise ValueError(
+                    f"rewards are of S = {rewards.states}, A = {rewards.actions}: must be of S = {shape[0]}, "
+                    f"A = {shape[1]}"
+                )
+            if reward_weight_bound is None:
+                reward_weight_bound = rewards.dimension**0.5 / rewards.bound
+            reward_weight_bound = checks.positive("reward_weight_bound", reward_weight_bound)
+        elif reward_weight_bound is not None:
+            raise ValueError(
+                f"reward_weight_bound = {reward_weight_bound!r}: must be None where rewards is None"
+            )
+        self.__dict__.update(rewards=rewards, reward_weight_bound=reward_weight_bound)
 
     @property
     def states(self) -> int:

@@ -44,7 +44,8 @@ class LinearMixtureMDP:
     Raises
     ------
     ValueError
-        If a shape does not fit, a row is no distribution, w_h is too long, or a mean reward leaves [0, 1].
+        If a shape does not fit, a row is no distribution, w_h is too long, a mean reward leaves [0, 1], or
+        rewards are not linear in ``features.rewards``, where these are given, with weights in their bound.
     """
 
     features: MixtureFeatures
@@ -89,6 +90,7 @@ class LinearMixtureMDP:
         means = checks.floats("rewards", rewards, (shape[0], features.states, features.actions))
         if means.min() < 0 or means.max() > 1:
             raise ValueError(f"rewards lie in [{means.min()}, {means.max()}]: must be in [0, 1]")
+        _certify_rewards(features, means)
         start = np.zeros(features.states)
         if np.ndim(initial) == 0:
             start[checks.integer("initial", initial, 0, features.states - 1)] = 1.0
@@ -131,6 +133,27 @@ class LinearMixtureMDP:
 def _rows(features: MixtureFeatures, weights: Floats) -> Floats:
     """(H, S, A, S) <phi(s' | s, a), w_h>."""
     return np.tensordot(weights, features.columns, axes=(1, 2))
+
+
+def _certify_rewards(features: MixtureFeatures, means: Floats) -> None:
+    """Are they <psi, theta_h>, ||theta_h|| <= C_r? (The shortest solution is tried.)"""
+    psi = features.rewards
+    if psi is None:
+        return
+    flat = means.reshape(len(means), -1).T  # (S A, H)
+    theta = np.linalg.lstsq(psi.rows, flat, rcond=None)[0]
+    error = np.abs(psi.rows @ theta - flat).max(axis=0)
+    if error.max() > 10 * _TOLERANCE:
+        raise ValueError(
+            f"rewards[{error.argmax()}] are not linear in features.rewards: off by {error.max():.3g}"
+        )
+    norms = np.linalg.norm(theta, axis=0)
+    assert features.reward_weight_bound is not None
+    if norms.max() > features.reward_weight_bound * (1 + _TOLERANCE):
+        raise ValueError(
+            f"rewards[{norms.argmax()}] need weights of norm {norms.max()}: must be at most "
+            f"reward_weight_bound = {features.reward_weight_bound}"
+        )
 
 
 def as_mixture(mdp: TabularMDP) -> LinearMixtureMDP:

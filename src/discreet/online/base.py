@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from discreet.numerics.knobs import Knobs
 from discreet.numerics.streams_kernels import ROLE_TIES, open_at
 from discreet.online import bonuses, kernels
 from discreet.online.kernels import LearnerKernel
+from discreet.online.words import summary_of
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.protocol import Ask, NoiseLaw, Plan, Release, Schedule, Spec
 
@@ -303,16 +304,7 @@ class TabularLearner(Knobs):
 
     def summary(self) -> str:
         """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
-        said = ", ".join(
-            f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) is not None
-        )
-        reasons = tuple(self.heuristics())
-        verdict = (
-            "The regret theorem does not cover these options: " + "; ".join(reasons) + "."
-            if reasons
-            else "The options are those of the regret theorem."
-        )
-        return f"{type(self).__name__}({said})\n{verdict} None of them touches privacy."
+        return f"{summary_of(self, self.heuristics())} None of them touches privacy."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -28,6 +28,7 @@ from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.numerics.streams_kernels import ROLE_TIES, open_at
 from discreet.online import kernels
+from discreet.online.words import summary_of
 from discreet.privacy.protocol import Ask, Plan, Release, Schedule, Spec
 
 Floats = NDArray[np.float64]
@@ -277,13 +278,4 @@ class LinearLearner(Knobs):
 
     def summary(self) -> str:
         """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
-        said = ", ".join(
-            f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) is not None
-        )
-        reasons = tuple(self.heuristics())
-        verdict = (
-            "The regret theorem does not cover these options: " + "; ".join(reasons) + "."
-            if reasons
-            else f"The options are those of the regret theorem{self.THEOREM}."
-        )
-        return f"{type(self).__name__}({said})\n{verdict}"
+        return summary_of(self, self.heuristics(), self.THEOREM)

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -38,6 +38,7 @@ from discreet.estimation.model import ErrorBounds, PrivateModel
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.online import bonuses
+from discreet.online.words import summary_of
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.protocol import Ask, Plan, Release, Spec
 
@@ -316,13 +317,4 @@ class StagedLearner(Knobs):
 
     def summary(self) -> str:
         """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
-        said = ", ".join(
-            f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) is not None
-        )
-        reasons = tuple(self.heuristics())
-        verdict = (
-            "The regret theorem does not cover these options: " + "; ".join(reasons) + "."
-            if reasons
-            else "The options are those of the regret theorem."
-        )
-        return f"{type(self).__name__}({said})\n{verdict} None of them touches privacy."
+        return f"{summary_of(self, self.heuristics())} None of them touches privacy."

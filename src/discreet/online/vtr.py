@@ -54,11 +54,16 @@ is Bernstein's with sigma = 1 (Zhou et al.), "tight" the smaller of that and bet
 above the variances: where the cap var_max M^2 is below b^2 / 4, the most that targets of range b can have, it
 is b / (2 M sqrt(var_max)). The paper has no cap; 3 M^2 never acts.
 
-Unknown rewards (``known_rewards=False``): noisy visits N and sums of r - 1/2 by pairs, with
-``reward_share`` of the budget. With |noise| <= E1, E2 and D = max(1, N + E1), which is at least the true
+Unknown rewards (``known_rewards=False``), with ``reward_share`` of the budget, in one of two forms.
+"features", where the world has psi (``spec.features.rewards``), r_h = <psi, theta_h>, ||theta_h|| <= C_r: a
+pair of their own, psi psi^T and psi (r - c), solved like the first one: |r - c - <psi, theta-hat>| <= beta_r
+||psi||_{Lambda_r^-1}, beta_r the width of above with R = 1/2 and C_r for C_w (c = 1/2, where 1 = <psi, v>:
+C_r + ||v|| / 2, the shortest v, as the target's weights are theta - v / 2). "tabular": noisy visits N and
+sums of r - 1/2 by pairs. With |noise| <= E1, E2 and D = max(1, N + E1), which is at least the true
 visits n and at most max(1, n + 2 E1): |r - 1/2 - sum / D| <= (max(E1, 1/2) + E2) / D + sqrt(log(2 S A H D
-(D + 1) / p) / (2 D)), a bonus too. How often a pair was visited depends on the rewards seen there, so that
-Hoeffding's bound has to hold for every n at once: failure p / (n (n + 1)) each, which sum to p.
+(D + 1) / p) / (2 D)). How often a pair was visited depends on the rewards seen there, so that Hoeffding's
+bound has to hold for every n at once: failure p / (n (n + 1)) each, which sum to p. Both are a bonus, times
+``bonus_scale``.
 """
 
 from __future__ import annotations
@@ -66,18 +71,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.device.planning import Solution, Solved, optimistic
 from discreet.estimation.linear import Ridge, check_ridge, factored
-from discreet.mdp.features import MixtureFeatures
+from discreet.mdp.features import Features, MixtureFeatures
 from discreet.numerics import checks
 from discreet.online.linear_base import SHARED, LinearLearner, LinearState, Planned
 from discreet.privacy.counts import CENTERED_REWARDS, VISITS
 from discreet.privacy.linear_sums import (
-    FLAT_SPAN,
+    GRAM,
+    REWARD_GRAM,
     SECOND_GRAM,
     MixtureQuery,
     Pair,
@@ -87,6 +94,7 @@ from discreet.privacy.protocol import Ask, Release, Spec
 
 Floats = NDArray[np.float64]
 Lam = float | Literal["bound", "horizon"]
+RewardForm = Literal["features", "tabular"]
 
 # In spectral edges. The specification has 1 and, for local noise, 2. On mixtures with seeds 11 to 15, 30 runs
 # each, regret was 369 +- 18 at 1 and 325 +- 21 at 2 (central, epsilon = 1; the same at 10), 663 +- 42 at 2
@@ -104,19 +112,10 @@ _PAPER: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Regression:
-    """One pair, solved at every step.
+class Regression(Solved):
+    """One pair, solved at every step; log_det (n,) : of Lambda; floored : eigenvalues raised."""
 
-    weights (n, d) : w-hat; factor (n, d, d), log_det (n,) : of Lambda, see
-    :class:`~discreet.estimation.linear.Factored`; width (n,) : beta at scale 1; plain (n,) : one that does
-    not need the weights to bound variances (UCRL-VTR+), else the same. floored : eigenvalues raised.
-    """
-
-    weights: Floats
-    factor: Floats
     log_det: Floats
-    width: Floats
-    plain: Floats
     floored: int
 
 
@@ -132,16 +131,6 @@ class _Noise:
     low: Floats
     width: Floats
     failure: float
-
-
-class _Target(NamedTuple):
-    """V_{h+1} as it is regressed: (S,) V - c; c; m; the least and the largest possible (V - c) / m."""
-
-    centred: Floats
-    centre: float
-    scale: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +165,8 @@ class UCRLVTR(LinearLearner):
         How the budget is split over steps, see :mod:`discreet.privacy.linear_sums`; enters the noise.
     reward_share : float
         Of the budget, what unknown rewards get; enters the noise.
+    reward_form : "features" or "tabular", optional
+        How unknown rewards are estimated; enters the noise. None: by features where the world has them.
 
     Further options: see :class:`~discreet.online.linear_base.LinearLearner`.
     """
@@ -187,6 +178,7 @@ class UCRLVTR(LinearLearner):
     constants: Literal["tight", "published"] | None = None
     over_steps: Literal["power", "flat", "noise"] | None = None
     reward_share: float | None = None
+    reward_form: RewardForm | None = None
 
     FEATURES: ClassVar[type[MixtureFeatures]] = MixtureFeatures
     EVENTS: ClassVar[int] = 1  # sampling events whose failure probabilities add up
@@ -206,6 +198,8 @@ class UCRLVTR(LinearLearner):
         checks.choice("over_steps", self.over_steps, ("power", "flat", "noise"))
         share = checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
         put(self, "reward_share", share)
+        if self.reward_form is not None:
+            checks.choice("reward_form", self.reward_form, ("features", "tabular"))
 
     # --------------------------------------------------------------------------- public facts
     def _check(self, spec: Spec) -> None:
@@ -216,6 +210,10 @@ class UCRLVTR(LinearLearner):
             raise ValueError(
                 "constants = 'published': must be 'tight' where the number of users is not known"
             )
+        if self.reward_form == "features" and _features(spec).rewards is None:
+            raise ValueError(
+                "reward_form = 'features': must be 'tabular', the world declares no features of rewards"
+            )
 
     def query(self, spec: Spec) -> MixtureQuery:
         """The sums that this learner reads, and their contracts."""
@@ -225,21 +223,29 @@ class UCRLVTR(LinearLearner):
             features=_features(spec),
             targets=self.targets or "span",
             clip=self.clip or "remaining",
-            rewards=None if self.known_rewards else "tabular",
+            rewards=self._rewards_asked(spec),
             over_steps=self.over_steps or "power",
             reward_share=float(self.reward_share or 1 / 3),
         )
+
+    def _rewards_asked(self, spec: Spec) -> Literal["tabular"] | Features | None:
+        if self.known_rewards:
+            return None
+        psi = None if self.reward_form == "tabular" else _features(spec).rewards
+        return "tabular" if psi is None else psi
 
     # -------------------------------------------------------------------------- one release
     def fitted(self, state: LinearState, release: Release) -> tuple[Fit, Floats]:
         """The regressions, with their widths, and the rewards."""
         query = self.query(state.spec)
-        solved = [self._regression(state, release, pair) for pair in query.pairs]
+        solved = {pair.matrix: self._regression(state, release, pair) for pair in query.pairs}
         rewards, bonus = state.spec.known_rewards, None
-        if rewards is None or not self.known_rewards:
+        if isinstance(query.rewards, Features):
+            rewards, bonus = _linear_rewards(query.rewards, solved[REWARD_GRAM])
+        elif rewards is None or not self.known_rewards:
             rewards, bonus = self._rewards(state, release)
-        fit = Fit(solved[0], solved[1] if len(solved) > 1 else None, rewards, bonus)
-        return fit, solved[0].log_det
+        fit = Fit(solved[GRAM], solved.get(SECOND_GRAM), rewards, bonus)
+        return fit, solved[GRAM].log_det
 
     def _regression(self, state: LinearState, release: Release, pair: Pair) -> Regression:
         matrix, vector = release.estimates[pair.matrix], release.estimates[pair.vector]
@@ -249,17 +255,20 @@ class UCRLVTR(LinearLearner):
         weights = (found.factor @ half)[:, :, 0]
         width, plain = self._sampling(state.spec, pair, noise, found.log_det, release.users)
         return Regression(
-            weights, found.factor, found.log_det, noise.width + width, noise.width + plain, found.floored
+            weights, found.factor, noise.width + width, noise.width + plain, found.log_det, found.floored
         )
 
     def _noise(self, state: LinearState, release: Release, pair: Pair, gram: Any, vector: Any) -> _Noise:
         """Ridge levels, and what they and the noise add to the width."""
         spec, n, d = state.spec, pair.steps, pair.dimension
         c_w, most = _features(spec).weight_bound, (spec.horizon * _features(spec).bound) ** 2
+        by_bound = self.lam == "bound" or pair.matrix == REWARD_GRAM
+        if pair.matrix == REWARD_GRAM:
+            c_w = _reward_weights(_features(spec))
         if isinstance(self.lam, float):
             lam = np.full(n, self.lam)
         else:
-            lam = np.array([b * b if self.lam == "bound" else most for b in pair.bounds])
+            lam = np.array([b * b if by_bound else most for b in pair.bounds])
         failure = self._failure(spec)
         if gram.family == "none" or release.number == 0:
             return _Noise(lam, lam, lam, c_w * np.sqrt(lam), failure)
@@ -334,34 +343,25 @@ class UCRLVTR(LinearLearner):
     def planned(self, state: LinearState, fitted: Fit, release: Release, ask: Ask | None) -> Planned:
         """Optimistic values, backward, and the plan's context."""
         spec = state.spec
-        features, layout, horizon = _features(spec), spec.layout, spec.horizon
-        query = self.query(spec)
-        values, q = np.zeros((horizon + 1, spec.states)), np.empty((horizon, layout.rows))
-        scale, first, reward = float(self.bonus_scale or 0.0), fitted.first, fitted.rewards
-        if fitted.reward_bonus is not None:
-            reward = np.minimum(1.0, reward + scale * fitted.reward_bonus)
-        context = {"values": values}
-        if fitted.second is not None:
-            context["weights"] = np.empty((horizon - 1, spec.states, spec.actions))
-        for h in reversed(range(horizon)):
-            table = reward[h].copy()
-            if h < horizon - 1:
-                target = _target(query, values[h + 1], h)
-                phi = features.values_features(target.centred)
-                lengths = _lengths(phi, first.factor[h])
-                table += target.centre + phi @ first.weights[h] + scale * first.width[h] * lengths
-                if fitted.second is not None:
-                    context["weights"][h] = 1.0 / self._variances(spec, fitted, target, phi, lengths, h)
-            most = float(horizon if self.clip == "horizon" else horizon - h)
-            q[h] = layout.to_rows(np.clip(table, 0.0, most)[None])[0]
-            values[h] = np.maximum.reduceat(q[h], layout.state_ptr[:-1])
-        return Planned(values, q, context, fitted)
+        found = optimistic(self.query(spec).form, self._solution(spec, fitted))
+        return Planned(found.values, spec.layout.to_rows(found.q), found.context, fitted)
 
-    def _variances(
-        self, spec: Spec, fitted: Fit, target: _Target, phi: Floats, lengths: Floats, h: int
-    ) -> Floats:
-        """(S, A) sigma^2 of the first pair, where there is a second one."""
-        return np.ones(lengths.shape)
+    def solution(self, state: LinearState) -> Solution:
+        """What the last plan was made from: public, so that a user's device can plan for itself.
+
+        Raises ``ValueError`` before the first release.
+        """
+        if state.fit is None:
+            raise ValueError("state: must be after a release, nothing was estimated yet")
+        return self.tuned(state.spec)._solution(state.spec, state.fit)
+
+    def _solution(self, spec: Spec, fit: Fit) -> Solution:
+        horizon, scale = spec.horizon, float(self.bonus_scale or 0.0)
+        rewards = fit.rewards
+        if fit.reward_bonus is not None:
+            rewards = np.minimum(1.0, rewards + scale * fit.reward_bonus)
+        tops = tuple(float(horizon if self.clip == "horizon" else horizon - h) for h in range(horizon))
+        return Solution(fit.first, rewards, scale, tops)
 
     # ------------------------------------------------------------------------------- in words
     def heuristics(self) -> Iterator[str]:
@@ -432,6 +432,8 @@ class UCRLVTRPlus(UCRLVTR):
         self, spec: Spec, pair: Pair, noise: _Noise, log_det: Floats, users: int
     ) -> tuple[Floats, Floats]:
         """What sampling adds to ``width`` and ``plain`` of :class:`Regression`."""
+        if pair.matrix == REWARD_GRAM:
+            return super()._sampling(spec, pair, noise, log_det, users)
         second, spans = pair.matrix == SECOND_GRAM, _spans(pair)
         if self.constants == "published":
             k, most = users + 1.0, float(spec.users or 1)  # the episode that is planned
@@ -446,20 +448,8 @@ class UCRLVTRPlus(UCRLVTR):
         sigma = np.maximum(1.0, spans / 2 * math.sqrt(least / most))
         return np.minimum(plain, _bernstein(pair, noise.low, sigma, log, float(users))), plain
 
-    def _variances(
-        self, spec: Spec, fitted: Fit, target: _Target, phi: Floats, lengths: Floats, h: int
-    ) -> Floats:
-        """(S, A) sigma^2 = clip(Var + E, var_floor, var_max), in the units of targets."""
-        second, scale = fitted.second, float(self.bonus_scale or 0.0)
-        assert second is not None
-        rho = max(-target.low, target.high)
-        squares = np.square(target.centred / target.scale)
-        phi2 = _features(spec).values_features(squares)
-        mean = np.clip(phi @ fitted.first.weights[h] / target.scale, target.low, target.high)
-        found = np.clip(phi2 @ second.weights[h], 0.0, rho**2) - mean**2
-        found += np.minimum(rho**2, 2 * rho * scale * fitted.first.plain[h] * lengths / target.scale)
-        found += np.minimum(rho**2, scale * second.width[h] * _lengths(phi2, second.factor[h]))
-        return np.asarray(np.clip(found, *self._range(spec)))
+    def _solution(self, spec: Spec, fit: Fit) -> Solution:
+        return replace(super()._solution(spec, fit), second=fit.second, variances=self._range(spec))
 
 
 def _features(spec: Spec) -> MixtureFeatures:
@@ -467,29 +457,29 @@ def _features(spec: Spec) -> MixtureFeatures:
     return spec.features
 
 
+def _reward_weights(features: MixtureFeatures) -> float:
+    """A bound of the weights of r - c: C_r, and where r is centred half the shortest v with <psi, v> = 1."""
+    psi, bound = features.rewards, features.reward_weight_bound
+    assert psi is not None
+    assert bound is not None
+    if not psi.constant:
+        return bound
+    v = np.linalg.lstsq(psi.rows, np.ones(len(psi.rows)), rcond=None)[0]
+    return bound + float(np.linalg.norm(v)) / 2
+
+
+def _linear_rewards(psi: Features, solved: Regression) -> tuple[Floats, Floats]:
+    """(H, S, A) estimates of mean rewards in [0, 1], and the width of their error."""
+    shape = (len(solved.weights), psi.states, psi.actions)
+    centre = 0.5 if psi.constant else 0.0
+    found = np.clip(centre + solved.weights @ psi.rows.T, 0.0, 1.0).reshape(shape)
+    lengths = np.linalg.norm(psi.rows @ solved.factor, axis=2).reshape(shape)
+    return found, solved.width[:, None, None] * lengths
+
+
 def _spans(pair: Pair) -> Floats:
     """(n,) the range of y."""
     return np.array(pair.high) - np.array(pair.low)
-
-
-def _lengths(phi: Floats, factor: Floats) -> Floats:
-    """(S, A) ||phi||_{Lambda^-1} of phi (S, A, d)."""
-    turned = phi @ factor
-    return np.asarray(np.sqrt(np.einsum("sad,sad->sa", turned, turned)))
-
-
-def _target(query: MixtureQuery, values: Floats, h: int) -> _Target:
-    """V_{h+1} (S,) as :meth:`MixtureQuery.prepared` centres and scales it."""
-    b = query.bounds[h]
-    if query.targets == "raw":
-        return _Target(values, 0.0, 1.0, 0.0, b)
-    if query.targets == "centred":
-        return _Target(values - b / 2, b / 2, 1.0, -b / 2, b / 2)
-    low, high = float(values.min()), float(values.max())
-    span = high - low
-    return _Target(
-        values - (low + high) / 2, (low + high) / 2, span if span > FLAT_SPAN * b else b, -0.5, 0.5
-    )
 
 
 def _self_normalised(pair: Pair, noise: _Noise, log_det: Floats, users: int) -> Floats:

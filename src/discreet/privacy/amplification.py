@@ -25,6 +25,8 @@ import numpy as np
 
 from discreet.numerics import checks
 
+_MOST = 100.0  # nobody in e^100 sends a clone: beyond it none is counted on (and e^epsilon0 may be no float)
+
 __all__ = ["amplified_delta", "amplified_epsilon", "clones_of", "local_epsilon"]
 
 
@@ -50,6 +52,8 @@ def amplified_delta(epsilon0: float, users: int, epsilon: float, stronger: bool 
     epsilon = checks.real("epsilon", epsilon, 0.0)
     if epsilon >= epsilon0:
         return 0.0
+    if epsilon0 > _MOST:
+        return 1.0
     odds, n, clones = math.exp(epsilon0), users - 1, clones_of(epsilon0, stronger)
     mean, deviation = n * clones, math.sqrt(n * clones * (1 - clones))
     c = np.arange(max(0, int(mean - 12 * deviation - 20)), min(n, int(mean + 12 * deviation + 40)) + 1)

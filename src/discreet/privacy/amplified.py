@@ -57,7 +57,14 @@ from discreet.privacy.amplification import local_epsilon
 from discreet.privacy.amplified_record import AmplifiedRecord
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee, ReportRecord, guarantee_of
-from discreet.privacy.local_reports import Kind, Randomizer, ReportEncoder, StepReports, decode
+from discreet.privacy.local_reports import (
+    Kind,
+    Randomizer,
+    ReportEncoder,
+    StepReports,
+    decode,
+    reported_tables,
+)
 from discreet.privacy.noise.report_law import ReportLaw, joined
 from discreet.privacy.protocol import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
 from discreet.privacy.randomness import Key, Randomness
@@ -184,17 +191,22 @@ class ReportShuffler:
         self._forget()
 
     def _forget(self) -> None:
+        self._received = self._left = 0  # before the sums: nobody is counted whose report is not in them
         shape = (self.reports.horizon, self.layout.rows)
         self._reports = np.zeros((self.reports.horizon, 2), np.int64)
         self._moves = np.zeros((*shape, self.layout.states), np.int64)
         self._bits = np.zeros((*shape, 2), np.int64)
         self._nonces: set[bytes] = set()
-        self._received = self._left = 0
 
     @property
     def received(self) -> int:
         """Users whose report counts."""
         return self._received
+
+    @property
+    def left(self) -> int:
+        """Messages that the open plan may still send."""
+        return self._left
 
     @property
     def refused(self) -> Mapping[Reason, int]:
@@ -217,8 +229,9 @@ class ReportShuffler:
             reports[step, about] += 1
             tables[about][step] += marks.reshape(tables[about][step].shape)
         self._nonces.add(nonce)  # an interrupt from here on loses a report: none is added twice
-        self._left, self._received = self._left - 1, self._received + 1
-        self._reports, (self._moves, self._bits) = reports, tables
+        self._left -= 1
+        # one statement, no call: who is counted as received is in the sums
+        self._reports, (self._moves, self._bits), self._received = reports, tables, self._received + 1
 
     def _read(self, message: Any) -> tuple[list[tuple[int, int, Ints]], bytes]:
         if type(message) is not bytes or len(message) < HEADER or (len(message) - HEADER) % 4:
@@ -354,21 +367,7 @@ class AmplifiedSession(ShuffleSession):
     def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
         """(reports, moves, bits) of so many users: the randomizers' exact joint law."""
         reports, layout = self._choices[self._batch][1], self._query.layout
-        pair = (reports.horizon, layout.states, layout.actions)
-        tables: list[Ints] = []
-        for name, last in (("reported_moves", layout.states), ("reported_bits", 2)):
-            if name not in sums:
-                raise ValueError(
-                    f"sums lacks {name!r}: users report {reports.steps} of their steps; see "
-                    "discreet.mdp.simulation.reported_counts"
-                )
-            table = checks.floats(f"sums[{name!r}]", sums[name], (*pair, last))
-            if (table < 0).any() or (table != np.round(table)).any():
-                raise ValueError(f"sums[{name!r}]: must hold counts")
-            tables.append(layout.to_rows(table).astype(np.int64))
-        made = int(tables[0].sum() + tables[1].sum())
-        if made != users * reports.steps or (not reports.share and tables[1].any()):
-            raise ValueError(f"sums hold {made} reports: must be {reports.steps} of each of {users} users")
+        tables = reported_tables(reports, layout, sums, users)
         state = streams.open_at(key, streams.ROLE_NOISE, self._users, 1)
         number = np.stack([table.sum(axis=(1, 2)) for table in tables], axis=1)
         hits = [np.zeros_like(table) for table in tables]

@@ -14,6 +14,8 @@ from discreet.numerics import checks
 from discreet.privacy import shuffle_calibration as accountant
 from discreet.privacy.shuffle_calibration import Flips, Noise, Way
 
+_LEAST = 1e-9  # the least epsilon that is stated
+
 
 @dataclass(frozen=True)
 class BinomialRecord:
@@ -64,8 +66,11 @@ class BinomialRecord:
         return 1
 
     def epsilon(self, delta: float) -> float:
-        """An epsilon at this delta: the worst batch, the worst way. Infinity where there is none."""
-        return max(accountant.epsilon_of(noise, self.ways, delta) for noise in self.batches)
+        """An epsilon above 0 at this delta: the worst batch, the worst way. Infinity where there is none.
+
+        At a large delta even 0 would be true; a guarantee states a positive number.
+        """
+        return max(_LEAST, *(accountant.epsilon_of(noise, self.ways, delta) for noise in self.batches))
 
     def worst(self, delta: float) -> Noise:
         """The batch that :meth:`epsilon` comes from."""

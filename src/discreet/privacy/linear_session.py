@@ -10,7 +10,8 @@ a user. "local": each device adds the noise to its own contribution, k users bri
 
 Exact noise (secure randomness): contributions are integers on a public grid, truncated so that no contract
 breaks (:meth:`LinearQuery.user_tables`), noise is discrete Gaussian or Laplace in the same units, and what
-leaves the session is a function of their integer sum.
+leaves the session is a function of their integer sum. On the square-root walk what is integer, and exact, are
+noisy combinations of the batches' sums, of which prefix sums are made afterwards.
 
 With ``query.requeries`` the session keeps the trajectories and answers planned responses about everybody so
 far (:class:`Answers`): at each scheduled release, or at most ``schedule.answers`` of them, one question for
@@ -21,18 +22,21 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.device.linear import LinearDevice, drawn
 from discreet.mdp.features import Features, MixtureFeatures
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked
 from discreet.numerics import checks
 from discreet.privacy import kernels, saved_state
+from discreet.privacy.continual.exact_square_root import ExactSquareRoot
 from discreet.privacy.continual.walk import Walk, prefix_noise
 from discreet.privacy.encoders import RawEncoder, rounded
 from discreet.privacy.guarantee import Guarantee, MechanismRecord
@@ -106,15 +110,8 @@ class _Draws:
 
     def from_coins(self, coins: Coins, factor: float = 1.0) -> Floats:
         """A draw by a device's coins, or by secure ones."""
-        draw = coins.laplace if self.family == kernels.LAPLACE else coins.normal
-        grid = 1 if self.discrete else None
-        sizes = np.diff(self.offsets).tolist()
-        return np.concatenate(
-            [
-                draw(factor * scale, size, grid)
-                for scale, size in zip(self.scales.tolist(), sizes, strict=True)
-            ]
-        )
+        family = "laplace" if self.family == kernels.LAPLACE else "gaussian"
+        return drawn(family, self.scales, self.offsets, coins, 1 if self.discrete else None, factor)
 
     def in_values(self, cells: Floats) -> Floats:
         """Cells in the units of the statistics."""
@@ -129,7 +126,7 @@ class LinearEncoder:
     """
 
     query: LinearQuery
-    mechanism: LinearMechanism
+    device: LinearDevice
     prepared: Prepared
     number: int
 
@@ -137,9 +134,8 @@ class LinearEncoder:
         """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
         if plan.number not in (0, self.number):
             raise ValueError(f"plan.number = {plan.number}: must be {self.number}, the plan of this encoder")
-        record = rounded(checked(trajectory, self.query.layout), coins, self.mechanism.grid)
-        message = _Draws(self.mechanism, self.query).from_coins(coins)
-        message += self.query.to_cells(self.query.user_tables(self.prepared, record, self.mechanism.grid))
+        record = checked(trajectory, self.query.layout)
+        message = self.device.cells(self.prepared, record.states, record.actions, record.rewards, coins)
         return Report(plan=self.number, message=message)
 
 
@@ -210,14 +206,15 @@ class LinearSession(StreamSession):
     )  # fmt: skip
     _STATE = (
         *StreamSession._STATE,
-        "_cells", "_measured", "_spent", "_noises", "_held", "_registers", "_prepared", "_stored_users",
+        "_cells", "_measured", "_spent", "_noises", "_held", "_registers", "_prepared", "_root",
+        "_stored_users", "_device_session",
     )  # fmt: skip
-    _DERIVED = (*StreamSession._DERIVED, "_draws", "_grid", "_most", "_answers")
+    _DERIVED = (*StreamSession._DERIVED, "_draws", "_grid", "_most", "_answers", "_device")
     _CLASSES = saved_state.classes_by_name(
         [
             *StreamSession._CLASSES.values(),
             Features, GoeLaw, GramQuery, LinearMechanism, MechanismRecord, MixtureFeatures, MixtureQuery,
-            Prepared, Question, VectorLaw, *SAVED_WALKS,
+            Prepared, Question, VectorLaw, ExactSquareRoot, *SAVED_WALKS,
         ]
     )  # fmt: skip
 
@@ -237,6 +234,7 @@ class LinearSession(StreamSession):
         self._randomness, self._records, self._questions = randomness, tuple(records), tuple(questions)
         self._draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
         self._grid = mechanism.grid
+        self._device = _device_of(mechanism, query, self._draws) if mechanism.stream == "local" else None
         self._most = 2**62
         if self._grid is not None:
             self._most = int(_MOST_UNITS / _largest_contribution(query, self._grid))
@@ -249,6 +247,8 @@ class LinearSession(StreamSession):
         self._spent = 0  # batches: noises asked for, also by calls that an interrupt ended
         self._noises = 0  # batches: those in the sum of the closed ones
         walk = mechanism.walk
+        # exact square root: cells when the last leaf closed, (n, cells) leaves, and their measurements
+        self._root = np.zeros(query.cells), np.zeros((0, query.cells), np.int64), np.zeros((0, query.cells))
         self._held = np.zeros(walk.registers + 1 if walk else 1, np.int64)
         self._registers: dict[int, Floats] = {}
         self._prepared = Prepared({})
@@ -257,6 +257,7 @@ class LinearSession(StreamSession):
         super()._drop()
         self._cells = self._measured = np.zeros(0)
         self._registers = {}
+        self._root = np.zeros(0), np.zeros((0, 0), np.int64), np.zeros((0, 0))
         if self._answers is not None:
             self._answers.close()
 
@@ -269,6 +270,16 @@ class LinearSession(StreamSession):
     def _stored_users(self, state: Mapping[str, Any]) -> None:
         if self._answers is not None:
             self._answers.resume(state)
+
+    @property
+    def _device_session(self) -> int:
+        """The number that messages to this session carry; a restored session goes on with it."""
+        return 0 if self._device is None else self._device.session
+
+    @_device_session.setter
+    def _device_session(self, number: int) -> None:
+        if self._device is not None:
+            self._device = replace(self._device, session=number)
 
     # -------------------------------------------------------------------------- public facts
     @property
@@ -291,6 +302,20 @@ class LinearSession(StreamSession):
         """(n,) scale of one noise term, by family (copies); empty for exact sums."""
         return {name: np.array(scale) for name, scale in self._mechanism.scales.items()}
 
+    @property
+    def device(self) -> LinearDevice:
+        """What a local user's device must know, to be published once (a copy).
+
+        Raises ``ValueError`` unless the session is local.
+        """
+        return LinearDevice.from_bytes(self._local.to_bytes())
+
+    @property
+    def _local(self) -> LinearDevice:
+        if self._device is None:
+            raise ValueError("device: must be asked of a local session, users of others send trajectories")
+        return self._device
+
     # ------------------------------------------------------------------------------- people
     def _admitted(self, plan: Plan, users: int) -> Plan:
         if self._users + users > self._most:
@@ -306,11 +331,14 @@ class LinearSession(StreamSession):
             {name: values.copy() for name, values in self._prepared.values.items()},
             None if self._prepared.roots is None else self._prepared.roots.copy(),
         )
-        return LinearEncoder(self._query, self._mechanism, own, self._plans)
+        return LinearEncoder(self._query, self._local, own, self._plans)
 
     def _add(self, report: Report) -> None:
         if self._mechanism.stream == "local":
-            message = checks.floats("report.message", self._message(report), (self._query.cells,))
+            message = self._message(report)
+            if isinstance(message, bytes):
+                message = self._local.read(report.plan, message)
+            message = checks.floats("report.message", message, (self._query.cells,))
             self._count(1)
             self._cells += message
             return
@@ -363,6 +391,8 @@ class LinearSession(StreamSession):
         stream, walk = self._mechanism.stream, self._mechanism.walk
         if n == 0 or stream in ("exact", "local"):
             return self._cells.copy()
+        if isinstance(walk, ExactSquareRoot):
+            return self._rooted(walk, leaf)
         if walk is not None:
             noise, self._held, self._registers = prefix_noise(
                 walk, leaf, self._held, self._registers, self._draw
@@ -397,6 +427,18 @@ class LinearSession(StreamSession):
         if self._key is not None:
             return self._draws.at(self._key, i, j, factor)
         return self._draws.from_coins(SecureCoins(), factor)
+
+    def _rooted(self, walk: ExactSquareRoot, leaf: int) -> Floats:
+        """The prefix sum from exact measurements; leaves of releases that nobody asked for are empty."""
+        closed, leaves, readings = self._root
+        while len(leaves) < leaf:
+            last = len(leaves) + 1 == leaf
+            newest = (self._cells - closed if last else np.zeros_like(closed)).astype(np.int64)
+            leaves = np.concatenate([leaves, newest[None]])
+            noisy = walk.measured(leaves) + self._draw(len(leaves), walk.norm, 0).astype(np.int64)
+            readings = np.concatenate([readings, noisy[None].astype(np.float64)])
+        self._root = self._cells.copy(), leaves, readings
+        return walk.prefix(readings)
 
     def laws_at(self, n: int) -> dict[str, GoeLaw | VectorLaw]:
         """Laws of the release after n users if all of them send something; from public numbers, by family."""
@@ -436,6 +478,16 @@ class LinearSession(StreamSession):
             if not self._schedule.answers and answers.asked >= self._number * each:
                 raise RuntimeError(f"answer: all questions of this release are spent, {each} at each")
             return answers.answer(question)
+
+
+def _device_of(mechanism: LinearMechanism, query: LinearQuery, draws: _Draws | None) -> LinearDevice:
+    assert draws is not None
+    family = "laplace" if draws.family == kernels.LAPLACE else "gaussian"
+    number = int.from_bytes(os.urandom(8), "little") if mechanism.grid is not None else 0
+    offsets, scales, units = draws.offsets.copy(), draws.scales.copy(), draws.units.copy()
+    for own in (offsets, scales, units):
+        own.flags.writeable = False
+    return LinearDevice(query.form, family, offsets, scales, units, mechanism.grid, number)
 
 
 def _largest_contribution(query: LinearQuery, grid: int) -> float:

@@ -9,8 +9,9 @@ recorded is computed from the scales anew. Discrete Gaussian noise is accounted 
 
 Which stream. A user of a batch sees releases before it. Over users the average variance of what they see is
 sum_j (t_{j+1} - t_j) terms_j / K times N: j for own sums, the walk's terms at leaf j else. "auto" takes the
-least: own sums, binary tree (also by least squares), and for continuous Gaussian noise the square-root
-Toeplitz walk, which the specification does not have and which has the least from some ten releases on.
+least: own sums, binary tree (also by least squares), and for Gaussian noise the square-root Toeplitz walk,
+which the specification does not have and which has the least from some ten releases on. With exact noise
+the walk's strategy is measured in integers (:mod:`discreet.privacy.continual.exact_square_root`).
 
 Published calibration (Luyo et al. 2021, corollaries 5, 6, 10, 11): their standard deviations, on every entry
 of a mirrored triangle and of the vectors, a tree whose leaf is a user. The guarantee is lemma 3 for the noise
@@ -29,6 +30,8 @@ import numpy as np
 
 from discreet.numerics import checks
 from discreet.privacy.budgeted import Budgeted, check_source, private_schedule
+from discreet.privacy.continual.exact_square_root import MOST_LEAVES as MOST_KEPT
+from discreet.privacy.continual.exact_square_root import ExactSquareRoot
 from discreet.privacy.continual.optimal_tree import OptimalTree
 from discreet.privacy.continual.square_root import MOST_LEAVES, SquareRoot
 from discreet.privacy.continual.tree import Tree
@@ -62,6 +65,7 @@ __all__ = ["LinearChoice", "linear_choices", "published_scales", "start_central"
 _STATED_DELTA = 1e-6
 _LISTED = 4096  # releases up to which terms are averaged over users, not over releases
 _NOISE_UNITS = 2.0**-20, 2.0**38
+_MOST_UNITS = 2.0**40  # what is sampled at all
 _QUERIES = (MixtureQuery, GramQuery)
 
 
@@ -143,19 +147,21 @@ def _walks(
 ) -> Iterator[tuple[str, Walk]]:
     leaves = leaves_of(schedule, leaf)
     assert leaves is not None
-    if discrete and (optimal or release == "square-root"):
-        raise ValueError(
-            "release, tree_estimate: weighted noise is not exact; use 'tree', 'batches' or 'auto'"
-        )
+    if discrete and optimal:
+        raise ValueError("tree_estimate = 'optimal': its noise is not exact; leave it out")
+    if discrete and release == "square-root" and leaf != "batch":
+        raise ValueError("leaf = 'user': must be 'batch' for release = 'square-root' with exact noise")
     if laplace and release == "square-root":
         raise ValueError("release = 'square-root': its noise is Gaussian; give delta, rho or mu")
     if release == "auto" or (release == "tree" and not optimal):
         yield "tree", Tree(leaves)
     if optimal or (release == "auto" and not discrete):
         yield "tree", OptimalTree(leaves)
-    if release == "square-root" or (
-        release == "auto" and not discrete and not laplace and leaves <= MOST_LEAVES
-    ):
+    if release == "auto" and (laplace or (discrete and leaf != "batch")):
+        return
+    if discrete and (release == "square-root" or (release == "auto" and leaves <= MOST_KEPT)):
+        yield "square-root", ExactSquareRoot(leaves)
+    elif not discrete and (release == "square-root" or (release == "auto" and leaves <= MOST_LEAVES)):
         yield "square-root", SquareRoot(leaves)
 
 
@@ -276,17 +282,29 @@ def _record(
     return MechanismRecord(words, _family(noise, discrete), named, own, joint, levels)
 
 
-def _check_exact(query: LinearQuery, noise: Noise, scales: Mapping[str, Floats], grid: int) -> None:
+def _inexact(
+    query: LinearQuery, noise: Noise, scales: Mapping[str, Floats], grid: int, walk: Walk | None
+) -> str:
+    """Why noise of these scales cannot be exact; empty if it can."""
     low, high = _NOISE_UNITS
     units = query.block_scales(scales, noise) / query.block_units(grid)
+    if isinstance(walk, ExactSquareRoot):
+        units, high = walk.norm * units, _MOST_UNITS  # added up as integers, not in floating point
     bad = np.flatnonzero((units < low) | (units > high))
-    if bad.size:
-        name, step, _ = query.blocks[int(bad[0])]
-        raise ValueError(
-            f"{name}[{step}]: exact noise is {units[bad[0]]:.6g} grid units, must be in [{low:.3g}, "
-            f"{high:.3g}]; "
-            "use another budget or reward_grid"
-        )
+    if not bad.size:
+        return ""
+    name, step, _ = query.blocks[int(bad[0])]
+    return (
+        f"{name}[{step}]: exact noise is {units[bad[0]]:.6g} grid units, must be in [{low:.3g}, {high:.3g}]; "
+        "use another budget or reward_grid"
+    )
+
+
+def _check_exact(
+    query: LinearQuery, noise: Noise, scales: Mapping[str, Floats], grid: int, walk: Walk | None = None
+) -> None:
+    if found := _inexact(query, noise, scales, grid, walk):
+        raise ValueError(found)
 
 
 def _guarantee(
@@ -343,14 +361,16 @@ def start_central(
         choice = LinearChoice("tree", walk.levels, 0.0, walk, leaf)
     else:
         noise, loss = _noise_of(spec, discrete)
-        choice = central_choices(spec, schedule, randomness, release, leaf, optimal)[0]
         if isinstance(query, GramQuery) and query.requeries:
             questions = _questions(query, schedule, noise, loss)
             kept = 1.0 - query.answer_share
             loss *= kept if noise == "laplace" else math.sqrt(kept)
-        scales = query.calibrated(noise, loss, choice.nodes)
+        for choice in central_choices(spec, schedule, randomness, release, leaf, optimal):
+            scales = query.calibrated(noise, loss, choice.nodes)
+            if grid is None or not _inexact(query, noise, scales, grid, choice.walk):
+                break  # a walk in integers may need noise beyond what is sampled: then the next one
     if grid is not None:
-        _check_exact(query, noise, scales, grid)
+        _check_exact(query, noise, scales, grid, choice.walk)
     records = [_record(query, _words(query, choice), noise, scales, choice.nodes, discrete)]
     if questions:
         assert isinstance(query, GramQuery)
@@ -455,7 +475,10 @@ def _questions(query: LinearQuery, schedule: Schedule, noise: Noise | None, loss
 
 def _statistics(query: LinearQuery) -> str:
     if isinstance(query, MixtureQuery):
-        return f"Gram matrices and {query.targets} value targets of steps 1 to {query.layout.horizon - 1}"
+        words = f"Gram matrices and {query.targets} value targets of steps 1 to {query.layout.horizon - 1}"
+        if query.rewards is None:
+            return words
+        return f"{words}, rewards {'by pairs' if query.rewards == 'tabular' else 'by features'}"
     return "Gram matrices, next states and rewards" if not query.requeries else "Gram matrices"
 
 

@@ -46,12 +46,29 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from discreet.device.linear import (
+    GRAM,
+    GRID,
+    MODEL_REWARDS,
+    RESPONSE,
+    REWARD_GRAM,
+    REWARD_RESPONSE,
+    SECOND_GRAM,
+    SECOND_RESPONSE,
+    SUCCESSORS,
+    GramForm,
+    MixtureForm,
+    PairForm,
+    Prepared,
+    power_of_two,
+    projected,
+)
 from discreet.mdp.features import Features, MixtureFeatures
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory, checked
@@ -64,43 +81,14 @@ Targets = Literal["raw", "centred", "span"]
 Noise = Literal["goe", "triangle", "laplace"]
 """GOE(s) of the lemmas; all of the upper triangle N(0, s^2), mirrored (Luyo et al.); Laplace(s) there."""
 
-GRAM, RESPONSE = "gram", "response"
-SECOND_GRAM, SECOND_RESPONSE = "second_gram", "second_response"
-REWARD_GRAM, REWARD_RESPONSE = "reward_gram", "reward_response"
-SUCCESSORS, MODEL_REWARDS = "successors", "rewards"
-
 _WEIGHTS = 1e-30, 1e30  # what the largest weight can be: powers of it are taken, as of features' bounds
-FLAT_SPAN = 1e-9  # of b: a smaller range of values contributes nothing
 OverSteps = str | tuple[float, ...]
-_GRID = 2.0**-12  # of contributions under exact noise, in units of a power of two above their bound
 
 __all__ = [
     "GRAM", "MODEL_REWARDS", "RESPONSE", "REWARD_GRAM", "REWARD_RESPONSE", "SECOND_GRAM", "SECOND_RESPONSE",
     "SUCCESSORS", "GramQuery", "LinearQuery", "MixtureQuery", "Noise", "Pair", "Prepared",
     "Targets", "Unit", "projected",
 ]  # fmt: skip
-
-
-# ------------------------------------------------------------------------------ contributions
-
-
-def projected(
-    x: NDArray[Any], y: NDArray[Any], bound: ArrayLike, low: ArrayLike, high: ArrayLike
-) -> tuple[Floats, Floats]:
-    """x (..., d) scaled back to ||x|| <= bound, y (...) clipped to [low, high]; what is not finite becomes 0.
-
-    The map of contributions into their contract: fixed in advance, it never raises.
-    """
-    x = np.array(x, np.float64)
-    x[~np.isfinite(x).all(axis=-1)] = 0.0
-    top = np.maximum(np.abs(x).max(axis=-1, initial=0.0, keepdims=True), np.finfo(np.float64).tiny)
-    unit = x / top  # norms of it neither overflow nor vanish
-    length = np.linalg.norm(unit, axis=-1, keepdims=True)
-    far = length > np.asarray(bound) / np.maximum(top, 1e-200)  # that small is inside any bound
-    shrunk = unit * (np.asarray(bound) * (1 - 1e-15) / np.where(far, length, 1.0))
-    x = np.where(far, shrunk, x)
-    y = np.array(y, np.float64)
-    return x, np.clip(np.where(np.isfinite(y), y, np.clip(0.0, low, high)), low, high)
 
 
 # ---------------------------------------------------------------------------------- the price
@@ -168,18 +156,6 @@ class Pair:
         return Unit(step, share, {self.matrix: self.ratio * scale, self.vector: scale}, own)
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A plan's public arrays as contributions use them: read once from its context, into private copies.
-
-    values : by family of the response, (n, S) what y is at each next state.
-    roots : (n, S, A) square roots of weights, of the first pair; None: 1.
-    """
-
-    values: Mapping[str, Floats]
-    roots: Floats | None = None
-
-
 class LinearQuery(ABC):
     """What mixture and linear queries share: families, cells, and the price of noise on them.
 
@@ -211,21 +187,13 @@ class LinearQuery(ABC):
         """What is priced together, with shares that sum to 1, in the order of :meth:`losses`."""
 
     @abstractmethod
-    def prepared(self, context: Mapping[str, Any]) -> Prepared:
-        """The plan's public arrays. Raises ``ValueError`` if the context lacks them or a shape is wrong."""
-
-    @abstractmethod
     def copy(self) -> LinearQuery:
         """The same query from private copies of its arrays, certified again."""
 
+    @property
     @abstractmethod
-    def user_tables(
-        self, prepared: Prepared, record: Trajectory, grid: int | None = None
-    ) -> dict[str, Floats]:
-        """One user's summand by family, matrices as their upper triangles (n, d (d + 1) / 2).
-
-        With a ``grid`` of rewards (exact noise): integers, in the units of :meth:`unit`.
-        """
+    def form(self) -> MixtureForm | GramForm:
+        """What a device must know to make its contribution; made once."""
 
     @abstractmethod
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
@@ -234,6 +202,20 @@ class LinearQuery(ABC):
     @abstractmethod
     def unit(self, family: str, step: int, grid: int) -> float:
         """The unit of a cell under exact noise, with rewards on multiples of 1 / grid."""
+
+    # ------------------------------------------------------------------ contributions: the device's
+    def prepared(self, context: Mapping[str, Any]) -> Prepared:
+        """The plan's public arrays. Raises ``ValueError`` if the context lacks them or a shape is wrong."""
+        return self.form.prepared(context)
+
+    def user_tables(
+        self, prepared: Prepared, record: Trajectory, grid: int | None = None
+    ) -> dict[str, Floats]:
+        """One user's summand by family, matrices as their upper triangles (n, d (d + 1) / 2).
+
+        With a ``grid`` of rewards (exact noise): integers, in the units of :meth:`unit`.
+        """
+        return self.form.tables(prepared, record.states, record.actions, record.rewards, grid)
 
     # --------------------------------------------------------------------------- the flat vector
     @property
@@ -287,7 +269,7 @@ class LinearQuery(ABC):
 
     def to_cells(self, tables: Mapping[str, Floats]) -> Floats:
         """The flat vector of what :meth:`user_tables` or :meth:`sum_tables` made."""
-        return np.concatenate([np.asarray(tables[name], np.float64).ravel() for name in self.families])
+        return self.form.to_cells(tables)
 
     def from_cells(self, cells: Floats) -> dict[str, Floats]:
         """Arrays of the shapes of ``families``, matrices mirrored."""
@@ -356,18 +338,6 @@ def _upper(matrices: Floats) -> Floats:
     return np.concatenate([matrices[..., diagonal, diagonal], matrices[..., above[0], above[1]]], axis=-1)
 
 
-def _outer(x: Floats) -> Floats:
-    """(n, d (d + 1) / 2) upper triangles of x x^T for rows x (n, d)."""
-    above = _above(x.shape[1])
-    return np.concatenate([x * x, x[:, above[0]] * x[:, above[1]]], axis=1)
-
-
-@lru_cache(maxsize=8)
-def _above(d: int) -> tuple[Ints, Ints]:
-    rows, columns = np.triu_indices(d, 1)
-    return rows, columns
-
-
 def _shares(over_steps: OverSteps, single: Sequence[float], power: Sequence[float], noise: Noise) -> Floats:
     """(n,) shares by step that sum to 1: ``single`` the loss of each at scale 1, ``power`` of the default."""
     if isinstance(over_steps, tuple):
@@ -390,11 +360,6 @@ def _checked_over(over_steps: Any, steps: int) -> OverSteps:
     return shares
 
 
-def _power_of_two(bound: float) -> float:
-    """The least power of two that is at least the bound."""
-    return 2.0 ** math.ceil(math.log2(bound))
-
-
 # ------------------------------------------------------------------------------ mixture models
 
 
@@ -415,7 +380,9 @@ class MixtureQuery(LinearQuery):
     largest_weight : float
         W, the bound of ``context["weights"]``; weights outside [0, W] are projected.
     rewards : None, "tabular" or Features
-        Unknown rewards: noisy visits and sums of r - 1/2; or a pair of its own, psi psi^T and psi (r - 1/2).
+        Unknown rewards: noisy visits and sums of r - 1/2; or a pair of its own, psi psi^T and psi (r - c),
+        c = 1/2 where 1 is in the span of psi (``psi.constant``), else 0 (the estimate would be biased), at
+        the price of lemma 3's centred or raw row.
     over_steps : "power", "flat", "noise" or tuple
         How the budget of each pair is split over steps: the module's docstring.
     moment_share : float
@@ -533,15 +500,17 @@ class MixtureQuery(LinearQuery):
             )
         if isinstance(self.rewards, Features):
             psi, n = self.rewards, self.layout.horizon
+            centre = 0.5 if psi.constant else 0.0
+            uncentred: gram.Target = "raw-nonneg" if psi.nonneg else "raw"
             found.append(
                 Pair(
                     REWARD_GRAM,
                     REWARD_RESPONSE,
                     (psi.bound,) * n,
                     (psi.l1,) * n,
-                    (-0.5,) * n,
-                    (0.5,) * n,
-                    "centred",
+                    (-centre,) * n,
+                    (1.0 - centre,) * n,
+                    "centred" if psi.constant else uncentred,
                     psi.dimension,
                     self.reward_share,
                     psi.bound,
@@ -591,85 +560,37 @@ class MixtureQuery(LinearQuery):
             found += [Unit(h, self.reward_share / n, at, own) for h in range(n)]
         return tuple(found)
 
-    def prepared(self, context: Mapping[str, Any]) -> Prepared:
-        """``values`` (H + 1, S), projected to [0, b] and centred and scaled; ``weights`` (H - 1, S, A)."""
-        layout, steps = self.layout, self.layout.horizon - 1
-        if "values" not in context:
-            raise ValueError("plan.context lacks 'values' (H + 1, S): the targets of its users")
-        values = np.array(
-            checks.floats("plan.context['values']", context["values"], (layout.horizon + 1, layout.states))
+    @cached_property
+    def form(self) -> MixtureForm:
+        """What a device must know."""
+        return MixtureForm(
+            states=self.layout.states,
+            actions=self.layout.actions,
+            horizon=self.layout.horizon,
+            mask=self.layout.mask,
+            names=tuple(self.families),
+            columns=self.features.columns,
+            pairs=tuple(
+                PairForm(one.matrix, one.vector, one.bounds, one.low, one.high, one.target)
+                for one in self.pairs
+            ),
+            targets=self.targets,
+            bounds=self.bounds,
+            largest_weight=self.largest_weight,
+            psi=self.rewards.rows if isinstance(self.rewards, Features) else None,
+            tabular=self.rewards == "tabular",
         )
-        bar = np.empty((steps, layout.states))
-        for h, b in enumerate(self.bounds):
-            v = np.clip(values[h + 1], 0.0, b)
-            if self.targets == "raw":
-                bar[h] = v
-            elif self.targets == "centred":
-                bar[h] = v - b / 2
-            else:
-                low, high = float(v.min()), float(v.max())
-                flat = high - low <= FLAT_SPAN * b
-                bar[h] = 0.0 if flat else np.clip((v - (low + high) / 2) / (high - low), -0.5, 0.5)
-        found = {RESPONSE: bar}
-        if self.second:
-            found[SECOND_RESPONSE] = bar * bar
-        roots = None
-        if "weights" in context:
-            shape = (steps, layout.states, layout.actions)
-            weights = np.array(checks.floats("plan.context['weights']", context["weights"], shape))
-            roots = np.sqrt(np.clip(weights, 0.0, self.largest_weight))
-        elif self.largest_weight != 1.0:
-            raise ValueError("plan.context lacks 'weights' (H - 1, S, A), which the query declares")
-        return Prepared(found, roots)
 
-    def _rows(self, pair: Pair, prepared: Prepared, step: int | None, at: Ints) -> Floats:
-        """x (n, d): of pairs ``at`` of one step, or (step None) of one pair at each step."""
+    def _rows(self, pair: Pair, prepared: Prepared, step: int, at: Ints) -> Floats:
+        """x (n, d) of the pairs ``at`` of one step."""
         if pair.matrix == REWARD_GRAM:
             assert isinstance(self.rewards, Features)
             return self.rewards.rows[at]
-        v = prepared.values[pair.vector]
-        if step is not None:
-            x = self.features.values_features(v[step]).reshape(-1, pair.dimension)[at]
-        else:
-            columns = self.features.columns.reshape(-1, pair.dimension, self.layout.states)
-            x = np.einsum("nds,ns->nd", columns[at], v)
+        x = self.features.values_features(prepared.values[pair.vector][step])
+        x = x.reshape(-1, pair.dimension)[at]
         if prepared.roots is not None and pair.matrix == GRAM:
-            roots = prepared.roots.reshape(pair.steps, -1)
-            x = x * (roots[np.arange(pair.steps), at] if step is None else roots[step, at])[:, None]
+            x = x * prepared.roots[step].ravel()[at][:, None]
         return x
-
-    def user_tables(
-        self, prepared: Prepared, record: Trajectory, grid: int | None = None
-    ) -> dict[str, Floats]:
-        """One user's summand by family: see :class:`LinearQuery`."""
-        found: dict[str, Floats] = {}
-        every = record.states[:-1] * self.layout.actions + record.actions
-        for pair in self.pairs:
-            at, steps = every[: pair.steps], np.arange(pair.steps)
-            x = self._rows(pair, prepared, None, at)
-            if pair.matrix == REWARD_GRAM:
-                y = record.rewards - 0.5
-            else:
-                y = prepared.values[pair.vector][steps, record.states[1 : pair.steps + 1]]
-                if prepared.roots is not None and pair.matrix == GRAM:
-                    y = y * prepared.roots.reshape(pair.steps, -1)[steps, at]
-            low, high = np.array(pair.low), np.array(pair.high)
-            x, y = projected(x, y, np.array(pair.bounds)[:, None], low, high)
-            if grid is not None:
-                ux = np.array([_GRID * _power_of_two(b) for b in pair.bounds])
-                uy = np.array([self._target_unit(pair, h, grid) for h in range(pair.steps)])
-                x = np.trunc(x / ux[:, None])
-                y = np.clip(np.rint(y / uy), -np.floor(-low / uy), np.floor(high / uy))
-            found[pair.matrix] = _outer(x)
-            found[pair.vector] = x * y[:, None]
-        if self.rewards == "tabular":
-            shape = (self.layout.horizon, self.layout.states * self.layout.actions)
-            steps = np.arange(shape[0])
-            visits, sums = np.zeros(shape), np.zeros(shape)
-            visits[steps, every] = 1.0
-            sums[steps, every] = (record.rewards - 0.5) * (grid or 1)
-            found |= {VISITS: visits, CENTERED_REWARDS: sums}
-        return found
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
         """The summands of a batch: see :class:`LinearQuery`."""
@@ -683,7 +604,7 @@ class MixtureQuery(LinearQuery):
                 x = self._rows(pair, prepared, h, seen)
                 x, _ = projected(x, np.zeros(1), pair.bounds[h], pair.low[h], pair.high[h])
                 if pair.matrix == REWARD_GRAM:
-                    y = rewards[h, seen] - 0.5 * visits[h, seen]
+                    y = rewards[h, seen] + pair.low[0] * visits[h, seen]
                 else:
                     y = moves[h, seen] @ prepared.values[pair.vector][h]
                     if prepared.roots is not None and pair.matrix == GRAM:
@@ -695,19 +616,14 @@ class MixtureQuery(LinearQuery):
             found |= {VISITS: visits, CENTERED_REWARDS: rewards - 0.5 * visits}
         return found
 
-    def _target_unit(self, pair: Pair, step: int, grid: int) -> float:
-        if pair.matrix == REWARD_GRAM:
-            return 1.0 / grid
-        return _GRID * _power_of_two(pair.high[step])
-
     def unit(self, family: str, step: int, grid: int) -> float:
         """The unit of a cell under exact noise."""
-        for pair in self.pairs:
-            ux = _GRID * _power_of_two(pair.bounds[min(step, pair.steps - 1)])
+        for pair in self.form.pairs:
+            ux = GRID * power_of_two(pair.bounds[min(step, len(pair.bounds) - 1)])
             if family == pair.matrix:
                 return ux * ux
             if family == pair.vector:
-                return ux * self._target_unit(pair, step, grid)
+                return ux * pair.target_unit(step, grid)
         return 1.0 if family == VISITS else 1.0 / grid
 
 
@@ -878,30 +794,19 @@ class GramQuery(LinearQuery):
             for h in range(self.steps)
         )
 
-    def prepared(self, context: Mapping[str, Any]) -> Prepared:
-        """Contributions need no context."""
-        return Prepared({})
-
-    def user_tables(
-        self, prepared: Prepared, record: Trajectory, grid: int | None = None
-    ) -> dict[str, Floats]:
-        """One user's summand by family: see :class:`LinearQuery`."""
-        at = record.states[:-1] * self.layout.actions + record.actions
-        x = self._truncated(self.features.rows[at], grid)
-        found = {GRAM: _outer(x[: self.steps])}
-        states, moved = self.layout.states, self.layout.horizon - 1
-        if SUCCESSORS in self.families:
-            one = np.zeros((moved, states))
-            one[np.arange(moved), record.states[1 : moved + 1]] = 1.0
-            centred = one - 1.0 / states if grid is None else states * one - 1.0
-            found[SUCCESSORS] = x[:moved, :, None] * centred[:, None, :]
-        if MODEL_REWARDS in self.families:
-            y = record.rewards - 0.5
-            found[MODEL_REWARDS] = x * (y if grid is None else np.rint(y * grid))[:, None]
-        return found
-
-    def _truncated(self, x: Floats, grid: int | None) -> Floats:
-        return x if grid is None else np.trunc(x / (_GRID * _power_of_two(self.features.bound)))
+    @cached_property
+    def form(self) -> GramForm:
+        """What a device must know."""
+        return GramForm(
+            states=self.layout.states,
+            actions=self.layout.actions,
+            horizon=self.layout.horizon,
+            mask=self.layout.mask,
+            names=tuple(self.families),
+            rows=self.features.rows,
+            bound=self.features.bound,
+            steps=self.steps,
+        )
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
         """The summands of a batch: see :class:`LinearQuery`."""
@@ -922,5 +827,5 @@ class GramQuery(LinearQuery):
 
     def unit(self, family: str, step: int, grid: int) -> float:
         """The unit of a cell under exact noise."""
-        ux = _GRID * _power_of_two(self.features.bound)
+        ux = GRID * power_of_two(self.features.bound)
         return ux * {GRAM: ux, SUCCESSORS: 1.0 / self.layout.states, MODEL_REWARDS: 1.0 / grid}[family]

@@ -54,6 +54,7 @@ Source: privacy-mechanisms, section 4.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -64,6 +65,7 @@ from numpy.typing import NDArray
 
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory, checked
+from discreet.numerics import checks
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery, cut_to
 from discreet.privacy.noise.exact import exp_minus
 from discreet.privacy.noise.report_law import ReportLaw
@@ -342,6 +344,30 @@ class ReportEncoder:
         if about == MOVES:
             return group * self.layout.states + int(record.states[h + 1])
         return 2 * group + int(coins.flip(int(record.rewards[h] * GRID)))
+
+
+def reported_tables(reports: StepReports, layout: Layout, sums: Mapping[str, Any], users: int) -> list[Ints]:
+    """(T, R, S) and (T, R, 2) what simulated users' reports were about before they were randomized.
+
+    Raises ``ValueError`` unless ``sums`` holds the tables of
+    :func:`discreet.mdp.simulation.reported_counts`, of so many users.
+    """
+    pair = (reports.horizon, layout.states, layout.actions)
+    tables: list[Ints] = []
+    for name, last in (("reported_moves", layout.states), ("reported_bits", 2)):
+        if name not in sums:
+            raise ValueError(
+                f"sums lacks {name!r}: users report {reports.steps} of their steps, and sums over all "
+                "steps do not say which; see discreet.mdp.simulation.reported_counts"
+            )
+        table = checks.floats(f"sums[{name!r}]", sums[name], (*pair, last))
+        if (table < 0).any() or (table != np.round(table)).any():
+            raise ValueError(f"sums[{name!r}]: must hold counts")
+        tables.append(layout.to_rows(table).astype(np.int64))
+    made = int(tables[0].sum() + tables[1].sum())
+    if made != users * reports.steps or (not reports.share and tables[1].any()):
+        raise ValueError(f"sums hold {made} reports: must be {reports.steps} of each of {users} users")
+    return tables
 
 
 def decode(reports: StepReports, stochastic: bool, message: Any) -> list[tuple[int, int, NDArray[np.int64]]]:

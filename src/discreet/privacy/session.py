@@ -39,7 +39,13 @@ from discreet.privacy.encoders import (
     rounded,
 )
 from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.local_reports import Randomizer, ReportEncoder, StepReports, policy_table
+from discreet.privacy.local_reports import (
+    Randomizer,
+    ReportEncoder,
+    StepReports,
+    policy_table,
+    reported_tables,
+)
 from discreet.privacy.mechanism import Mechanism, Stream, leaves_of, report_grid
 from discreet.privacy.noise import laws
 from discreet.privacy.noise.report_law import ReportLaw
@@ -360,21 +366,7 @@ class CountSession(StreamSession):
         self, reports: StepReports, sums: Mapping[str, Floats], users: int, key: Key
     ) -> None:
         query, layout = self._query, self._query.layout
-        pair = (reports.horizon, layout.states, layout.actions)
-        tables: list[Ints] = []
-        for name, last in (("reported_moves", layout.states), ("reported_bits", 2)):
-            if name not in sums:
-                raise ValueError(
-                    f"sums lacks {name!r}: users report {reports.steps} of their steps, and sums over all "
-                    "steps do not say which; see discreet.mdp.simulation.reported_counts"
-                )
-            table = checks.floats(f"sums[{name!r}]", sums[name], (*pair, last))
-            if (table < 0).any() or (table != np.round(table)).any():
-                raise ValueError(f"sums[{name!r}]: must hold counts")
-            tables.append(layout.to_rows(table).astype(np.int64))
-        made = int(tables[0].sum() + tables[1].sum())
-        if made != users * reports.steps or (not reports.share and tables[1].any()):
-            raise ValueError(f"sums hold {made} reports: must be {reports.steps} of each of {users} users")
+        tables = reported_tables(reports, layout, sums, users)
         stochastic, policy_rows = self._policy
         if not stochastic:
             for counts in tables:

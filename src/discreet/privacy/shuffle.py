@@ -15,9 +15,11 @@ r"""The shuffle model: three parties, none of whom is trusted with raw data.
 What is guaranteed. For every batch, (epsilon, delta)-indistinguishability of what leaves the shuffler, if
 any one user's trajectory is replaced; batches hold disjoint users, and policies are functions of earlier
 outputs, so the same holds for all of them together (parallel composition, adaptively). Trusted are the
-shuffler, not to keep or leak single messages; and that at most the stated share of a batch's users adds no
-flips. Calibration rests on the others' flips alone. Who deviates can bias the counts, by no more than the
-bits that one user has in each.
+shuffler, not to keep or leak single messages; the transport before it, to know who is in the plan and to pass
+one message of each (a nonce tells a copy, not a second message: each one that a person sends beyond her first
+takes the place, and so the flips, of somebody else); and that at most the stated share of a batch's users
+adds no flips, or gives them away. Calibration rests on the others' flips alone. Who deviates can bias the
+counts, by no more than the bits that one user has in each.
 
 Sensitivity. A trajectory has one bit in each counter (two for a centred reward): what replacing it can move
 is listed in :mod:`discreet.privacy.shuffle_calibration`, which accounts for all counters jointly.
@@ -59,6 +61,7 @@ from discreet.privacy.protocol import (
     Ints,
     Measurement,
     Plan,
+    Release,
     Report,
     Schedule,
     Terms,
@@ -166,6 +169,11 @@ class Shuffler:
         """Messages that do not, by reason. Public: tells of senders' conduct, not of what they sent."""
         return MappingProxyType(self._refused)
 
+    @property
+    def left(self) -> int:
+        """Messages that the open plan may still send."""
+        return self._left
+
     def open(self, plan: int, users: int) -> None:
         """From now on messages to this plan count, at most ``users`` of them; those to others are late."""
         self._plan, self._left = plan, checks.integer("users", users, 1)
@@ -178,15 +186,22 @@ class Shuffler:
         except Refused as refusal:
             self._refused[refusal.reason] += 1
             raise
-        self._ones = self._ones + ones
+        self._count(ones, 1)
+
+    def _count(self, ones: Ints, users: int) -> None:
+        # one statement, no call: with a user counted whose flips are not there, too few might be let out
+        self._ones, self._received = self._ones + ones, self._received + users
 
     def _admit(self, nonce: bytes) -> None:
+        """Take a place of the plan. Flips are received once they are added: an interrupt in between leaves
+        the batch short by a user, where the other order would let it out without her flips.
+        """
         if nonce in self._nonces:
             raise Refused("replayed", "came before")
         if not self._left:
             raise Refused("full", "all users of the plan have come")
         self._nonces.add(nonce)
-        self._left, self._received = self._left - 1, self._received + 1
+        self._left -= 1
 
     def receive_many(self, batch: Sequence[bytes]) -> int:
         """The same for many messages, bad ones counted and skipped; returns how many were good."""
@@ -208,13 +223,13 @@ class Shuffler:
                     kept[i] = True
                 except Refused as refusal:
                     self._refused[refusal.reason] += 1
-            self._ones = self._ones + ones[kept].sum(axis=0)
+            self._count(ones[kept].sum(axis=0), int(kept.sum()))
         return self._received - before
 
     def add_simulated(self, ones: Ints, users: int) -> None:
         """Count the messages of simulated users at once, whose ones add up to this."""
-        self._ones = self._ones + ones
-        self._left, self._received = self._left - users, self._received + users
+        self._left -= users
+        self._count(ones, users)
 
     def state(self) -> dict[str, Any]:
         """All it knows, for a saved file: the counts of a batch that is not let out yet, and no message.
@@ -294,7 +309,8 @@ class ShuffleSession(StreamSession):
     ------
     BatchTooSmall
         From ``release``, if more users of the batch were absent or refused than the stated share: its
-        messages are dropped, and the next ``release`` gives the last one again.
+        messages are dropped, and the next ``release`` gives the last one again (zeros of nobody, number 0,
+        where none was made). ``covers`` counts those alone whose messages were let out.
     RuntimeError
         On calls out of order, on a closed session, and in another process than the one that started it.
     ValueError
@@ -424,11 +440,11 @@ class ShuffleSession(StreamSession):
             raise ValueError("report.trajectory: must be None, raw data must not leave the device")
         if not isinstance(report.message, bytes):
             raise ValueError("report.message: must be the bytes that the device made")
-        before = self._shufflers[-1].received
+        before = self._shufflers[-1].left
         try:
             self._shufflers[-1].receive(report.message)
         finally:  # an interrupt after a message was admitted must not let her come again
-            self._count(self._shufflers[-1].received - before)
+            self._count(before - self._shufflers[-1].left)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """The messages of simulated users at once: exact sums, flips from the exact law of their sum.
@@ -466,12 +482,17 @@ class ShuffleSession(StreamSession):
 
     # ---------------------------------------------------------------------------- releases
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
+        if self._last is None:  # what a dropped batch is answered with where nothing was released before
+            nothing = self._estimates(self._sums, self._components, 0)
+            self._last = Release(nothing, 0, 0, self._guarantee, Measurement(nothing, 0.0, 1.0))
+        before = next(iter(self._last.estimates.values())).covers
         fresh, components, users = self._let_out()
         sums = self._sums + fresh
         merged_now = [self._merged(old, new) for old, new in zip(self._components, components, strict=True)]
         self._sums, self._components = sums, merged_now
         measured = self._estimates(fresh, components, users)
-        return self._estimates(sums, merged_now, n), Measurement(measured, 0.0, 1.0)
+        # those whose messages were let out: neither absent people nor dropped batches, which carry no flips
+        return self._estimates(sums, merged_now, before + users), Measurement(measured, 0.0, 1.0)
 
     def _let_out(self) -> tuple[Floats, list[Any], int]:
         """The batches since the last release, summed; whatever happens, they are forgotten."""

@@ -5,6 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from discreet.privacy.continual.exact_square_root import BITS, ExactSquareRoot
 from discreet.privacy.continual.optimal_tree import OptimalTree, node_variances
 from discreet.privacy.continual.signed_digits import SignedDigits
 from discreet.privacy.continual.square_root import SquareRoot, quadrature
@@ -20,7 +21,7 @@ DIGITS = [
     for k, levels in ((2, 1), (2, 7), (3, 2), (3, 5), (4, 3), (5, 2), (6, 3), (7, 2), (16, 2), (50, 2))
 ]
 WALKS: list[Walk] = [
-    *(kind(n) for n in SIZES for kind in (Tree, OptimalTree, SquareRoot)),
+    *(kind(n) for n in SIZES for kind in (Tree, OptimalTree, SquareRoot, ExactSquareRoot)),
     *DIGITS,
     *(SignedDigits.best(n) for n in SIZES),
 ]
@@ -239,3 +240,29 @@ def test_rms_of_many_leaves_is_exact() -> None:
 def test_bad_parameters(build: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()  # type: ignore[operator]
+
+
+# ------------------------------------------------------------------------- integers are measured
+@pytest.mark.parametrize("leaves", [2, 3, 9, 40, 500])
+def test_the_exact_square_root_measures_integers_and_estimates_prefix_sums(leaves: int) -> None:
+    """A unit change in any leaf moves all measurements by at most the norm; without noise sums are exact."""
+    walk, m = ExactSquareRoot(leaves), leaves - 1
+    assert walk.column.dtype == np.int64
+    assert walk.column[0] == 2**BITS
+    strategy = np.array([[walk.column[n - i] if n >= i else 0 for i in range(m)] for n in range(m)])
+    squares = (strategy.astype(object) ** 2).sum(axis=0)
+    assert max(squares) * (1 + 1e-13) <= walk.norm**2
+    assert walk.norm <= max(squares) ** 0.5 * (1 + 1e-11)
+    values = np.random.default_rng(leaves).integers(-(2**35), 2**35, (m, 3))
+    readings = np.array([walk.measured(values[: n + 1]) for n in range(m)])
+    assert np.array_equal(readings, strategy @ values)
+    for n in range(1, leaves):
+        found = walk.prefix(readings[:n].astype(float))
+        np.testing.assert_allclose(found, values[:n].sum(axis=0), rtol=0, atol=2.0**35 * 1e-9)
+
+
+def test_exact_noise_has_the_error_of_the_walk_in_floating_point() -> None:
+    for leaves in (6, 21, 201, 4001):
+        assert ExactSquareRoot(leaves).rms() == pytest.approx(SquareRoot(leaves).rms(), rel=0.04)
+    with pytest.raises(ValueError, match="leaves"):
+        ExactSquareRoot(5000)

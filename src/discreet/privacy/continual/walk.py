@@ -30,10 +30,11 @@ Ints = NDArray[np.int64]
 class Walk(ABC):
     """Public constants of a walk over ``leaves`` leaves, the last of which is never released.
 
-    code : of its program. weighted : B's entries are not all -1, 0 and 1; sums are then not integers.
+    code : of its program (-1: it has none). weighted : B's entries are not all -1, 0 and 1; sums are then not
+    integers.
     """
 
-    code: ClassVar[int]
+    code: ClassVar[int] = -1
     weighted: ClassVar[bool] = False
     leaves: int | None
 
@@ -51,6 +52,11 @@ class Walk(ABC):
     @abstractmethod
     def operations(self) -> int:
         """The most operations that one leaf takes."""
+
+    @property
+    def row(self) -> Floats | None:
+        """Of a Toeplitz walk without a program: weights of the draws in a prefix, the newest first."""
+        return None
 
     @property
     def ints(self) -> Ints:
@@ -146,6 +152,10 @@ def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:
     """
     if walk.leaves is None:
         raise ValueError("leaves = None: the matrix has no last row")
+    if walk.row is not None:
+        n = np.arange(walk.leaves - 1)
+        lag = n[:, None] - n
+        return np.where(lag >= 0, walk.row[np.maximum(lag, 0)], 0.0), [(int(i) + 1, 0) for i in n]
     code, ints, floats = walk.code, walk.ints, np.array(walk.floats)
     links, weights = np.zeros((walk.operations, 6), np.int64), np.zeros((walk.operations, 4))
     held, registers = np.zeros(walk.registers + 1, np.int64), np.zeros((walk.registers, 0))
