@@ -91,7 +91,7 @@ class Size:
     K; epsilons : at ``swept`` users, one of both; proven : K of elimination with bounds that hold (as
     printed: the first); training, tuning_users, tuning_seeds : of the tuning, ``tuning_users[-1]`` alone for
     RiverSwim; tried : so many values of each knob, the last of the grid; counted : batches in the table of
-    noise.
+    noise; privacy : of :data:`RUN`, what is run.
     """
 
     worlds: tuple[int, ...]
@@ -107,6 +107,7 @@ class Size:
     tuning_seeds: int
     tried: int
     counted: tuple[int, ...]
+    privacy: tuple[str, ...] = PRIVACY
 
 
 FULL = Size(
@@ -116,7 +117,7 @@ FULL = Size(
 )  # fmt: skip
 QUICK = Size(
     (200,), 2, 2, (10_000, 100_000), (100_000,), (1.0, 10.0), 100_000, (100_000,), (900,), (100_000,), 1, 1,
-    (1_000,),
+    (1_000,), (NONE, CENTRAL, BATCHES, SHUFFLE, LOCAL),
 )  # fmt: skip
 
 
@@ -349,7 +350,8 @@ def _curves(
 ) -> list[dict[str, Any]]:
     """Every learner under every privatizer, against K at epsilon = 1 and against epsilon."""
     found = []
-    for (scenario, name), names in RUN.items():
+    for (scenario, name), every in RUN.items():
+        names = [privacy for privacy in every if privacy in size.privacy]
         known, seeds = worlds(scenario, size), size.seeds if scenario == SMALL else size.chain_seeds
         cells = [
             (p, EPSILON, k) for p in names for k in (size.users if scenario == SMALL else size.chain_users)
@@ -462,7 +464,7 @@ def reproduce(
         tune(folder, size, scenario, name, privacy)
         for (scenario, name), names in RUN.items()
         for privacy in names
-        if privacy != BATCHES
+        if privacy != BATCHES and privacy in size.privacy
     ]
     tuned = {(one["scenario"], one["learner"], one["privacy"]): one["knobs"] for one in document["tuning"]}
     document["rows"] = _curves(folder, size, tuned, say)
