@@ -289,8 +289,9 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
                         session.submit_sum(waiting, several)
                         waiting, several = {}, 0
                 else:
+                    together = not plan.last and _added_at_once(setup, session)
                     session.submit_sum(sums, plan.users)
-                    if not plan.last and _added_at_once(setup, session):
+                    if together:
                         waiting = {name: np.zeros_like(table) for name, table in sums.items()}
                 lost = starts * (setup.start_values - values)
                 running += _in_order(lost)
