@@ -234,8 +234,8 @@ def test_answers_have_noise_of_their_own_and_their_number_is_the_plan():
 
 @pytest.mark.parametrize("randomness", [Seeded(0, 0), Secure()])
 @pytest.mark.parametrize("release", ["batches", "tree", "square-root"])
-def test_no_address_of_noise_is_drawn_twice(release, randomness, monkeypatch):
-    """Exact noise has no address: drawn again it would be another noise on the same sum."""
+def test_no_address_of_noise_is_drawn_twice(release, randomness, monkeypatch, tmp_path):
+    """Exact noise has no address: drawn again, also after a restore, it is another noise on the same sum."""
     query = GramQuery(layout=Layout(3, 2, 3), features=one_hot(3, 2))
     session = dr.Central(rho=0.5, release=release).start(query, Schedule(17), randomness)
     drawn, draw = [], LinearSession._draw
@@ -246,9 +246,12 @@ def test_no_address_of_noise_is_drawn_twice(release, randomness, monkeypatch):
 
     monkeypatch.setattr(LinearSession, "_draw", recorded)
     session.release()
-    for _ in range(16):
+    for n in range(16):
         session.begin(Plan(np.zeros((3, 3), int), 1))
         session.absent()
+        if n in (7, 10):
+            session.save(tmp_path / "state")
+            session = dr.restore(tmp_path / "state", tmp_path / "table")
         session.release()
         session.release()
     assert len(drawn) == len(set(drawn)) >= 16
