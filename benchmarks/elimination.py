@@ -1,9 +1,10 @@
 """Policy elimination: what listing all policies and a stage of SDP-PE-OM cost, and what the learners reach.
 
-    python benchmarks/elimination.py [--part time|regret] [--seeds 16]
+    python benchmarks/elimination.py [--part time|simulate|regret] [--seeds 16]
 
 ``time``: evaluating all policies and finding the best visitor of every pair, by size; one stage of SDP-PE-OM
-at S = 50, A = 5, H = 20 at levels from free to tight, with where the time goes. One thread. ``regret``:
+at S = 50, A = 5, H = 20 at levels from free to tight, with where the time goes. One thread. ``simulate``:
+a whole simulated run of that size, by what it spends its time on (seconds of this process). ``regret``:
 SDP-PE, SDP-PE-OM and the noise-aware learner, on small random worlds and RiverSwim, by privatizer: final
 regret as a share of the uniform policy's. Quoted by docs/elimination.md.
 """
@@ -11,6 +12,8 @@ regret as a share of the uniform policy's. Quoted by docs/elimination.md.
 from __future__ import annotations
 
 import argparse
+import cProfile
+import pstats
 import time
 from collections.abc import Callable
 from typing import Any
@@ -83,6 +86,41 @@ def stage() -> None:
         print(f"| {share:g} | {took:.2f} s | {steps / pairs:.1f} | {1e6 * took / steps:.0f} |", flush=True)
 
 
+def simulation() -> None:
+    """A run of four stages at S = 50, A = 5, H = 20: seconds in each part of the loop, by privatizer."""
+    mdp = envs.random_mdp(states=50, actions=5, horizon=20, seed=1, rewards="bernoulli")
+    parts = {  # functions that do not call one another
+        "solving": (("occupancy.py", "_read"),),
+        "flow of users": (("simulation.py", "batch_counts"),),
+        "values of plans": (("planning.py", "evaluate"),),
+        "noise and releases": (("stream_session.py", "submit_sum"), ("stream_session.py", "release")),
+    }
+    print(
+        "\n| privacy | all | " + " | ".join(parts) + " | adding up, the rest |\n|" + "---|" * (len(parts) + 3)
+    )
+    for name, privatizer in (
+        ("none", dr.NoPrivacy()),
+        ("joint (1, 1e-6)", dr.Central(epsilon=1.0, delta=1e-6)),
+        ("shuffle (1, 1e-6)", dr.Shuffle(epsilon=1.0, delta=1e-6)),
+    ):
+        small = envs.random_mdp(states=3, actions=2, horizon=3, seed=0, rewards="bernoulli")
+        Setup(small, dr.SDPPEOM(), privatizer, 3_000, "batch").run(SEED, 0)  # compiles
+        setup = Setup(mdp, dr.SDPPEOM(), privatizer, 6_000_000, "batch")
+        profile = cProfile.Profile(time.process_time)
+        profile.runcall(setup.run, SEED, 0)
+        stats: Any = pstats.Stats(profile)
+        spent = [
+            sum(
+                found[3]
+                for (file, _, call), found in stats.stats.items()
+                if any(file.endswith("/" + f) and call == c for f, c in wanted)
+            )
+            for wanted in parts.values()
+        ]
+        row = (stats.total_tt, *spent, stats.total_tt - sum(spent))
+        print(f"| {name} | " + " | ".join(f"{one:.1f}" for one in row) + " |", flush=True)
+
+
 def regret(seeds: int) -> None:
     """Final regret over that of the uniform policy, in percent: mean and standard error over seeds."""
     small = {
@@ -124,13 +162,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--part", choices=("time", "regret", "all"), default="all")
+    parser.add_argument("--part", choices=("time", "simulate", "regret", "all"), default="all")
     parser.add_argument("--seeds", type=int, default=16)
     given = parser.parse_args()
-    if given.part != "regret":
+    if given.part in ("time", "all"):
         enumeration()
         stage()
-    if given.part != "time":
+    if given.part in ("simulate", "all"):
+        simulation()
+    if given.part in ("regret", "all"):
         regret(given.seeds)
 
 

@@ -497,7 +497,8 @@ def test_mechanisms_are_every_combination_that_fits() -> None:
 
 def test_reproduce_knows_its_papers() -> None:
     said = call("reproduce", "no-such-paper", code=2).stderr
-    assert "must be one of chowdhury-zhou-2021, luyo-2021, qiao-wang-2023-offline, price-of-privacy" in said
+    assert "must be one of bai-2024, chowdhury-zhou-2021, luyo-2021" in said
+    assert "qiao-wang-2023-offline, price-of-privacy" in said
 
 
 def test_warmup_says_what_it_does() -> None:
@@ -621,11 +622,16 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--learner", "lsvi-ucb"], "environments linear-mdp, wide-linear and synthetic-linear"),
         (
             [
-                "--learner=ucrl-vtr",
-                "--env=linear-mixture",
-                "--privatizer=local",
-                "--epsilon=1",
-                "--option=steps=2",
+                "--learner",
+                "ucrl-vtr",
+                "--env",
+                "linear-mixture",
+                "--privatizer",
+                "local",
+                "--epsilon",
+                "1",
+                "--option",
+                "steps=2",
             ],
             "steps = 2: is for counts",
         ),

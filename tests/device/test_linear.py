@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import discreet as dr
 from discreet import envs
@@ -91,6 +92,22 @@ def test_seeded_coins_give_the_numbers_of_the_session():
         assert np.array_equal(sent, own)
         with pytest.raises(ValueError, match="grid"):
             device(1, CONTEXT, *user)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_every_block_of_every_message_has_noise_of_its_own(query):
+    """Differences of two messages of one user, by block: chi-squared, a false alarm below 1e-7 for all."""
+    session, _ = opened(query, dr.Local(rho=1.0))
+    device, number, below = session.device, session.open_plan.number, random.Random(4).randrange
+    user = (*life(0)[:2], np.array([0.0, 0.25, 0.5, 1.0]))  # rewards on the grid
+    sent = [device.read(number, device(number, CONTEXT, *user, ExactCoins(below))) for _ in range(60)]
+    moved = (np.array(sent[::2]) - np.array(sent[1::2])) / np.sqrt(2.0)
+    scales = query.block_scales(session.scales, session.mechanism.noise) / device.units  # the record's
+    for block, scale in zip(np.split(moved, device.offsets[1:-1], axis=1), scales, strict=True):
+        total, n = float((block**2).sum()) / scale**2, block.size
+        assert min(stats.chi2.cdf(total, n), stats.chi2.sf(total, n)) > 1e-9
+    shape = np.corrcoef((moved / np.repeat(device.scales, np.diff(device.offsets))).T) - np.eye(query.cells)
+    assert np.abs(shape).max() < 0.97  # of 30 pairs; normals are beyond with probability below 1e-16
 
 
 def test_a_device_needs_numpy_alone():

@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import math
+import pickle
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,14 +14,19 @@ import discreet as dr
 from discreet import envs
 from discreet.conformance import small_world
 from discreet.estimation.model import ErrorBounds
+from discreet.experiments import simulate
 from discreet.experiments.simulate import Setup
 from discreet.mdp import planning
 from discreet.mdp.layout import Layout
 from discreet.mdp.tabular import TabularMDP
+from discreet.numerics.streams_kernels import run_key
 from discreet.online import stages
 from discreet.online.elimination import APEVE, SDPPE, Enumeration, absorbing
 from discreet.online.stages import StageModel, stage_sizes, value_widths
+from discreet.privacy.batch_session import BatchSession
 from discreet.privacy.protocol import Spec
+from discreet.privacy.randomness import Seeded
+from discreet.privacy.session import CountSession
 
 MASK = np.array([[True, True, True], [True, False, True], [False, True, False]])
 
@@ -154,13 +161,27 @@ def test_stage_sizes():
 
 @pytest.mark.parametrize("make", [SDPPE, APEVE, dr.SDPPEOM])
 @pytest.mark.parametrize("options", [{}, {"initial": 3}, {"explore_share": 0.3, "initial": 7}])
-def test_the_least_number_of_users(make, options):
-    mdp = envs.random_mdp(states=2, actions=2, horizon=3, seed=0)
+@pytest.mark.parametrize("sizes", [(2, 2, 3), (1, 1, 1), (1, 2, 1)])
+def test_the_least_number_of_users(make, options, sizes):
+    """Also where T^(1) of APEVE, the square root of K, is more than may explore."""
+    states, actions, horizon = sizes
+    mdp = envs.random_mdp(states=states, actions=actions, horizon=horizon, seed=0, rewarding=1)
     learner = make(**options)
     least = learner.least_users(Spec(mdp.layout))
     assert Setup(mdp, learner, dr.NoPrivacy(), least).schedule.release_times.size > 1
     with pytest.raises(ValueError, match=f"users = {least - 1}: must be at least {least} for one stage"):
         Setup(mdp, learner, dr.NoPrivacy(), least - 1)
+
+
+def test_no_fewer_users_would_do():
+    """Also where a quotient is rounded: 168 / 0.7 is above 240 in floating point."""
+    for share in (0.05, 0.07, 0.2, 0.3, 0.7, 1.0):
+        for initial in (1, 3, 7, 49):
+            learner = SDPPE(explore_share=share, initial=initial)
+            for sizes in ((1, 1, 1), (2, 2, 3), (5, 3, 7)):
+                least = learner.least_users(Spec(Layout(*sizes)))
+                one = 2 * math.prod(sizes) * initial
+                assert learner._explorers(least) >= one > learner._explorers(least - 1)
 
 
 def test_what_must_be_public():
@@ -350,11 +371,12 @@ def test_threshold_follows_the_noise(C_1):
     seen = batches(setup, 1)
     share = 0.05 / (len(learner.sizes(setup.spec)) * 4)
     for i in (1, 2, 3):
-        model = StageModel.of(seen[i].release, setup.spec, share, False)
-        errors = ErrorBounds("quantile", share).of(
-            {n: e.law for n, e in seen[i].release.estimates.items()}, setup.spec.layout, 500_000
-        )
+        model = StageModel.of(seen[i].release, setup.spec, 0.05, False)
+        alone = {n: dataclasses.replace(e.law, share=1.0) for n, e in seen[i].release.estimates.items()}
+        errors = ErrorBounds("quantile", share).of(alone, setup.spec.layout, 500_000)  # shared once
         assert model.width == pytest.approx(4 * max(errors[0], errors[2]))
+        assert seen[i].memory.width >= model.width
+        assert i > 1 or seen[i].memory.width == model.width
         assert model.width > 2
         limit = learner._threshold(setup.spec, model.width)
         rare = model.counts[0] < limit
@@ -416,3 +438,62 @@ def test_one_pair_only():
     mdp = TabularMDP(np.ones((1, 1, 1)), np.full((1, 1), 0.5), horizon=2)
     result = dr.simulate(mdp, SDPPE(), dr.NoPrivacy(), 1000, seeds=1)
     assert result.regret[:, -1].max() == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("make", [SDPPE, dr.SDPPEOM])
+def test_plans_of_a_batch_are_submitted_together(make, monkeypatch):
+    """Where no device's part depends on its plan: the same sums, and a joint run is the same bit for bit."""
+    learner, submitted, calls = make(initial=20), {}, []
+    setup = Setup(world(2), learner, dr.Central(epsilon=1.0, delta=1e-6), 20_000, "batch")
+    plain = BatchSession if make is SDPPE else CountSession
+    whole = plain.submit_sum
+
+    def watched(self, sums, users):
+        if type(self) is plain:
+            calls.append(users)
+        whole(self, sums, users)
+
+    monkeypatch.setattr(plain, "submit_sum", watched)
+    for together in (True, False):
+        calls.clear()
+        if not together:
+            monkeypatch.setattr(simulate, "_added_at_once", lambda *_: False)
+        submitted[together] = setup.run(3, 0), tuple(calls)
+    ends = setup.schedule.release_times[1:]
+    for run, users in submitted.values():
+        assert set(ends.tolist()) <= set(np.cumsum(users).tolist())
+        assert run.regret.tobytes() == submitted[True][0].regret.tobytes()
+    assert len(submitted[True][1]) <= 2 * ends.size + 1 < len(submitted[False][1])
+
+
+def test_what_devices_add_is_drawn_for_the_crowd():
+    """Shuffle: 4 000 users of one plan or of many have noise of the same law; local devices stay apart."""
+    for privatizer, expected in (
+        (dr.NoPrivacy(), True),
+        (dr.Shuffle(epsilon=4.0, delta=1e-6), True),
+        (dr.Shuffle(epsilon=4.0, delta=1e-6, mechanism="amplified"), False),
+        (dr.Local(epsilon=4.0), False),
+    ):
+        setup = Setup(world(2), SDPPE(initial=500), privatizer, 200_000, "batch")
+        with closing(setup.start(Seeded(1, 0))) as session:
+            plan, _ = setup.learner.plan(setup.learner.begin(setup.spec, run_key(1)), session.release())
+            session.begin(plan)
+            assert simulate._added_at_once(setup, session) is expected
+
+
+@pytest.mark.parametrize("make", [SDPPE, APEVE, dr.SDPPEOM])
+def test_state_is_a_function_of_releases(make):
+    """Read again from releases alone, through pickles: the same plans, and the same state to the byte."""
+    privatizer = dr.NoPrivacy() if make is APEVE else dr.Central(epsilon=3.0, delta=1e-6)
+    setup = Setup(world(5), make(initial=20), privatizer, 20_000, "batch")
+    seen = batches(setup, 2)
+    state = setup.learner.begin(setup.spec, Seeded(2, 0).keys.ties)
+    for one in seen:
+        for plan in one.plans:
+            state = pickle.loads(pickle.dumps(state))
+            again, state = setup.learner.plan(state, one.release)
+            assert (again.users, again.last) == (plan.users, plan.last)
+            np.testing.assert_array_equal(again.policy, plan.policy)
+        assert pickle.dumps(state.memory) == pickle.dumps(pickle.loads(pickle.dumps(one.memory)))
+    with pytest.raises(ValueError, match="its last plan was handed out already"):
+        setup.learner.plan(state, seen[-1].release)

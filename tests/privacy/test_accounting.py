@@ -64,3 +64,17 @@ def test_unlike_gaussian_mechanisms_compose_on_one_grid():
     shifts = [(0.021, 5), (0.1715, 1), (0.2, 2)]
     mu = sum(count * unit**2 for unit, count in shifts) ** 0.5
     assert accounting.gaussian_epsilon(shifts, 1e-5) == pytest.approx(budget.gdp_epsilon(mu, 1e-5), rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "shift", "interval"), [(5.0, 1, 1e-4), (40.0, 3, 2e-3), (3000.0, 128, 5e-5)]
+)
+def test_losses_of_fine_grids_are_those_of_the_library(sigma: float, shift: int, interval: float) -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    own = accounting._discrete_gaussian_pld(sigma, shift, interval).self_compose(20)
+    slow = pld.from_discrete_gaussian_mechanism(
+        sigma, shift, value_discretization_interval=interval, use_connect_dots=True
+    ).self_compose(20)
+    for delta in (1e-9, 1e-6, 1e-2):
+        assert own.get_epsilon_for_delta(delta) == slow.get_epsilon_for_delta(delta)

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discreet.experiments import audit as experiment
 from discreet.experiments.audit import saved_and_restored
 from discreet.mdp.layout import Layout
+from discreet.online.elimination import SDPPE
 from discreet.privacy import audit, audit_noise, audit_reports, encoders, restoring, session, stream_session
 from discreet.privacy.audit import People, Reactive, black_box, play, respond
 from discreet.privacy.audit_identities import white_box
@@ -592,6 +594,8 @@ def test_values_out_of_range_are_refused() -> None:
         black_box(start, runs=10)
     with pytest.raises(ValueError, match="alarm"):
         black_box(start, runs=400, alarm=0.7)
+    with pytest.raises(ValueError, match="must not explore in stages"):
+        experiment.audit(Central(epsilon=1.0), SDPPE())
     with pytest.raises(ValueError, match="users"):
         white_box(start, users=3)
     with pytest.raises(ValueError, match="target"):

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discreet.device import linear as device
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.optimistic import UCBVI
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.privacy import gram, linear_session, linear_sums, responses
+from discreet.privacy import gram, linear_sums, responses
 from discreet.privacy.audit import black_box, half_scale_power, play
 from discreet.privacy.audit_identities import white_box
 from discreet.privacy.audit_linear import Probe, canary, game_of
@@ -196,7 +197,7 @@ class RawLaws(LinearSession):
 
     def _laws(self, n: int, senders: int, noises: int | None = None) -> Any:
         found = super()._laws(n, senders, noises)
-        leak = float(np.abs(self._cells).sum())
+        leak = float(np.abs(self._measured).sum())
         return {name: dataclasses.replace(law, terms=law.terms + leak) for name, law in found.items()}
 
 
@@ -227,16 +228,18 @@ def test_bugs_of_sums(kind: Any, learner: Any, privatizer: Any, caught: str) -> 
 
 
 def test_a_device_that_adds_half_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = linear_session._Draws.from_coins
-    monkeypatch.setattr(
-        linear_session._Draws, "from_coins", lambda self, coins, f=1.0: draw(self, coins, f / 2)
-    )
+    drawn = device.drawn
+    monkeypatch.setattr(device, "drawn", lambda family, scales, *a: drawn(family, scales / 2, *a))
     assert failed(Local(mu=1.0).start, VTR, Local(mu=1.0).budget) == {"law"}
 
 
 def test_wrong_sensitivities(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise and record agree, and are wrong: one part of a pair is free; targets of range H taken for 1."""
     with monkeypatch.context() as patch:
+        unit = linear_sums.Pair.unit  # at equal scales both parts count
+        patch.setattr(
+            linear_sums.Pair, "unit", lambda self, *a: unit(dataclasses.replace(self, ratio=1.0), *a)
+        )
         patch.setattr(gram, "pair_mu", lambda alpha, beta, target: math.sqrt(max(alpha, beta)))
         for privatizer in (GAUSS, Central(mu=1.0, release="tree"), Local(mu=1.0)):
             assert failed(privatizer.start, VTR, privatizer.budget) == {"loss"}

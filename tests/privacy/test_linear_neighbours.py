@@ -17,7 +17,7 @@ import discreet as dr
 from discreet.envs.linear_worlds import linear_mixture, random_linear
 from discreet.envs.synthetic_linear import synthetic_linear_mdp
 from discreet.experiments.simulate import Setup
-from discreet.mdp.features import Features, MixtureFeatures
+from discreet.mdp.features import Features, MixtureFeatures, one_hot
 from discreet.mdp.layout import Layout
 from discreet.mdp.simulation import rollout
 from discreet.mdp.trajectories import Trajectory
@@ -25,6 +25,7 @@ from discreet.offline.linear import DPVAPVI
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
 from discreet.privacy import stored
+from discreet.privacy.linear_session import LinearSession
 from discreet.privacy.linear_sums import GRAM, GramQuery, MixtureQuery
 from discreet.privacy.protocol import Plan, Response, Schedule
 from discreet.privacy.randomness import Secure, Seeded, SeededCoins
@@ -227,6 +228,33 @@ def test_answers_have_noise_of_their_own_and_their_number_is_the_plan():
     assert x.var() == pytest.approx(1.0, abs=5.5 * math.sqrt(2 / y.size))
     for a, b in ((x, y), (y[:-1], y[1:]), (y[:-horizon], y[horizon:]), (x[:-horizon], x[horizon:])):
         assert abs((a * b).mean()) < limit * 1.2
+    # no answer has the draws of any Gram matrix or other answer: 60 cells, beyond .8 with probability 1e-14
+    assert np.abs(np.triu(np.corrcoef(np.vstack([x, y])), 1)).max() < 0.8
+
+
+@pytest.mark.parametrize("randomness", [Seeded(0, 0), Secure()])
+@pytest.mark.parametrize("release", ["batches", "tree", "square-root"])
+def test_no_address_of_noise_is_drawn_twice(release, randomness, monkeypatch, tmp_path):
+    """Exact noise has no address: drawn again, also after a restore, it is another noise on the same sum."""
+    query = GramQuery(layout=Layout(3, 2, 3), features=one_hot(3, 2))
+    session = dr.Central(rho=0.5, release=release).start(query, Schedule(17), randomness)
+    drawn, draw = [], LinearSession._draw
+
+    def recorded(self, i, factor, j):
+        drawn.append((i, j))
+        return draw(self, i, factor, j)
+
+    monkeypatch.setattr(LinearSession, "_draw", recorded)
+    session.release()
+    for n in range(16):
+        session.begin(Plan(np.zeros((3, 3), int), 1))
+        session.absent()
+        if n in (7, 10):
+            session.save(tmp_path / "state")
+            session = dr.restore(tmp_path / "state", tmp_path / "table")
+        session.release()
+        session.release()
+    assert len(drawn) == len(set(drawn)) >= 16
 
 
 def base(session, step):

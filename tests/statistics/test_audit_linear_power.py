@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discreet.device import linear as device
 from discreet.experiments.audit import audit
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
@@ -118,10 +119,8 @@ def test_half_the_noise_of_answers_is_exposed(monkeypatch: pytest.MonkeyPatch) -
 
 def test_half_the_noise_of_devices_is_exposed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server and its claim know nothing of it."""
-    from discreet.privacy.linear_session import _Draws
-
-    draw = _Draws.from_coins
-    monkeypatch.setattr(_Draws, "from_coins", lambda self, coins, f=1.0: draw(self, coins, f / 2))
+    drawn = device.drawn
+    monkeypatch.setattr(device, "drawn", lambda family, scales, *a: drawn(family, scales / 2, *a))
     for name in ("vtr, local", "vtr+, local", "lsvi, local"):
         assert found(name, 4000).exceeded
 

@@ -192,7 +192,9 @@ def _audit_all(
 def reproduce(
     paper: Annotated[
         str,
-        typer.Argument(help="chowdhury-zhou-2021, luyo-2021, qiao-wang-2023-offline or price-of-privacy."),
+        typer.Argument(
+            help="bai-2024, chowdhury-zhou-2021, luyo-2021, qiao-wang-2023-offline or price-of-privacy."
+        ),
     ],
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version, for a first look and for CI.")

@@ -190,6 +190,11 @@ def audit(
     """
     runs, begin = checks.integer("runs", runs, 800), time.perf_counter()
     alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
+    if getattr(learner, "known_initial", False):
+        raise ValueError(
+            f"learner = {names[1] or learner!r}: must not explore in stages, whose people are more than an "
+            "audit plays; each of its batches is a session of the privatizer, which can be audited alone"
+        )
     start = privatizer.start
     plays = learner or core.reactive(start)
     budget = getattr(privatizer, "budget", None)

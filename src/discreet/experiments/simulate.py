@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Literal
@@ -265,24 +265,37 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
     keys = randomness.keys
     regret, gap_regret = np.zeros(setup.recorded.size), np.zeros(setup.recorded.size)
     running, running_gap, at, users = 0.0, 0.0, 0, 0
+    waiting: dict[str, Floats] = {}  # the sums of plans that are to be submitted together
+    several = 0  # their users
     state = setup.learner.begin(setup.spec, keys.ties)
     with closing(setup.start(randomness)) as session:
         while users < setup.episodes:
-            plan, state = setup.learner.plan(state, session.release(), session.answer)
-            encoder = session.begin(plan)
+            if not waiting:
+                release = session.release()
+            plan, state = setup.learner.plan(state, release, session.answer)
+            if not waiting:
+                encoder = session.begin(plan)
             policy = planning.policy_rows(setup.mdp.layout, plan.policy)
             values = planning.evaluate(setup.mdp, policy)[0]
             if setup.batched:
                 sums, starts, visits = _batch(setup, plan, policy, randomness, users, session)
-                session.submit_sum(sums, plan.users)
                 users += plan.users
-                batch_regret = 0.0
-                for s in range(starts.size):
-                    batch_regret += starts[s] * (setup.start_values[s] - values[s])
-                gap = 0.0
-                for v, g in zip(visits.ravel().tolist(), setup.gaps.ravel().tolist(), strict=True):
-                    gap += v * g
-                running, running_gap = running + batch_regret, running_gap + gap
+                if waiting:
+                    for name, table in sums.items():
+                        waiting[name] += table
+                    several += plan.users
+                    if plan.last or users == setup.episodes:
+                        session.begin(replace(plan, users=several))
+                        session.submit_sum(waiting, several)
+                        waiting, several = {}, 0
+                else:
+                    together = not plan.last and _added_at_once(setup, session)
+                    session.submit_sum(sums, plan.users)
+                    if together:
+                        waiting = {name: np.zeros_like(table) for name, table in sums.items()}
+                lost = starts * (setup.start_values - values)
+                running += _in_order(lost)
+                running_gap += _in_order(visits * setup.gaps)
                 at = _record(setup, at, users, running, running_gap, regret, gap_regret)
                 report(users)
                 continue
@@ -302,6 +315,11 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
     return regret, gap_regret
 
 
+def _in_order(terms: Floats) -> float:
+    """Their sum, added one after the other as compiled code adds: a learner may play thousands of plans."""
+    return float(np.cumsum(terms)[-1])
+
+
 def _record(
     setup: Setup, at: int, users: int, running: float, gap: float, regret: Floats, gap_regret: Floats
 ) -> int:
@@ -311,14 +329,29 @@ def _record(
     return at
 
 
+def _reports(session: Session) -> Any:
+    """What people report of their steps; None where they send something else."""
+    if isinstance(session, CountSession):
+        return session.mechanism.reports
+    return getattr(session, "reports", None)
+
+
+def _added_at_once(setup: Setup, session: Session) -> bool:
+    """May the further plans of a batch be submitted as one? Yes where no device's part depends on its plan.
+
+    Sums of several plans are then those of one mixed crowd, and the law of what devices add depends on how
+    many they are: a learner that plays thousands of policies has it drawn once for all of them.
+    """
+    counted = isinstance(setup.query, CountQuery) and not setup.query.groups
+    return counted and setup.privatizer.trust != "local" and _reports(session) is None
+
+
 def _batch(
     setup: Setup, plan: Plan, policy: PolicyRows, randomness: Seeded, first_user: int, session: Session
 ) -> tuple[dict[str, Floats], Floats, Floats]:
     """Exact sums of one sub-batch (or of what is reported of it), users per start state, visits (H, R)."""
     query = session.query if isinstance(session, BatchSession) else setup.query
-    reports = (
-        session.mechanism.reports if isinstance(session, CountSession) else getattr(session, "reports", None)
-    )
+    reports = _reports(session)
     if reports is not None and getattr(query, "step", None) is None:
         sums = reported_counts(
             setup.mdp, policy, plan.users, reports.steps, reports.reward_share, randomness.keys.environment,
@@ -342,9 +375,11 @@ def _batch(
     if getattr(session, "bits", False):
         counts[REWARDS] = reward_bits(setup.mdp, counts, key, first_user)
     counts[CENTERED_REWARDS] = counts[REWARDS] - query.reward_shift * counts[VISITS]
-    counts[POOLED_TRANSITIONS] = counts[TRANSITIONS].sum(axis=0, keepdims=True)
-    rewards = counts[CENTERED_REWARDS] if query.center_rewards else counts[REWARDS]
-    counts[POOLED_REWARDS] = rewards.sum(axis=0, keepdims=True)
+    if POOLED_TRANSITIONS in query.families:
+        counts[POOLED_TRANSITIONS] = counts[TRANSITIONS].sum(axis=0, keepdims=True)
+    if POOLED_REWARDS in query.families:
+        rewards = counts[CENTERED_REWARDS] if query.center_rewards else counts[REWARDS]
+        counts[POOLED_REWARDS] = rewards.sum(axis=0, keepdims=True)
     sums = {name: counts[name] for name in query.families}
     if query.step is not None:
         if reports is None:
@@ -492,7 +527,8 @@ def iterate_runs(
     except BrokenProcessPool as error:
         raise RuntimeError(
             f"workers = {workers}: a worker process ended before its run; a script must call simulate under "
-            '`if __name__ == "__main__":`, since workers import it, or with workers=1 (or memory is short)'
+            '`if __name__ == "__main__":`, since workers import it, or with workers=1 (else memory may be '
+            "short)"
         ) from error
     finally:
         stop.set()

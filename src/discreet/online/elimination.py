@@ -17,8 +17,9 @@ A stage b holds the set phi_b of deterministic policies that may still be optima
    :func:`discreet.online.stages.value_widths` (explicit constants, no C).
 
 With ``elimination="data"`` and ``width_scale`` >= 1 an optimal policy stays in every phi_b with probability
-at least 1 - ``failure`` - ``noise_failure``, in which each of the B stages has an equal share, since the
-widths bound the error of every policy's value in both directions. Sets are nested by construction. Regret,
+at least 1 - ``failure`` - ``noise_failure``, since the widths bound the error of every policy's value in both
+directions. Each of the B stages has an equal share of ``failure``, each of the B (H + 1) batches one of
+``noise_failure``; the laws of batches come with theirs. Sets are nested by construction. Regret,
 by the paper: O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
 
 **Forgetting.** Each user is in one batch, and a batch is about one query at the full budget: crude batches
@@ -264,8 +265,8 @@ class SDPPE(StagedLearner):
         sizes, horizon = self.sizes(spec), spec.horizon
         stage, batch = divmod(release.number, horizon + 1)  # of the batch to come
         if release.number > 0:
-            share = float(self.noise_failure or 0.05) / (len(sizes) * (horizon + 1))
-            model = StageModel.of(release, spec, share, self.ignores_noise)
+            # A batch's law has its part of the failure probability already.
+            model = StageModel.of(release, spec, float(self.noise_failure or 0.05), self.ignores_noise)
             if batch > 0:
                 memory = self._crude(spec, memory, model, batch - 1)
             else:

@@ -185,12 +185,10 @@ class SDPPEOM(StagedLearner):
         coins = open_at(state.ties, ROLE_TIES, stage, 0)
         transitions, rewards = self._unknown(spec), np.zeros((spec.horizon, layout.rows))
         if stage > 0:
-            # Sums over everybody: their law's bound holds at all releases, and counts of one sequence are
-            # bounded at every length. Batches that stand alone share both failure probabilities.
+            # A law's bound holds at all releases, whether sums or batches. Counts of one sequence are bounded
+            # at every length, those of batches that stand alone share the failure probability.
             share = 1.0 / len(sizes) if self.forget else 1.0
-            model = StageModel.of(
-                release, spec, share * float(self.noise_failure or 0.05), self.ignores_noise
-            )
+            model = StageModel.of(release, spec, float(self.noise_failure or 0.05), self.ignores_noise)
             transitions, rewards = model.completed(), model.rewards
         if self.known_rewards and spec.known_rewards is not None:
             rewards = layout.to_rows(spec.known_rewards)

@@ -26,6 +26,7 @@ Ints = NDArray[np.int64]
 Coins = NDArray[np.uint64]
 
 _MOST_STEPS = 1000  # never seen above 20: each step must improve by more than rounding
+_ROUNDING = 1e-12  # of values, relative: what a policy may lack of the level and still reach it
 
 
 @kernel
@@ -139,9 +140,14 @@ def constrained_visit(
 
     values, q, best_rows : of :func:`plan_best` for the same model. Written: low_rows, high_rows (H, S), the
     two policies of the optimal mixture. Returns the weight of the second, the mixture's visit probability,
-    and how many backward inductions it took. A level above the best value is read as the best value.
+    and how many backward inductions it took. A level above the best value is read as the best value. Policies
+    that reach it but for rounding reach it: where all values are equal, all policies are in.
     """
     states, pairs = columns.shape[1], columns.shape[2]
+    best = 0.0
+    for s in range(states):
+        best += initial[s] * values[0, s]
+    level = min(level, best) - _ROUNDING * max(1.0, abs(best))
     scratch, rows = np.empty((4, max(states, pairs))), np.empty_like(low_rows)
     visit0, value0 = _respond(
         columns, rewards, state_ptr, initial, values, q, best_rows, h, state, target, 1.0, 0.0, coins,

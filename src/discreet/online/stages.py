@@ -68,7 +68,8 @@ def stage_sizes(
     """L_0 of every stage: how many users follow each policy of a batch; a stage takes ``each`` L_0 users.
 
     ``doubling``: m_0 2^(b-1) with m_0 = ``initial``. ``squaring``: such that a stage explores with about
-    K^(1 - 2^-b) users (half of ``each`` L_0: APEVE's T^(b), crude and fine), at least ``initial`` a policy.
+    K^(1 - 2^-b) users (half of ``each`` L_0: APEVE's T^(b), crude and fine), at least ``initial`` a policy,
+    and the first with no more than there are.
     Stages follow while they take at most ``most`` users (default K - 1, so that somebody comes after them);
     ``truncate`` gives what is too little for a whole stage to a shorter one.
     """
@@ -79,7 +80,8 @@ def stage_sizes(
         if growth == "doubling":
             size = initial * 2 ** (b - 1)
         else:
-            size = max(initial, int(2.0 * users ** (1.0 - 0.5**b) / each))
+            size = int(2.0 * users ** (1.0 - 0.5**b) / each)
+            size = max(initial, min(size, left // each) if b == 1 else size)
         if size * each > left:
             if truncate and left >= each:
                 sizes.append(left // each)
@@ -231,8 +233,8 @@ class StagedLearner(Knobs):
     def least_users(self, spec: Spec) -> int:
         """The smallest K with one stage and somebody after it."""
         one = self.PARTS * spec.horizon * spec.layout.rows * int(self.initial or 1)
-        least = math.ceil(one / float(self.explore_share or 1.0)) + 1
-        while self._explorers(least) < one:  # the quotient was rounded
+        least = math.floor(one / float(self.explore_share or 1.0))
+        while self._explorers(least) < one:  # K - 1 explore at most, and the quotient was rounded
             least += 1
         return least
 

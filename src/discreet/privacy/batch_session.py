@@ -366,8 +366,8 @@ class BatchSession(Guarded):
     def save(path: Any) -> NoReturn:
         """Only sessions of one query are saved; nothing is written and this session goes on."""
         raise ValueError(
-            f"path = {str(path)!r}: a session that asks each batch a question of its own cannot be saved, only "
-            "one of a learner with one query can"
+            f"path = {str(path)!r}: a session that asks each batch a question of its own cannot be saved, "
+            "only one of a learner with one query can"
         )
 
     @staticmethod

@@ -59,6 +59,7 @@ from discreet.privacy.stream_session import SAVED_WALKS, StreamSession, read_onl
 
 __all__ = ["Answers", "LinearEncoder", "LinearMechanism", "LinearSession"]
 
+_REACH = 40.0  # scales of noise: a Laplace draw is beyond with probability 4e-18
 _MOST_UNITS = 2.0**51  # of all contributions to a cell: beside noise they add up exactly in float64
 
 
@@ -209,7 +210,7 @@ class LinearSession(StreamSession):
         "_cells", "_measured", "_spent", "_noises", "_held", "_registers", "_prepared", "_root",
         "_stored_users", "_device_session",
     )  # fmt: skip
-    _DERIVED = (*StreamSession._DERIVED, "_draws", "_grid", "_most", "_answers", "_device")
+    _DERIVED = (*StreamSession._DERIVED, "_draws", "_grid", "_most", "_reach", "_answers", "_device")
     _CLASSES = saved_state.classes_by_name(
         [
             *StreamSession._CLASSES.values(),
@@ -235,9 +236,13 @@ class LinearSession(StreamSession):
         self._draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
         self._grid = mechanism.grid
         self._device = _device_of(mechanism, query, self._draws) if mechanism.stream == "local" else None
+        self._reach = np.zeros(0)  # of a local user's cells: what an honest device sends is inside
+        if self._device is not None and self._draws is not None:
+            reach = _contributions(query, self._grid) + _REACH * self._draws.scales
+            self._reach = np.repeat(reach, np.diff(query.offsets))
         self._most = 2**62
         if self._grid is not None:
-            self._most = int(_MOST_UNITS / _largest_contribution(query, self._grid))
+            self._most = int(_MOST_UNITS / max(1.0, _contributions(query, self._grid).max()))
         self._answers: Answers | None = None
         if isinstance(query, GramQuery) and query.requeries:
             self._answers = Answers(query.layout, query.features, questions, randomness)
@@ -339,6 +344,12 @@ class LinearSession(StreamSession):
             if isinstance(message, bytes):
                 message = self._local.read(report.plan, message)
             message = checks.floats("report.message", message, (self._query.cells,))
+            far = np.flatnonzero(np.abs(message) > self._reach)
+            if far.size:
+                raise ValueError(
+                    f"report.message[{far[0]}] = {message[far[0]]:.6g}: must be within "
+                    f"{self._reach[far[0]]:.6g}, no device sends more"
+                )
             self._count(1)
             self._cells += message
             return
@@ -490,10 +501,11 @@ def _device_of(mechanism: LinearMechanism, query: LinearQuery, draws: _Draws | N
     return LinearDevice(query.form, family, offsets, scales, units, mechanism.grid, number)
 
 
-def _largest_contribution(query: LinearQuery, grid: int) -> float:
-    """A bound on the units of one user in a cell: an entry of a statistic is at most its sensitivity."""
-    largest = 1.0
-    for unit in query.units("goe"):
-        for name, own in unit.own.items():
-            largest = max(largest, 2.0 * own / query.unit(name, unit.step, grid))
-    return largest
+def _contributions(query: LinearQuery, grid: int | None) -> Floats:
+    """(blocks,) what one user adds to a cell is at most: an entry is at most its statistic's sensitivity.
+
+    In the units of the cells, and twice that, beyond any rounding.
+    """
+    own = {(name, unit.step): own for unit in query.units("goe") for name, own in unit.own.items()}
+    units = np.ones(len(query.blocks)) if grid is None else query.block_units(grid)
+    return np.array([2.0 * own[name, step] for name, step, _ in query.blocks]) / units
