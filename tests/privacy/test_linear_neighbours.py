@@ -27,7 +27,7 @@ from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
 from discreet.privacy import stored
 from discreet.privacy.linear_session import LinearSession
 from discreet.privacy.linear_sums import GRAM, GramQuery, MixtureQuery
-from discreet.privacy.protocol import Plan, Response, Schedule
+from discreet.privacy.protocol import Plan, Report, Response, Schedule
 from discreet.privacy.randomness import Secure, Seeded, SeededCoins
 from discreet.privacy.responses import ResponseSession
 
@@ -431,3 +431,22 @@ def test_an_interrupt_anywhere_loses_no_release_and_adds_nobody_twice(release):
                 assert session._answers.asked in (spent, spent + 1)
         at += 1
     assert at > 30
+
+
+@pytest.mark.parametrize("randomness", [Seeded(0, 0), Secure()])
+def test_an_interrupt_adds_no_message_of_a_user_who_is_not_counted(randomness):
+    """Else she comes again, and is added twice."""
+    query = GramQuery(layout=Layout(3, 2, 3), features=one_hot(3, 2))
+    message, at, stopped = np.ones(query.cells), 0, True
+    while stopped:
+        session = dr.Local(rho=1.0).start(query, Schedule(9), randomness)
+        session.release()
+        session.begin(Plan(np.zeros((3, 3), int), 2))
+        stopped = interrupted(
+            lambda s=session: s.submit(Report(1, message=message)), at,
+            files=("privacy/linear_session.py", "privacy/stream_session.py"), besides=("_count",),
+        )  # fmt: skip
+        assert session._cells.max() == session._cells.min() <= session.users <= 1
+        at += 1
+    assert at > 5
+    assert session._cells.min() == session.users == 1
