@@ -356,6 +356,22 @@ def test_raw_data_does_not_ride_along_with_a_local_message() -> None:
         session.submit(dataclasses.replace(report, trajectory=LIFE))
 
 
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_no_local_message_drowns_the_others(mechanism: Any) -> None:
+    local = Local(epsilon=1.0, delta=1e-6 if mechanism == "gaussian" else None, mechanism=mechanism)
+    session = local.start(QUERY, Schedule(8), Seeded(0))
+    encoder = session.begin(Plan(POLICY))
+    report = encoder(LIFE, session.open_plan, SeededCoins(Seeded(0).keys.noise, 0))
+    for value in (1e308, -1e6 * session.mechanism.scales.max()):
+        message = np.array(report.message)
+        message[-1] = value
+        with pytest.raises(ValueError, match="no device sends more"):
+            session.submit(dataclasses.replace(report, message=message))
+    assert session.users == 0
+    session.submit(report)
+    assert session.users == 1
+
+
 def test_what_a_learner_is_handed_does_not_lead_to_the_session() -> None:
     session = NoPrivacy().start(QUERY, Schedule(8), Seeded(0))
     assert not hasattr(session.answer, "__self__")

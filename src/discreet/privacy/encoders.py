@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.mdp.trajectories import Trajectory, checked
+from discreet.numerics import checks
 from discreet.privacy import kernels
 from discreet.privacy.counts import (
     CENTERED_REWARDS,
@@ -22,7 +24,10 @@ from discreet.privacy.counts import (
 from discreet.privacy.mechanism import Mechanism
 from discreet.privacy.protocol import Coins, Floats, Ints, Plan, Report
 
-__all__ = ["NoisyVectorEncoder", "RawEncoder", "add_record", "family_begins", "noise_vector", "rounded"]
+__all__ = [
+    "REACH", "NoisyVectorEncoder", "RawEncoder", "add_record", "family_begins", "local_message",
+    "noise_vector", "rounded",
+]  # fmt: skip
 
 _CODES = {
     VISITS: 0,
@@ -104,6 +109,25 @@ class RawEncoder:
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
         """Return the raw trajectory, tagged with the plan that the user was given."""
         return Report(plan=_same_plan(self.number, plan), trajectory=trajectory)
+
+
+REACH = 40.0  # scales of noise: a Laplace draw is beyond with probability 4e-18
+
+
+def local_message(message: Any, reach: Floats) -> Floats:
+    """(cells,) a local user's noisy counters, or ``ValueError`` where no honest device sends so much.
+
+    reach : (cells,) what a contribution is at most, and :data:`REACH` scales of noise. Without it one message
+    could drown everybody's.
+    """
+    message = checks.floats("report.message", message, reach.shape)
+    far = np.flatnonzero(np.abs(message) > reach)
+    if far.size:
+        raise ValueError(
+            f"report.message[{far[0]}] = {message[far[0]]:.6g}: must be within {reach[far[0]]:.6g}, no "
+            "device sends more"
+        )
+    return message
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,11 +34,10 @@ from numpy.typing import NDArray
 from discreet.device.linear import LinearDevice, drawn
 from discreet.mdp.features import Features, MixtureFeatures
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked
-from discreet.numerics import checks
 from discreet.privacy import kernels, saved_state
 from discreet.privacy.continual.exact_square_root import ExactSquareRoot
 from discreet.privacy.continual.walk import Walk, prefix_noise
-from discreet.privacy.encoders import RawEncoder, rounded
+from discreet.privacy.encoders import REACH, RawEncoder, local_message, rounded
 from discreet.privacy.guarantee import Guarantee, MechanismRecord
 from discreet.privacy.linear_laws import GoeLaw, VectorLaw
 from discreet.privacy.linear_sums import GramQuery, LinearQuery, MixtureQuery, Noise, Prepared
@@ -59,7 +58,6 @@ from discreet.privacy.stream_session import SAVED_WALKS, StreamSession, read_onl
 
 __all__ = ["Answers", "LinearEncoder", "LinearMechanism", "LinearSession"]
 
-_REACH = 40.0  # scales of noise: a Laplace draw is beyond with probability 4e-18
 _MOST_UNITS = 2.0**51  # of all contributions to a cell: beside noise they add up exactly in float64
 
 
@@ -238,7 +236,7 @@ class LinearSession(StreamSession):
         self._device = _device_of(mechanism, query, self._draws) if mechanism.stream == "local" else None
         self._reach = np.zeros(0)  # of a local user's cells: what an honest device sends is inside
         if self._device is not None and self._draws is not None:
-            reach = _contributions(query, self._grid) + _REACH * self._draws.scales
+            reach = _contributions(query, self._grid) + REACH * self._draws.scales
             self._reach = np.repeat(reach, np.diff(query.offsets))
         self._most = 2**62
         if self._grid is not None:
@@ -343,13 +341,7 @@ class LinearSession(StreamSession):
             message = self._message(report)
             if isinstance(message, bytes):
                 message = self._local.read(report.plan, message)
-            message = checks.floats("report.message", message, (self._query.cells,))
-            far = np.flatnonzero(np.abs(message) > self._reach)
-            if far.size:
-                raise ValueError(
-                    f"report.message[{far[0]}] = {message[far[0]]:.6g}: must be within "
-                    f"{self._reach[far[0]]:.6g}, no device sends more"
-                )
+            message = local_message(message, self._reach)
             self._count(1)
             self._cells += message
             return

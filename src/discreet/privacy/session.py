@@ -31,10 +31,12 @@ from discreet.privacy.counts import (
     CountQuery,
 )
 from discreet.privacy.encoders import (
+    REACH,
     NoisyVectorEncoder,
     RawEncoder,
     add_record,
     family_begins,
+    local_message,
     noise_vector,
     rounded,
 )
@@ -91,7 +93,7 @@ class CountSession(StreamSession):
         "_measured", "_measurements", "_draws", "_scales_now", "_squares", "_forgotten", "_closed_users",
         "_weights", "_reported", "_policy",
     )  # fmt: skip
-    _DERIVED = (*StreamSession._DERIVED, "_walk", "_decaying")
+    _DERIVED = (*StreamSession._DERIVED, "_walk", "_decaying", "_reach")
     _CLASSES = saved_state.classes_by_name(
         [
             *StreamSession._CLASSES.values(),
@@ -118,6 +120,9 @@ class CountSession(StreamSession):
         self._scales = np.array(mechanism.scales)
         self._begins = family_begins(query)
         self._cells = np.zeros(query.cells)
+        self._reach = np.zeros(0)  # of a local user's cells: what an honest device sends is inside
+        if mechanism.stream == "local":
+            self._reach = np.repeat(query.layout.horizon + REACH * self._scales, np.diff(query.offsets))
         walk = mechanism.walk
         if (mechanism.stream == "walk") != (walk is not None):
             raise ValueError(f"mechanism: a walk belongs to stream 'walk', not to {mechanism.stream!r}")
@@ -236,7 +241,7 @@ class CountSession(StreamSession):
             self._add_reports(self._mechanism.reports, self._message(report))
             return
         if self._mechanism.stream == "local":
-            message = checks.floats("report.message", self._message(report), (self._query.cells,))
+            message = local_message(self._message(report), self._reach)
             self._count(1)
             self._cells += message
             return
