@@ -89,6 +89,20 @@ def test_the_noise_aware_learner_is_equal_too(options: dict[str, bool], by: str)
         assert (runs[0].gap_regret == runs[1].gap_regret).all()
 
 
+@pytest.mark.parametrize("clocks", ["common", "rows"])
+def test_several_plans_of_a_batch_are_equal_too(clocks: str) -> None:
+    """Plans of one batch may be submitted as one crowd, but not where clocks tick by what each may play."""
+    learner = dr.NoiseAwareUCBVI(tie_batches=4, replan_every=200)
+    privatizer = dr.Central(epsilon=10.0, delta=1e-6, clocks=clocks)
+    fused, stepwise = (
+        dr.simulate(
+            dr.make("riverswim"), learner, privatizer, 2000, seeds=2, by="batch", stepwise=s, workers=1
+        )
+        for s in (False, True)
+    )
+    np.testing.assert_array_equal(fused.regret, stepwise.regret)
+
+
 def test_leaf_user_and_leaf_batch_are_both_equal() -> None:
     for leaf in ("user", "batch"):
         privatizer = dr.Central(epsilon=1.0, release="tree", leaf=leaf)  # type: ignore[arg-type]

@@ -337,13 +337,15 @@ def _reports(session: Session) -> Any:
 
 
 def _added_at_once(setup: Setup, session: Session) -> bool:
-    """May the further plans of a batch be submitted as one? Yes where no device's part depends on its plan.
+    """May the further plans of a batch be submitted as one? Yes where nothing but actions depends on them.
 
     Sums of several plans are then those of one mixed crowd, and the law of what devices add depends on how
-    many they are: a learner that plays thousands of policies has it drawn once for all of them.
+    many they are: a learner that plays thousands of policies has it drawn once for all of them. Not where
+    clocks tick by what each plan may play.
     """
     counted = isinstance(setup.query, CountQuery) and not setup.query.groups
-    return counted and setup.privatizer.trust != "local" and _reports(session) is None
+    ticks = getattr(setup.privatizer, "clocks", None) == "rows"
+    return counted and setup.privatizer.trust != "local" and _reports(session) is None and not ticks
 
 
 def _batch(
