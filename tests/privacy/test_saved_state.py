@@ -238,8 +238,11 @@ def test_a_second_restore_is_refused_also_of_a_copy(tmp_path: Path) -> None:
 
 def test_other_states_are_restored_beside_it(tmp_path: Path) -> None:
     first, second = saved(tmp_path, "a"), saved(tmp_path, "b")
-    restore(first)
-    restore(second).close()
+    one, other = restore(first), restore(second)
+    other.close()
+    assert one.release().users == one.users
+    with pytest.raises(RuntimeError, match="closed"):
+        other.release()
 
 
 def test_the_table_is_where_it_is_asked_for(

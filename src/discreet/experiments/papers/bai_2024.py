@@ -24,7 +24,6 @@ else is at its default. ``central, batches`` takes the knobs of shuffle: the two
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -447,7 +446,7 @@ def reproduce(
         ``tables`` ({title, head, rows}), what a terminal shows.
     """
     from discreet.experiments.papers import bai_2024_pages as pages
-    from discreet.experiments.results import write_aside
+    from discreet.experiments.papers.written import write_document
 
     if workers is not None:
         checks.integer("workers", workers, 1)
@@ -469,15 +468,7 @@ def reproduce(
     tuned = {(one["scenario"], one["learner"], one["privacy"]): one["knobs"] for one in document["tuning"]}
     document["rows"] = _curves(folder, size, tuned, say)
     document["claims"] = pages.claims(document)
-    document["tables"] = [
-        {"title": title, "head": list(table[0]), "rows": [list(row) for row in table[1:]]}
-        for title, table in pages.summary(document)
-    ]
-    content = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    out.mkdir(parents=True, exist_ok=True)
-    write_aside(out / f"{pages.NAME}.json", content.encode())
-    for claim in document["claims"]:
-        say(f"{claim['verdict']}: {claim['claim']}: {claim['numbers']}")
+    write_document(document, pages.summary(document), out, pages.NAME, say)
     for path in pages.write(document, out):
         say(f"reproduce: {path}")
     return document

@@ -30,8 +30,8 @@ from discreet.experiments.papers.bai_2024 import (
     SMALL,
     spread,
 )
+from discreet.experiments.papers.written import write_pages
 from discreet.experiments.price_pages import markdown
-from discreet.experiments.results import write_aside
 from discreet.experiments.statistics import number
 
 Document = Mapping[str, Any]
@@ -625,12 +625,5 @@ def page(document: Document) -> str:
 
 
 def write(document: Document, out: Path) -> list[Path]:
-    """The page and its figure, laid out as in ``docs``: copy ``reproductions`` and ``figures`` there."""
-    drawn = figure(document)
-    paths = [out / "figures" / f"{NAME}{suffix}" for suffix in (".png", ".pdf")]
-    for path in paths:
-        plots.save_figure(drawn, path)
-    (out / "reproductions").mkdir(parents=True, exist_ok=True)
-    paths.append(out / "reproductions" / f"{NAME}.md")
-    write_aside(paths[-1], page(document).encode())
-    return paths
+    """The page and its figure."""
+    return write_pages(page(document), {NAME: figure(document)}, out, NAME)

@@ -19,7 +19,6 @@ below the theory's contradicts nothing, one above it says that the asymptotics h
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -244,7 +243,7 @@ def reproduce(
         ({claim, holds, numbers}) and ``tables`` ({title, head, rows}), what a terminal shows.
     """
     from discreet.experiments.papers import luyo_2021_pages as pages
-    from discreet.experiments.results import write_aside
+    from discreet.experiments.papers.written import write_document
 
     if workers is not None:
         checks.integer("workers", workers, 1)
@@ -253,15 +252,7 @@ def reproduce(
     document["lsvi"] = _lsvi(folder, size, say)
     document["mixture"] = _mixture(folder, size, say)
     document["claims"] = pages.claims(document)
-    document["tables"] = [
-        {"title": title, "head": list(table[0]), "rows": [list(row) for row in table[1:]]}
-        for title, table in pages.summary(document)
-    ]
-    content = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    out.mkdir(parents=True, exist_ok=True)
-    write_aside(out / f"{pages.NAME}.json", content.encode())
-    for claim in document["claims"]:
-        say(f"{'holds' if claim['holds'] else 'FAILS'}: {claim['claim']}: {claim['numbers']}")
+    write_document(document, pages.summary(document), out, pages.NAME, say)
     for path in pages.write(document, out):
         say(f"reproduce: {path}")
     return document

@@ -171,7 +171,7 @@ def reproduce(
     from discreet.experiments.papers import qiao_wang_2023_icu as icu
     from discreet.experiments.papers import qiao_wang_2023_linear as linear
     from discreet.experiments.papers import qiao_wang_2023_pages as pages
-    from discreet.experiments.results import write_aside
+    from discreet.experiments.papers.written import write_document
 
     if workers is not None:
         checks.integer("workers", workers, 1)
@@ -185,15 +185,7 @@ def reproduce(
     except ImportError as absent:
         say(f"reproduce: ICU-Sepsis is left out: {absent}")
     document["claims"] = pages.claims(document)
-    document["tables"] = [
-        {"title": title, "head": list(table[0]), "rows": [list(row) for row in table[1:]]}
-        for title, table in pages.summary(document)
-    ]
-    content = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    out.mkdir(parents=True, exist_ok=True)
-    write_aside(out / f"{pages.NAME}.json", content.encode())
-    for claim in document["claims"]:
-        say(f"{'holds' if claim['holds'] else 'FAILS'}: {claim['claim']}: {claim['numbers']}")
+    write_document(document, pages.summary(document), out, pages.NAME, say)
     for path in pages.write(document, out):
         say(f"reproduce: {path}")
     return document

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from discreet.experiments import plots
 from discreet.experiments.papers.qiao_wang_2023_icu import METHODS, pooled_scale
 from discreet.experiments.papers.qiao_wang_2023_linear import RHOS
+from discreet.experiments.papers.written import write_pages
 from discreet.experiments.price_pages import markdown
-from discreet.experiments.results import write_aside
 from discreet.privacy import budget as budgets
 
 if TYPE_CHECKING:
@@ -536,16 +536,10 @@ def page(document: Document) -> str:
 
 
 def write(document: Document, out: Path) -> list[Path]:
-    """The page and its figures, laid out as in ``docs``: copy ``reproductions`` and ``figures`` there."""
-    paths = []
-    for name, draw in FIGURES.items():
-        if name == "icu" and "icu" not in document:
-            continue
-        figure = draw(document)
-        for suffix in (".png", ".pdf"):
-            paths.append(out / "figures" / f"{NAME}-{name}{suffix}")
-            plots.save_figure(figure, paths[-1])
-    (out / "reproductions").mkdir(parents=True, exist_ok=True)
-    paths.append(out / "reproductions" / f"{NAME}.md")
-    write_aside(paths[-1], page(document).encode())
-    return paths
+    """The page and its figures."""
+    drawn = {
+        f"{NAME}-{name}": draw(document)
+        for name, draw in FIGURES.items()
+        if name != "icu" or "icu" in document
+    }
+    return write_pages(page(document), drawn, out, NAME)
