@@ -272,6 +272,8 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 "discreet.envs:combination_lock",
                 "a seeded random MDP in which one sequence of actions leads to the reward",
             ),
+            ("bandit", "discreet.envs:bandit", "bandits in a row, plain or with random contexts"),
+            ("gamble", "discreet.envs:gamble", "a safe action against gambles, one of which is worth it"),
             (
                 "icu-sepsis",
                 "discreet.envs:icu_sepsis",

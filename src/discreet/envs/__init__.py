@@ -3,6 +3,7 @@
 Gymnasium and icu-sepsis are imported only by the functions that need them.
 """
 
+from discreet.envs.bandits import bandit, gamble
 from discreet.envs.combination_lock import combination_lock
 from discreet.envs.gymnasium_adapter import from_gymnasium, to_gymnasium
 from discreet.envs.icu import expert_policy, icu_sepsis
@@ -26,9 +27,11 @@ from discreet.envs.synthetic_linear import (
 )
 
 __all__ = [
+    "bandit",
     "combination_lock",
     "expert_policy",
     "from_gymnasium",
+    "gamble",
     "hypercube",
     "hypercube_mdp",
     "icu_sepsis",

@@ -22,6 +22,8 @@ def random_mdp(
     successors: int | None = None,
     rewarding: int = 2,
     stationary: bool = True,
+    varies: Literal["both", "rows", "rewards"] = "both",
+    terminal: int = 0,
     rewards: Literal["bernoulli", "deterministic"] = "bernoulli",
 ) -> TabularMDP:
     """A seeded random MDP with start state 0; the defaults are ``spec/privacy-mechanisms.md``, 6.
@@ -40,6 +42,10 @@ def random_mdp(
         Number of pairs with a reward, mean uniform on [.3, 1]; the others earn 0.
     stationary : bool
         One transition row and mean for all steps, or fresh ones a step (same rewarding pairs).
+    varies : "both", "rows" or "rewards"
+        What a non-stationary world draws afresh at each step; the other is that of the first step.
+    terminal : int
+        The last so many states end the episode: absorbing and without reward; 0..S - 1.
     rewards : "bernoulli" or "deterministic"
         Law of the rewards.
     """
@@ -49,6 +55,10 @@ def random_mdp(
     k = s if successors is None else checks.integer("successors", successors, 1, s)
     pairs = checks.integer("rewarding", rewarding, 0, s * a)
     checks.choice("rewards", rewards, ("bernoulli", "deterministic"))
+    checks.choice("varies", varies, ("both", "rows", "rewards"))
+    if slots == 1 and varies != "both":
+        raise ValueError(f"varies = {varies!r}: must be 'both' (the default) in a stationary world")
+    ends = checks.integer("terminal", terminal, 0, s - 1)
     draw = generator_at(run_key(checks.integer("seed", seed, 0)), ROLE_MODEL)
     transitions = np.zeros((slots, s, a, s))
     np.put_along_axis(
@@ -59,10 +69,19 @@ def random_mdp(
     )
     means = np.zeros((slots, s * a))
     means[:, draw.choice(s * a, pairs, replace=False)] = draw.uniform(0.3, 1.0, (slots, pairs))
+    means = means.reshape(slots, s, a)
+    if varies == "rows":
+        means[:] = means[0]
+    elif varies == "rewards":
+        transitions[:] = transitions[0]
+    for state in range(s - ends, s):
+        transitions[:, state], means[:, state] = 0.0, 0.0
+        transitions[:, state, :, state] = 1.0
     return TabularMDP(
         transitions,
-        means.reshape(slots, s, a),
+        means,
         horizon=horizon,
+        terminal=range(s - ends, s),
         reward_law=rewards,
         name=f"random-{seed}",
     )

@@ -1,0 +1,76 @@
+"""Worlds of one decision at a time: bandits with or without contexts, and a best action that is a gamble."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from discreet.mdp.tabular import TabularMDP
+from discreet.numerics import checks
+from discreet.numerics.streams_kernels import ROLE_MODEL, generator_at, run_key
+
+
+def bandit(
+    *, contexts: int = 1, actions: int = 10, horizon: int = 10, spread: float = 1.0, seed: int = 0
+) -> TabularMDP:
+    """Bandits in a row: each step shows a context drawn uniformly, whatever was done before.
+
+    Parameters
+    ----------
+    contexts, actions, horizon : int
+        S, A, H, each at least 1; one context is a plain bandit, played H times by each user.
+    spread : float
+        In (0, 1]: means are uniform on [1/2 - spread/2, 1/2 + spread/2]. A small one makes tiny gaps.
+    seed : int
+        Of the means. Rewards are Bernoulli.
+    """
+    s, a = checks.integer("contexts", contexts, 1), checks.integer("actions", actions, 1)
+    width = checks.real("spread", spread, 0.0, 1.0, open_low=True)
+    draw = generator_at(run_key(checks.integer("seed", seed, 0)), ROLE_MODEL, 20)
+    means = 0.5 + width * (draw.random((s, a)) - 0.5)
+    return TabularMDP(
+        np.full((s, a, s), 1.0 / s), means, np.full(s, 1.0 / s),
+        horizon=checks.integer("horizon", horizon, 1), reward_law="bernoulli", name=f"bandit-{seed}",
+    )  # fmt: skip
+
+
+def gamble(
+    *, chance: float = 0.05, safe: float = 0.3, actions: int = 3, horizon: int = 10, seed: int = 0
+) -> TabularMDP:
+    """A safe action that always pays a little, and gambles that mostly lose: one of them is the best action.
+
+    Three states: choosing, won, lost. In *choosing* one action pays ``safe`` and stays; each other action pays
+    nothing and moves to *won* with a chance of its own, else to *lost*. *Won* pays 1 and *lost* 0 until the
+    last step. The best gamble wins with probability ``chance`` above what breaks even over the horizon, the
+    others with half of it.
+
+    Parameters
+    ----------
+    chance : float
+        Advantage of the best gamble, above 0; break-even plus chance must be at most 1.
+    safe : float
+        In (0, 1).
+    actions, horizon : int
+        A and H, each at least 2.
+    seed : int
+        Of the order of the actions.
+    """
+    a, h = checks.integer("actions", actions, 2), checks.integer("horizon", horizon, 2)
+    safe = checks.real("safe", safe, 0.0, 1.0, open_low=True, open_high=True)
+    even = safe * h / (h - 1)  # gambling at once: chance (H - 1) against safe H
+    best = even + checks.real("chance", chance, 0.0, open_low=True)
+    if best > 1.0:
+        raise ValueError(f"chance = {chance:g}: must be at most {1.0 - even:.4g} with this safe and horizon")
+    order = generator_at(run_key(checks.integer("seed", seed, 0)), ROLE_MODEL, 21).permutation(a)
+    transitions, rewards = np.zeros((3, a, 3)), np.zeros((3, a))
+    choosing, won, lost = 0, 1, 2
+    for place, action in enumerate(order.tolist()):
+        if place == 0:
+            transitions[choosing, action, choosing], rewards[choosing, action] = 1.0, safe
+        else:
+            wins = best if place == 1 else 0.5 * best
+            transitions[choosing, action, [won, lost]] = wins, 1.0 - wins
+    transitions[won, :, won] = transitions[lost, :, lost] = 1.0
+    rewards[won] = 1.0
+    return TabularMDP(
+        transitions, rewards, choosing, horizon=h, reward_law="bernoulli", name=f"gamble-{seed}"
+    )  # fmt: skip
