@@ -24,7 +24,7 @@ from discreet.numerics.streams_kernels import (
     ROLE_TIES,
     open_stream,
 )
-from discreet.online.kernels import LearnerKernel, choose, plan_step
+from discreet.online.kernels import LearnerKernel, choose, part_size, plan_step
 from discreet.online.noise_kernels import DECAY, GAIN, noise_aware_step, note_assignments
 from discreet.privacy.continual.walks_kernels import Program, walk_advance
 from discreet.privacy.kernels import add_records, draw_noise, draw_noise_sum, tick_rows
@@ -84,6 +84,8 @@ class Side(NamedTuple):
     known_rewards: Floats
     error_ends: Ints  # error_table[i] holds up to error_ends[i] users
     error_table: Floats
+    exploring: Ints  # users of each batch who follow explorers
+    trials: Floats  # (E, H, R) what the explorers believe
     times: Ints  # users at each release, then K
     ties_key: Words
     memory: Floats
@@ -165,6 +167,7 @@ def run_releases(
     recorded, regret, gap_regret = record.users, record.regret, record.gap_regret
     total, gap_total, position = record.running[0], record.running[1], record.position[0]
     stochastic, parts = side.stochastic, side.tie_batches
+    trials, exploring = side.trials, side.exploring
     env_state = np.empty(4, np.uint64)
     policy_state = np.empty(4, np.uint64)
     tie_state = np.empty(4, np.uint64)
@@ -239,8 +242,9 @@ def run_releases(
         if side.measures:
             errors[DECAY], errors[GAIN] = stream.decay, stream.gain
             noise_aware_step(
-                lk.knobs, state_ptr, horizon, release, transitions, reward_sums, pooled_transitions,
-                pooled_rewards, side.known_rewards, errors, due, side.memory, side.values, q, scratch.plan,
+                lk.knobs, state_ptr, horizon, n, release, transitions, reward_sums, pooled_transitions,
+                pooled_rewards, side.known_rewards, errors, due, side.memory, side.values, q, ties_key,
+                trials, scratch.plan,
             )  # fmt: skip
         else:
             plan_step(
@@ -250,13 +254,16 @@ def run_releases(
         # ------------------------------------------------------------------------- the users
         length = times[release + 1] - n
         user = n
-        for j in range(parts):
-            size = length * (j + 1) // parts - length * j // parts
+        for j in range(parts + trials.shape[0]):
+            size = part_size(length, exploring[release], parts, trials.shape[0], j)
             if size == 0:
                 continue
             if not stochastic:
                 open_stream(ties_key, ROLE_TIES, release, j, tie_state)
-                choose(lk, state_ptr, horizon, q, tie_state, policy_rows)
+                if j < parts:
+                    choose(lk, state_ptr, horizon, q, tie_state, policy_rows)
+                else:
+                    choose(lk, state_ptr, horizon, trials[j - parts], tie_state, policy_rows)
                 if side.measures:
                     note_assignments(side.memory, slots, all_rows, begins[3] >= 0, policy_rows, size)
                     if clocked:

@@ -152,6 +152,13 @@ class Setup:
         return np.append(times[times < self.episodes], self.episodes)
 
     @cached_property
+    def exploring(self) -> Ints:
+        """(releases,) users of each batch who follow the learner's explorers: public."""
+        times, count = self.times.tolist(), self.learner._exploring
+        batches = zip(times[:-1], times[1:], strict=True)
+        return np.array([count(first, end - first, self.spec) for first, end in batches], np.int64)
+
+    @cached_property
     def batched(self) -> bool:
         """True if users are simulated by batches."""
         if any(getattr(q, "pooled", "none") == "first" for q in (self.query, *(self.schedule.queries or ()))):
@@ -428,6 +435,8 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
         known_rewards=known,
         error_ends=error_ends,
         error_table=errors,
+        exploring=setup.exploring,
+        trials=np.zeros((learner.explorers, horizon, rows)),
         times=setup.times,
         ties_key=randomness.keys.ties,
         memory=np.array(learner.begin_memory(spec)),

@@ -43,7 +43,8 @@ class LearnerState:
     """What a learner carries from release to release: public, and a function of releases alone.
 
     number : of the last release that was read (-1: none); part : sub-batches handed out since.
-    values (H + 1, S), q (H, R) : optimistic, of the last release; probabilities (H, R) : 0 unless stochastic.
+    values (H + 1, S), q (H, R) : optimistic, of the last release; probabilities (H, R) : 0 unless stochastic;
+    trials (E, H, R) : what explorers believe Q to be.
     """
 
     spec: Spec
@@ -53,6 +54,7 @@ class LearnerState:
     values: Floats
     q: Floats
     probabilities: Floats
+    trials: Floats
     number: int = -1
     part: int = 0
 
@@ -105,6 +107,7 @@ class TabularLearner(Knobs):
     known_rewards: bool | None = None
     failure: float | None = None
 
+    explorers: ClassVar[int] = 0  # sub-batches of a batch that follow a policy of their own
     stochastic: ClassVar[bool] = False
     ignores_noise: ClassVar[bool] = False
     CONSTANTS: ClassVar[tuple[str, ...]] = ("tight", "published")
@@ -150,6 +153,10 @@ class TabularLearner(Knobs):
     def scheduled(self) -> bool:
         """True if several users can follow one policy."""
         return self.replan_every != 1 or (self.replan_growth or 1.0) > 1.0
+
+    def _exploring(self, before: int, batch: int, spec: Spec) -> int:
+        """How many users of the batch that begins after ``before`` users follow explorers."""
+        return 0
 
     def schedule(self, spec: Spec) -> Schedule:
         """Times of release: after every user, every ``replan_every`` users, or geometric."""
@@ -236,6 +243,7 @@ class TabularLearner(Knobs):
             np.zeros((horizon + 1, states)),
             np.zeros((horizon, rows)),
             np.zeros((horizon, rows)),
+            np.zeros((self.explorers, horizon, rows)),
         )
 
     def plan(
@@ -247,17 +255,20 @@ class TabularLearner(Knobs):
         """
         if release.number != state.number:
             state = self._read(state, release)
-        spec, parts = state.spec, self.tie_batches
+        spec, parts = state.spec, self.tie_batches + self.explorers
         users = self._batch(release.users, spec)
         if users < 1:
             raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
-        part = state.part
-        while part < parts and users * (part + 1) // parts == users * part // parts:
-            part += 1
-        if part >= parts:
+        exploring = self._exploring(release.users, users, spec)
+        sizes = [
+            kernels.part_size(users, exploring, self.tie_batches, self.explorers, part)
+            for part in range(parts)
+        ]
+        left = [part for part in range(state.part, parts) if sizes[part]]
+        if not left:
             raise ValueError(f"release.number = {release.number}: its last plan was handed out already")
-        size = users * (part + 1) // parts - users * part // parts
-        plan = Plan(self._policy(state, part), size, last=part == parts - 1)
+        part = left[0]
+        plan = Plan(self._policy(state, part), sizes[part], last=len(left) == 1)
         return plan, replace(state, part=part + 1)
 
     def _read(self, state: LearnerState, release: Release) -> LearnerState:
@@ -288,7 +299,8 @@ class TabularLearner(Knobs):
             return layout.from_rows(state.probabilities)
         rows = np.empty((layout.horizon, layout.states), np.int64)
         ties = open_at(state.ties, ROLE_TIES, state.number, part)
-        kernels.choose(state.kernel, layout.state_ptr, layout.horizon, state.q, ties, rows)
+        q = state.q if part < self.tie_batches else state.trials[part - self.tie_batches]
+        kernels.choose(state.kernel, layout.state_ptr, layout.horizon, q, ties, rows)
         return layout.row_action[rows]
 
     # ------------------------------------------------------------------------------- in words

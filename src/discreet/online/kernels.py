@@ -451,3 +451,13 @@ def choose(
                     if q[h, chosen] == best:
                         left -= 1
             policy_rows[h, s] = chosen
+
+
+@kernel
+def part_size(users: int, exploring: int, parts: int, explorers: int, part: int) -> int:
+    """Users of one sub-batch: the greedy ones share all but ``exploring`` users, the explorers share those."""
+    if part < parts:
+        rest = users - exploring
+        return rest * (part + 1) // parts - rest * part // parts
+    part -= parts
+    return exploring * (part + 1) // explorers - exploring * part // explorers

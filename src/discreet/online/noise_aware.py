@@ -94,6 +94,18 @@ def chosen(spec: Spec) -> Mapping[str, Any]:
     return {**_PURE, "pooled_until": min(until, 2**53)}
 
 
+import os
+WIDTH = float(os.environ.get("XW", "0.4"))
+SHARE = float(os.environ.get("XS", "0.03125"))
+FULL = float(os.environ.get("XF", "1e18"))
+
+
+def explorers_until(users: int, spec: Spec) -> int:
+    """How many of the first ``users`` users follow explorers."""
+    many = users if users <= FULL else 2.0 * math.sqrt(users * FULL) - FULL
+    return math.floor(SHARE * many)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NoiseAwareUCBVI(GreedyLearner):
     """Optimistic value iteration that knows the law of its noise.
@@ -155,6 +167,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     pooled_until: int | None = None
     explore: Literal["optimism", "returns"] | None = None
 
+    explorers: ClassVar[int] = 2
     REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited fields that are no options here
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
@@ -235,6 +248,9 @@ class NoiseAwareUCBVI(GreedyLearner):
     def _batch(self, users: int, spec: Spec) -> int:
         return GreedyLearner._batch(self.tuned(spec), users, spec)
 
+    def _exploring(self, before: int, batch: int, spec: Spec) -> int:
+        return explorers_until(before + batch, spec) - explorers_until(before, spec)
+
     # ------------------------------------------------------------------------ compiled face
     def kernel(self, spec: Spec) -> LearnerKernel:
         """Constants of this learner, as :mod:`discreet.online.noise_kernels` reads them."""
@@ -250,6 +266,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         knobs[noise_kernels.FLOW] = float(bool(self.flow))
         knobs[noise_kernels.CONSISTENT] = float(bool(self.consistent))
         knobs[noise_kernels.FIRST] = float(mine.pooled == "first")
+        knobs[noise_kernels.WIDTH] = WIDTH
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
 
     def memory_size(self, spec: Spec) -> int:
@@ -322,12 +339,15 @@ class NoiseAwareUCBVI(GreedyLearner):
         if newest.fresh is not None:
             due = layout.to_rows(newest.fresh.astype(np.float64)).ravel()
         memory, values, q = state.memory.copy(), np.empty_like(state.values), np.empty_like(state.q)
+        trials = np.empty_like(state.trials)
         noise_kernels.noise_aware_step(
-            state.kernel.knobs, layout.state_ptr, layout.horizon, int(release.number), _own(transitions),
-            _own(rewards), _own(pooled), _own(pooled_rewards), known, errors, due, memory, values, q,
-            np.empty(self.work_size(spec)),
+            state.kernel.knobs, layout.state_ptr, layout.horizon, int(release.users), int(release.number),
+            _own(transitions), _own(rewards), _own(pooled), _own(pooled_rewards), known, errors, due, memory,
+            values, q, state.ties, trials, np.empty(self.work_size(spec)),
         )  # fmt: skip
-        return replace(state, memory=memory, values=values, q=q, number=release.number, part=0)
+        return replace(
+            state, memory=memory, values=values, q=q, trials=trials, number=release.number, part=0
+        )
 
     def plan(self, state: Any, release: Release, ask: Ask | None = None) -> tuple[Plan, Any]:
         """The next users' policy; remembers publicly how many users are assigned it."""

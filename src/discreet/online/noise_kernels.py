@@ -40,23 +40,29 @@ from discreet.estimation.consistency_kernels import project_flow
 from discreet.estimation.consistency_kernels import work_size as flow_work_size
 from discreet.estimation.kernels import _level
 from discreet.numerics.compile import inlined, kernel
+from discreet.numerics.streams_kernels import ROLE_EXPLORE, log, normal, open_stream
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # knobs
-(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, KNOBS) = range(9)
+(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, WIDTH, KNOBS) = range(10)
 # errors: standard deviation of one cell of the measurement's transitions, of its rewards; decay, gain a
 # then the two standard deviations of the pooled families. Of randomized reports (INFLATION > 0): SIGMAs per
 # square root of a user who was assigned the cell, 1 + what a record adds to the variance of its count, and
 # what it adds to that of a reward sum
 (SIGMA_T, SIGMA_R, DECAY, GAIN, POOLED_SIGMA_T, POOLED_SIGMA_R, INFLATION, REWARD_VISIT, ERRORS) = range(9)
 # what pooling says of one row: noise std of an entry and of the reward, sampling variance, mean reward,
-# variance over steps (of the row, summed over entries; of the reward), 1 if there is anything to pool
-(POOL_STD, POOL_REWARD_STD, POOL_SAMPLING, POOL_REWARD, VARIATION, REWARD_VARIATION, POOLED, FACTS) = range(8)
+# variance over steps (of the row, summed over entries; of the reward), 1 if there is anything to pool, the
+# share of the row that noise hides
+(POOL_STD, POOL_REWARD_STD, POOL_SAMPLING, POOL_REWARD, VARIATION, REWARD_VARIATION, POOLED, POOL_MISSING,
+ FACTS) = range(9)  # fmt: skip
+# what is believed of the mean reward of a pair that nobody has seen: mean and standard deviation over pairs
+(PRIOR_MEAN, PRIOR_STD, PRIOR_WEIGHT, PRIOR_SUM, PRIOR_SQUARES, PRIOR) = range(6)
 
 
 _CLEARLY = 5.0  # standard deviations of the rows' joint excess; noise that is not normal has longer tails
+_PLAIN = 100.0  # standard deviations by which what has no noise stands out
 _SAMPLING = 0.2  # v: variance of a count per user behind it, of the order of a visit's
 
 
@@ -85,6 +91,7 @@ class Cells(NamedTuple):
     spread: Floats  # std of one entry of the model's row, and of the mean reward, from noise
     reward_spread: Floats
     expected: Floats  # visits that the public policies lead to
+    missing: Floats  # share of the reward that is not known, in [0, 1]
     raw: Floats  # (cells, S) transitions
     model: Floats  # (cells, S)
 
@@ -101,8 +108,8 @@ def memory_size(cells: int, states: int) -> int:
 
 def work_size(cells: int, rows: int, states: int) -> int:
     """Floats of scratch that ``noise_aware_step`` needs."""
-    flow = max((rows + 2) * states, flow_work_size(cells // rows, states))
-    return cells * (2 * states + 8) + 2 * states + FACTS + flow
+    flow = max((rows + 2) * states, flow_work_size(cells // rows, states), 3 * rows + 2 * states)
+    return cells * (2 * states + 9) + 2 * states + FACTS + PRIOR + flow
 
 
 @kernel
@@ -129,10 +136,10 @@ def _sums(memory: Floats, cells: int, states: int) -> Sums:
 
 @inlined
 def _cells(work: Floats, cells: int, states: int) -> Cells:
-    part = work[: 8 * cells].reshape(8, cells)
-    rows = work[8 * cells : (8 + 2 * states) * cells].reshape(2, cells, states)
+    part = work[: 9 * cells].reshape(9, cells)
+    rows = work[9 * cells : (9 + 2 * states) * cells].reshape(2, cells, states)
     return Cells(
-        part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7], rows[0], rows[1]
+        part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7], part[8], rows[0], rows[1]
     )  # fmt: skip
 
 
@@ -141,6 +148,7 @@ def noise_aware_step(
     knobs: Floats,
     state_ptr: Ints,
     horizon: int,
+    users: int,
     number: int,
     transitions: Floats,
     reward_sums: Floats,
@@ -152,26 +160,30 @@ def noise_aware_step(
     memory: Floats,
     values: Floats,
     q: Floats,
+    ties: NDArray[np.uint64],
+    trials: Floats,
     work: Floats,
 ) -> None:
-    """One measurement into the model, then optimistic backward induction.
+    """One measurement into the model, then optimistic backward induction, and the explorers' draws.
 
     transitions (T, R, S), reward_sums (T, R) : the newest measurement (rewards centred where
     knobs[CENTERED]); pooled_transitions (1, R, S), pooled_rewards (1, R) : of the pooled families, or without
     any cell; errors : see the names above; due (T R,) : 0 where a row was not measured, empty if all were;
     memory : carried, zeros at number 0; values (H + 1, S),
-    q (H, R) : overwritten.
+    q (H, R), trials (E, H, R) : overwritten, by the optimistic and by each explorer's Q; ties : key of the public
+    coins.
     """
     slots, rows, states = transitions.shape
     pooled = pooled_transitions.shape[0] > 0
     cells = (slots + 1) * rows if pooled else slots * rows
     known = known_rewards.shape[0] > 0
     sums, model = _sums(memory, cells, states), _cells(work, cells, states)
-    at = cells * (2 * states + 8)
+    at = cells * (2 * states + 9)
     pool = work[at : at + states].reshape(1, states)
     scratch = work[at + states : at + 2 * states].reshape(1, states)
     facts = work[at + 2 * states : at + 2 * states + FACTS]
-    flow_scratch = work[at + 2 * states + FACTS :]
+    prior = work[at + 2 * states + FACTS : at + 2 * states + FACTS + PRIOR]
+    flow_scratch = work[at + 2 * states + FACTS + PRIOR :]
     if number == 0:
         for c in range(memory.shape[0]):
             memory[c] = 0.0
@@ -203,11 +215,17 @@ def noise_aware_step(
     # first the world as a whole: if its rows together clearly vary, each row needs less to be believed
     together = 0.0
     judged = 0
+    prior[PRIOR_WEIGHT], prior[PRIOR_SUM], prior[PRIOR_SQUARES] = 1.0, 0.5, 0.5  # one pair: nothing or all
     for r in range(rows):
-        _pool(sums, model, shrink, slots, rows, r, pool, scratch, facts)
+        seen = _pool(sums, model, shrink, slots, rows, r, pool, scratch, facts)
         if facts[POOLED] > 0.0:
+            _learn_prior(prior, seen, facts[POOL_REWARD], facts[POOL_MISSING])
             together += _variation(sums, model, knobs[EXCESS], slots, rows, r, pool, facts)
             judged += 1
+        else:
+            for t in range(slots):
+                _learn_prior_of_cell(prior, sums, model, t * rows + r)
+    _settle_prior(prior)
     excess = knobs[EXCESS]
     if together > _CLEARLY * np.sqrt(np.float64(judged)):
         excess = min(1.0, excess)
@@ -217,7 +235,17 @@ def noise_aware_step(
             _variation(sums, model, excess, slots, rows, r, pool, facts)
         for t in range(slots):
             _shrink(sums, model, t * rows + r, pool, scratch, facts)
-    _induct(knobs, state_ptr, horizon, slots, rows, known_rewards, model, values, q)
+    hoped = min(1.0, prior[PRIOR_MEAN] + prior[PRIOR_STD])
+    _induct(knobs, state_ptr, horizon, slots, rows, known_rewards, model, hoped, values, q)
+    if trials.shape[0] > 0:
+        width = knobs[WIDTH] * np.sqrt(log(1.0 + users))
+        coins = np.empty(4, np.uint64)
+        for e in range(trials.shape[0]):
+            open_stream(ties, ROLE_EXPLORE, number, e, coins)
+            _explore(
+                width, state_ptr, horizon, slots, rows, known_rewards, model, prior, coins, flow_scratch,
+                trials[e],
+            )  # fmt: skip
 
 
 @inlined
@@ -334,8 +362,13 @@ def _pool(
     pool: Floats,
     scratch: Floats,
     facts: Floats,
-) -> None:
-    """The row pooled over steps and over the pooled family, each by its precision."""
+) -> float:
+    """The row pooled over steps and over the pooled family, each by its precision.
+
+    Returns the row's mass in standard deviations of its noise. Where noise exceeds the mass, what is divided
+    by is the noise, and the rest of the row is missing: it is spread evenly, and earns what is believed of
+    pairs that nobody has seen.
+    """
     exposure, noise, expected, raw = sums.exposure, model.noise, model.expected, model.raw
     counts, rewards, sampling = model.counts, model.rewards, model.sampling
     states = raw.shape[1]
@@ -345,12 +378,14 @@ def _pool(
     facts[POOL_REWARD_STD] = np.inf
     facts[POOL_SAMPLING] = np.inf
     if not shrink:
-        return
+        return 0.0
     mass = 0.0
     reward_mass = 0.0
     sampled = 0.0
     variance = 0.0
     reward_variance = 0.0
+    visits = 0.0
+    visit_variance = 0.0
     for s in range(states):
         pool[0, s] = 0.0
     extra = 0.0  # weight that the pooled family gives to every record of a step
@@ -373,18 +408,57 @@ def _pool(
         variance += w * w * g * g
         reward_variance += w * w * model.reward_noise[c] * model.reward_noise[c]
         if t < slots:  # records of the pooled family are those of the steps
+            visits += counts[c]
+            visit_variance += states * g * g
             sampled += (w + extra) * (w + extra) * n * sampling[c]
-    if mass <= 0.0:
-        return
-    base = max(mass, np.sqrt(states * variance), 1.0e-9)
+    hidden = np.sqrt(states * variance)
+    if mass <= 0.0 and hidden <= 0.0:
+        return 0.0
+    base = max(mass, hidden, 1.0e-9)
     for s in range(states):
         scratch[0, s] = pool[0, s] / base
     _simplex(scratch, 0, pool, 0)
     facts[POOLED] = 1.0
     facts[POOL_STD] = np.sqrt(variance) / base
     facts[POOL_REWARD_STD] = np.sqrt(reward_variance) / base
-    facts[POOL_SAMPLING] = sampled / (base * base)
+    facts[POOL_SAMPLING] = max(
+        sampled / (base * base), 1.0 / max(1.0, max(0.0, visits) + np.sqrt(visit_variance))
+    )
     facts[POOL_REWARD] = min(1.0, max(0.0, reward_mass / base))
+    facts[POOL_MISSING] = 1.0 - max(0.0, mass) / base
+    return max(0.0, mass) / hidden if hidden > 0.0 else _PLAIN
+
+
+@inlined
+def _learn_prior(prior: Floats, seen: float, reward: float, missing: float) -> None:
+    """Add a pair whose visits stand out of the noise by so many standard deviations, by how sure it is."""
+    if seen <= 0.0 or missing >= 1.0:
+        return
+    weight = seen * seen / (seen * seen + 4.0)
+    mean = min(1.0, reward / (1.0 - missing))
+    prior[PRIOR_WEIGHT] += weight
+    prior[PRIOR_SUM] += weight * mean
+    prior[PRIOR_SQUARES] += weight * mean * mean
+
+
+@inlined
+def _learn_prior_of_cell(prior: Floats, sums: Sums, model: Cells, c: int) -> None:
+    """The same for one cell by itself, where nothing is pooled."""
+    n = model.counts[c]
+    if sums.exposure[c] <= 0.0 or n <= 0.0:
+        return
+    hidden = np.sqrt(np.float64(model.raw.shape[1])) * model.noise[c]
+    base = max(max(n, 1.0), hidden)
+    reward = min(1.0, max(0.0, model.rewards[c] / base))
+    _learn_prior(prior, n / hidden if hidden > 0.0 else _PLAIN, reward, 1.0 - n / base)
+
+
+@inlined
+def _settle_prior(prior: Floats) -> None:
+    """Mean and standard deviation of mean rewards over the pairs that were seen."""
+    mean = prior[PRIOR_SUM] / prior[PRIOR_WEIGHT]
+    prior[PRIOR_MEAN] = mean
+    prior[PRIOR_STD] = np.sqrt(max(0.0, prior[PRIOR_SQUARES] / prior[PRIOR_WEIGHT] - mean * mean))
 
 
 @inlined
@@ -443,17 +517,21 @@ def _shrink(sums: Sums, model: Cells, c: int, pool: Floats, scratch: Floats, fac
     if not seen and not have:
         model.spread[c] = np.inf
         model.reward_spread[c] = np.inf
+        model.missing[c] = 1.0
         rewards[c] = 1.0
         for s in range(states):
             rows[c, s] = 1.0 / states
         return
     own, own_reward, base = 1.0, 1.0, 1.0
+    missing = 0.0
     own_std, own_reward_std, own_sampling = 0.0, 0.0, 0.0  # multiplied by 0 where the step was not seen
     if seen:
         n = max(model.counts[c], 0.0)
         g, reward_g = model.noise[c], model.reward_noise[c]
         base = max(max(n, 1.0), np.sqrt(np.float64(states)) * g)
         own_std, own_reward_std, own_sampling = g / base, reward_g / base, model.sampling[c] / base
+        own_sampling = max(own_sampling, 1.0 / max(1.0, n + np.sqrt(np.float64(states)) * g))
+        missing = max(0.0, 1.0 - n / base)
         if have:
             tau2, reward_tau2 = facts[VARIATION], facts[REWARD_VARIATION]
             s2 = (states * g * g + max(n, 1.0)) / (base * base)
@@ -479,6 +557,7 @@ def _shrink(sums: Sums, model: Cells, c: int, pool: Floats, scratch: Floats, fac
         if rest > 0.0:
             model.spread[c] = np.sqrt((own * own_std) ** 2 + (rest * facts[POOL_STD]) ** 2)
             model.sampling[c] += rest * rest * facts[POOL_SAMPLING]
+    model.missing[c] = own_reward * missing + reward_rest * facts[POOL_MISSING]
     estimate = min(1.0, max(0.0, rewards[c] / base))
     if own_reward == 0.0:
         rewards[c] = facts[POOL_REWARD]
@@ -502,10 +581,14 @@ def _induct(
     rows: int,
     known_rewards: Floats,
     model: Cells,
+    hoped: float,
     values: Floats,
     q: Floats,
 ) -> None:
-    """Optimistic backward induction with bonuses from sampling and from the noise law."""
+    """Optimistic backward induction with bonuses from sampling and from the noise law.
+
+    hoped : what the part of a reward that noise hides is taken to earn.
+    """
     move, rewards, spread, sampling = model.model, model.rewards, model.spread, model.sampling
     states, stat, privacy = move.shape[1], knobs[STAT], knobs[PRIVACY]
     known = known_rewards.shape[0] > 0
@@ -535,7 +618,7 @@ def _induct(
             if known:
                 reward = known_rewards[h, r]
             else:
-                reward = rewards[c]
+                reward = min(1.0, rewards[c] + model.missing[c] * hoped)
                 bonus += stat * np.sqrt(reward * (1.0 - reward)) * x + privacy * model.reward_spread[c]
             q[h, r] = min(left, reward + mean + bonus)
         for s in range(states):
@@ -543,6 +626,79 @@ def _induct(
             for r in range(state_ptr[s] + 1, state_ptr[s + 1]):
                 best = q[h, r] if q[h, r] > best else best
             values[h, s] = best
+
+
+@inlined
+def _explore(
+    width: float,
+    state_ptr: Ints,
+    horizon: int,
+    slots: int,
+    rows: int,
+    known_rewards: Floats,
+    model: Cells,
+    prior: Floats,
+    coins: NDArray[np.uint64],
+    work: Floats,
+    q: Floats,
+) -> None:
+    """One draw from what is believed: backward induction with errors that all steps of a pair share.
+
+    Per pair three standard normal variables: of the next value by sampling, of the next value by noise, and of
+    the reward. A row counts half a visit of a row that leads anywhere (w = x^2 / (1 + x^2) of its mass), and a
+    reward half a visit of a reward of 1. What no data say anything of earns 1/2 a step, give or take.
+    """
+    move, spread, sampling = model.model, model.spread, model.sampling
+    states = move.shape[1]
+    known = known_rewards.shape[0] > 0
+    z = work[: 3 * rows].reshape(rows, 3)
+    after, here = work[3 * rows : 3 * rows + states], work[3 * rows + states : 3 * rows + 2 * states]
+    for r in range(rows):
+        for i in range(3):
+            z[r, i] = normal(coins)
+    for s in range(states):
+        after[s] = 0.0
+    for h in range(horizon - 1, -1, -1):
+        left = float(horizon - h)
+        base_row = h * rows if slots > 1 else 0
+        centre = 0.0
+        for s in range(states):
+            centre += after[s] / states
+        for r in range(rows):
+            c = base_row + r
+            if spread[c] == np.inf or sampling[c] == np.inf:
+                q[h, r] = left * min(1.0, max(0.0, 0.5 + 0.5 * z[r, 0]))
+                continue
+            x2 = sampling[c]
+            w = x2 / (1.0 + x2)
+            expected = 0.0
+            for s in range(states):
+                expected += move[c, s] * after[s]
+            mean = (1.0 - w) * expected + w * centre
+            variance = 0.0
+            norm = 0.0
+            for s in range(states):
+                d = after[s] - expected
+                norm += d * d
+                d = after[s] - mean
+                variance += ((1.0 - w) * move[c, s] + w / states) * (d * d)
+            x = np.sqrt(x2 / (1.0 + 2.0 * x2))
+            shift = np.sqrt(variance) * x * z[r, 0] + spread[c] * np.sqrt(norm) * z[r, 1]
+            if known:
+                reward = known_rewards[h, r]
+            else:
+                unseen = min(1.0, max(0.0, prior[PRIOR_MEAN] + prior[PRIOR_STD] * z[r, 2]))
+                reward = min(1.0, model.rewards[c] + model.missing[c] * unseen)
+                reward = (reward + 0.5 * x2) / (1.0 + x2)
+                shift += (np.sqrt(reward * (1.0 - reward)) * x + model.reward_spread[c]) * z[r, 2]
+            q[h, r] = min(left, max(0.0, reward + mean + width * shift))
+        for s in range(states):
+            best = q[h, state_ptr[s]]
+            for r in range(state_ptr[s] + 1, state_ptr[s + 1]):
+                best = q[h, r] if q[h, r] > best else best
+            here[s] = best
+        for s in range(states):
+            after[s] = here[s]
 
 
 @inlined

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.online import kernels
 from discreet.online.base import LearnerState
 from discreet.privacy import budget as budgets
 from discreet.privacy.counts import GROUP_RETURNS, CountQuery
@@ -219,7 +220,11 @@ def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> Re
         raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
     mine = _learners_part(state, release.users, users)
     queue, parts = [(ANCHOR, users - mine, 0)], int(learner.tie_batches or 1)
-    queue += [(LEARNER, mine * (j + 1) // parts - mine * j // parts, j) for j in range(parts)]
+    exploring = min(mine, learner._exploring(release.users, users, spec))
+    queue += [
+        (LEARNER, kernels.part_size(mine, exploring, parts, learner.explorers, j), j)
+        for j in range(parts + learner.explorers)
+    ]
     return replace(state, assigned=(0, 0), queue=tuple(item for item in queue if item[1] > 0))
 
 
