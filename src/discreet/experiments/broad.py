@@ -143,7 +143,9 @@ def main() -> None:
     """Print the table."""
     from discreet import registry
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--learner", default="noise-aware")
     parser.add_argument("--users", type=float, nargs="+", default=[2e4])
     parser.add_argument("--budgets", nargs="+", default=list(BUDGETS), choices=list(BUDGETS))
@@ -155,7 +157,9 @@ def main() -> None:
     args = parser.parse_args()
     learner = registry.build("learner", args.learner)
     worlds = [w for w in (BROAD if args.list == "broad" else TRAINING) if (args.worlds or "") in w.name]
-    print("| world | budget | K | regret | share | worst | late share | worst |\n|---|---|---|---|---|---|---|---|")
+    print(
+        "| world | budget | K | regret | share | worst | late share | worst |\n|---|---|---|---|---|---|---|---|"
+    )
     users = [int(k) for k in args.users]
     for row in rows(learner, worlds, args.budgets, users, args.seeds, args.seed, args.out):
         print(line(row), flush=True)

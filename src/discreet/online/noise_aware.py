@@ -61,7 +61,7 @@ _FIXED: Mapping[str, Any] = {
 
 # Chosen by discreet.experiments.tuning, kind by kind
 _APPROX: Mapping[str, Any] = {
-    "replan_growth": 1.05, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 2.0, "reward_share": 0.2,
+    "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 2.0, "reward_share": 0.2,
     "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
 }  # fmt: skip
 _PURE: Mapping[str, Any] = {
@@ -94,16 +94,7 @@ def chosen(spec: Spec) -> Mapping[str, Any]:
     return {**_PURE, "pooled_until": min(until, 2**53)}
 
 
-import os
-WIDTH = float(os.environ.get("XW", "0.4"))
-SHARE = float(os.environ.get("XS", "0.03125"))
-FULL = float(os.environ.get("XF", "1e18"))
-
-
-def explorers_until(users: int, spec: Spec) -> int:
-    """How many of the first ``users`` users follow explorers."""
-    many = users if users <= FULL else 2.0 * math.sqrt(users * FULL) - FULL
-    return math.floor(SHARE * many)
+_EXPLORING = 64  # one user in so many follows an explorer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +240,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return GreedyLearner._batch(self.tuned(spec), users, spec)
 
     def _exploring(self, before: int, batch: int, spec: Spec) -> int:
-        return explorers_until(before + batch, spec) - explorers_until(before, spec)
+        return (before + batch) // _EXPLORING - before // _EXPLORING
 
     # ------------------------------------------------------------------------ compiled face
     def kernel(self, spec: Spec) -> LearnerKernel:
@@ -266,7 +257,6 @@ class NoiseAwareUCBVI(GreedyLearner):
         knobs[noise_kernels.FLOW] = float(bool(self.flow))
         knobs[noise_kernels.CONSISTENT] = float(bool(self.consistent))
         knobs[noise_kernels.FIRST] = float(mine.pooled == "first")
-        knobs[noise_kernels.WIDTH] = WIDTH
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
 
     def memory_size(self, spec: Spec) -> int:
@@ -345,9 +335,7 @@ class NoiseAwareUCBVI(GreedyLearner):
             _own(transitions), _own(rewards), _own(pooled), _own(pooled_rewards), known, errors, due, memory,
             values, q, state.ties, trials, np.empty(self.work_size(spec)),
         )  # fmt: skip
-        return replace(
-            state, memory=memory, values=values, q=q, trials=trials, number=release.number, part=0
-        )
+        return replace(state, memory=memory, values=values, q=q, trials=trials, number=release.number, part=0)
 
     def plan(self, state: Any, release: Release, ask: Ask | None = None) -> tuple[Plan, Any]:
         """The next users' policy; remembers publicly how many users are assigned it."""

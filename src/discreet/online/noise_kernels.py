@@ -46,23 +46,30 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # knobs
-(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, WIDTH, KNOBS) = range(10)
+(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, KNOBS) = range(9)
 # errors: standard deviation of one cell of the measurement's transitions, of its rewards; decay, gain a
 # then the two standard deviations of the pooled families. Of randomized reports (INFLATION > 0): SIGMAs per
 # square root of a user who was assigned the cell, 1 + what a record adds to the variance of its count, and
 # what it adds to that of a reward sum
 (SIGMA_T, SIGMA_R, DECAY, GAIN, POOLED_SIGMA_T, POOLED_SIGMA_R, INFLATION, REWARD_VISIT, ERRORS) = range(9)
-# what pooling says of one row: noise std of an entry and of the reward, sampling variance, mean reward,
-# variance over steps (of the row, summed over entries; of the reward), 1 if there is anything to pool, the
-# share of the row that noise hides
-(POOL_STD, POOL_REWARD_STD, POOL_SAMPLING, POOL_REWARD, VARIATION, REWARD_VARIATION, POOLED, POOL_MISSING,
- FACTS) = range(9)  # fmt: skip
+# what pooling says of one row: noise std of an entry, sampling variance, mean reward, variance over steps (of
+# the row, summed over entries; of the reward), 1 if there is anything to pool, the share of the row that noise
+# hides; sum of rewards, visits behind it, variance of the sum
+(POOL_STD, POOL_SAMPLING, POOL_REWARD, VARIATION, REWARD_VARIATION, POOLED, POOL_MISSING, POOL_SUM, POOL_MASS,
+ POOL_VARIANCE, FACTS) = range(11)  # fmt: skip
 # what is believed of the mean reward of a pair that nobody has seen: mean and standard deviation over pairs
 (PRIOR_MEAN, PRIOR_STD, PRIOR_WEIGHT, PRIOR_SUM, PRIOR_SQUARES, PRIOR) = range(6)
 
 
 _CLEARLY = 5.0  # standard deviations of the rows' joint excess; noise that is not normal has longer tails
-_PLAIN = 100.0  # standard deviations by which what has no noise stands out
+_FLOW_ERROR = 1.0  # relative standard deviation of visits that a rough model predicts
+_HOPE = 0.6  # standard deviations over pairs that optimism adds where nothing is known of a reward
+_WIDTH = 0.3  # of an explorer's draws, times sqrt(ln(1 + users))
+_LEAST_PRIOR = 1.0e-4  # variance of mean rewards over pairs, at least
+_LEAST_VARIANCE = 1.0e-12  # of a sum of rewards
+_DRAWS = 5  # normal variables of a pair
+_HOLD = 2  # releases that an explorer keeps its normal variables for: noisy counts add up
+_KNOWN = 0.04  # variance of a mean reward at which it counts half in what is believed of others
 _SAMPLING = 0.2  # v: variance of a count per user behind it, of the order of a visit's
 
 
@@ -91,7 +98,9 @@ class Cells(NamedTuple):
     spread: Floats  # std of one entry of the model's row, and of the mean reward, from noise
     reward_spread: Floats
     expected: Floats  # visits that the public policies lead to
-    missing: Floats  # share of the reward that is not known, in [0, 1]
+    visits: Floats  # from counts and flow, each by its precision
+    missing: Floats  # share of the row that noise hides, in [0, 1]
+    unknown: Floats  # std of what is believed of the mean reward that comes from other pairs, not from data
     raw: Floats  # (cells, S) transitions
     model: Floats  # (cells, S)
 
@@ -108,8 +117,8 @@ def memory_size(cells: int, states: int) -> int:
 
 def work_size(cells: int, rows: int, states: int) -> int:
     """Floats of scratch that ``noise_aware_step`` needs."""
-    flow = max((rows + 2) * states, flow_work_size(cells // rows, states), 3 * rows + 2 * states)
-    return cells * (2 * states + 9) + 2 * states + FACTS + PRIOR + flow
+    flow = max((rows + 2) * states, flow_work_size(cells // rows, states), _DRAWS * rows + 2 * states)
+    return cells * (2 * states + 11) + 2 * states + FACTS + PRIOR + flow
 
 
 @kernel
@@ -136,10 +145,10 @@ def _sums(memory: Floats, cells: int, states: int) -> Sums:
 
 @inlined
 def _cells(work: Floats, cells: int, states: int) -> Cells:
-    part = work[: 9 * cells].reshape(9, cells)
-    rows = work[9 * cells : (9 + 2 * states) * cells].reshape(2, cells, states)
+    part = work[: 11 * cells].reshape(11, cells)
+    rows = work[11 * cells : (11 + 2 * states) * cells].reshape(2, cells, states)
     return Cells(
-        part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7], part[8], rows[0], rows[1]
+        part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7], part[8], part[9], part[10], rows[0], rows[1]
     )  # fmt: skip
 
 
@@ -178,7 +187,7 @@ def noise_aware_step(
     cells = (slots + 1) * rows if pooled else slots * rows
     known = known_rewards.shape[0] > 0
     sums, model = _sums(memory, cells, states), _cells(work, cells, states)
-    at = cells * (2 * states + 9)
+    at = cells * (2 * states + 11)
     pool = work[at : at + states].reshape(1, states)
     scratch = work[at + states : at + 2 * states].reshape(1, states)
     facts = work[at + 2 * states : at + 2 * states + FACTS]
@@ -211,20 +220,23 @@ def noise_aware_step(
         knobs[FLOW] > 0.0, state_ptr, horizon, slots, rows, knobs[FIRST] > 0.0, model.counts, sums.total,
         model.raw, model.noise, model.expected, flow_scratch,
     )  # fmt: skip
+    _visits(model, 0.0 if known else 0.5 * knobs[CENTERED], knobs[FLOW] > 0.0 and slots > 1)
     shrink = knobs[SHRINK] > 0.0 and slots > 1
     # first the world as a whole: if its rows together clearly vary, each row needs less to be believed
     together = 0.0
     judged = 0
     prior[PRIOR_WEIGHT], prior[PRIOR_SUM], prior[PRIOR_SQUARES] = 1.0, 0.5, 0.5  # one pair: nothing or all
     for r in range(rows):
-        seen = _pool(sums, model, shrink, slots, rows, r, pool, scratch, facts)
+        _pool(sums, model, shrink, slots, rows, r, pool, scratch, facts)
         if facts[POOLED] > 0.0:
-            _learn_prior(prior, seen, facts[POOL_REWARD], facts[POOL_MISSING])
+            _learn_prior(prior, facts[POOL_SUM], facts[POOL_MASS], facts[POOL_VARIANCE])
             together += _variation(sums, model, knobs[EXCESS], slots, rows, r, pool, facts)
             judged += 1
         else:
             for t in range(slots):
-                _learn_prior_of_cell(prior, sums, model, t * rows + r)
+                c = t * rows + r
+                if sums.exposure[c] > 0.0:
+                    _learn_prior(prior, model.rewards[c], model.visits[c], _cell_variance(model, c))
     _settle_prior(prior)
     excess = knobs[EXCESS]
     if together > _CLEARLY * np.sqrt(np.float64(judged)):
@@ -235,17 +247,14 @@ def noise_aware_step(
             _variation(sums, model, excess, slots, rows, r, pool, facts)
         for t in range(slots):
             _shrink(sums, model, t * rows + r, pool, scratch, facts)
-    hoped = min(1.0, prior[PRIOR_MEAN] + prior[PRIOR_STD])
-    _induct(knobs, state_ptr, horizon, slots, rows, known_rewards, model, hoped, values, q)
-    if trials.shape[0] > 0:
-        width = knobs[WIDTH] * np.sqrt(log(1.0 + users))
-        coins = np.empty(4, np.uint64)
-        for e in range(trials.shape[0]):
-            open_stream(ties, ROLE_EXPLORE, number, e, coins)
-            _explore(
-                width, state_ptr, horizon, slots, rows, known_rewards, model, prior, coins, flow_scratch,
-                trials[e],
-            )  # fmt: skip
+            if not known:
+                _believe(sums, model, t * rows + r, facts, prior)
+    _induct(knobs, state_ptr, horizon, slots, rows, known_rewards, model, values, q)
+    width = _WIDTH * np.sqrt(log(1.0 + users))
+    coins = np.empty(4, np.uint64)
+    for e in range(trials.shape[0]):
+        open_stream(ties, ROLE_EXPLORE, number // _HOLD, e, coins)
+        _explore(width, state_ptr, horizon, slots, rows, known_rewards, model, coins, flow_scratch, trials[e])
 
 
 @inlined
@@ -352,6 +361,24 @@ def _weigh(sums: Sums, model: Cells, gain: float, half: float, inflation: float,
 
 
 @inlined
+def _visits(model: Cells, half: float, predicted: bool) -> None:
+    """Visits from noisy counts and from the predicted flow, each by its precision; rewards follow.
+
+    A count is the sum of S noisy cells; the flow of public policies in a rough model is known to a factor. Centred
+    sums of rewards are those of r - 1/2, so half of the visits belongs to them.
+    """
+    counts, visits, expected, noise = model.counts, model.visits, model.expected, model.noise
+    states = np.float64(model.raw.shape[1])
+    for c in range(counts.shape[0]):
+        visits[c] = counts[c]
+        if predicted and 0.0 < noise[c] < np.inf:
+            flow = (_FLOW_ERROR * expected[c]) ** 2
+            own = states * noise[c] * noise[c]
+            visits[c] = (counts[c] * flow + expected[c] * own) / (flow + own)
+            model.rewards[c] += half * (visits[c] - counts[c])
+
+
+@inlined
 def _pool(
     sums: Sums,
     model: Cells,
@@ -362,12 +389,11 @@ def _pool(
     pool: Floats,
     scratch: Floats,
     facts: Floats,
-) -> float:
+) -> None:
     """The row pooled over steps and over the pooled family, each by its precision.
 
-    Returns the row's mass in standard deviations of its noise. Where noise exceeds the mass, what is divided
-    by is the noise, and the rest of the row is missing: it is spread evenly, and earns what is believed of
-    pairs that nobody has seen.
+    Where noise exceeds the visits, what is divided by is the noise, and the rest of the row is missing: it is
+    spread evenly.
     """
     exposure, noise, expected, raw = sums.exposure, model.noise, model.expected, model.raw
     counts, rewards, sampling = model.counts, model.rewards, model.sampling
@@ -375,10 +401,9 @@ def _pool(
     for i in range(FACTS):
         facts[i] = 0.0
     facts[POOL_STD] = np.inf
-    facts[POOL_REWARD_STD] = np.inf
     facts[POOL_SAMPLING] = np.inf
     if not shrink:
-        return 0.0
+        return
     mass = 0.0
     reward_mass = 0.0
     sampled = 0.0
@@ -403,62 +428,30 @@ def _pool(
         w = n / (states * g * g + n + 1.0)
         for s in range(states):
             pool[0, s] += w * raw[c, s]
-        mass += w * counts[c]
+        mass += w * model.visits[c]
         reward_mass += w * rewards[c]
         variance += w * w * g * g
         reward_variance += w * w * model.reward_noise[c] * model.reward_noise[c]
         if t < slots:  # records of the pooled family are those of the steps
-            visits += counts[c]
+            visits += model.visits[c]
             visit_variance += states * g * g
             sampled += (w + extra) * (w + extra) * n * sampling[c]
     hidden = np.sqrt(states * variance)
     if mass <= 0.0 and hidden <= 0.0:
-        return 0.0
+        return
     base = max(mass, hidden, 1.0e-9)
     for s in range(states):
         scratch[0, s] = pool[0, s] / base
     _simplex(scratch, 0, pool, 0)
     facts[POOLED] = 1.0
     facts[POOL_STD] = np.sqrt(variance) / base
-    facts[POOL_REWARD_STD] = np.sqrt(reward_variance) / base
     facts[POOL_SAMPLING] = max(
         sampled / (base * base), 1.0 / max(1.0, max(0.0, visits) + np.sqrt(visit_variance))
     )
     facts[POOL_REWARD] = min(1.0, max(0.0, reward_mass / base))
     facts[POOL_MISSING] = 1.0 - max(0.0, mass) / base
-    return max(0.0, mass) / hidden if hidden > 0.0 else _PLAIN
-
-
-@inlined
-def _learn_prior(prior: Floats, seen: float, reward: float, missing: float) -> None:
-    """Add a pair whose visits stand out of the noise by so many standard deviations, by how sure it is."""
-    if seen <= 0.0 or missing >= 1.0:
-        return
-    weight = seen * seen / (seen * seen + 4.0)
-    mean = min(1.0, reward / (1.0 - missing))
-    prior[PRIOR_WEIGHT] += weight
-    prior[PRIOR_SUM] += weight * mean
-    prior[PRIOR_SQUARES] += weight * mean * mean
-
-
-@inlined
-def _learn_prior_of_cell(prior: Floats, sums: Sums, model: Cells, c: int) -> None:
-    """The same for one cell by itself, where nothing is pooled."""
-    n = model.counts[c]
-    if sums.exposure[c] <= 0.0 or n <= 0.0:
-        return
-    hidden = np.sqrt(np.float64(model.raw.shape[1])) * model.noise[c]
-    base = max(max(n, 1.0), hidden)
-    reward = min(1.0, max(0.0, model.rewards[c] / base))
-    _learn_prior(prior, n / hidden if hidden > 0.0 else _PLAIN, reward, 1.0 - n / base)
-
-
-@inlined
-def _settle_prior(prior: Floats) -> None:
-    """Mean and standard deviation of mean rewards over the pairs that were seen."""
-    mean = prior[PRIOR_SUM] / prior[PRIOR_WEIGHT]
-    prior[PRIOR_MEAN] = mean
-    prior[PRIOR_STD] = np.sqrt(max(0.0, prior[PRIOR_SQUARES] / prior[PRIOR_WEIGHT] - mean * mean))
+    facts[POOL_SUM], facts[POOL_MASS] = reward_mass, max(0.0, mass)
+    facts[POOL_VARIANCE] = reward_variance + sampled * _of_reward(reward_mass, mass)
 
 
 @inlined
@@ -497,7 +490,7 @@ def _variation(
         null += (w * w * n * usual) ** 2 * 2.0 / states
         bottom += w * w * n * n * n
         gr = reward_noise[c] * reward_noise[c] + mean * mean * states * g * g
-        d = rewards[c] - counts[c] * mean
+        d = rewards[c] - model.visits[c] * mean
         w = 1.0 / (gr + n + 1.0)
         reward_top += w * w * n * (d * d - gr - n * mean * (1.0 - mean))
         reward_bottom += w * w * n * n * n
@@ -511,65 +504,108 @@ def _variation(
 
 @inlined
 def _shrink(sums: Sums, model: Cells, c: int, pool: Floats, scratch: Floats, facts: Floats) -> None:
-    """Row and mean reward of one step: its own, moved towards the pooled ones by the variation over steps."""
-    raw, rows, rewards = model.raw, model.model, model.rewards
+    """The row of one step: its own, moved towards the pooled one by the variation over steps."""
+    raw, rows = model.raw, model.model
     states, have, seen = raw.shape[1], facts[POOLED] > 0.0, sums.exposure[c] > 0.0
     if not seen and not have:
         model.spread[c] = np.inf
-        model.reward_spread[c] = np.inf
         model.missing[c] = 1.0
-        rewards[c] = 1.0
         for s in range(states):
             rows[c, s] = 1.0 / states
         return
-    own, own_reward, base = 1.0, 1.0, 1.0
-    missing = 0.0
-    own_std, own_reward_std, own_sampling = 0.0, 0.0, 0.0  # multiplied by 0 where the step was not seen
+    own, base, missing = 0.0, 1.0, 0.0
+    own_std, own_sampling = 0.0, 0.0  # multiplied by 0 where the step was not seen
     if seen:
-        n = max(model.counts[c], 0.0)
-        g, reward_g = model.noise[c], model.reward_noise[c]
-        base = max(max(n, 1.0), np.sqrt(np.float64(states)) * g)
-        own_std, own_reward_std, own_sampling = g / base, reward_g / base, model.sampling[c] / base
-        own_sampling = max(own_sampling, 1.0 / max(1.0, n + np.sqrt(np.float64(states)) * g))
-        missing = max(0.0, 1.0 - n / base)
+        n, g = max(model.visits[c], 0.0), model.noise[c]
+        hidden = np.sqrt(np.float64(states)) * g
+        base = max(max(n, 1.0), hidden)
+        missing = 1.0 - n / base
+        own_std, own_sampling = g / base, max(model.sampling[c] / base, 1.0 / max(1.0, n + hidden))
+        own = 1.0
         if have:
-            tau2, reward_tau2 = facts[VARIATION], facts[REWARD_VARIATION]
+            tau2 = facts[VARIATION]
             s2 = (states * g * g + max(n, 1.0)) / (base * base)
             own = tau2 / (tau2 + s2) if tau2 + s2 > 0.0 else 1.0
-            s2 = (reward_g * reward_g + 0.25 * max(n, 1.0)) / (base * base)
-            own_reward = reward_tau2 / (reward_tau2 + s2) if reward_tau2 + s2 > 0.0 else 1.0
-    else:
-        own, own_reward = 0.0, 0.0
-    rest, reward_rest = 1.0 - own, 1.0 - own_reward
+    rest = 1.0 - own
     if own == 0.0:
         for s in range(states):
             rows[c, s] = pool[0, s]
         model.spread[c] = facts[POOL_STD]
         model.sampling[c] = facts[POOL_SAMPLING]
-    else:
-        for s in range(states):
-            scratch[0, s] = own * (raw[c, s] / base)
-            if rest > 0.0:
-                scratch[0, s] += rest * pool[0, s]
-        _simplex(scratch, 0, rows, c)
-        model.spread[c] = own * own_std
-        model.sampling[c] = own * own * own_sampling
+        model.missing[c] = facts[POOL_MISSING]
+        return
+    for s in range(states):
+        scratch[0, s] = own * (raw[c, s] / base)
         if rest > 0.0:
-            model.spread[c] = np.sqrt((own * own_std) ** 2 + (rest * facts[POOL_STD]) ** 2)
-            model.sampling[c] += rest * rest * facts[POOL_SAMPLING]
-    model.missing[c] = own_reward * missing + reward_rest * facts[POOL_MISSING]
-    estimate = min(1.0, max(0.0, rewards[c] / base))
-    if own_reward == 0.0:
-        rewards[c] = facts[POOL_REWARD]
-        model.reward_spread[c] = facts[POOL_REWARD_STD]
-    elif reward_rest == 0.0:
-        rewards[c] = estimate
-        model.reward_spread[c] = own_reward_std
-    else:
-        rewards[c] = own_reward * estimate + reward_rest * facts[POOL_REWARD]
-        model.reward_spread[c] = np.sqrt(
-            (own_reward * own_reward_std) ** 2 + (reward_rest * facts[POOL_REWARD_STD]) ** 2
-        )
+            scratch[0, s] += rest * pool[0, s]
+    _simplex(scratch, 0, rows, c)
+    model.spread[c] = own * own_std
+    model.sampling[c] = own * own * own_sampling
+    model.missing[c] = own * missing
+    if rest > 0.0:
+        model.spread[c] = np.sqrt((own * own_std) ** 2 + (rest * facts[POOL_STD]) ** 2)
+        model.sampling[c] += rest * rest * facts[POOL_SAMPLING]
+        model.missing[c] += rest * facts[POOL_MISSING]
+
+
+@inlined
+def _of_reward(total: float, visits: float) -> float:
+    """Variance of one visit's reward: that of a coin, one visit of mean 1/2 imagined."""
+    mean = min(1.0, max(0.0, (total + 0.5) / (max(0.0, visits) + 1.0)))
+    return mean * (1.0 - mean)
+
+
+@inlined
+def _cell_variance(model: Cells, c: int) -> float:
+    """Variance of the sum of rewards of one cell: noise and sampling."""
+    n, g = max(0.0, model.visits[c]), model.reward_noise[c]
+    return g * g + n * model.sampling[c] * _of_reward(model.rewards[c], n)
+
+
+@inlined
+def _learn_prior(prior: Floats, total: float, visits: float, variance: float) -> None:
+    """Add a pair with this sum of rewards over visits, weighed by how well its mean is known."""
+    if visits <= 0.0 or variance == np.inf:
+        return
+    mean = min(1.0, max(0.0, total / visits))
+    weight = 1.0 / (1.0 + variance / (visits * visits * _KNOWN))
+    prior[PRIOR_WEIGHT] += weight
+    prior[PRIOR_SUM] += weight * mean
+    prior[PRIOR_SQUARES] += weight * mean * mean
+
+
+@inlined
+def _settle_prior(prior: Floats) -> None:
+    """Mean and standard deviation of mean rewards over the pairs that were seen."""
+    mean = prior[PRIOR_SUM] / prior[PRIOR_WEIGHT]
+    prior[PRIOR_MEAN] = mean
+    prior[PRIOR_STD] = np.sqrt(max(_LEAST_PRIOR, prior[PRIOR_SQUARES] / prior[PRIOR_WEIGHT] - mean * mean))
+
+
+@inlined
+def _believe(sums: Sums, model: Cells, c: int, facts: Floats, prior: Floats) -> None:
+    """Mean reward of one step by Bayes' rule: other pairs, then the pooled steps, then the step itself.
+
+    Each is a normal law; the step's own mean differs from the pooled one by the variation over steps. What is
+    left of the first law's standard deviation is ``unknown``; the rest of the last one's is ``reward_spread``.
+    """
+    have, seen = facts[POOLED] > 0.0, sums.exposure[c] > 0.0
+    mean, first = prior[PRIOR_MEAN], prior[PRIOR_STD] * prior[PRIOR_STD]
+    variance = first
+    if have:
+        n, v = facts[POOL_MASS], max(facts[POOL_VARIANCE], _LEAST_VARIANCE)
+        precision = n * n / v + 1.0 / variance
+        mean = (n * facts[POOL_SUM] / v + mean / variance) / precision
+        variance = 1.0 / precision
+    if seen and (not have or facts[REWARD_VARIATION] > 0.0):
+        n, v = max(0.0, model.visits[c]), max(_cell_variance(model, c), _LEAST_VARIANCE)
+        variance += facts[REWARD_VARIATION]
+        precision = n * n / v + 1.0 / variance
+        mean = (n * model.rewards[c] / v + mean / variance) / precision
+        variance = 1.0 / precision
+    model.rewards[c] = min(1.0, max(0.0, mean))
+    model.unknown[c] = min(1.0, variance / first) * np.sqrt(first)
+    model.reward_spread[c] = np.sqrt(max(0.0, variance - model.unknown[c] ** 2))
 
 
 @inlined
@@ -581,14 +617,10 @@ def _induct(
     rows: int,
     known_rewards: Floats,
     model: Cells,
-    hoped: float,
     values: Floats,
     q: Floats,
 ) -> None:
-    """Optimistic backward induction with bonuses from sampling and from the noise law.
-
-    hoped : what the part of a reward that noise hides is taken to earn.
-    """
+    """Optimistic backward induction with bonuses from sampling, from the noise law, and for unknown rewards."""
     move, rewards, spread, sampling = model.model, model.rewards, model.spread, model.sampling
     states, stat, privacy = move.shape[1], knobs[STAT], knobs[PRIVACY]
     known = known_rewards.shape[0] > 0
@@ -599,8 +631,7 @@ def _induct(
         base_row = h * rows if slots > 1 else 0
         for r in range(rows):
             c = base_row + r
-            unknown = not known and model.reward_spread[c] == np.inf
-            if spread[c] == np.inf or sampling[c] == np.inf or unknown:
+            if spread[c] == np.inf or sampling[c] == np.inf:
                 q[h, r] = left
                 continue
             x = np.sqrt(sampling[c])
@@ -618,7 +649,7 @@ def _induct(
             if known:
                 reward = known_rewards[h, r]
             else:
-                reward = min(1.0, rewards[c] + model.missing[c] * hoped)
+                reward = min(1.0, rewards[c] + _HOPE * model.unknown[c])
                 bonus += stat * np.sqrt(reward * (1.0 - reward)) * x + privacy * model.reward_spread[c]
             q[h, r] = min(left, reward + mean + bonus)
         for s in range(states):
@@ -637,40 +668,42 @@ def _explore(
     rows: int,
     known_rewards: Floats,
     model: Cells,
-    prior: Floats,
     coins: NDArray[np.uint64],
     work: Floats,
     q: Floats,
 ) -> None:
     """One draw from what is believed: backward induction with errors that all steps of a pair share.
 
-    Per pair three standard normal variables: of the next value by sampling, of the next value by noise, and of
-    the reward. A row counts half a visit of a row that leads anywhere (w = x^2 / (1 + x^2) of its mass), and a
-    reward half a visit of a reward of 1. What no data say anything of earns 1/2 a step, give or take.
+    Per pair five standard normal variables: of the next value by sampling, by noise, and where the row is hidden;
+    of the reward by its data, and by other pairs'. With x^2 = 1 / effective visits a row counts as much as one
+    visit that leads anywhere. ``width`` multiplies what comes from data; what comes from no data is drawn at its
+    full width at least. A pair without any data earns 1/2 a step, give or take.
     """
     move, spread, sampling = model.model, model.spread, model.sampling
-    states = move.shape[1]
+    states, full = move.shape[1], max(1.0, width)
     known = known_rewards.shape[0] > 0
-    z = work[: 3 * rows].reshape(rows, 3)
-    after, here = work[3 * rows : 3 * rows + states], work[3 * rows + states : 3 * rows + 2 * states]
+    z = work[: _DRAWS * rows].reshape(rows, _DRAWS)
+    at = _DRAWS * rows
+    after, here = work[at : at + states], work[at + states : at + 2 * states]
     for r in range(rows):
-        for i in range(3):
+        for i in range(_DRAWS):
             z[r, i] = normal(coins)
     for s in range(states):
         after[s] = 0.0
     for h in range(horizon - 1, -1, -1):
         left = float(horizon - h)
         base_row = h * rows if slots > 1 else 0
-        centre = 0.0
+        centre, wide = 0.0, 0.0
         for s in range(states):
             centre += after[s] / states
+        for s in range(states):
+            wide += (after[s] - centre) * (after[s] - centre) / states
         for r in range(rows):
             c = base_row + r
             if spread[c] == np.inf or sampling[c] == np.inf:
                 q[h, r] = left * min(1.0, max(0.0, 0.5 + 0.5 * z[r, 0]))
                 continue
-            x2 = sampling[c]
-            w = x2 / (1.0 + x2)
+            w = sampling[c] / (1.0 + sampling[c])
             expected = 0.0
             for s in range(states):
                 expected += move[c, s] * after[s]
@@ -682,16 +715,15 @@ def _explore(
                 norm += d * d
                 d = after[s] - mean
                 variance += ((1.0 - w) * move[c, s] + w / states) * (d * d)
-            x = np.sqrt(x2 / (1.0 + 2.0 * x2))
-            shift = np.sqrt(variance) * x * z[r, 0] + spread[c] * np.sqrt(norm) * z[r, 1]
+            x = np.sqrt(sampling[c] / (1.0 + 2.0 * sampling[c]))
+            value = mean + width * (np.sqrt(variance) * x * z[r, 0] + spread[c] * np.sqrt(norm) * z[r, 1])
+            value += full * model.missing[c] * np.sqrt(wide) * z[r, 2]
             if known:
                 reward = known_rewards[h, r]
             else:
-                unseen = min(1.0, max(0.0, prior[PRIOR_MEAN] + prior[PRIOR_STD] * z[r, 2]))
-                reward = min(1.0, model.rewards[c] + model.missing[c] * unseen)
-                reward = (reward + 0.5 * x2) / (1.0 + x2)
-                shift += (np.sqrt(reward * (1.0 - reward)) * x + model.reward_spread[c]) * z[r, 2]
-            q[h, r] = min(left, max(0.0, reward + mean + width * shift))
+                reward = width * model.reward_spread[c] * z[r, 3] + full * model.unknown[c] * z[r, 4]
+                reward = min(1.0, max(0.0, model.rewards[c] + reward))
+            q[h, r] = min(left, max(0.0, reward + value))
         for s in range(states):
             best = q[h, state_ptr[s]]
             for r in range(state_ptr[s] + 1, state_ptr[s + 1]):
