@@ -11,6 +11,7 @@ policies computed on the true MDP. It is a quantity of the experiment, not a pri
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -154,8 +155,8 @@ class Setup:
     @cached_property
     def exploring(self) -> Ints:
         """(releases,) users of each batch who follow the learner's explorers: public."""
-        times, count = self.times.tolist(), self.learner._exploring
-        batches = zip(times[:-1], times[1:], strict=True)
+        count = self.learner._exploring
+        batches = itertools.pairwise(self.times.tolist())
         return np.array([count(first, end - first, self.spec) for first, end in batches], np.int64)
 
     @cached_property

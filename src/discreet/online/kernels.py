@@ -455,7 +455,7 @@ def choose(
 
 @kernel
 def part_size(users: int, exploring: int, parts: int, explorers: int, part: int) -> int:
-    """Users of one sub-batch: the greedy ones share all but ``exploring`` users, the explorers share those."""
+    """Users of one sub-batch: greedy ones share all but ``exploring`` users, explorers share those."""
     if part < parts:
         rest = users - exploring
         return rest * (part + 1) // parts - rest * part // parts

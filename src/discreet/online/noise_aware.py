@@ -1,4 +1,4 @@
-r"""Noise-aware optimistic value iteration: bonuses and estimates from the noise law itself.
+r"""Noise-aware optimistic value iteration: bonuses, beliefs and estimates from the noise law itself.
 
 The papers' learners guard against noise by one uniform bound E for all cells and all times. This one
 knows the standard deviation of every measurement. It
@@ -9,19 +9,27 @@ knows the standard deviation of every measurement. It
   variation over steps, tau^2, is what the squared residuals exceed their known noise and sampling
   variance by. A stationary world is pooled almost wholly, one that varies is left alone; no
   stationarity is assumed. ``shrink=False`` is the plain estimator;
+- believes of mean rewards what Bayes' rule says: a normal law over pairs, its mean and variance learned from
+  all pairs, then the pair's own data. A pair that noise hides is worth what pairs are worth in this world, not
+  nothing, and may be worth more;
 - adds to Q the bonus c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 +
-  sigma_r), x = 1 / sqrt(effective visits), sigma_p and sigma_r the noise of one entry of the row and of
-  the reward;
+  sigma_r) + 0.6 s_r, x = 1 / sqrt(effective visits), sigma_p the noise of one entry of the row, sigma_r the
+  standard deviation of the mean reward that its data leave, s_r the one that other pairs leave;
+- lets one user in 64 follow one of two *explorers*, who act on a draw from those beliefs with a width that grows
+  like sqrt(ln(users)) (after 100 000 users their share falls like 1 / sqrt(users)). The bonus alone commits to
+  a wrong belief for ever; a belief that is wrong by d of its standard deviations is drawn away with a
+  probability of about Phi(-d / width), so it is met with data in the end;
 - replans geometrically, and mixes several random tie-breaks within a batch.
 
 What is proved: privacy, whatever the knobs, since all of this is post-processing of releases. What is
-not: the bonus is no confidence bound (weights, rows and shrinkage come from the same noisy data), so
-there is no regret theorem.
+not: the bonus is no confidence bound (weights, rows and shrinkage come from the same noisy data) and the
+explorers' draws are from no exact posterior, so there is no regret theorem. docs/tuning.md has the regret of
+late users, world by world.
 
 The defaults were chosen on declared training worlds, RiverSwim not among them
 (:mod:`discreet.experiments.tuning`, docs/tuning.md).
 
-Source: privacy-mechanisms, sections 2.1, 2.4, 2.5 and 3.
+Source: privacy-mechanisms, sections 2.1, 2.4, 2.5 and 3; posterior sampling: Osband, Russo and Van Roy 2013.
 """
 
 from __future__ import annotations
@@ -95,6 +103,13 @@ def chosen(spec: Spec) -> Mapping[str, Any]:
 
 
 _EXPLORING = 64  # one user in so many follows an explorer
+_FADING = 100_000  # users after which their share falls like the inverse square root
+
+
+def explorers_among(users: int) -> int:
+    """How many of the first ``users`` users follow explorers: a public number."""
+    many = users if users <= _FADING else 2.0 * math.sqrt(float(users) * _FADING) - _FADING
+    return math.floor(many / _EXPLORING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +255,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         return GreedyLearner._batch(self.tuned(spec), users, spec)
 
     def _exploring(self, before: int, batch: int, spec: Spec) -> int:
-        return (before + batch) // _EXPLORING - before // _EXPLORING
+        return explorers_among(before + batch) - explorers_among(before)
 
     # ------------------------------------------------------------------------ compiled face
     def kernel(self, spec: Spec) -> LearnerKernel:

@@ -15,8 +15,10 @@ N_j(h, s, a), and its row is one more measurement of the average over steps, wit
 
 One call is: make the measurement's counts obey the flow of people (``_consistent``; where they all have one
 noise and one clock), take it in (``_absorb``), weigh all of them (``_weigh``), predict visits
-(``_flow``), per row pool the steps (``_pool``), find the variation over steps (``_variation``), shrink every
-step (``_shrink``), and plan (``_induct``).
+(``_flow``) and weigh them against the counts (``_visits``), per row pool the steps (``_pool``), find the
+variation over steps (``_variation``) and the law of mean rewards over pairs (``_learn_prior``), shrink every
+step's row (``_shrink``), say what is believed of its reward (``_believe``), plan (``_induct``), and draw what the
+explorers act on (``_explore``).
 Everything is a stream of sums per cell: no history is kept. All of it is post-processing, and the
 intervals are heuristic: weights and rows come from the same noisy data.
 
@@ -53,8 +55,8 @@ Ints = NDArray[np.int64]
 # what it adds to that of a reward sum
 (SIGMA_T, SIGMA_R, DECAY, GAIN, POOLED_SIGMA_T, POOLED_SIGMA_R, INFLATION, REWARD_VISIT, ERRORS) = range(9)
 # what pooling says of one row: noise std of an entry, sampling variance, mean reward, variance over steps (of
-# the row, summed over entries; of the reward), 1 if there is anything to pool, the share of the row that noise
-# hides; sum of rewards, visits behind it, variance of the sum
+# the row, summed over entries; of the reward), 1 if there is anything to pool, the share of the row that
+# noise hides; sum of rewards, visits behind it, variance of the sum
 (POOL_STD, POOL_SAMPLING, POOL_REWARD, VARIATION, REWARD_VARIATION, POOLED, POOL_MISSING, POOL_SUM, POOL_MASS,
  POOL_VARIANCE, FACTS) = range(11)  # fmt: skip
 # what is believed of the mean reward of a pair that nobody has seen: mean and standard deviation over pairs
@@ -148,7 +150,8 @@ def _cells(work: Floats, cells: int, states: int) -> Cells:
     part = work[: 11 * cells].reshape(11, cells)
     rows = work[11 * cells : (11 + 2 * states) * cells].reshape(2, cells, states)
     return Cells(
-        part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7], part[8], part[9], part[10], rows[0], rows[1]
+        part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7], part[8], part[9], part[10],
+        rows[0], rows[1],
     )  # fmt: skip
 
 
@@ -179,8 +182,8 @@ def noise_aware_step(
     knobs[CENTERED]); pooled_transitions (1, R, S), pooled_rewards (1, R) : of the pooled families, or without
     any cell; errors : see the names above; due (T R,) : 0 where a row was not measured, empty if all were;
     memory : carried, zeros at number 0; values (H + 1, S),
-    q (H, R), trials (E, H, R) : overwritten, by the optimistic and by each explorer's Q; ties : key of the public
-    coins.
+    q (H, R), trials (E, H, R) : overwritten, by the optimistic and by each explorer's Q; ties : key of the
+    public coins.
     """
     slots, rows, states = transitions.shape
     pooled = pooled_transitions.shape[0] > 0
@@ -364,8 +367,8 @@ def _weigh(sums: Sums, model: Cells, gain: float, half: float, inflation: float,
 def _visits(model: Cells, half: float, predicted: bool) -> None:
     """Visits from noisy counts and from the predicted flow, each by its precision; rewards follow.
 
-    A count is the sum of S noisy cells; the flow of public policies in a rough model is known to a factor. Centred
-    sums of rewards are those of r - 1/2, so half of the visits belongs to them.
+    A count is the sum of S noisy cells; the flow of public policies in a rough model is known to a factor.
+    Centred sums of rewards are those of r - 1/2, so half of the visits belongs to them.
     """
     counts, visits, expected, noise = model.counts, model.visits, model.expected, model.noise
     states = np.float64(model.raw.shape[1])
@@ -586,8 +589,9 @@ def _settle_prior(prior: Floats) -> None:
 def _believe(sums: Sums, model: Cells, c: int, facts: Floats, prior: Floats) -> None:
     """Mean reward of one step by Bayes' rule: other pairs, then the pooled steps, then the step itself.
 
-    Each is a normal law; the step's own mean differs from the pooled one by the variation over steps. What is
-    left of the first law's standard deviation is ``unknown``; the rest of the last one's is ``reward_spread``.
+    Each is a normal law; the step's own mean differs from the pooled one by the variation over steps. What
+    is left of the first law's standard deviation is ``unknown``; the rest of the last one's is
+    ``reward_spread``.
     """
     have, seen = facts[POOLED] > 0.0, sums.exposure[c] > 0.0
     mean, first = prior[PRIOR_MEAN], prior[PRIOR_STD] * prior[PRIOR_STD]
@@ -620,7 +624,7 @@ def _induct(
     values: Floats,
     q: Floats,
 ) -> None:
-    """Optimistic backward induction with bonuses from sampling, from the noise law, and for unknown rewards."""
+    """Optimistic backward induction: bonuses from sampling, from the noise law, and for unknown rewards."""
     move, rewards, spread, sampling = model.model, model.rewards, model.spread, model.sampling
     states, stat, privacy = move.shape[1], knobs[STAT], knobs[PRIVACY]
     known = known_rewards.shape[0] > 0
@@ -674,10 +678,11 @@ def _explore(
 ) -> None:
     """One draw from what is believed: backward induction with errors that all steps of a pair share.
 
-    Per pair five standard normal variables: of the next value by sampling, by noise, and where the row is hidden;
-    of the reward by its data, and by other pairs'. With x^2 = 1 / effective visits a row counts as much as one
-    visit that leads anywhere. ``width`` multiplies what comes from data; what comes from no data is drawn at its
-    full width at least. A pair without any data earns 1/2 a step, give or take.
+    Per pair five standard normal variables: of the next value by sampling, by noise, and where the row is
+    hidden; of the reward by its data, and by other pairs'. To the data of a row one visit is added that leads
+    anywhere (w = x^2 / (1 + x^2) of the mass, x^2 = 1 / effective visits). ``width`` multiplies what comes from
+    data; what comes from none is drawn at its full width at least. A pair without any data earns 1/2 a step,
+    give or take.
     """
     move, spread, sampling = model.model, model.spread, model.sampling
     states, full = move.shape[1], max(1.0, width)
