@@ -55,6 +55,7 @@ from discreet.privacy.audit_noise import (
     summand,
     whitened,
 )  # fmt: skip
+from discreet.privacy.continual.splits import taking_turns
 from discreet.privacy.counts import TRANSITIONS, CountQuery
 from discreet.privacy.encoders import NoisyVectorEncoder
 from discreet.privacy.guarantee import Guarantee
@@ -800,7 +801,10 @@ def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
         moved = [part[None] / scale for part, scale in zip(change, noise.scales, strict=True)]
     elif noise.mixings is None:  # one measurement
         gain = first.measurement.gain if first.measurement is not None else 1.0
-        moved = [response * gain * part / scale for part, scale in zip(change, noise.scales, strict=True)]
+        scales = noise.scales
+        if getattr(query, "cut", 0.0):  # one of its families is left out
+            scales = taking_turns(query, scales, plan.cut or query.cut)
+        moved = [response * gain * part / scale for part, scale in zip(change, scales, strict=True)]
     else:
         roots = [np.linalg.cholesky(b @ b.T) for b in noise.mixings]
         moved = [np.linalg.solve(root, response) * part for root, part in zip(roots, change, strict=True)]

@@ -39,7 +39,13 @@ import numpy as np
 from discreet.numerics.knobs import Knobs
 from discreet.privacy import kernels
 from discreet.privacy.batch_session import BatchSession, has_batches, start_batches
-from discreet.privacy.budgeted import check_source, continual_query, private_query, private_schedule
+from discreet.privacy.budgeted import (
+    check_cut,
+    check_source,
+    continual_query,
+    private_query,
+    private_schedule,
+)
 from discreet.privacy.central import Central, Choice
 from discreet.privacy.guarantee import no_guarantee
 from discreet.privacy.linear_session import LinearSession
@@ -78,8 +84,9 @@ class NoPrivacy(Knobs):
             return start_batches(self, query, schedule, randomness)
         if is_linear(query):
             return start_none(query, schedule, randomness)
-        query, schedule = continual_query(query), private_schedule(schedule)
+        query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
         check_source(randomness)
+        check_cut(query, schedule)
         mechanism = Mechanism("exact", kernels.NO_NOISE, np.zeros(len(query.row_families)))
         return CountSession("none", mechanism, query, schedule, randomness, no_guarantee(randomness.kind))
 

@@ -139,6 +139,11 @@ class Plan:
     return_share: float | None = None  # and the share of the budget that group returns get in the release
     # that closes this batch, in [0, 1) (0: not released; None: the query's); the last plan's counts
     forget: bool = False  # that release is the last to see any user so far: later ones begin anew
+    cut: float | None = (
+        None  # of a query with a cut: C of this batch, not below that of the last one, at most
+    )
+    # H; infinite: from the release that closes this batch on, centred rewards take the place of cut ones, for
+    # good; None: as it stands. The first plan of a batch sets it, further ones name the same or None
 
 
 MOST_RELEASES = 50_000_000  # times of release are held as a list: 400 MB
