@@ -11,13 +11,14 @@ from interrupts import interrupted
 from scipy import stats
 
 import discreet as dr
+from discreet.conformance import worst_loss
 from discreet.experiments.audit import saved_and_restored
 from discreet.experiments.forecast import forecast_of
 from discreet.experiments.simulate import Setup
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories, Trajectory
 from discreet.privacy import calibration, restoring, session
-from discreet.privacy.audit import Reactive
+from discreet.privacy.audit import Reactive, black_box
 from discreet.privacy.audit_identities import white_box
 from discreet.privacy.batch_session import start_batches
 from discreet.privacy.continual.splits import taking_turns
@@ -651,6 +652,31 @@ def test_the_audit_knows_both_families(right: Any, monkeypatch: pytest.MonkeyPat
         assert failed == [loss.name]
 
 
+class Grows(Cuts):
+    """C at every release, then centred rewards, when a noisy count says so: at H = 1 too."""
+
+    def plan(self, state: Any, release: Any, ask: Any) -> Any:
+        plan, state = super().plan(state, release, ask)
+        found = release.measurement.estimates
+        if CUT_REWARDS in found and release.users:
+            told = float(found[CUT_REWARDS].value.sum())
+            cut = math.inf if told > 1.0 else state.horizon * (0.5 + 0.1 * release.users)
+            plan = dataclasses.replace(plan, cut=cut)
+        return plan, state
+
+
+@pytest.mark.parametrize("halved", [False, True])
+def test_the_black_box_reads_streams_whose_families_change(
+    halved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exact likelihoods at the C that stood: no bound above the claim; twice the loss is seen."""
+    privatizer = Central(mu=2.0, release="decaying", decay=0.5)
+    if halved:
+        turns = session.taking_turns
+        monkeypatch.setattr(session, "taking_turns", lambda q, scales, cut: 0.5 * turns(q, scales, cut))
+    assert black_box(privatizer.start, Grows(), runs=1500).exceeded == halved
+
+
 # ------------------------------------------------------------------------------ simulation
 
 
@@ -732,3 +758,11 @@ def test_a_forecast_names_both_families() -> None:
     forecast = forecast_of(Setup(world, Joint(), Central(epsilon=1.0, delta=1e-6), 200))
     assert set(forecast.std) == {TRANSITIONS, CUT_REWARDS, CENTERED_REWARDS}
     assert "up to a total of C, which is 1 at first" in forecast.statement
+
+
+@pytest.mark.parametrize("privatizer", [Central(epsilon=1.0, delta=1e-6), Central(epsilon=1.0)], ids=str)
+def test_the_conformance_check_recomputes_what_it_costs(privatizer: Any) -> None:
+    world = dr.make("riverswim", states=3, horizon=6)
+    setup = Setup(world, Joint(), privatizer, 200)
+    loss, claim = worst_loss(setup), setup.guarantee
+    assert loss.value == pytest.approx(claim.epsilon if loss.norm == "l1" else claim.mu, rel=1e-9)
