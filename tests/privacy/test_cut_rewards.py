@@ -342,6 +342,22 @@ def test_sums_are_those_of_the_declared_contributions() -> None:
 _FIELDS = ("states", "actions", "rewards")
 
 
+def test_inadmissible_pairs_have_no_cells() -> None:
+    mask = np.ones((3, 2), bool)
+    mask[1, 1] = False
+    query = asked(Layout(3, 2, 4, mask))
+    assert query.row_families[CUT_REWARDS] == (1, 5)
+    opened = ready(Central(mu=1e7, release="batches"), query)
+    encoder = opened.begin(Plan(POLICY, 4))
+    record = Trajectory(np.array([0, 1, 2, 0, 1]), np.array([1, 0, 1, 0]), np.array([0.5, 0.5, 1.0, 1.0]))
+    opened.submit(encoder(record, opened.open_plan, SecureCoins()))
+    opened.absent(3)
+    value = estimates(opened.release())[CUT_REWARDS].value
+    assert value.shape == (1, 3, 2)
+    assert value[0, 1, 1] == 0.0
+    np.testing.assert_allclose(value, [[[0.0, 0.5], [0.5, 0.0], [0.0, 0.5]]], atol=1e-4)
+
+
 def test_simulated_sums_beyond_the_cut_are_refused() -> None:
     opened = ready()
     opened.begin(Plan(POLICY, 4))
