@@ -309,7 +309,7 @@ def run_releases(
                 if code == LOCAL:
                     draw_noise(family, noise_key, k, 0, 1.0, offsets, scales, noise_state, noise)
                     add_records(
-                        states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, noise
+                        states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, 0.0, noise
                     )
                     for c in range(cells):
                         sums[c] += noise[c]
@@ -321,7 +321,7 @@ def run_releases(
                     )  # fmt: skip
                 else:
                     add_records(
-                        states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, sums
+                        states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, 0.0, sums
                     )
                 gap = 0.0
                 for h in range(horizon):

@@ -12,6 +12,7 @@ policies computed on the true MDP. It is a quantity of the experiment, not a pri
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import threading
 import time
@@ -44,6 +45,7 @@ from discreet.numerics.compile import in_workers
 from discreet.privacy.batch_session import BatchSession
 from discreet.privacy.counts import (
     CENTERED_REWARDS,
+    CUT_REWARDS,
     GROUP_RETURNS,
     POOLED_REWARDS,
     POOLED_TRANSITIONS,
@@ -93,8 +95,8 @@ class Setup:
     by : "auto", "episode" or "batch"
         ``auto`` simulates by batches when the learner's schedule has at least 50 users a batch (for sums of
         features: and the H R S transition counts that they are made from are at most 2^26; ``batch`` is
-        refused above that). First visits and group returns are no function of a batch's flow: where the
-        query asks for them, every user is played whatever ``by``.
+        refused above that). First visits, group returns and rewards up to a cut are no function of a
+        batch's flow: where the query asks for them, every user is played whatever ``by``.
     stepwise : bool
         Run the Python loop even where the compiled driver could.
     """
@@ -188,7 +190,7 @@ class Setup:
     @cached_property
     def fused(self) -> bool:
         """True if the compiled driver runs it."""
-        if self.stepwise or not hasattr(self.learner, "kernel") or self.query.groups:
+        if self.stepwise or not hasattr(self.learner, "kernel") or self.query.steered:
             return False
         session = self.start(Seeded(0, 0))
         session.close()
@@ -349,9 +351,9 @@ def _added_at_once(setup: Setup, session: Session) -> bool:
 
     Sums of several plans are then those of one mixed crowd, and the law of what devices add depends on how
     many they are: a learner that plays thousands of policies has it drawn once for all of them. Not where
-    clocks tick by what each plan may play.
+    clocks tick by what each plan may play, and where plans choose what is released.
     """
-    counted = isinstance(setup.query, CountQuery) and not setup.query.groups
+    counted = isinstance(setup.query, CountQuery) and not setup.query.steered
     ticks = getattr(setup.privatizer, "clocks", None) == "rows"
     return counted and setup.privatizer.trust != "local" and _reports(session) is None and not ticks
 
@@ -374,14 +376,19 @@ def _batch(
         counts = batch_counts(setup.mdp, policy, plan.users, key, first_user)
         visits = setup.mdp.layout.to_rows(counts["step_visits"])
         return {name: counts[name] for name in simulated}, counts["starts"], visits
+    cut = session.cut if isinstance(session, CountSession) else 0.0
     if query.groups:
         counts, returns = played_counts(
             setup.mdp, policy, plan.users, key, first_user, query.clip, pooled=query.stationary
         )
         counts[GROUP_RETURNS] = np.zeros(query.groups)
         counts[GROUP_RETURNS][plan.group or 0] = returns
+    elif cut and math.isfinite(cut):
+        counts, _ = played_counts(setup.mdp, policy, plan.users, key, first_user, cut=cut)
     else:
         counts = batch_counts(setup.mdp, policy, plan.users, key, first_user, pooled=query.stationary)
+    if cut and math.isinf(cut):  # nothing is cut any more, and the rest is a function of the flow
+        counts[CUT_REWARDS] = np.zeros(query.families[CUT_REWARDS])
     if getattr(session, "bits", False):
         counts[REWARDS] = reward_bits(setup.mdp, counts, key, first_user)
     counts[CENTERED_REWARDS] = counts[REWARDS] - query.reward_shift * counts[VISITS]

@@ -172,7 +172,7 @@ def reported_step(
     return {name: table[None].astype(np.float64) for name, table in tables.items()}
 
 
-_CHUNK = 2**16  # users played at once
+_CHUNK = 2**16  # users played at once: an interrupt is seen between two chunks
 
 
 def played_counts(
@@ -181,42 +181,36 @@ def played_counts(
     n: int,
     key: NDArray[np.uint64],
     first: int,
-    clip: float,
+    clip: float = 0.0,
     *,
+    cut: float = 0.0,
     pooled: bool = False,
 ) -> tuple[dict[str, NDArray[np.float64]], float]:
     """The counts of users ``first .. first + n - 1``, played one by one, and their returns.
 
-    Returns what :func:`batch_counts` returns, and the sum over users of min(return, ``clip``), which is no
-    function of counts. They are the users of :func:`rollout`: the cost grows with n.
+    Returns what :func:`batch_counts` returns, beside it ``cut_reward_sums (1, S, A)``, over all steps of each
+    user's rewards in the order of time until their total reaches ``cut``, the last one cut; and the sum over
+    users of min(return, ``clip``). Neither is a function of counts. They are the users of :func:`rollout`:
+    the cost grows with n.
     """
     n = checks.integer("n", n, 0, MOST_USERS)
-    first, clip = checks.integer("first", first, 0), checks.real("clip", clip, 0.0)
+    first, clip, cut = (
+        checks.integer("first", first, 0), checks.real("clip", clip, 0.0), checks.real("cut", cut, 0.0),
+    )  # fmt: skip
     layout = mdp.layout
     horizon, rows, states = layout.horizon, layout.rows, layout.states
-    steps, rewards = np.zeros(horizon * rows), np.zeros(horizon * rows)
-    transitions, starts, returns = np.zeros(horizon * rows * states), np.zeros(states), 0.0
+    steps, rewards = np.zeros((horizon, rows)), np.zeros((horizon, rows))
+    transitions, starts, up_to_cut = np.zeros((horizon, rows, states)), np.zeros(states), np.zeros(rows)
+    played, key, returns = policy_rows(layout, policy), _key(key), 0.0
     for begin in range(0, n, _CHUNK):
-        size = min(_CHUNK, n - begin)
-        at = np.empty((size, horizon + 1), np.int64)
-        played, earned = np.empty((size, horizon), np.int64), np.empty((size, horizon))
-        world_kernels.episodes(
-            mdp.world, *policy_rows(layout, policy), _key(key), first + begin, at, played, earned
-        )
-        cells = (played + rows * np.arange(horizon)).ravel()
-        steps += np.bincount(cells, minlength=steps.size)
-        rewards += np.bincount(cells, earned.ravel(), minlength=steps.size)
-        transitions += np.bincount(cells * states + at[:, 1:].ravel(), minlength=transitions.size)
-        starts += np.bincount(at[:, 0], minlength=states)
-        returns += float(np.minimum(earned.sum(axis=1), clip).sum())
-    tables = {
-        "visits": steps.reshape(horizon, rows),
-        "transition_counts": transitions.reshape(horizon, rows, states),
-        "reward_sums": rewards.reshape(horizon, rows),
-    }
+        returns += world_kernels.episode_sums(
+            mdp.world, *played, key, first + begin, min(_CHUNK, n - begin), clip, cut, steps, transitions,
+            rewards, up_to_cut, starts,
+        )  # fmt: skip
+    tables = {"visits": steps, "transition_counts": transitions, "reward_sums": rewards}
     if pooled:
         tables = {name: table.sum(axis=0, keepdims=True) for name, table in tables.items()}
-    tables["step_visits"] = steps.reshape(horizon, rows)
+    tables |= {"step_visits": steps, "cut_reward_sums": up_to_cut[None]}
     return {name: layout.from_rows(table) for name, table in tables.items()} | {"starts": starts}, returns
 
 

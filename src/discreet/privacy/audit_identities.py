@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from discreet.mdp.layout import Layout
@@ -114,6 +115,7 @@ def _random_life(layout: Layout, luck: np.random.Generator) -> Trajectory:
 _EVERY, _FIRST, _LAST = None, 0, 10**6  # policies by release: all actions alike, the first, the last
 _CYCLE = (_EVERY, _FIRST, _LAST, _LAST)
 _SHARES = (None, 0.3, 0.6)
+_CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)  # of what is left from the first C to H; then centred rewards
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +143,11 @@ class _Bench:
             row = [_nth(layout, s, which) for s in range(layout.states)]
             policy = np.tile(np.array(row, np.int64), (layout.horizon, 1))
         if self.schedule.plans == "deterministic" and which is None:
-            return self.plan(release + 1, users)
+            return dataclasses.replace(self.plan(release + 1, users), cut=self.cut(release))
         if self.schedule.plans == "stochastic" and which is not None:
             policy = np.eye(layout.actions)[policy]
+        if getattr(self.query, "cut", 0.0):
+            return Plan(policy, users=users, cut=self.cut(release))
         if not getattr(self.query, "groups", 0):
             return Plan(policy, users=users)
         share = _SHARES[release % len(_SHARES)]
@@ -185,17 +189,23 @@ class _Bench:
         session.close()
         return out
 
-    def cells(self, life: Trajectory, group: int = 0) -> Floats:
-        return self.query.to_cells(self.query.contribution(life, group))
+    def cut(self, release: int) -> float | None:
+        """C of the users before the release of this index: it grows, until centred rewards take its place."""
+        if not getattr(self.query, "cut", 0.0):
+            return None
+        first, share = self.query.cut, _CUTS[min(release, len(_CUTS) - 1)]
+        return share if math.isinf(share) else float(first + share * (self.query.layout.horizon - first))
 
-    def group(self, user: int) -> int:
-        return int(self.batch(user) % max(1, self.query.groups))
+    def cells(self, life: Trajectory, release: int = 0) -> Floats:
+        """What she adds as a user before the release of this index."""
+        group = release % max(1, self.query.groups)
+        return self.query.to_cells(self.query.contribution(life, group, self.cut(release)))
 
     def sums(self) -> Floats:
         """(T, cells) of each batch of people who stand still."""
         out = np.zeros((len(self.times), self.query.cells))
         for user in range(self.times[-1]):
-            out[self.batch(user)] += self.cells(self.still(user), self.group(user))
+            out[self.batch(user)] += self.cells(self.still(user), self.batch(user))
         return out
 
     def read(self, releases: Sequence[Release]) -> Readings:
@@ -242,11 +252,8 @@ class _LinearBench(_Bench):
     def plan(self, release: int, users: int) -> Plan:
         return dataclasses.replace(super().plan(release, users), context=self.context(release))
 
-    def cells(self, life: Trajectory, group: int = 0) -> Floats:
-        return summand(self.query, life, self.context(group))
-
-    def group(self, user: int) -> int:
-        return self.batch(user)
+    def cells(self, life: Trajectory, release: int = 0) -> Floats:
+        return summand(self.query, life, self.context(release))
 
     def ends(self) -> list[tuple[Trajectory, Trajectory]]:
         """Who stays where she is, against who stays elsewhere: all steps at their worst together."""
@@ -282,9 +289,11 @@ class _LinearBench(_Bench):
         return releases, found
 
 
-def _changes(bench: _Bench, pairs: int) -> Floats:
+def _changes(bench: _Bench, pairs: int, release: int = 0) -> Floats:
     """(n, cells) changes over random pairs of trajectories and over pairs made to be extreme."""
-    return np.array([bench.cells(one) - bench.cells(other) for one, other in bench.pairs(pairs)])
+    return np.array(
+        [bench.cells(one, release) - bench.cells(other, release) for one, other in bench.pairs(pairs)]
+    )
 
 
 # ------------------------------------------------------------------------------- what a user moves
@@ -292,11 +301,12 @@ def _responses(bench: _Bench) -> tuple[Floats, list[str]]:
     """(T, users) response of the releases to a unit change of each user, and what is wrong with it."""
     users, times = bench.times[-1], np.array(bench.times)
     base = bench.releases(bench.lives())
-    values, wrong = bench.read(base).values, []
+    read, wrong = bench.read(base), []
+    values, told = read.values, np.isfinite(read.scales)
     rounding = 1e-9 * (1 + float(np.abs(values).max()))
     matrix = np.zeros((len(times), users))
     for k in range(users):
-        change = bench.cells(bench.moving(k), bench.group(k)) - bench.cells(bench.still(k), bench.group(k))
+        change = bench.cells(bench.moving(k), bench.batch(k)) - bench.cells(bench.still(k), bench.batch(k))
         touched = np.abs(change) > 1e-12
         other = bench.releases(bench.lives(k))
         moved = bench.read(other).values - values
@@ -305,11 +315,11 @@ def _responses(bench: _Bench) -> tuple[Floats, list[str]]:
             wrong.append(f"user {k + 1} moves a release made before she came")
         if (np.abs(moved[:, ~touched]) > rounding).any():
             wrong.append(f"user {k + 1} moves cells that she does not touch")
-        ratio = moved[:, touched] / change[touched]
-        matrix[:, k] = np.where(after, ratio.mean(axis=1), 0.0)
-        if (
-            np.abs(ratio - ratio.mean(axis=1, keepdims=True)) > rounding / np.abs(change[touched]).min()
-        ).any():
+        heard = told & touched  # what a release leaves out is not moved
+        ratio = np.where(heard, moved / np.where(touched, change, 1.0), 0.0)
+        mean = ratio.sum(axis=1) / np.maximum(1, heard.sum(axis=1))
+        matrix[:, k] = np.where(after, mean, 0.0)
+        if (np.abs(ratio - mean[:, None]) * heard > rounding / np.abs(change[touched]).min()).any():
             wrong.append(f"the cells of user {k + 1} move by different multiples of her change")
         if any(
             public_numbers(a).tobytes() != public_numbers(b).tobytes()
@@ -740,25 +750,38 @@ def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
 
 
 def _mixings(bench: _Bench, noise: Noise, read: Readings) -> list[Floats]:
-    """B_f of each family; of measurements, the scales that each states (where it is due)."""
+    """B_f of each family; of measurements, the scales that each states (1 where it is left out)."""
     if noise.mixings is not None:
         return list(noise.mixings)
-    return [np.diag(read.scales[:, at]) for at in bench.query.offsets[:-1].tolist()]
+    return [np.diag(np.where(told, scales, 1.0)) for told, scales in _told(bench, read)]
+
+
+def _told(bench: _Bench, read: Readings) -> list[tuple[NDArray[np.bool_], Floats]]:
+    """Of each family (T,): is it in the releases, and the scales that they state."""
+    columns = [read.scales[:, at] for at in bench.query.offsets[:-1].tolist()]
+    return [(np.isfinite(column), column) for column in columns]
 
 
 def _loss(bench: _Bench, claim: Any, noise: Noise, read: Readings, matrix: Floats, slack: float) -> Identity:
     """Largest loss over users and changes: sum_f (change in f) (column norm in f), Gaussian: of squares."""
     name = "realised loss is at most the claimed"
     power = 1 if noise.laplace else 2
-    cuts = bench.query.offsets[1:-1]
-    changes = _changes(bench, 500)
-    moved = np.array(
-        [(np.abs(part) ** power).sum(axis=1) for part in np.split(changes, cuts, axis=1)]
-    )  # (families, n)
+    ends = bench.query.offsets[1:-1]
+    told = [family for family, _ in _told(bench, read)]
     columns = np.array(
-        [[_column_norm(noise.laplace, b, u) ** power for u in matrix.T] for b in _mixings(bench, noise, read)]
+        [
+            [_column_norm(noise.laplace, b, u * heard) ** power for u in matrix.T]
+            for b, heard in zip(_mixings(bench, noise, read), told, strict=True)
+        ]
     )  # (families, users)
-    spent = columns.T @ moved  # (users, n)
+    # what a user adds may depend on the cut of her batch
+    cuts = [bench.cut(bench.batch(user)) for user in range(matrix.shape[1])]
+    changes = {cut: _changes(bench, 500, bench.batch(cuts.index(cut))) for cut in dict.fromkeys(cuts)}
+    moved = {
+        cut: np.array([(np.abs(part) ** power).sum(axis=1) for part in np.split(change, ends, axis=1)])
+        for cut, change in changes.items()
+    }  # (families, n) each
+    spent = np.array([columns[:, user] @ moved[cut] for user, cut in enumerate(cuts)])  # (users, n)
     if isinstance(bench, _LinearBench) and bench.query.requeries:
         spent += _answer_losses(bench, power, 500)
     losses = spent ** (1.0 / power)
@@ -770,21 +793,23 @@ def _loss(bench: _Bench, claim: Any, noise: Noise, read: Readings, matrix: Float
     words = ""
     if noise.laplace and claim.delta and loss > stated:
         # noise set by its privacy-loss distribution: each draw is one coordinate of the worst exchanges
-        worst = sorted(zip(losses.max(axis=0).tolist(), range(len(changes)), strict=True))[-8:]
+        worst = sorted(zip(losses.max(axis=0).tolist(), range(losses.shape[1]), strict=True))[-8:]
         user = int(losses.max(axis=1).argmax())
-        mixings = _mixings(bench, noise, read)
-        loss = max(_numerical(bench, mixings, changes[n], matrix[:, user], claim.delta) for _, n in worst)
+        mixings, hers = _mixings(bench, noise, read), changes[cuts[user]]
+        heard = [matrix[:, user] * family for family in told]
+        loss = max(_numerical(bench, mixings, hers[n], heard, claim.delta) for _, n in worst)
         slack, words = 5e-3, f" at delta = {claim.delta:g}, by its privacy-loss distribution"
     found = f"{symbol} {loss:.6g} of {stated:.6g}{words}, for the worst of {matrix.shape[1]} users"
-    return Identity(name, loss <= stated * (1 + slack), f"{found} and {len(changes)} changes")
+    return Identity(name, loss <= stated * (1 + slack), f"{found} and {losses.shape[1]} changes")
 
 
 def _numerical(
-    bench: _Bench, mixings: Sequence[Floats], change: Floats, response: Floats, delta: float
+    bench: _Bench, mixings: Sequence[Floats], change: Floats, responses: Sequence[Floats], delta: float
 ) -> float:
     """epsilon at delta of fresh Laplace noise in every draw, for one exchange."""
     counts: dict[float, int] = {}
-    for part, b in zip(np.split(change, bench.query.offsets[1:-1]), mixings, strict=True):
+    parts = np.split(change, bench.query.offsets[1:-1])
+    for part, b, response in zip(parts, mixings, responses, strict=True):
         shift = np.linalg.lstsq(b, response, rcond=None)[0]
         for one in np.abs(np.outer(part, shift)).ravel().tolist():
             if one > 1e-12:

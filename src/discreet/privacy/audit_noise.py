@@ -3,9 +3,9 @@ r"""What an audit claims to know of noise: how it is mixed into releases, at whi
 A session's releases are read in one of two ways. Where there are sums, release i of family f is the exact
 sum plus B_f z with z independent and of scale 1, B_f = (mixing of the mechanism) times (its scales). Of a
 walk the mixing is read off its program (:func:`discreet.privacy.continual.walk.noise_matrix`). Where there
-are only measurements (clocks of rows, group returns), each is gain * S with fresh noise in the cells that
-were due, S the decaying sum of what its row held; decay, gain, due rows and scales are those that the
-release itself states, and S is computed here again from records.
+are only measurements (clocks of rows, group returns, rewards up to a cut), each is gain * S with fresh noise
+in the cells that were due, S the decaying sum of what its row held; decay, gain, due rows and scales are
+those that the release itself states, and S is computed here again from records.
 
 Of linear sums a "family" here is a run of cells that share a scale (:attr:`LinearQuery.blocks`: the diagonal
 of a Gram matrix at one step, what is above it, an array), and cells are those of the upper triangle. Answers
@@ -99,7 +99,7 @@ class Noise:
 def has_sums(session: Any) -> bool:
     """False of sessions that release measurements only."""
     mechanism, query = getattr(session, "mechanism", None), getattr(session, "query", None)
-    return getattr(mechanism, "clocks", None) is None and not getattr(query, "groups", 0)
+    return getattr(mechanism, "clocks", None) is None and not getattr(query, "steered", False)
 
 
 def _linear_noise(session: Any, query: LinearQuery, times: Sequence[int]) -> Noise | None:
@@ -138,6 +138,8 @@ def noise_of(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | N
 class Readings:
     """(T, cells) each, in the order of the query's cells: values, where anything was said, the noise's scale.
 
+    A scale is infinite where a release leaves the family out, whose decaying sum goes on all the same.
+
     decay, gain : (T,) as measurements state them (0 and 1 for sums). measured : else these are sums.
     """
 
@@ -167,11 +169,13 @@ def stated_stds(query: AuditQuery, release: Release) -> list[float]:
     return [estimate.law.std() for estimate in release.estimates.values()]
 
 
-def summand(query: AuditQuery, life: Trajectory, context: Mapping[str, Any]) -> Floats:
-    """(cells,) what one user's record adds under a plan with this context."""
+def summand(
+    query: AuditQuery, life: Trajectory, context: Mapping[str, Any], cut: float | None = None
+) -> Floats:
+    """(cells,) what one user's record adds under a plan with this context; ``cut`` : the C that stands."""
     if isinstance(query, LinearQuery):
         return query.to_cells(query.user_tables(query.prepared(context), life))
-    return query.to_cells(query.contribution(life))
+    return query.to_cells(query.contribution(life, cut=cut))
 
 
 def _released(query: AuditQuery, release: Release) -> Floats:
@@ -212,9 +216,11 @@ def readings(query: AuditQuery, releases: Sequence[Release]) -> Readings:
         assert made is not None
         decay[i], gain[i] = made.decay, made.gain
         for f, (name, full) in enumerate(query.families.items()):
+            part = slice(query.offsets[f], query.offsets[f + 1])
             if name not in made.estimates:
+                scales[i, part] = math.inf
                 continue
-            part, one = slice(query.offsets[f], query.offsets[f + 1]), made.estimates[name]
+            one = made.estimates[name]
             values[i, part], scales[i, part] = _cells(query, name, one.value), scale_of(one)
             if made.fresh is None or name == GROUP_RETURNS:
                 due[i, part] = True
@@ -231,8 +237,9 @@ def expected(read: Readings, batches: Floats) -> Floats:
     held, decaying, out = np.zeros(batches.shape[1]), np.zeros(batches.shape[1]), np.zeros_like(batches)
     for i, batch in enumerate(batches):
         held = held + batch
-        decaying = np.where(read.due[i], held + read.decay[i] * decaying, decaying)
-        held = np.where(read.due[i], 0.0, held)
+        ticks = read.due[i] | np.isinf(read.scales[i])
+        decaying = np.where(ticks, held + read.decay[i] * decaying, decaying)
+        held = np.where(ticks, 0.0, held)
         out[i] = np.where(read.due[i], read.gain[i] * decaying, 0.0)
     return out
 

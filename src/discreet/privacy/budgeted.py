@@ -16,7 +16,7 @@ from discreet.privacy import accounting, calibration, kernels
 from discreet.privacy import budget as budgets
 from discreet.privacy.accounting import Coordinate
 from discreet.privacy.continual.decaying import Decaying
-from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.counts import CUT_REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import (
     Guarantee,
     MechanismRecord,
@@ -38,8 +38,11 @@ _STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (
 _MOST_CELLS = 2 * 10**8  # of a session that releases all of them at once, many times
 
 
-def private_query(query: Any) -> CountQuery:
-    """A private copy: what a learner does to its own query later moves no noise."""
+def private_query(query: Any, cuts: bool = False) -> CountQuery:
+    """A private copy: what a learner does to its own query later moves no noise.
+
+    ``cuts`` : does whoever asks know how to release rewards that are counted up to a cut?
+    """
     if type(query).__name__ in ("MixtureQuery", "GramQuery"):
         raise ValueError(
             f"query is a {type(query).__name__}: this privatizer answers a CountQuery; sums of features "
@@ -50,12 +53,34 @@ def private_query(query: Any) -> CountQuery:
         raise ValueError(
             f"query is a {type(query).__name__}: this privatizer answers a CountQuery, and no subclass of it"
         )
+    if query.cut and not cuts:
+        raise ValueError(
+            f"query.cut = {query.cut:g}: must be 0 here; sums of rewards up to a cut are released by "
+            "privatizers 'central' (release 'batches', 'decaying' or 'auto') and 'none', batch by batch"
+        )
     return query.copy()
 
 
-def continual_query(query: Any) -> CountQuery:
+def check_on_grid(name: str, cut: float, grid: int | None) -> None:
+    """Raise ``ValueError`` unless what is left of a reward that is cut is on the grid of rewards."""
+    if grid is not None and not (cut * grid).is_integer():  # exact: grids are powers of two
+        raise ValueError(
+            f"{name} = {cut!r}: must be a multiple of 1 / {grid}, as rewards are under secure randomness"
+        )
+
+
+def check_cut(query: CountQuery, schedule: Schedule) -> None:
+    """Raise ``ValueError`` if who reads the releases of a query with a cut would find nothing in them."""
+    if query.cut and schedule.reads == "sums":
+        raise ValueError(
+            "schedule.reads = 'sums': must be 'measurements' for a query with a cut, whose scales and "
+            "families change from release to release"
+        )
+
+
+def continual_query(query: Any, cuts: bool = False) -> CountQuery:
     """A private copy of what a session of many releases can answer."""
-    query = private_query(query)
+    query = private_query(query, cuts)
     if query.episodes > 1:
         raise ValueError(
             f"query.episodes = {query.episodes}: must be 1 in a session of plans and releases, where each "
@@ -91,6 +116,14 @@ def check_source(randomness: Any) -> None:
     """Raise ``ValueError`` unless noise can be drawn from it."""
     if not isinstance(randomness, Seeded | Secure):
         raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
+
+
+def widest_scales(query: CountQuery, scales: Floats) -> Floats:
+    """(families,) the largest that plans can make of them: cut rewards at C = H."""
+    if not query.cut:
+        return scales
+    grown = [query.layout.horizon / query.cut if name == CUT_REWARDS else 1.0 for name in query.row_families]
+    return np.asarray(scales * np.array(grown))
 
 
 def _check_exact(mechanism: Mechanism, names: Iterable[str], epochs: bool) -> None:
@@ -164,6 +197,11 @@ class Budgeted(Knobs):
         families = len(query.row_families)
         if self.weights is None:
             return query.shares
+        if query.cut:
+            raise ValueError(
+                f"weights = {self.weights}: must be None for a query with a cut, whose reward families take "
+                "turns at the query's reward_share"
+            )
         if len(self.weights) != families:
             raise ValueError(
                 f"weights has {len(self.weights)} entries: must have {families}, one for each of "
@@ -271,6 +309,8 @@ class Budgeted(Knobs):
             mechanism = dataclasses.replace(mechanism, scales=mechanism.scales * factor)
         if discrete:
             _check_exact(mechanism, query.row_families, schedule.users is None)
+            widest = dataclasses.replace(mechanism, scales=widest_scales(query, mechanism.scales))
+            _check_exact(widest, query.row_families, False)
             assert mechanism.release_scales is not None
             for release in range(1, mechanism.release_scales.shape[0]):
                 at = dataclasses.replace(mechanism, scales=mechanism.scales_at(release))

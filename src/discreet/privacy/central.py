@@ -17,10 +17,13 @@ from discreet.privacy import kernels
 from discreet.privacy.batch_session import BatchSession, has_batches, standing_batch, start_batches
 from discreet.privacy.budgeted import (
     Budgeted,
+    check_cut,
+    check_on_grid,
     check_source,
     continual_query,
     private_query,
     private_schedule,
+    widest_scales,
 )
 from discreet.privacy.continual.clocks import Clocks
 from discreet.privacy.continual.decaying import DECAYS, Decaying
@@ -230,7 +233,7 @@ class Central(Budgeted):
         return self._count_choices(query, schedule, randomness)
 
     def _count_choices(self, query: Any, schedule: Schedule, randomness: Randomness) -> list[Choice]:
-        query, schedule = continual_query(query), private_schedule(schedule)
+        query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
         check_source(randomness)
         self._check_reader(schedule)
         discrete = isinstance(randomness, Secure)
@@ -245,6 +248,12 @@ class Central(Budgeted):
                 "release 'batches', 'decaying' or 'auto' on the common clock, and with seeded noise (in "
                 "simulation) only"
             )
+        if query.cut:
+            check_cut(query, schedule)
+            grid = randomness.reward_grid if isinstance(randomness, Secure) else None
+            check_on_grid("query.cut", query.cut, grid)
+            if self.clocks == "rows":
+                raise ValueError("clocks = 'rows': must be 'common' for a query with a cut")
         # before a lone release there is nothing to correlate its noise with
         alone = schedule.final and schedule.releases == 1
         if self.release in _WALKS or (self.release == "auto" and schedule.reads == "sums" and not alone):
@@ -278,7 +287,8 @@ class Central(Budgeted):
                     if discrete and decay:
                         wider = _widening(stream, query, sizes.size, scales)
                         scales, std = scales * wider, std * wider
-                        if not all(stream.fits(schedule.users, query.layout.horizon, b) for b in scales):
+                        widest = np.concatenate([scales, widest_scales(query, scales)])
+                        if not all(stream.fits(schedule.users, query.layout.horizon, b) for b in widest):
                             continue
                     found.append(Choice(name, decay, 1, family, scales, std * factor))
         if not found:
@@ -342,7 +352,7 @@ class Central(Budgeted):
                 self, query, schedule, randomness, release=self.release or "auto", leaf=self.leaf or "batch",
                 optimal=self.tree_estimate == "optimal",
             )  # fmt: skip
-        query, schedule = continual_query(query), private_schedule(schedule)
+        query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
         check_source(randomness)
         self._check_reader(schedule)
         grid = randomness.reward_grid if isinstance(randomness, Secure) else None
@@ -352,6 +362,8 @@ class Central(Budgeted):
         if self.calibration == "published":
             if query.groups:
                 raise ValueError("groups: must be 0 with calibration 'published', whose release is a tree")
+            if query.cut:
+                raise ValueError("query.cut: must be 0 with calibration 'published', whose release is a tree")
             scales = np.full(len(query.row_families), self._published(query, schedule))
             walk = next(self._walks(leaves_of(schedule, leaf), isinstance(randomness, Secure)))[2]
             choice = Choice("tree", 0.0, walk.levels, kernels.LAPLACE, scales, 0.0, walk)
@@ -374,6 +386,13 @@ class Central(Budgeted):
             words += (
                 f"; returns clipped at {query.clip:g} are summed over public groups, and the budget of each "
                 "release is split anew between them and the counts, by public shares, at the same joint loss"
+            )
+        if query.cut:
+            words += (
+                "; of rewards a release holds one of two: sums over steps of each user's up to a total of C, "
+                f"which is {query.cut:g} at first and never decreases, with noise in proportion to C (the "
+                "composition lists it at the first one), or, from a public release on, centred ones per "
+                "step; either at the same joint loss"
             )
         if clocks is not None:
             words += (

@@ -60,6 +60,24 @@ is: by m times the same episode for m times the other one (all m may lie in the 
 sqrt(m) will do). How many episodes a user has is private; that there are no more than m is declared, and
 enforced by :class:`~discreet.privacy.one_shot.OneShotSession`.
 
+Cut rewards (``cut``). Beside the rewards per step, centred, stand rewards as they are, summed over steps: of
+each user, in the order of time, until their total reaches C; the reward that passes C is cut, and what comes
+after it counts 0. One user adds x >= 0 with ||x||_1 <= C in this family. Exchange her for x':
+
+    ||x - x'||_1 <= ||x||_1 + ||x'||_1 <= 2 C,
+    ||x - x'||_2^2 = ||x||_2^2 + ||x'||_2^2 - 2 <x, x'> <= ||x||_1^2 + ||x'||_1^2 <= 2 C^2,
+
+since <x, x'> >= 0. Both are attained by two users who earn C in one pair each, not the same. C is fixed by
+the user's plan, before she acts. A release holds transitions and **one** of the two reward families, never
+both (:mod:`discreet.privacy.continual.splits`): a joint sensitivity is that of the costlier of these two,
+
+    transitions, cut rewards:       l1 = H 2 w_t + 2 C w_c,      l2^2 = H 2 w_t^2 + 2 C^2 w_c^2;
+    transitions, centred rewards:   l1 = H (2 w_t + w_r),        l2^2 = H (2 w_t^2 + w_r^2),
+
+the second by the table, whose second case is then the worst. In the first, changes of different families add,
+l1 to l1 and squares to squares; two users of which each stays in a pair of her own and earns 1 at each step
+until C attain both at once (C <= H, fractions of a reward included).
+
 Sources: specification of tabular learners, section 2; privacy-mechanisms, sections 1 and 10.2;
 linear-and-offline, section 0.
 """
@@ -90,6 +108,8 @@ COUNTS = (VISITS, TRANSITIONS, POOLED_TRANSITIONS)  # families of integers
 MOST_EPISODES = 10**6  # of one user; noise grows with it
 Pooled = Literal["none", "all", "first"]
 GROUP_RETURNS = "group_returns"
+CUT_REWARDS = "cut_reward_sums"
+LEAST_CUT = 1e-6  # scales follow C / C_0: no digits are lost above
 
 _MAX_CELLS = 2 * 10**9
 
@@ -140,6 +160,10 @@ class CountQuery:
     step : int, optional
         h in [0, H): only the records of that step are counted, in families with first axis 1; None: those of
         every step. Not with stationary, pooled or groups.
+    cut : float
+        C at the first batch, in [1e-6, H]: rewards summed over steps, of each user until their total reaches
+        C, stand beside those per step, and a release holds one of the two (``Plan.cut``). 0: no such family.
+        With center_rewards, and without visits, known rewards, stationary, pooled, groups and step.
 
     Raises
     ------
@@ -161,6 +185,7 @@ class CountQuery:
     return_share: float = 0.15
     episodes: int = 1
     step: int | None = None
+    cut: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.layout, Layout):
@@ -192,7 +217,29 @@ class CountQuery:
                 raise ValueError(
                     f"step = {step}: must be None with stationary, pooled or groups (sums over steps)"
                 )
+        self._check_cut()
         self.check_cells(_MAX_CELLS)
+
+    def _check_cut(self) -> None:
+        cut = checks.real("cut", self.cut, 0.0, float(self.layout.horizon))
+        object.__setattr__(self, "cut", cut)
+        if not cut:
+            return
+        if cut < LEAST_CUT:
+            raise ValueError(f"cut = {cut:g}: must be 0, or in [{LEAST_CUT:g}, {self.layout.horizon}]")
+        broken = {
+            "center_rewards": not self.center_rewards, "visits": self.visits,
+            "known_rewards": self.known_rewards, "stationary": self.stationary,
+            "pooled": self.pooled != "none", "groups": self.groups > 0,
+            "episodes": self.episodes > 1, "step": self.step is not None,
+        }  # fmt: skip
+        for name, wrong in broken.items():
+            if wrong:
+                raise ValueError(
+                    f"cut = {cut:g}: needs center_rewards = True, visits = False, known_rewards = False, "
+                    "stationary = False, pooled = 'none', groups = 0, episodes = 1 and step = None; "
+                    f"{name} = {getattr(self, name)!r}"
+                )
 
     def check_cells(self, most: int) -> None:
         """Raise ``ValueError`` if a release has more than ``most`` cells."""
@@ -210,13 +257,19 @@ class CountQuery:
         return CountQuery(
             layout, self.stationary, self.visits, self.center_rewards, self.known_rewards,
             self.reward_share, self.pooled, self.pooled_share, self.groups, self.clip, self.return_share,
-            self.episodes, self.step,
+            self.episodes, self.step, self.cut,
         )  # fmt: skip
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Default shares of the budget per family, in their order; they sum to 1."""
+        """Default shares of the budget per family, in their order; those of one release sum to 1.
+
+        With a cut both reward families have the share of rewards, since a release holds one of them.
+        """
         names = list(self.row_families)
+        if self.cut:
+            share = self._split(names[:-1])
+            return (*share, share[-1])
         if self.groups:
             counts = replace(self, groups=0, clip=0.0).shares
             return (*((1.0 - self.return_share) * share for share in counts), self.return_share)
@@ -250,7 +303,12 @@ class CountQuery:
         """How many records of one user are counted: H, or 1."""
         return self.layout.horizon if self.step is None else 1
 
-    def cut(self, trajectory: Trajectory) -> Trajectory:
+    @property
+    def steered(self) -> bool:
+        """Do plans choose scales of its releases (group returns, a cut)? Then there are measurements only."""
+        return self.groups > 0 or self.cut > 0.0
+
+    def counted_part(self, trajectory: Trajectory) -> Trajectory:
         """The part of a checked trajectory that is counted; the rest never enters a sum or a message."""
         return cut_to(trajectory, self.step)
 
@@ -270,6 +328,8 @@ class CountQuery:
                 shapes[POOLED_REWARDS] = (1, rows)
         if self.groups:
             shapes[GROUP_RETURNS] = (self.groups,)
+        if self.cut:
+            shapes[CUT_REWARDS] = (1, rows)
         return shapes
 
     @property
@@ -308,9 +368,15 @@ class CountQuery:
         """min(return, C) of one checked user."""
         return min(float(trajectory.rewards.sum()), self.clip)
 
-    def contribution(self, trajectory: Trajectory, group: int = 0) -> Mapping[str, Floats]:
-        """One checked user's summand in every family, shapes as ``families``; ``group`` is her plan's."""
+    def contribution(
+        self, trajectory: Trajectory, group: int = 0, cut: float | None = None
+    ) -> Mapping[str, Floats]:
+        """One checked user's summand in every family, shapes as ``families``; ``group`` is her plan's.
+
+        ``cut`` : C of her batch; None: the first one; infinite: nothing is summed up to a cut any more.
+        """
         sums = {name: np.zeros(shape) for name, shape in self.families.items()}
+        left = self.cut if cut is None else cut if math.isfinite(cut) else 0.0
         if self.groups:
             sums[GROUP_RETURNS][group] = self.clipped_return(trajectory)
         for h in range(self.layout.horizon)[self.counted]:
@@ -319,7 +385,11 @@ class CountQuery:
             for name, table in sums.items():
                 if name == GROUP_RETURNS:
                     continue
-                if name in (POOLED_TRANSITIONS, POOLED_REWARDS):
+                if name == CUT_REWARDS:
+                    counted = min(float(trajectory.rewards[h]), left)
+                    table[0, s, a] += counted
+                    left -= counted
+                elif name in (POOLED_TRANSITIONS, POOLED_REWARDS):
                     if self.pooled == "first" and s in trajectory.states[:h]:
                         continue
                     if name == POOLED_TRANSITIONS:
@@ -360,6 +430,9 @@ class CountQuery:
     def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
         """Joint replace-one sensitivity of all families, each multiplied by its weight.
 
+        With a cut, that of the families which one release holds: transitions, and of the two reward families
+        the costlier, the users being cut at the first C.
+
         Parameters
         ----------
         norm : "l1" or "l2"
@@ -375,17 +448,29 @@ class CountQuery:
 
     def _episode_sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
         """What exchanging one episode changes."""
+        if not self.cut:
+            return self._sensitivity_of_all(norm, weight)
+        either = (CENTERED_REWARDS, CUT_REWARDS)  # never both in one release
+        return max(
+            self._sensitivity_of_all(norm, {name: w for name, w in weight.items() if name != left_out})
+            for left_out in either
+        )
+
+    def _sensitivity_of_all(self, norm: Norm, weight: Mapping[str, float]) -> float:
+        """What exchanging one episode changes in all of these families together."""
         step, pooled = self._worst_steps(norm, weight)
         h = self.counted_steps
         first = self.pooled == "first"
         returns = self.clip * weight.get(GROUP_RETURNS, 0.0)
+        up_to_cut = self.cut * weight.get(CUT_REWARDS, 0.0)
         if norm == "l1":
-            return h * step + (min(self.layout.states, h) if first else h) * pooled + returns
+            return h * step + (min(self.layout.states, h) if first else h) * pooled + returns + 2 * up_to_cut
         in_one_cell = h * h
         return math.sqrt(
             (in_one_cell if self.stationary else h) * step
             + (min(self.layout.states, h) if first else in_one_cell) * pooled
             + returns * returns
+            + 2 * up_to_cut * up_to_cut
         )
 
     def to_cells(self, sums: Mapping[str, Floats]) -> Floats:

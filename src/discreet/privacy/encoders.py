@@ -13,6 +13,7 @@ from discreet.numerics import checks
 from discreet.privacy import kernels
 from discreet.privacy.counts import (
     CENTERED_REWARDS,
+    CUT_REWARDS,
     GROUP_RETURNS,
     POOLED_REWARDS,
     POOLED_TRANSITIONS,
@@ -36,15 +37,17 @@ _CODES = {
     CENTERED_REWARDS: 2,
     POOLED_TRANSITIONS: 3,
     POOLED_REWARDS: 4,
+    CUT_REWARDS: 6,
 }
 
 
 def family_begins(query: CountQuery) -> Ints:
-    """(6,) first cell of visits, transitions, rewards, pooled transitions and rewards in the flat vector.
+    """(7,) where families begin in the flat vector, -1 where one is absent.
 
-    -1 where a family is absent. The last is 1 if only first visits to a state are pooled, else 0.
+    First cells of visits, transitions, rewards, pooled transitions and pooled rewards; 1 if only first visits
+    to a state are pooled, else 0; first cell of cut rewards.
     """
-    begins = np.full(6, -1, np.int64)
+    begins = np.full(7, -1, np.int64)
     for f, name in enumerate(query.row_families):
         if name != GROUP_RETURNS:
             begins[_CODES[name]] = query.offsets[f]
@@ -79,18 +82,19 @@ def add_record(
     record: Trajectory,
     cells: Floats,
     played: NDArray[np.bool_] | None = None,
+    cut: float = 0.0,
 ) -> None:
     """Add one checked user's counted records to a flat vector of cells, but for those outside ``played``.
 
-    ``played`` (T, R) : of the T steps that are counted.
+    ``played`` (T, R) : of the T steps that are counted. ``cut`` : of rewards that are summed up to a total.
     """
-    layout, record = query.layout, query.cut(record)
+    layout, record = query.layout, query.counted_part(record)
     rows = layout.row_index[record.states[:-1], record.actions]
     if played is not None:
         rows = np.where(played[np.arange(rows.size), rows], rows, -1)
     kernels.add_trajectory(
         record.states, rows, record.rewards, query.slots, layout.rows, layout.states, begins,
-        query.reward_shift, cells,
+        query.reward_shift, cut, cells,
     )  # fmt: skip
 
 

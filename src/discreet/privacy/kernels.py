@@ -1,7 +1,7 @@
 """Compiled parts of the trusted core: contributions, the noise of tree nodes, local messages.
 
 Sums live in one flat vector of cells (order and offsets: ``counts.CountQuery``). Families are told
-apart by codes: 0 visits, 1 transitions, 2 rewards; 3, 4 pooled transitions and rewards.
+apart by codes: 0 visits, 1 transitions, 2 rewards; 3, 4 pooled transitions and rewards; 6 cut rewards.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ NO_NOISE, LAPLACE, GAUSSIAN = 0, 1, 2
 @inlined
 def add_records(
     states: Ints, rows: Ints, rewards: Floats, slots: int, all_rows: int, all_states: int,
-    begins: Ints, reward_shift: float, cells: Floats,
+    begins: Ints, reward_shift: float, cut: float, cells: Floats,
 ) -> None:  # fmt: skip
     """Add one user's records to a flat vector.
 
-    ``begins`` (6,): first cell of each family, -1 if absent; then 1 if only first visits are pooled.
-    Steps whose row is -1 add nothing.
+    ``begins`` (7,): first cell of each family by its code, -1 if absent; at 5 it is 1 if only first visits
+    are pooled. ``cut``: up to which total rewards are added to the family of code 6, as they are, in the
+    order of time. Steps whose row is -1 add nothing.
     """
+    left = cut
     for h in range(rows.shape[0]):
         if rows[h] < 0:
             continue
@@ -45,6 +47,10 @@ def add_records(
         cells[begins[1] + row * all_states + states[h + 1]] += 1.0
         if begins[2] >= 0:
             cells[begins[2] + row] += rewards[h] - reward_shift
+        if begins[6] >= 0:
+            counted = min(rewards[h], left)
+            cells[begins[6] + rows[h]] += counted
+            left -= counted
         if begins[3] < 0:
             continue
         again = False
@@ -62,10 +68,10 @@ def add_records(
 @kernel
 def add_trajectory(
     states: Ints, rows: Ints, rewards: Floats, slots: int, all_rows: int, all_states: int,
-    begins: Ints, reward_shift: float, cells: Floats,
+    begins: Ints, reward_shift: float, cut: float, cells: Floats,
 ) -> None:  # fmt: skip
     """Door to :func:`add_records`."""
-    add_records(states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, cells)
+    add_records(states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, cut, cells)
 
 
 @inlined

@@ -14,6 +14,8 @@ sensitivity, noise of family f is proportional to Delta_f / w_f (Laplace) or Del
   the same rule at those shares: its joint loss is the budget whatever the shares, and a user's data
   enter it with a factor c_i of a column with sum |c_i| <= 1 (Laplace: one batch) or sum c_i^2 <= 1
   (Gaussian, decaying), so that the losses add up to the budget at most;
+* of a query with a cut a release holds one of two reward families, each at the rewards' whole share
+  (:mod:`discreet.privacy.continual.splits`): the joint loss is the budget whichever it is;
 * Gaussian, mu-GDP: sqrt(levels) * l2(1 / sigma) = mu, with mu from (epsilon, delta) by the exact curve;
   discrete Gaussian noise (secure randomness) by its privacy-loss distribution where each noise is drawn
   after the records that it hides are in (:mod:`discreet.privacy.calibration`), else by its proven zCDP,
@@ -39,7 +41,13 @@ import numpy as np
 from discreet.numerics.knobs import Knobs
 from discreet.privacy import kernels
 from discreet.privacy.batch_session import BatchSession, has_batches, start_batches
-from discreet.privacy.budgeted import check_source, continual_query, private_query, private_schedule
+from discreet.privacy.budgeted import (
+    check_cut,
+    check_source,
+    continual_query,
+    private_query,
+    private_schedule,
+)
 from discreet.privacy.central import Central, Choice
 from discreet.privacy.guarantee import no_guarantee
 from discreet.privacy.linear_session import LinearSession
@@ -78,8 +86,9 @@ class NoPrivacy(Knobs):
             return start_batches(self, query, schedule, randomness)
         if is_linear(query):
             return start_none(query, schedule, randomness)
-        query, schedule = continual_query(query), private_schedule(schedule)
+        query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
         check_source(randomness)
+        check_cut(query, schedule)
         mechanism = Mechanism("exact", kernels.NO_NOISE, np.zeros(len(query.row_families)))
         return CountSession("none", mechanism, query, schedule, randomness, no_guarantee(randomness.kind))
 

@@ -139,6 +139,11 @@ class Plan:
     return_share: float | None = None  # and the share of the budget that group returns get in the release
     # that closes this batch, in [0, 1) (0: not released; None: the query's); the last plan's counts
     forget: bool = False  # that release is the last to see any user so far: later ones begin anew
+    cut: float | None = (
+        None  # of a query with a cut: C of this batch, not below that of the last one, at most
+    )
+    # H; infinite: from the release that closes this batch on, centred rewards take the place of cut ones, for
+    # good; None: as it stands. The first plan of a batch sets it, further ones name the same or None
 
 
 MOST_RELEASES = 50_000_000  # times of release are held as a list: 400 MB
@@ -350,6 +355,9 @@ class Measurement:
     Its values estimate gain * S_i with S_i = x_i + decay * S_{i-1} over the batches x_j: the weights are
     public, so rates can be fitted to all measurements by generalised least squares. With decay 0 it is
     the sum of the batch (``covers`` its users); else a weighted sum over everybody so far.
+
+    Of a query with a cut it holds one of the two reward families, and of one with groups their returns only
+    where they got a share.
 
     ``fresh`` is None where all pairs are measured. Under clocks of their own it says which (T, S, A) are: a
     pair's batches are then those between its own measurements, and pairs not measured read 0.

@@ -38,7 +38,7 @@ def first_broken(states: Ints, actions: Ints, rewards: Floats, row_index: Ints) 
 @kernel
 def add_trajectories(
     states: Ints, actions: Ints, rewards: Floats, row_index: Ints, slots: int, all_rows: int,
-    begins: Ints, reward_shift: float, played: Floats, cells: Floats,
+    begins: Ints, reward_shift: float, cut: float, played: Floats, cells: Floats,
 ) -> None:  # fmt: skip
     """Add checked users one after the other, by the very sums of one user.
 
@@ -51,5 +51,6 @@ def add_trajectories(
             if played.shape[0] > 0 and played[h, rows[h]] == 0.0:
                 rows[h] = -1
         add_records(
-            states[i], rows, rewards[i], slots, all_rows, row_index.shape[0], begins, reward_shift, cells
-        )
+            states[i], rows, rewards[i], slots, all_rows, row_index.shape[0], begins, reward_shift, cut,
+            cells,
+        )  # fmt: skip

@@ -21,12 +21,15 @@ from numpy.typing import NDArray
 from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
 from discreet.privacy import kernels, local_kernels, local_reports, saved_state
+from discreet.privacy.budgeted import check_on_grid
 from discreet.privacy.continual import walks_kernels as walks
 from discreet.privacy.continual.clocks import Clocks, played_rows
 from discreet.privacy.continual.decaying import FINE, Decaying
-from discreet.privacy.continual.splits import split_scales
+from discreet.privacy.continual.splits import split_scales, taking_turns
 from discreet.privacy.continual.walk import Walk, prefix_noise, program
 from discreet.privacy.counts import (
+    CENTERED_REWARDS,
+    CUT_REWARDS,
     TRANSITIONS,
     CountQuery,
 )
@@ -91,7 +94,7 @@ class CountSession(StreamSession):
         *StreamSession._STATE,
         "_scales", "_begins", "_cells", "_held", "_registers", "_pending", "_counted", "_played", "_filtered",
         "_measured", "_measurements", "_draws", "_scales_now", "_squares", "_forgotten", "_closed_users",
-        "_weights", "_reported", "_policy",
+        "_weights", "_reported", "_policy", "_cut",
     )  # fmt: skip
     _DERIVED = (*StreamSession._DERIVED, "_walk", "_decaying", "_reach")
     _CLASSES = saved_state.classes_by_name(
@@ -149,6 +152,7 @@ class CountSession(StreamSession):
         self._squares = np.zeros(self._scales.size)  # of the measurements' noise, in units of scales
         self._reported = 0  # users who sent something before the last release
         self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
+        self._cut = query.cut  # C of the newest batch; infinite: centred rewards are released instead
 
     # -------------------------------------------------------------------------- public facts
     @property
@@ -181,6 +185,7 @@ class CountSession(StreamSession):
             self._assign(plan, users)
         if self._mechanism.reports is not None:
             self._policy = self._public_policy(plan)
+        self._cut = self._cut if plan.cut is None else plan.cut  # it stands, even if an interrupt comes now
         return plan
 
     def _encoder(self) -> Encoder:
@@ -221,13 +226,48 @@ class CountSession(StreamSession):
         """
         groups, share = self._query.groups, plan.return_share
         if not groups:
-            self._check_no_group(plan)
-            return replace(plan, group=None, return_share=None, forget=False)
+            self._check_no_group(replace(plan, cut=None) if self._query.cut else plan)
+            return replace(plan, group=None, return_share=None, forget=False, cut=self._plain_cut(plan.cut))
+        if plan.cut is not None:
+            raise ValueError(f"plan.cut = {plan.cut!r}: must be None, it is for queries with a cut only")
         group = checks.integer("plan.group", plan.group, 0, groups - 1)
         if share is not None:
             share = checks.real("plan.return_share", share, 0.0, 1.0, open_high=True)
         forget = checks.flag("plan.forget", plan.forget)
         return replace(plan, group=group, return_share=share, forget=forget)
+
+    @property
+    def cut(self) -> float:
+        """C, to which the rewards of the newest plan's users are counted; 0 where the query has no such sums.
+
+        Infinite once centred rewards are released in their place.
+        """
+        return self._cut
+
+    @property
+    def _up_to(self) -> float:
+        """The total to which a user's rewards are added to the family of cut ones, which may be over."""
+        return 0.0 if math.isinf(self._cut) else self._cut
+
+    def _plain_cut(self, given: float | None) -> float | None:
+        """A plan's C, checked: a plain number. What privacy rests on is that it never decreases."""
+        if given is None:
+            return None
+        stands, cut = self._cut, math.inf
+        if not (isinstance(given, float) and math.isinf(given) and given > 0.0):
+            if math.isinf(stands):
+                raise ValueError(
+                    f"plan.cut = {checks.said(given)}: must be None or infinite, centred rewards have taken "
+                    "the place of cut ones for good"
+                )
+            cut = checks.real("plan.cut", given, stands, float(self._query.layout.horizon))
+            check_on_grid("plan.cut", cut, self._mechanism.reward_grid)
+        if cut != stands and not self._fresh:
+            raise ValueError(
+                f"plan.cut = {cut:g}: must be {stands:g} or None, as it stood when the first plan of this "
+                "batch was begun"
+            )
+        return cut
 
     def _assign(self, plan: Plan, users: int) -> None:
         """Clocks count a plan's users for every row that its policy may play: public, before they act."""
@@ -247,7 +287,7 @@ class CountSession(StreamSession):
             return
         record = rounded(self._record(report), SecureCoins(), self._mechanism.reward_grid)
         self._count(1)
-        add_record(self._query, self._begins, record, self._cells, self._played)
+        add_record(self._query, self._begins, record, self._cells, self._played, self._up_to)
         if self._query.groups:
             at = self._query.cells - self._query.groups + int(self.open_group)
             self._cells[at] += self._query.clipped_return(record)
@@ -304,7 +344,7 @@ class CountSession(StreamSession):
         self._count(len(records))
         records_kernels.add_trajectories(
             states, actions, rewards, index, query.slots, layout.rows, self._begins,
-            query.reward_shift, played, self._cells,
+            query.reward_shift, self._up_to, played, self._cells,
         )  # fmt: skip
         if query.groups:
             self._cells[query.cells - query.groups + self.open_group] += returns
@@ -340,6 +380,8 @@ class CountSession(StreamSession):
         cells = self._query.to_cells(sums)
         if self._played is not None:
             self._check_played(cells)
+        if self._query.cut:
+            self._check_cut_sums(np.asarray(sums[CUT_REWARDS]), users)
         if self._mechanism.stream != "local":
             self._count(users)
             self._cells += cells
@@ -356,6 +398,14 @@ class CountSession(StreamSession):
         played = self._played if self._query.slots > 1 else self._played.any(axis=0, keepdims=True)
         if (cells[~played.ravel()[self._row_of()]] != 0).any():
             raise ValueError("sums: must be 0 at pairs that the plan's policy does not play")
+
+    def _check_cut_sums(self, table: Floats, users: int) -> None:
+        most = users * self._up_to
+        if table.min() < 0.0 or table.sum() > most * (1.0 + 1e-9):
+            raise ValueError(
+                f"sums[{CUT_REWARDS!r}]: must be at least 0, and at most {most:g} in all, of {users} users "
+                f"cut at {self._up_to:g}"
+            )
 
     def _row_of(self) -> Ints:
         """(cells,) which row (step, pair) each cell belongs to."""
@@ -400,7 +450,7 @@ class CountSession(StreamSession):
             due = self._tick(n)
             cells, fresh = self._measure(n, reports, due)
             measurement = self._described(fresh, laws_now, n, due)
-        told = self._mechanism.clocks is None and not self._query.groups
+        told = self._mechanism.clocks is None and not self._query.steered
         laws_now = self._laws(n, reports, self._measurements) if told else {}
         return self._estimates(cells, laws_now, "sum", n, float(n)), measurement
 
@@ -456,12 +506,14 @@ class CountSession(StreamSession):
     def _scales_of(self, n: int, share: float | None) -> Floats:
         """Scales of the release after n users, of which group returns get ``share`` of the budget.
 
-        Infinite for group returns that are left out.
+        Infinite for what is left out: group returns, or one of two reward families.
         """
         mechanism = self._mechanism
         if mechanism.stream != "decaying" or n == 0:
             return self._scales
         scales = mechanism.scales_at(self._leaf(n))
+        if self._query.cut:
+            return taking_turns(self._query, scales, self._cut)
         if share is None or not self._query.groups:
             return np.array(scales)
         return split_scales(self._query, scales, share, mechanism.family == kernels.LAPLACE)
@@ -555,7 +607,10 @@ class CountSession(StreamSession):
         return 1.0 / releases if releases is not None else laws.open_share(max(n, 1))
 
     def laws_at(self, n: int) -> dict[str, NoiseLaw]:
-        """The noise law of every family after n users: public, known before anybody comes."""
+        """The noise law of every family after n users: public, known before anybody comes.
+
+        With a cut, of either reward family if it is the one that is released, at the first C.
+        """
         if self._mechanism.stream != "decaying":
             return self._laws(n, n, 0)
         number = self._leaf(n)
@@ -635,11 +690,13 @@ class CountSession(StreamSession):
     def measurement_laws(self, n: int, reports: int, share: float | None = None) -> dict[str, NoiseLaw]:
         """The laws of the measurement after n users, of whom ``reports`` came since the last one.
 
-        ``share`` : of the budget, that group returns get in it; None: the query's; 0: they are left out.
+        ``share`` : of the budget, that group returns get in it; None: the query's; 0: they are left out. Of a
+        query with a cut: at the C, and of the reward family, that stand now.
         Raises ``ValueError`` for a walk, whose releases share noise.
         """
         mechanism = self._mechanism
         names = list(self._query.row_families)
+        left_out = () if not self._query.cut else CUT_REWARDS if math.isinf(self._cut) else CENTERED_REWARDS
         if self._walk is not None:
             raise ValueError(
                 f"{type(self._walk).__name__}: its releases share noise, so it gives no measurements with "
@@ -647,7 +704,7 @@ class CountSession(StreamSession):
                 "sums"
             )
         if mechanism.stream == "exact":
-            return {name: laws.NoNoise() for name in names}
+            return {name: laws.NoNoise() for name in names if name != left_out}
         if mechanism.reports is not None:
             return self._report_laws(reports, reports, self._share(n))
         terms = reports if mechanism.stream == "local" else min(n, 1)
@@ -655,7 +712,7 @@ class CountSession(StreamSession):
         return {
             name: self._law(f, name, float(terms), terms, float(scales[f]), self._share(n), sums=False)
             for f, name in enumerate(names)
-            if np.isfinite(scales[f])
+            if np.isfinite(scales[f]) and name != left_out
         }
 
     def measurement_steps(self) -> list[tuple[int, dict[str, NoiseLaw]]]:
@@ -702,8 +759,10 @@ class CountSession(StreamSession):
         Raises ``RuntimeError`` unless the session is fresh, seeded, and K is known.
         """
         with self._call():
-            if self._query.groups:
-                raise RuntimeError("kernel: group returns are not part of the fused simulation")
+            if self._query.steered:
+                raise RuntimeError(
+                    "kernel: group returns and cut rewards are not part of the fused simulation"
+                )
             if self._plans or self._number or self._key is None or self._schedule.users is None:
                 raise RuntimeError(
                     "kernel: only a fresh, seeded session with a known number of users can be fused"

@@ -170,6 +170,8 @@ class StreamSession(Guarded, ABC):
     def _check_no_group(plan: Plan) -> None:
         if plan.group is not None or plan.return_share is not None or plan.forget:
             raise ValueError("plan.group, return_share, forget: are for queries with groups only")
+        if plan.cut is not None:
+            raise ValueError(f"plan.cut = {plan.cut!r}: must be None, it is for queries with a cut only")
 
     @abstractmethod
     def _encoder(self) -> Encoder:
