@@ -143,10 +143,11 @@ def small_featured_world(kind: type) -> TabularMDP:
 
 
 _GAUSSIAN = " gaussian"  # a variant of privatizers that offer it
-_WALKS: dict[str, dict[str, Any]] = {  # variants of privatizers that offer the release
+_RELEASES: dict[str, dict[str, Any]] = {  # variants of privatizers that offer the release
     " signed-digits": {"release": "signed-digits"},
     " square-root": {"release": "square-root", "noise": "gaussian", "delta": 1e-4},
     " optimal tree": {"release": "tree", "tree_estimate": "optimal"},
+    " reports": {"release": "reports"},
 }
 _MECHANISMS = {"local": ("laplace", "oue", "krr"), "shuffle": ("amplified",)}  # variants beside the default
 _QUERIES: tuple[dict[str, Any], ...] = (  # what else a learner may ask, where it has the options
@@ -161,10 +162,10 @@ _QUERIES: tuple[dict[str, Any], ...] = (  # what else a learner may ask, where i
 
 
 def _variants(entry: Entry) -> Iterator[str]:
-    """A privatizer's name, and its Gaussian variant and walks if it has them."""
+    """A privatizer's name, and its Gaussian variant and releases if it has them."""
     yield entry.name
     if {"arity", "tree_estimate"} <= set(registry.options_of(entry.factory())):
-        yield from (entry.name + variant for variant in _WALKS)
+        yield from (entry.name + variant for variant in _RELEASES)
     if {"noise", "delta"} <= set(registry.options_of(entry.factory())):
         yield entry.name + _GAUSSIAN
     yield from (f"{entry.name} {mechanism}" for mechanism in _MECHANISMS.get(entry.name, ()))
@@ -173,7 +174,7 @@ def _variants(entry: Entry) -> Iterator[str]:
 def _privatizer(name: str) -> Any:
     """A privatizer (or a variant of it) at a common budget, if it takes one."""
     mechanisms = {f" {one}": {"mechanism": one} for several in _MECHANISMS.values() for one in several}
-    variants = {_GAUSSIAN: {"noise": "gaussian", "delta": 1e-4}, **_WALKS, **mechanisms}
+    variants = {_GAUSSIAN: {"noise": "gaussian", "delta": 1e-4}, **_RELEASES, **mechanisms}
     variant = next((v for v in variants if name.endswith(v)), "")
     bare = name.removesuffix(variant)
     options = _budget(registry.entry("privatizer", bare)) | variants.get(variant, {})
