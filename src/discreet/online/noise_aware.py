@@ -106,7 +106,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     """Optimistic value iteration that knows the law of its noise.
 
     Needs a privatizer whose releases carry a measurement with noise of its own: ``NoPrivacy``,
-    ``Central`` with release ``batches``, ``decaying`` or ``auto``, ``Local``.
+    ``Central`` with release ``batches``, ``decaying``, ``reports`` or ``auto``, ``Local``.
 
     Parameters
     ----------

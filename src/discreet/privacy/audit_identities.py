@@ -822,7 +822,7 @@ def _reports(start: Start, learner: Any, bench: _Bench, seed: int, alarm: float)
         Identity(
             name,
             worst <= claimed * (1 + 1e-12),
-            f"epsilon {worst:.9g} of {claimed:.9g}: {ran} outcomes of the randomizer at H = 1 and 2, S = A = 2",
+            f"epsilon {worst:.9g} of {claimed:.9g}: {ran} outcomes of its coins at H = 1 and 2, S = A = 2",
         )
     ]
     return [*out, _own_reports(bench, alarm)]

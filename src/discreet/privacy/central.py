@@ -369,7 +369,7 @@ class Central(Budgeted):
         if schedule.reads == "measurements" and self.release in _WALKS:
             raise ValueError(
                 f"release = {self.release!r}: gives no measurements with noise of their own, which this "
-                "learner reads; use 'batches', 'decaying' or 'auto'"
+                "learner reads; use 'batches', 'decaying', 'reports' or 'auto'"
             )
 
     def _walks(self, leaves: int | None, discrete: bool) -> Iterator[tuple[str, bool | None, Walk]]:
