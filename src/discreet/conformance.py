@@ -455,7 +455,8 @@ def worst_loss(setup: Setup) -> Loss:
 
     The scale of one draw is read off the law of the first release. What a user's shift costs is found from
     the matrix B of the noise alone: the least l1 norm of draws that hide her in all prefixes (Laplace), or
-    her shift of the prefixes in units of the covariance B B^T (Gaussian). Locally she is in one message.
+    her shift of the prefixes in units of the covariance B B^T (Gaussian). Locally she is in one message. Of
+    randomized reports: the largest ratio of the randomizers' own probabilities, for every reported step.
     Raises :class:`NotApplicable` for other mechanisms, whose own tests must do this.
     """
     from discreet.mdp.trajectories import Trajectory
@@ -471,8 +472,14 @@ def worst_loss(setup: Setup) -> Loss:
         raise NotApplicable("nothing is released after the first users came")
     users = int(releases[1])
     draws, exposures = float(users), 1.0
-    if session.mechanism.reports is not None:
-        raise NotApplicable("randomized reports: their own tests enumerate the outputs")
+    reports = session.mechanism.reports
+    if reports is not None:
+        plans = {"deterministic": (False,), "stochastic": (True,)}.get(setup.schedule.plans, (False, True))
+        abouts = (0, 1) if reports.share else (0,)
+        ratios = [reports.randomizer(about, stochastic).ratio for about in abouts for stochastic in plans]
+        return Loss(
+            "l1", reports.steps * max(math.log(r.numerator) - math.log(r.denominator) for r in ratios)
+        )
     noise = session.laws_at(users)
     if session.mechanism.stream == "decaying":
         # One fresh noise a release; a user's column of a decaying sum has l2 norm 1 over the infinite future.

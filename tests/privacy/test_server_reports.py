@@ -223,6 +223,7 @@ def test_broken_records_and_foreign_reports_add_nothing():
 @pytest.mark.statistics
 def test_audits_expose_a_server_that_randomizes_too_little_or_beside_the_truth():
     """False alarms of the honest server: at most 1e-6 each, as audits state."""
+
     def doubled(query, schedule, randomness):
         one = Central(epsilon=1.0, release="reports").start(query, schedule, randomness)
         old = one._mechanism.reports
@@ -324,6 +325,13 @@ def test_a_learner_that_counts_on_reports_gets_them():
             for users in (300, 20_000, 10**6):
                 best = ahead(epsilon, layout=layout, users=users)[0]
                 assert (best.release == "reports") == pays, (layout, epsilon, users)
+
+
+def test_a_budget_too_small_for_the_grid_of_coins_is_met_by_noise():
+    assert not reports_pay(SIZE, 1e-17)
+    assert ahead(1e-17)[0].release == "batches"
+    with pytest.raises(ValueError, match="epsilon = 1e-17"):
+        Central(epsilon=1e-17, release="reports").start(QUERY, Schedule(9), Seeded(0))
 
 
 def test_error_is_the_formula():

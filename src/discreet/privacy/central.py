@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -288,8 +289,11 @@ class Central(Budgeted):
                 "release 'batches', 'decaying' or 'auto' on the common clock, and with seeded noise (in "
                 "simulation) only"
             )
-        if self._may_report and (self.release == "reports" or self._reports_fit(query, schedule)):
+        if self.release == "reports":
             found.append(self._reported(query, schedule))
+        elif self._may_report and self._reports_fit(query, schedule):
+            with suppress(ValueError):  # an epsilon too small for the grid of their coins
+                found.append(self._reported(query, schedule))
         # before a lone release there is nothing to correlate its noise with
         alone = schedule.final and schedule.releases == 1
         if self.release in _WALKS or (self.release == "auto" and schedule.reads == "sums" and not alone):

@@ -74,7 +74,10 @@ def report_candidates(
 
 
 def best_reports(query: CountQuery, epsilon: float, stochastic: bool) -> StepReports:
-    """The reports with the least noise in a transition count, of all kinds and numbers of steps."""
+    """The reports with the least noise in a transition count, of all kinds and numbers of steps.
+
+    Raises ``ValueError`` where epsilon is too small for the grid of their coins (below about 1e-14).
+    """
     every = [one for kind in KINDS for one in report_candidates(query, kind, epsilon, stochastic)]
     return min(every, key=lambda one: one.unit_std(stochastic))
 
@@ -94,5 +97,8 @@ def weighed_error(reports: StepReports, query: CountQuery, schedule: Schedule) -
 def reports_pay(layout: Layout, epsilon: float, reward_share: float | None = None) -> bool:
     """Do reports of public policies beat batches with noise of their own, where learning takes place?"""
     query = CountQuery(layout, visits=False, reward_share=reward_share)
-    one = best_reports(query, epsilon, stochastic=False).unit_std()
+    try:
+        one = best_reports(query, epsilon, stochastic=False).unit_std()
+    except ValueError:  # an epsilon too small for the grid of their coins
+        return False
     return one * one * epsilon <= _PAYS * layout.horizon
