@@ -67,6 +67,8 @@ def test_the_guides_own_module_conforms(monkeypatch: pytest.MonkeyPatch) -> None
     ("privatizer", "epsilon"),
     [
         (dr.Central(epsilon=1.0), 1.0),
+        (dr.Central(epsilon=1.0, release="tree"), 1.0),
+        (dr.Local(epsilon=2.0), 2.0),
         (dr.Central(epsilon=1.0, preset="paper"), 2 * 7 / np.log2(100)),  # L = 7 levels at K = 100
         (dr.Local(epsilon=0.5, preset="paper"), 1.0),
     ],
@@ -202,7 +204,7 @@ class Wrapping:
         return "joint"
 
     def start(self, query: Any, schedule: Any, randomness: Any) -> Any:
-        session = dr.Central(epsilon=self.epsilon).start(query, schedule, randomness)
+        session = dr.Central(epsilon=self.epsilon, release="tree").start(query, schedule, randomness)
         if self.claim != 1.0:
             session._guarantee = forged(session.guarantee, self.claim * self.epsilon)
         return session if self.session is None else self.session(session)

@@ -143,10 +143,11 @@ def small_featured_world(kind: type) -> TabularMDP:
 
 
 _GAUSSIAN = " gaussian"  # a variant of privatizers that offer it
-_WALKS: dict[str, dict[str, Any]] = {  # variants of privatizers that offer the release
+_RELEASES: dict[str, dict[str, Any]] = {  # variants of privatizers that offer the release
     " signed-digits": {"release": "signed-digits"},
     " square-root": {"release": "square-root", "noise": "gaussian", "delta": 1e-4},
     " optimal tree": {"release": "tree", "tree_estimate": "optimal"},
+    " reports": {"release": "reports"},
 }
 _MECHANISMS = {"local": ("laplace", "oue", "krr"), "shuffle": ("amplified",)}  # variants beside the default
 _QUERIES: tuple[dict[str, Any], ...] = (  # what else a learner may ask, where it has the options
@@ -161,10 +162,10 @@ _QUERIES: tuple[dict[str, Any], ...] = (  # what else a learner may ask, where i
 
 
 def _variants(entry: Entry) -> Iterator[str]:
-    """A privatizer's name, and its Gaussian variant and walks if it has them."""
+    """A privatizer's name, and its Gaussian variant and releases if it has them."""
     yield entry.name
     if {"arity", "tree_estimate"} <= set(registry.options_of(entry.factory())):
-        yield from (entry.name + variant for variant in _WALKS)
+        yield from (entry.name + variant for variant in _RELEASES)
     if {"noise", "delta"} <= set(registry.options_of(entry.factory())):
         yield entry.name + _GAUSSIAN
     yield from (f"{entry.name} {mechanism}" for mechanism in _MECHANISMS.get(entry.name, ()))
@@ -173,7 +174,7 @@ def _variants(entry: Entry) -> Iterator[str]:
 def _privatizer(name: str) -> Any:
     """A privatizer (or a variant of it) at a common budget, if it takes one."""
     mechanisms = {f" {one}": {"mechanism": one} for several in _MECHANISMS.values() for one in several}
-    variants = {_GAUSSIAN: {"noise": "gaussian", "delta": 1e-4}, **_WALKS, **mechanisms}
+    variants = {_GAUSSIAN: {"noise": "gaussian", "delta": 1e-4}, **_RELEASES, **mechanisms}
     variant = next((v for v in variants if name.endswith(v)), "")
     bare = name.removesuffix(variant)
     options = _budget(registry.entry("privatizer", bare)) | variants.get(variant, {})
@@ -454,7 +455,8 @@ def worst_loss(setup: Setup) -> Loss:
 
     The scale of one draw is read off the law of the first release. What a user's shift costs is found from
     the matrix B of the noise alone: the least l1 norm of draws that hide her in all prefixes (Laplace), or
-    her shift of the prefixes in units of the covariance B B^T (Gaussian). Locally she is in one message.
+    her shift of the prefixes in units of the covariance B B^T (Gaussian). Locally she is in one message. Of
+    randomized reports: the largest ratio of the randomizers' own probabilities, for every reported step.
     Raises :class:`NotApplicable` for other mechanisms, whose own tests must do this.
     """
     from discreet.mdp.trajectories import Trajectory
@@ -470,8 +472,14 @@ def worst_loss(setup: Setup) -> Loss:
         raise NotApplicable("nothing is released after the first users came")
     users = int(releases[1])
     draws, exposures = float(users), 1.0
-    if session.mechanism.reports is not None:
-        raise NotApplicable("randomized reports: their own tests enumerate the outputs")
+    reports = session.mechanism.reports
+    if reports is not None:
+        plans = {"deterministic": (False,), "stochastic": (True,)}.get(setup.schedule.plans, (False, True))
+        abouts = (0, 1) if reports.share else (0,)
+        ratios = [reports.randomizer(about, stochastic).ratio for about in abouts for stochastic in plans]
+        return Loss(
+            "l1", reports.steps * max(math.log(r.numerator) - math.log(r.denominator) for r in ratios)
+        )
     noise = session.laws_at(users)
     if session.mechanism.stream == "decaying":
         # One fresh noise a release; a user's column of a decaying sum has l2 norm 1 over the infinite future.

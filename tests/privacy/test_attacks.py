@@ -276,7 +276,7 @@ def test_seeded_coins_in_a_secure_session_are_refused() -> None:
     "options", [{"epsilon": 1e9}, {"epsilon": 1e-12}, {"epsilon": 1.0, "weights": (1e-14, 0.5, 0.5 - 1e-14)}]
 )
 def test_scales_that_no_exact_draw_can_have_are_refused_at_the_start(options: dict[str, Any]) -> None:
-    for privatizer in (Central(**options), Local(**options, noise="laplace")):
+    for privatizer in (Central(**options, release="batches"), Local(**options, noise="laplace")):
         with pytest.raises(ValueError, match="grid units, must be in"):
             privatizer.start(QUERY, Schedule(8), Secure())
         privatizer.start(QUERY, Schedule(8), Seeded(0))

@@ -140,6 +140,6 @@ def test_what_cannot_follow_a_schedule_of_shares_refuses_it() -> None:
 def test_budgets_are_public_terms() -> None:
     assert Central(epsilon=1.0).budget == Terms("joint", 1.0)
     assert Central(epsilon=1.0).budget.pure
-    assert Central(epsilon=1.0, delta=1e-6).budget == Terms("joint", 1.0, 1e-6)
+    assert Central(epsilon=1.0, delta=1e-6).budget == Terms("joint", 1.0, 1e-6, reports=False)
     assert Local(mu=0.5).budget == Terms("local", mu=0.5)
     assert not NoPrivacy().budget.private

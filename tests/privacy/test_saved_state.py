@@ -37,6 +37,7 @@ STREAMS = {
     "batches": Central(epsilon=1.0, release="batches"),
     "decaying": Central(epsilon=1.0, delta=1e-6, release="decaying", decay=0.7),
     "local": Local(epsilon=1.0),
+    "reports": Central(epsilon=1.0, release="reports"),
 }
 
 

@@ -302,7 +302,7 @@ def central_statistic(world, runs, broken):
     worlds = [query.to_cells(query.contribution(answer(1, 1, w, policy))) for w in (0, 1)]
     life, out = answer(1, 1, world, policy), np.empty(runs)
     for run in range(runs):
-        session = Central(epsilon=1.0).start(query, Schedule(2), Seeded(71 + world, run))
+        session = Central(epsilon=1.0, release="tree").start(query, Schedule(2), Seeded(71 + world, run))
         scale = session.mechanism.scales[0]
         session.release()
         encoder = (halve(session) if broken else session).begin(Plan(policy))

@@ -79,6 +79,8 @@ def forecast_of(setup: Setup) -> Forecast:
         "measurements": "noise of the equivalent count that all measurements together give at the end",
     }
     criterion = reads[setup.schedule.reads]
+    if any(choice.release.startswith("reports") for choice in choices):
+        criterion += "; of reports at the last release, or where their noise in a rate is 1 %, if earlier"
     if isinstance(setup.privatizer, Local):
         criterion = "noise of a transition count per square root of a user"
     per = "transition count"

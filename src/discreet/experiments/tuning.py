@@ -68,7 +68,7 @@ SEARCHES: Mapping[str, Search] = {
         },
     ),
     "pure": Search(
-        {f"pure {e:g}": Central(epsilon=e) for e in (1.0, 10.0)},
+        {f"pure {e:g}": Central(epsilon=e, release="batches") for e in (1.0, 10.0)},
         {**_START, "excess": 5.0, "pooled_share": 0.9, "pooled_share_end": 0.1, "replan_growth": 1.2},
         {
             "priv_scale": (0.12, 0.18, 0.25, 0.35),

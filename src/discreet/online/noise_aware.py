@@ -58,6 +58,7 @@ from discreet.privacy.counts import (
 )
 from discreet.privacy.noise.report_law import ReportLaw
 from discreet.privacy.protocol import Ask, Measurement, NoiseLaw, Plan, Release, Schedule, Spec
+from discreet.privacy.report_choice import reports_pay
 
 Floats = NDArray[np.float64]
 
@@ -83,8 +84,11 @@ _NONE: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.02, "stat_scale": 0.05
 _POOLED_UNTIL = 800.0
 
 
-def chosen(spec: Spec) -> Mapping[str, Any]:
+def chosen(spec: Spec, reports: bool = True) -> Mapping[str, Any]:
     """The knobs that depend on the budget: pure joint, local, shuffle, none, or all others (and unknown).
+
+    A trusted server that draws randomized reports itself has the noise of the local model, and its knobs:
+    where it always does, or may and public numbers say that it pays; ``reports``: can the learner read them?
 
     Under shuffle every batch has noise of its own, which weighs the less the fewer and larger they are; and
     its shares divide variances, not losses: 1/3 of rewards is the noise of a server's 1/5.
@@ -98,6 +102,9 @@ def chosen(spec: Spec) -> Mapping[str, Any]:
     if budget is None or not budget.pure or budget.trust != "joint":
         return _APPROX
     assert budget.epsilon is not None
+    pays = budget.reports is None and reports_pay(spec.layout, budget.epsilon, _LOCAL["reward_share"])
+    if reports and (budget.reports or pays):
+        return _LOCAL
     until = math.ceil(_POOLED_UNTIL * spec.layout.rows / budget.epsilon)
     return {**_PURE, "pooled_until": min(until, 2**53)}
 
@@ -117,7 +124,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     """Optimistic value iteration that knows the law of its noise.
 
     Needs a privatizer whose releases carry a measurement with noise of its own: ``NoPrivacy``,
-    ``Central`` with release ``batches``, ``decaying`` or ``auto``, ``Local``.
+    ``Central`` with release ``batches``, ``decaying``, ``reports`` or ``auto``, ``Local``.
 
     Parameters
     ----------
@@ -215,7 +222,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         return _tuned(self, spec)
 
     def _tuned(self, spec: Spec) -> NoiseAwareUCBVI:
-        values = dict(chosen(spec))
+        single = self.explore != "returns" and self.pooled in (None, "none")
+        values = dict(chosen(spec, reports=single))
         if self.stationary:
             values["pooled"] = "none"
         if self.pooled_share is not None:  # one share is given: the same one for ever, unless told otherwise

@@ -617,7 +617,8 @@ def white_box(
         out += _answers(bench)
     if noise is not None:
         return out + _noise_and_loss(bench, session.guarantee, noise, alarm)
-    if session.guarantee.trust != "local":
+    drawn = getattr(getattr(session, "mechanism", None), "reports", None)  # by whomever
+    if session.guarantee.trust != "local" and drawn is None:
         return [*out, Identity("noise and realised loss", None, "no noise of a known law is claimed")]
     return out + _reports(start, learner, bench, seed, alarm)
 
@@ -819,7 +820,10 @@ def _numerical(
 
 # ------------------------------------------------------------------------------- reports of a few steps
 def _reports(start: Start, learner: Any, bench: _Bench, seed: int, alarm: float) -> list[Identity]:
-    """The device's law: exact at small sizes; at full size, how often it reports its own records."""
+    """The randomizer's law: exact at small sizes; at full size, how often it reports its own records.
+
+    Run is what the session names as its randomizer, which devices are given or a trusted server runs itself.
+    """
     name, worst, claimed, ran = "a message's exact law loses at most the claimed", 0.0, 0.0, 0
     for horizon, most in ((1, 64), (2, 8)):
         spec = Spec(Layout(2, 2, horizon), 4)
@@ -827,13 +831,13 @@ def _reports(start: Start, learner: Any, bench: _Bench, seed: int, alarm: float)
         for release in (0, 1):  # a stochastic policy, and one that is public
             session: Any = small.session()
             session.release()
-            encoder = session.begin(small.plan(release, 1))
+            encoder = _randomizer(session, session.begin(small.plan(release, 1)))
             every = list(audit_reports.lives(spec.layout))
             every = every[:: max(1, math.ceil(len(every) / most))]
             laws = [audit_reports.law_of(encoder, life, session.open_plan) for life in every]
             known = [law for law in laws if law is not None]
             if len(known) < len(laws):
-                none = "what devices send has no finite law, or one of too many outcomes; see the black box"
+                none = "reports have no finite law, or one of too many outcomes; see the black box"
                 return [Identity(name, None, none)]
             exact, claim = audit_reports.largest_ratio(known), float(session.guarantee.epsilon)
             if exact / claim > worst / claimed if claimed else True:
@@ -843,10 +847,15 @@ def _reports(start: Start, learner: Any, bench: _Bench, seed: int, alarm: float)
         Identity(
             name,
             worst <= claimed * (1 + 1e-12),
-            f"epsilon {worst:.9g} of {claimed:.9g}: {ran} outcomes of devices at H = 1 and 2, S = A = 2",
+            f"epsilon {worst:.9g} of {claimed:.9g}: {ran} outcomes of its coins at H = 1 and 2, S = A = 2",
         )
     ]
     return [*out, _own_reports(bench, alarm)]
+
+
+def _randomizer(session: Any, encoder: Any) -> Any:
+    """What randomizes: the encoder that devices were given, or what a trusted server runs in its place."""
+    return getattr(session, "open_randomizer", encoder)
 
 
 def _own_reports(bench: _Bench, alarm: float) -> Identity:
@@ -858,7 +867,7 @@ def _own_reports(bench: _Bench, alarm: float) -> Identity:
     for release in (0, 1):
         session: Any = bench.session()
         session.release()
-        encoder = session.begin(bench.plan(release, bench.times[0]))
+        encoder = _randomizer(session, session.begin(bench.plan(release, bench.times[0])))
         reports = getattr(getattr(session, "mechanism", None), "reports", None)
         if not isinstance(encoder, ReportEncoder) or reports is None:
             return Identity(name, None, "reports of an unknown form; see the black box")

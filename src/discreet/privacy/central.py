@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -38,16 +39,19 @@ from discreet.privacy.guarantee import (
 )
 from discreet.privacy.linear_session import LinearSession
 from discreet.privacy.linear_start import LinearChoice, central_choices, is_linear, start_central
+from discreet.privacy.local_reports import StepReports
 from discreet.privacy.mechanism import Mechanism, leaves_of
 from discreet.privacy.one_shot import OneShotSession, check_query
-from discreet.privacy.protocol import Floats, Norm, Schedule, Trust
+from discreet.privacy.protocol import Floats, Norm, Schedule, Terms, Trust
 from discreet.privacy.randomness import Randomness, Secure
+from discreet.privacy.report_choice import NAMES, best_reports, weighed_error
+from discreet.privacy.report_start import start_reports
 from discreet.privacy.session import CountSession
 
-Release = Literal["auto", "tree", "signed-digits", "square-root", "batches", "decaying"]
+Release = Literal["auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports"]
 TreeEstimate = Literal["plain", "optimal"]
 
-_RELEASES = ("auto", "tree", "signed-digits", "square-root", "batches", "decaying")
+_RELEASES = ("auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports")
 _WALKS = ("tree", "signed-digits", "square-root")  # correlated noise on prefix sums
 
 
@@ -62,8 +66,10 @@ class Choice:
 
     release : as :class:`Central`'s option; decay : of the stream; levels : noisy sums that one user is in.
     family, scales : of one noise; error : root mean square over the releases of the standard deviation of
-    a transition count (sums), or that of the equivalent count at the last release (measurements).
+    a transition count (sums), or that of the equivalent count at the last release (measurements); of reports,
+    :func:`~discreet.privacy.report_choice.weighed_error`.
     walk : the program of the noise, for "tree", "signed-digits" and "square-root".
+    reports : what the server randomizes, for "reports" (then there is no noise beside it, and no scales).
     """
 
     release: str
@@ -73,10 +79,13 @@ class Choice:
     scales: Floats
     error: float
     walk: Walk | None = None
+    reports: StepReports | None = None
 
     @property
     def noise(self) -> str:
         """Its family in words."""
+        if self.reports is not None:
+            return NAMES[self.reports.kind]
         return "Laplace" if self.family == kernels.LAPLACE else "Gaussian"
 
     @property
@@ -86,10 +95,13 @@ class Choice:
             return f"{self.release} (arity {self.walk.arity}, {self.levels} levels)"
         if isinstance(self.walk, OptimalTree):
             return f"{self.release} (optimal estimate)"
+        if self.reports is not None:
+            return f"{self.release} ({self.reports.steps} random step{'s' * (self.reports.steps > 1)})"
         return f"{self.release} (decay {self.decay:g})" if self.decay else self.release
 
     def __str__(self) -> str:
-        return f"{self.name}, {self.noise} noise: error {self.error:.4g} per transition count"
+        noise = self.noise if self.reports is not None else f"{self.noise} noise"
+        return f"{self.name}, {noise}: error {self.error:.4g} per transition count"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,13 +116,16 @@ class Central(Budgeted):
         In (0, 1); 0 or None for pure epsilon.
     noise : "laplace", "gaussian" or "auto"
         ``auto`` (default): the smaller error at this budget, both computed.
-    release : "auto", "tree", "signed-digits", "square-root", "batches" or "decaying"
+    release : "auto", "tree", "signed-digits", "square-root", "batches", "decaying" or "reports"
         ``tree``: binary tree, each node's noise is drawn once. ``signed-digits``: trees of a higher arity
         with balanced digits, Laplace noise at a pure epsilon
         (:mod:`discreet.privacy.continual.signed_digits`). ``square-root``: Gaussian noise correlated by a
         Toeplitz matrix (:mod:`discreet.privacy.continual.square_root`). ``batches``: fresh noise on each
         scheduled batch. ``decaying``: fresh Gaussian noise on a decaying sum of batches
-        (:mod:`discreet.privacy.continual.decaying`). ``auto`` (default): the least expected error for
+        (:mod:`discreet.privacy.continual.decaying`). ``reports``: the server itself draws, from each
+        trajectory, the randomized report of a few steps that a device would send under :class:`Local`, and
+        keeps nothing else of it; a pure epsilon, without delta, and less noise than Laplace's at a large one
+        (:mod:`discreet.privacy.report_start`). ``auto`` (default): the least expected error for
         the learner's schedule, computed from public numbers before any data (:meth:`choices`).
     decay : float, optional
         Of ``decaying``, in [0, 1); None: the best of a grid for the schedule.
@@ -207,13 +222,41 @@ class Central(Budgeted):
                 "release = 'square-root': its noise is Gaussian; give epsilon and delta, rho or mu, and "
                 "noise 'gaussian' or 'auto'"
             )
+        if self.release == "reports":
+            self._check_reports()
         base = math.e if self.log_base == "e" else self.log_base
         object.__setattr__(self, "log_base", checks.choice("log_base", base, (2.0, math.e)))
+
+    def _check_reports(self) -> None:
+        """Raise ``ValueError`` on options that the server's randomized reports cannot heed."""
+        if self.epsilon is None or self.delta is not None:
+            raise ValueError(
+                "release = 'reports': its guarantee is a pure epsilon; give epsilon and no delta"
+            )
+        for name, nothing in (("noise", "auto"), ("weights", None), ("clocks", "common"), ("leaf", "batch")):
+            if getattr(self, name) != nothing:
+                raise ValueError(
+                    f"{name} = {getattr(self, name)!r}: must be {nothing!r} with release = 'reports', which "
+                    "adds no noise to sums"
+                )
 
     @property
     def trust(self) -> Trust:
         """The server is trusted with raw trajectories."""
         return "joint"
+
+    @property
+    def budget(self) -> Terms:
+        """The stated budget, and whether counts may come, or always come, as randomized reports."""
+        reports = True if self.release == "reports" else None if self._may_report else False
+        return replace(super().budget, reports=reports)
+
+    @property
+    def _may_report(self) -> bool:
+        """Is the budget one of reports, and no option given that they cannot heed?"""
+        pure = self.epsilon is not None and self.delta is None
+        plain = self.noise == "auto" and self.weights is None and self.clocks == "common"
+        return pure and plain and self.release in ("auto", "reports")
 
     def choices(
         self, query: Any, schedule: Schedule, randomness: Randomness
@@ -226,6 +269,7 @@ class Central(Budgeted):
         """
         schedule = standing_batch(schedule)
         if is_linear(query):
+            self._check_linear()
             return central_choices(
                 self, schedule, randomness, self.release or "auto", self.leaf or "batch",
                 self.tree_estimate == "optimal",
@@ -254,6 +298,11 @@ class Central(Budgeted):
             check_on_grid("query.cut", query.cut, grid)
             if self.clocks == "rows":
                 raise ValueError("clocks = 'rows': must be 'common' for a query with a cut")
+        if self.release == "reports":
+            found.append(self._reported(query, schedule))
+        elif self._may_report and self._reports_fit(query, schedule):
+            with suppress(ValueError):  # an epsilon too small for the grid of their coins
+                found.append(self._reported(query, schedule))
         # before a lone release there is nothing to correlate its noise with
         alone = schedule.final and schedule.releases == 1
         if self.release in _WALKS or (self.release == "auto" and schedule.reads == "sums" and not alone):
@@ -274,7 +323,7 @@ class Central(Budgeted):
         if schedule.users is None:
             if self.release in ("batches", "decaying"):
                 raise ValueError(f"users = None: release = {self.release!r} needs a known number of users")
-        elif self.release not in _WALKS:
+        elif self.release in ("auto", "batches", "decaying"):
             sizes = np.diff(schedule.release_times)
             for decay in self._decays():
                 if decay and discrete and schedule.pooled_shares is not None:
@@ -298,11 +347,43 @@ class Central(Budgeted):
             )
         return sorted(found, key=lambda choice: choice.error)
 
+    def _check_linear(self) -> None:
+        if self.release == "reports":
+            raise ValueError(
+                "release = 'reports': are of counts, not of linear sums; use 'auto', 'tree', 'batches' or "
+                "'decaying'"
+            )
+
+    def _reports_fit(self, query: CountQuery, schedule: Schedule) -> bool:
+        """May ``auto`` weigh reports? Not of families that they do not hold, nor without a last release.
+
+        Nor for a lone release, so that those of stored people (:meth:`stored`) and of sessions agree.
+        """
+        alone = schedule.final and schedule.releases == 1
+        held = query.pooled == "none" and not query.steered and schedule.pooled_shares is None
+        return held and schedule.users is not None and not alone
+
+    def _reported(self, query: CountQuery, schedule: Schedule) -> Choice:
+        """The least noisy reports. Raises ``ValueError`` if the query or schedule asks what none holds."""
+        assert self.epsilon is not None
+        for name, value, nothing in (
+            ("pooled", query.pooled, "none"), ("groups", query.groups, 0), ("cut", query.cut, 0.0),
+            ("schedule.pooled_shares", schedule.pooled_shares, None),
+        ):  # fmt: skip
+            if value is not nothing and value != nothing:
+                raise ValueError(
+                    f"{name} = {value!r}: must be {nothing!r} with release = 'reports', which hold counts of "
+                    "single steps only"
+                )
+        reports = best_reports(query, self.epsilon, schedule.plans == "stochastic")
+        error = weighed_error(reports, query, schedule)
+        return Choice("reports", 0.0, 1, kernels.NO_NOISE, np.zeros(0), error, reports=reports)
+
     def _check_reader(self, schedule: Schedule) -> None:
         if schedule.reads == "measurements" and self.release in _WALKS:
             raise ValueError(
                 f"release = {self.release!r}: gives no measurements with noise of their own, which this "
-                "learner reads; use 'batches', 'decaying' or 'auto'"
+                "learner reads; use 'batches', 'decaying', 'reports' or 'auto'"
             )
 
     def _walks(self, leaves: int | None, discrete: bool) -> Iterator[tuple[str, bool | None, Walk]]:
@@ -346,6 +427,7 @@ class Central(Budgeted):
         if has_batches(schedule):
             return start_batches(self, query, schedule, randomness)
         if is_linear(query):
+            self._check_linear()
             if self.clocks == "rows":
                 raise ValueError("clocks = 'rows': are for counts, not for linear sums")
             return start_central(
@@ -369,6 +451,9 @@ class Central(Budgeted):
             choice = Choice("tree", 0.0, walk.levels, kernels.LAPLACE, scales, 0.0, walk)
         else:
             choice = self._count_choices(query, schedule, randomness)[0]
+        if choice.reports is not None:
+            assert self.epsilon is not None
+            return start_reports("joint", choice.reports, query, schedule, randomness, self.epsilon)
         leaf = leaf if choice.walk else "batch"  # only a walk has leaves: laws count the releases
         clocks = Clocks(self.clock_growth or 0.0) if self.clocks == "rows" else None
         if clocks is not None and query.pooled != "none":

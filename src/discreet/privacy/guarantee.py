@@ -824,6 +824,16 @@ def _subject(trust: Trust, episodes: int = 1) -> str:
     }[trust]
 
 
+def _reporter(trust: Trust, reports: str) -> str:
+    """Who randomizes a user's records, and what becomes of them."""
+    if trust == "local":
+        return f"A device sends {reports}"
+    return (
+        f"The trusted server draws {reports} from each trajectory, once and with coins of their own, adds "
+        "them up, and keeps nothing else of it; there is no other noise"
+    )
+
+
 def _bound(epsilon: float, delta: float, rho: float | None, mu: float | None) -> str:
     slack = f", plus at most δ = {_up(delta, 3)}" if delta else ""
     return f"by a factor of at most {_factor(epsilon)}{slack} ({_numbers(epsilon, delta, rho, mu)})."
@@ -854,7 +864,7 @@ def _statement(
     if noisy:
         sentences.append(f"Noise: {noise} in every cell ({sums}).")
     sentences += [
-        f"A device sends {record.mechanism}; a step, and what a report is about, are drawn without "
+        f"{_reporter(trust, record.mechanism)}; a step, and what a report is about, are drawn without "
         "looking at the data."
         for record in records
         if isinstance(record, ReportRecord)

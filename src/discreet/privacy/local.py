@@ -5,7 +5,6 @@ Calibration and sources: :mod:`discreet.privacy.privatizers`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -22,20 +21,17 @@ from discreet.privacy.budgeted import (
     private_schedule,
 )
 from discreet.privacy.counts import CountQuery
-from discreet.privacy.guarantee import (
-    ReportRecord,
-    guarantee_of,
-)
 from discreet.privacy.linear_session import LinearSession
 from discreet.privacy.linear_start import LinearChoice, is_linear, local_choices, start_local
-from discreet.privacy.local_reports import KINDS, Kind, StepReports
+from discreet.privacy.local_reports import KINDS, Kind
 from discreet.privacy.mechanism import Mechanism
 from discreet.privacy.protocol import Floats, Schedule, Trust
 from discreet.privacy.randomness import Randomness, Secure
+from discreet.privacy.report_choice import NAMES, report_candidates, reports_of
+from discreet.privacy.report_start import start_reports
 from discreet.privacy.session import CountSession
 
 LocalMechanism = Literal["auto", "laplace", "gaussian", "subset", "oue", "krr"]
-_REWARD_SHARE = 0.15  # of the reports that are about rewards, where the query states none
 _VECTORS = ("laplace", "gaussian")
 
 
@@ -66,8 +62,7 @@ class LocalChoice:
     @property
     def noise(self) -> str:
         """How it is randomized."""
-        names = {"laplace": "Laplace", "gaussian": "Gaussian", "subset": "subset selection"}
-        return {**names, "oue": "unary encoding", "krr": "randomized response"}[self.mechanism]
+        return {"laplace": "Laplace", "gaussian": "Gaussian", **NAMES}[self.mechanism]
 
     def __str__(self) -> str:
         return f"{self.name}, {self.noise}: error {self.error:.4g} per transition count and sqrt(user)"
@@ -192,24 +187,12 @@ class Local(Budgeted):
         return sorted(found, key=lambda choice: choice.error)
 
     def _step_choices(self, query: CountQuery, kind: Kind, stochastic: bool) -> Iterator[LocalChoice]:
-        horizon = query.counted_steps
-        if self.steps is not None and self.steps > horizon:
-            most = f"H = {horizon}" if query.step is None else f"1, only step {query.step} is counted"
-            raise ValueError(f"steps = {self.steps}: must be at most {most}")
-        every = range(1, horizon + 1) if self.steps is None else (self.steps,)
-        last = math.inf
-        for steps in every:
-            reports = self._reports(query, kind, steps)
-            error = reports.unit_std(stochastic)
-            yield LocalChoice(kind, steps, reports.reward_share, error, np.zeros(0))
-            if error > 1.5 * last:  # far past the best number of steps
-                return
-            last = min(last, error)
-
-    def _reports(self, query: CountQuery, kind: Kind, steps: int) -> StepReports:
         assert self.epsilon is not None
-        share = self.reward_share or query.reward_share or _REWARD_SHARE
-        return StepReports.of(query, kind, self.epsilon, steps, share)
+        for reports in report_candidates(
+            query, kind, self.epsilon, stochastic, self.steps, self.reward_share
+        ):
+            error = reports.unit_std(stochastic)
+            yield LocalChoice(kind, reports.steps, reports.reward_share, error, np.zeros(0))
 
     def start(
         self, query: Any, schedule: Schedule, randomness: Randomness
@@ -241,37 +224,15 @@ class Local(Budgeted):
         else:
             choice = self._count_choices(query, schedule, randomness)[0]
             if choice.mechanism in KINDS:
-                return self._start_reports(choice, query, schedule, randomness)
+                assert self.epsilon is not None
+                kind: Kind = choice.mechanism
+                reports = reports_of(query, kind, self.epsilon, choice.steps, self.reward_share)
+                return start_reports("local", reports, query, schedule, randomness, self.epsilon)
             family = kernels.LAPLACE if choice.mechanism == "laplace" else kernels.GAUSSIAN
             scales = choice.scales
         mechanism = Mechanism("local", family, scales, grid)
         words = "each user's own counters on the device"
         mechanism, _, guarantee = self._calibrated("local", mechanism, words, query, schedule, randomness, 1)
-        return CountSession("local", mechanism, query, schedule, randomness, guarantee)
-
-    def _start_reports(
-        self, choice: LocalChoice, query: CountQuery, schedule: Schedule, randomness: Randomness
-    ) -> CountSession:
-        reports = self._reports(query, choice.mechanism, choice.steps)  # type: ignore[arg-type]
-        alphabets = {}
-        plans = {"deterministic": (False,), "stochastic": (True,)}.get(schedule.plans, (False, True))
-        for about, name in enumerate(("moves", "rewards")[: 2 if reports.share else 1]):
-            for stochastic in plans:
-                one = reports.randomizer(about, stochastic)
-                label = (
-                    name
-                    if len(plans) == 1
-                    else f"{name} of a {'stochastic' if stochastic else 'public'} policy"
-                )
-                numbers = (one.elements, one.size, one.own, one.other)
-                alphabets[label] = ("unary" if one.unary else "subset", *numbers)
-        guarantee = guarantee_of(
-            "local",
-            [ReportRecord(reports.words(), reports.steps, alphabets)],
-            randomness=randomness.kind,
-            epsilon_nominal=self.epsilon,
-        )
-        mechanism = Mechanism("reports", kernels.NO_NOISE, np.zeros(len(query.row_families)), reports=reports)
         return CountSession("local", mechanism, query, schedule, randomness, guarantee)
 
     def _published(self, query: CountQuery) -> float:

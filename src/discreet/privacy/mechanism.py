@@ -25,8 +25,9 @@ class Mechanism:
     """What a privatizer has fixed before data: where noise enters, of which family, at which scale.
 
     stream : "exact" (no noise), "walk" (correlated noise on prefix sums), "local" (noise per user),
-        "decaying" (noise per scheduled batch, on a decaying sum of batches), or "reports" (each user reports
-        a few steps, randomized; ``reports`` are their parameters).
+        "decaying" (noise per scheduled batch, on a decaying sum of batches), or "reports" (a few steps of
+        each user, randomized one by one; ``reports`` are their parameters). Where that is done, on the
+        device or by a trusted server, is the session's trust model.
     family : code of the noise (``kernels.NO_NOISE``, ``LAPLACE``, ``GAUSSIAN``).
     scales : (families,) Laplace scale or standard deviation of one draw, in the order of the query.
     reward_grid : None with seeded (continuous) noise; else rewards are multiples of 1 / reward_grid and

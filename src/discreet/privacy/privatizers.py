@@ -20,7 +20,9 @@ sensitivity, noise of family f is proportional to Delta_f / w_f (Laplace) or Del
   discrete Gaussian noise (secure randomness) by its privacy-loss distribution where each noise is drawn
   after the records that it hides are in (:mod:`discreet.privacy.calibration`), else by its proven zCDP,
   rho = mu^2 / 2;
-* Laplace with ``noise="laplace"`` and a delta: by its privacy-loss distribution too.
+* Laplace with ``noise="laplace"`` and a delta: by its privacy-loss distribution too;
+* reports (on the device, or ``release="reports"`` by the trusted server): no noise in sums, the randomizer's
+  probabilities have ratios of at most e^epsilon (:mod:`discreet.privacy.report_start`).
 
 ``calibration="published"`` is the papers' scale instead, 3 H log(K) / epsilon per node or
 3 H / epsilon per user, and the guarantee then says which epsilon this really buys: the

@@ -52,6 +52,8 @@ class Terms:
 
     trust : who sees raw data; then epsilon (with delta; 0 is pure), or rho, or mu; none of them for no
     privacy.
+    reports : do a trusted server's counts come as randomized reports, which hold no counts pooled over steps?
+    True: always; False: never; None: where the privatizer expects less noise of them, if ever.
     """
 
     trust: Trust
@@ -59,6 +61,7 @@ class Terms:
     delta: float = 0.0
     rho: float | None = None
     mu: float | None = None
+    reports: bool | None = None
 
     @property
     def private(self) -> bool:

@@ -11,14 +11,14 @@ held in private copies.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mdp.trajectories import Trajectories, checked, copied_many
+from discreet.mdp.trajectories import Trajectories, Trajectory, checked, copied_many
 from discreet.numerics import checks
 from discreet.privacy import kernels, local_kernels, local_reports, saved_state
 from discreet.privacy.budgeted import check_on_grid
@@ -66,7 +66,7 @@ from discreet.privacy.protocol import (
     Schedule,
     Trust,
 )
-from discreet.privacy.randomness import Key, Randomness, SecureCoins
+from discreet.privacy.randomness import Key, Randomness, SecureCoins, SeededCoins
 from discreet.privacy.stream_session import SAVED_WALKS, StreamSession, read_only
 
 _STREAMS: tuple[Stream, ...] = ("exact", "walk", "local", "decaying", "reports")
@@ -189,6 +189,11 @@ class CountSession(StreamSession):
         return plan
 
     def _encoder(self) -> Encoder:
+        """What devices run: the randomizer, unless people trust the server with their trajectories."""
+        return self._randomizer() if self._trust == "local" else RawEncoder(self._plans)
+
+    def _randomizer(self) -> Encoder:
+        """What makes of a trajectory of the newest plan what enters the sums."""
         if self._mechanism.stream == "local":
             return NoisyVectorEncoder(self._query, self._mechanism, self._begins.copy(), self._plans)
         reports = self._mechanism.reports
@@ -199,6 +204,16 @@ class CountSession(StreamSession):
                 self._query.layout, reports, stochastic, rows.copy(), self._plans, secure=secure
             )
         return RawEncoder(self._plans)
+
+    @property
+    def open_randomizer(self) -> Encoder:
+        """What makes of a trajectory of the open plan what enters the sums, wherever it runs; pure, public.
+
+        The encoder of devices, or, where a trusted server randomizes, what it runs on each trajectory. Audits
+        take it apart. Raises ``RuntimeError`` if no plan is open.
+        """
+        _ = self.open_plan
+        return self._randomizer()
 
     def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
         """Over which alphabet devices report: of all rows (True), or of those that the policy plays."""
@@ -278,7 +293,11 @@ class CountSession(StreamSession):
 
     def _add(self, report: Report) -> None:
         if self._mechanism.reports is not None:
-            self._add_reports(self._mechanism.reports, self._message(report))
+            if self._trust == "local":
+                message = self._message(report)
+            else:  # a trusted server draws it: from here on nothing holds the trajectory
+                message = self._drawn(self._record(report), self._users)
+            self._add_reports(self._mechanism.reports, [message])
             return
         if self._mechanism.stream == "local":
             message = local_message(self._message(report), self._reach)
@@ -312,7 +331,7 @@ class CountSession(StreamSession):
             number = self.open_plan.number
             if plan != number:
                 raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
-            if self._mechanism.stream in ("local", "reports"):
+            if self._trust == "local":
                 raise ValueError("submit_many: a local session takes randomized messages only")
             if not isinstance(trajectories, Trajectories):
                 raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
@@ -332,6 +351,10 @@ class CountSession(StreamSession):
             except ValueError as error:
                 message = str(error).removeprefix("trajectory")
                 raise ValueError(f"trajectories[{broken}]{message}") from None
+        if self._mechanism.reports is not None:
+            messages = [self._drawn(record, self._users + i) for i, record in enumerate(records)]
+            self._add_reports(self._mechanism.reports, messages)
+            return
         rewards, grid = records.rewards, self._mechanism.reward_grid
         if grid is not None:
             rewards = SecureCoins().rounded(rewards, grid)
@@ -349,10 +372,21 @@ class CountSession(StreamSession):
         if query.groups:
             self._cells[query.cells - query.groups + self.open_group] += returns
 
-    def _add_reports(self, reports: StepReports, message: Any) -> None:
-        """One user's reports, debiased, into the cells."""
+    def _drawn(self, record: Trajectory, user: int) -> Any:
+        """The message that a trusted server draws for one user, with coins that serve nobody else.
+
+        Seeded ones are those of her device in a local session. Nothing of a draw is seen before the user is
+        counted, so one that an interrupt ended may be drawn again.
+        """
+        coins = SecureCoins() if self._key is None else SeededCoins(self._key, user)
+        return self._randomizer()(record, self.open_plan, coins).message
+
+    def _add_reports(self, reports: StepReports, messages: Sequence[Any]) -> None:
+        """Users' reports, one message each, debiased, into the cells: all of them or none."""
         stochastic, policy_rows = self._policy
-        found = local_reports.decode(reports, stochastic, message)
+        found = [
+            report for message in messages for report in local_reports.decode(reports, stochastic, message)
+        ]
         codes, values = reports.arrays()
         layout, cells = self._query.layout, self._cells.copy()
         for step, about, marks in found:
@@ -360,7 +394,7 @@ class CountSession(StreamSession):
                 codes, values, about, step, stochastic, policy_rows, marks, layout.states, layout.rows,
                 self._query.slots, self._begins, self._query.reward_shift, cells,
             )  # fmt: skip
-        self._count(1)
+        self._count(len(messages))
         self._cells = cells
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
