@@ -57,6 +57,26 @@ class LearnerState:
     part: int = 0
 
 
+def grown(users: int, growth: float, spec: Spec) -> int:
+    """How many users follow the release made after ``users`` of them, on a geometric schedule."""
+    later = max(users + 1, math.ceil(growth * users))
+    return later - users if spec.users is None else min(later, spec.users) - users
+
+
+def sub_batch(release: Release, spec: Spec, users: int, parts: int, part: int) -> tuple[int, int]:
+    """The first sub-batch from ``part`` on that is not empty, of ``users`` split into ``parts``; its size.
+
+    ``ValueError`` if nobody is left, or no sub-batch of this release.
+    """
+    if users < 1:
+        raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
+    while part < parts and users * (part + 1) // parts == users * part // parts:
+        part += 1
+    if part >= parts:
+        raise ValueError(f"release.number = {release.number}: its last plan was handed out already")
+    return part, users * (part + 1) // parts - users * part // parts
+
+
 @dataclass(frozen=True, kw_only=True)
 class TabularLearner(Knobs):
     """Base of the tabular learners. Options left at None come from the preset.
@@ -181,9 +201,9 @@ class TabularLearner(Knobs):
 
     def _batch(self, users: int, spec: Spec) -> int:
         """How many users follow the release made after ``users`` of them."""
-        later = users + int(self.replan_every or 1)
         if self.replan_growth is not None:
-            later = max(users + 1, math.ceil(self.replan_growth * users))
+            return grown(users, self.replan_growth, spec)
+        later = users + int(self.replan_every or 1)
         return later - users if spec.users is None else min(later, spec.users) - users
 
     # ------------------------------------------------------------------------ compiled face
@@ -247,16 +267,8 @@ class TabularLearner(Knobs):
         """
         if release.number != state.number:
             state = self._read(state, release)
-        spec, parts = state.spec, self.tie_batches
-        users = self._batch(release.users, spec)
-        if users < 1:
-            raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
-        part = state.part
-        while part < parts and users * (part + 1) // parts == users * part // parts:
-            part += 1
-        if part >= parts:
-            raise ValueError(f"release.number = {release.number}: its last plan was handed out already")
-        size = users * (part + 1) // parts - users * part // parts
+        parts = self.tie_batches
+        part, size = sub_batch(release, state.spec, self._batch(release.users, state.spec), parts, state.part)
         plan = Plan(self._policy(state, part), size, last=part == parts - 1)
         return plan, replace(state, part=part + 1)
 
