@@ -46,15 +46,17 @@ class Plain:
                 self.r[step, s, a] += trajectory.rewards[h]
 
     def plan(self, q_of, number):
-        """(H, S) greedy in Q_h(s, a) = q_of(h, s, a, V_{h+1})."""
+        """(H, S) greedy in Q_h(s, a) = q_of(h, s, a, V_{h+1}); and where the maximiser is unique."""
         mdp = self.mdp
         q_of = q_of(self, generator_at(self.keys.ties, ROLE_SAMPLES, number, 0))
         values, policy = [0.0] * mdp.states, np.zeros((mdp.horizon, mdp.states), np.int64)
+        unique = np.zeros(policy.shape, bool)
         for h in reversed(range(mdp.horizon)):
             q = [[q_of(h, s, a, values) for a in range(mdp.actions)] for s in range(mdp.states)]
             policy[h] = [row.index(max(row)) for row in q]
+            unique[h] = [row.count(max(row)) == 1 for row in q]
             values = [max(row) for row in q]
-        return policy
+        return policy, unique
 
 
 def plain_psrl(plain, coins):
@@ -96,28 +98,28 @@ def plain_rlsvi(plain, coins):
     ],
 )
 def test_a_run_is_the_plain_algorithm(learner, plain, stationary):
-    """The whole run, user by user: equal policies (where clipped values tie, a coin may choose otherwise)."""
+    """The whole run, user by user: equal policies, but where clipped values tie and a coin chooses."""
     mdp = dr.make("random", states=4, actions=2, horizon=4, seed=3, stationary=stationary)
     learner = replace(learner, stationary=stationary)
     setup = Setup(mdp, learner, dr.NoPrivacy(), 60, "episode")
     keys = dr.Seeded(8, 0).keys
     mine = Plain(mdp, keys, stationary)
     state = learner.begin(setup.spec, keys.ties)
-    equal = cells = user = 0
+    decided, user = [], 0
     with setup.start(dr.Seeded(8, 0)) as session:
         while user < 60:
             release = session.release()
             ours, state = learner.plan(state, release)
-            theirs = mine.plan(plain, release.number)
-            equal += int((ours.policy == theirs).sum())
-            cells += theirs.size
+            theirs, unique = mine.plan(plain, release.number)
+            np.testing.assert_array_equal(ours.policy[unique], theirs[unique])
+            decided.append(unique.mean())
             encoder = session.begin(ours)
             for _ in range(ours.users):
                 life = rollout(mdp, planning.policy_rows(mdp.layout, ours.policy), keys.environment, user)
                 session.submit(encoder(life, ours, None))
                 mine.see(life)
                 user += 1
-    assert equal == cells if plain is plain_psrl else equal > 0.9 * cells
+    assert np.mean(decided) > (0.999 if plain is plain_psrl else 0.7)
 
 
 # -------------------------------------------------------------------------------- exact sums only
