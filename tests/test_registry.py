@@ -150,7 +150,7 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
         *(("learner", n) for n in (
             "ucb-vi", "private-ucb-vi", "ucb-vi-bernstein", "dp-ucbvi", "oppo", "private-ucb-po", "pucb",
             "ldp-obi", "noise-aware", "noise-aware-sums", "lsvi-ucb", "ucrl-vtr", "ucrl-vtr-plus",
-            "sdp-pe", "apeve", "sdp-pe-om",
+            "sdp-pe", "apeve", "sdp-pe-om", "psrl", "rlsvi",
         )),
         *(("offline learner", n) for n in ("dp-apvi", "apvi", "dp-pevi", "dp-vapvi", "pevi", "vapvi")),
         *(("privatizer", n) for n in ("none", "central", "local", "shuffle")),

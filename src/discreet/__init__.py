@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from discreet.online.optimistic import PrivateUCBVI as PrivateUCBVI
     from discreet.online.policy_optimization import OPPO as OPPO
     from discreet.online.policy_optimization import PrivateUCBPO as PrivateUCBPO
+    from discreet.online.psrl import PSRL as PSRL
     from discreet.online.pucb import PUCB as PUCB
+    from discreet.online.rlsvi import RLSVI as RLSVI
     from discreet.privacy.counts import CountQuery as CountQuery
     from discreet.privacy.guarantee import Guarantee as Guarantee
     from discreet.privacy.privatizers import Central as Central
@@ -75,7 +77,9 @@ _HOMES = {
     "DPUCBVI": "online.optimistic",
     "OPPO": "online.policy_optimization",
     "PrivateUCBPO": "online.policy_optimization",
+    "PSRL": "online.psrl",
     "PUCB": "online.pucb",
+    "RLSVI": "online.rlsvi",
     "LDPOBI": "online.ldp_obi",
     "SDPPE": "online.elimination",
     "APEVE": "online.elimination",

@@ -76,6 +76,7 @@ def _entries(kind: Kind, *rows: tuple[Any, ...]) -> dict[tuple[Kind, str], Entry
 _ONLINE, _OFFLINE = "discreet.online", "discreet.offline"
 _PRIVATIZERS = "discreet.privacy.privatizers"
 _MIXTURES = "none, central, local; linear mixtures (linear-mixture, hypercube)"
+_EXACT = "none: it needs exact sums (a baseline)"
 _ANY, _IGNORES = "any privatizer", "any privatizer; ignores the noise law (a baseline)"
 
 _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
@@ -111,6 +112,18 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 _ANY,
                 {},
                 "ucb-vi-bernstein",
+            ),
+            (
+                "psrl",
+                f"{_ONLINE}.psrl:PSRL",
+                "posterior sampling on exact counts (Osband et al. 2013); not private",
+                _EXACT,
+            ),
+            (
+                "rlsvi",
+                f"{_ONLINE}.rlsvi:RLSVI",
+                "randomised value functions on exact counts (Osband et al. 2016); not private",
+                _EXACT,
             ),
             (
                 "oppo",

@@ -69,17 +69,17 @@ def random_mdp(
     )
     means = np.zeros((slots, s * a))
     means[:, draw.choice(s * a, pairs, replace=False)] = draw.uniform(0.3, 1.0, (slots, pairs))
-    means = means.reshape(slots, s, a)
+    table = means.reshape(slots, s, a)
     if varies == "rows":
-        means[:] = means[0]
+        table[:] = table[0]
     elif varies == "rewards":
         transitions[:] = transitions[0]
     for state in range(s - ends, s):
-        transitions[:, state], means[:, state] = 0.0, 0.0
+        transitions[:, state], table[:, state] = 0.0, 0.0
         transitions[:, state, :, state] = 1.0
     return TabularMDP(
         transitions,
-        means,
+        table,
         horizon=horizon,
         terminal=range(s - ends, s),
         reward_law=rewards,

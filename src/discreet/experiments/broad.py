@@ -10,8 +10,8 @@ For each world of :data:`discreet.experiments.suite.BROAD` and each budget:
   has a late share that falls with the number of users.
 
 Worlds that are too large for counts per step (``World.pooled``) are run with ``stationary=True``.
-Results are printed as a table and, with ``--out``, written as JSON lines, one a cell, as they come; cells that
-are there are not run again.
+Results are printed as a table and, with ``--out``, written as JSON lines, one a cell, as they come; cells
+that are there are not run again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Row:
 def curves(
     world: World, learner: Any, privatizer: Any, users: int, seeds: Sequence[int], seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Final regrets (N,), regret of the last quarter (N,) and mean seconds; the first two over uniform play's.
+    """Final regrets (N,), regret of the last quarter (N,), both over uniform play's, and mean seconds.
 
     ``learner`` is a specification; for worlds that are pooled it is run with ``stationary=True``.
     """
@@ -157,9 +157,7 @@ def main() -> None:
     args = parser.parse_args()
     learner = registry.build("learner", args.learner)
     worlds = [w for w in (BROAD if args.list == "broad" else TRAINING) if (args.worlds or "") in w.name]
-    print(
-        "| world | budget | K | regret | share | worst | late share | worst |\n|---|---|---|---|---|---|---|---|"
-    )
+    print("| world | budget | K | regret | share | worst | late share | worst |\n" + "|---" * 8 + "|")
     users = [int(k) for k in args.users]
     for row in rows(learner, worlds, args.budgets, users, args.seeds, args.seed, args.out):
         print(line(row), flush=True)

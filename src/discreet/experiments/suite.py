@@ -4,10 +4,10 @@ Numbers that cannot be tuned to one chain: the regret of one frozen setting over
 world by world. :data:`SUITE` has RiverSwim, a non-stationary control, and nine random MDPs of three kinds
 (dense, sparse, deep exploration), S from 6 to 20, in all of which few pairs earn a reward; it is summed up
 by a geometric mean. :data:`BROAD` adds every other kind of world that we could think of, where a learner is
-judged by its worst one: all pairs rewarding, bandits, tiny gaps, gambles, deterministic worlds, episodes that
-end early, rows or rewards that vary over steps, S = 50, Gymnasium's tables, ICU-Sepsis. Seeds are public, were
-written down before any of these worlds was run, and are fixed: a test pins the arrays. Knobs are chosen on
-:data:`TRAINING`, which has other seeds, no RiverSwim, and half of the kinds: what a learner does on the
+judged by its worst one: all pairs rewarding, bandits, tiny gaps, gambles, deterministic worlds, episodes
+that end early, rows or rewards that vary over steps, S = 50, Gymnasium's tables, ICU-Sepsis. Seeds are
+public, were written down before any of these worlds was run, and are fixed: a test pins the arrays. Knobs are
+chosen on :data:`TRAINING`, which has other seeds, no RiverSwim, and half of the kinds: what a learner does on the
 others (:data:`UNTRAINED`) was never tuned.
 """
 
@@ -112,7 +112,12 @@ def _named(kind: str, name: str, env: str, pooled: bool = False, **options: Any)
 
 def _rewarding(states: int, actions: int, horizon: int, seed: int, **options: Any) -> World:
     """Every pair earns a reward."""
-    sizes = {"states": states, "actions": actions, "horizon": horizon, "rewarding": states * actions}
+    sizes: dict[str, Any] = {
+        "states": states,
+        "actions": actions,
+        "horizon": horizon,
+        "rewarding": states * actions,
+    }
     name = f"rewarding {states}x{actions} #{seed}"
     return _named("rewarding", name, "random", **sizes, seed=seed, **options)
 
@@ -144,8 +149,8 @@ BROAD: tuple[World, ...] = (
     ),
     _named("episodic", "episodic S=8 #1024", "random", seed=1024, states=8, terminal=2, rewarding=4),
     _named(
-        "episodic", "episodic S=10 #1025", "random", seed=1025, states=10, actions=3, successors=3, terminal=1,
-        rewarding=30,
+        "episodic", "episodic S=10 #1025", "random", seed=1025, states=10, actions=3, successors=3,
+        terminal=1, rewarding=30,
     ),
     _named(
         "varying rows", "varying rows S=6 #1026", "random", seed=1026, rewarding=12, stationary=False,

@@ -33,7 +33,8 @@ ROLE_NOISE = 4  # i = node's end or user; j = 0, or 1 for the sum of a local sub
 ROLE_AUDIT = 5
 ROLE_BOOTSTRAP = 6
 ROLE_MODEL = 7  # random MDPs
-ROLE_EXPLORE = 8  # i = replan, j = explorer: what it believes
+ROLE_SAMPLES = 8  # i = replan, j = sub-batch: models or values that a randomised learner draws
+ROLE_EXPLORE = 9  # i = replan, j = explorer: what it believes
 
 U64 = np.uint64
 _M0 = U64(0xD2E7470EE14C6C93)

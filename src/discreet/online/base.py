@@ -10,7 +10,7 @@ which it charges for.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -57,6 +57,25 @@ class LearnerState:
     trials: Floats
     number: int = -1
     part: int = 0
+
+
+def grown(users: int, growth: float, spec: Spec) -> int:
+    """How many users follow the release made after ``users`` of them, on a geometric schedule."""
+    later = max(users + 1, math.ceil(growth * users))
+    return later - users if spec.users is None else min(later, spec.users) - users
+
+
+def sub_batch(release: Release, spec: Spec, sizes: Sequence[int], part: int) -> tuple[int, bool]:
+    """The first sub-batch from ``part`` on that is not empty, and whether it is the last such one.
+
+    sizes : users of each sub-batch. ``ValueError`` if nobody is left, or no sub-batch of this release.
+    """
+    if sum(sizes) < 1:
+        raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
+    left = [i for i in range(part, len(sizes)) if sizes[i]]
+    if not left:
+        raise ValueError(f"release.number = {release.number}: its last plan was handed out already")
+    return left[0], len(left) == 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,9 +207,9 @@ class TabularLearner(Knobs):
 
     def _batch(self, users: int, spec: Spec) -> int:
         """How many users follow the release made after ``users`` of them."""
-        later = users + int(self.replan_every or 1)
         if self.replan_growth is not None:
-            later = max(users + 1, math.ceil(self.replan_growth * users))
+            return grown(users, self.replan_growth, spec)
+        later = users + int(self.replan_every or 1)
         return later - users if spec.users is None else min(later, spec.users) - users
 
     # ------------------------------------------------------------------------ compiled face
@@ -255,20 +274,11 @@ class TabularLearner(Knobs):
         """
         if release.number != state.number:
             state = self._read(state, release)
-        spec, parts = state.spec, self.tie_batches + self.explorers
-        users = self._batch(release.users, spec)
-        if users < 1:
-            raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
-        exploring = self._exploring(release.users, users, spec)
-        sizes = [
-            kernels.part_size(users, exploring, self.tie_batches, self.explorers, part)
-            for part in range(parts)
-        ]
-        left = [part for part in range(state.part, parts) if sizes[part]]
-        if not left:
-            raise ValueError(f"release.number = {release.number}: its last plan was handed out already")
-        part = left[0]
-        plan = Plan(self._policy(state, part), sizes[part], last=len(left) == 1)
+        users = self._batch(release.users, state.spec)
+        exploring = self._exploring(release.users, users, state.spec)
+        sizes = kernels.part_sizes(users, exploring, self.tie_batches, self.explorers)
+        part, last = sub_batch(release, state.spec, sizes, state.part)
+        plan = Plan(self._policy(state, part), sizes[part], last=last)
         return plan, replace(state, part=part + 1)
 
     def _read(self, state: LearnerState, release: Release) -> LearnerState:

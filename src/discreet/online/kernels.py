@@ -461,3 +461,9 @@ def part_size(users: int, exploring: int, parts: int, explorers: int, part: int)
         return rest * (part + 1) // parts - rest * part // parts
     part -= parts
     return exploring * (part + 1) // explorers - exploring * part // explorers
+
+
+def part_sizes(users: int, exploring: int, parts: int, explorers: int) -> list[int]:
+    """Users of every sub-batch, the explorers' last."""
+    users = max(users, 0)
+    return [part_size(users, exploring, parts, explorers, part) for part in range(parts + explorers)]

@@ -9,15 +9,15 @@ knows the standard deviation of every measurement. It
   variation over steps, tau^2, is what the squared residuals exceed their known noise and sampling
   variance by. A stationary world is pooled almost wholly, one that varies is left alone; no
   stationarity is assumed. ``shrink=False`` is the plain estimator;
-- believes of mean rewards what Bayes' rule says: a normal law over pairs, its mean and variance learned from
-  all pairs, then the pair's own data. A pair that noise hides is worth what pairs are worth in this world, not
-  nothing, and may be worth more;
+- believes of mean rewards what Bayes' rule says: a normal law over pairs, its mean and variance learned
+  from all pairs, then the pair's own data. A pair that noise hides is worth what pairs are worth in this
+  world, not nothing, and may be worth more;
 - adds to Q the bonus c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 +
   sigma_r) + 0.6 s_r, x = 1 / sqrt(effective visits), sigma_p the noise of one entry of the row, sigma_r the
   standard deviation of the mean reward that its data leave, s_r the one that other pairs leave;
-- lets one user in 64 follow one of two *explorers*, who act on a draw from those beliefs with a width that grows
-  like sqrt(ln(users)) (after 100 000 users their share falls like 1 / sqrt(users)). The bonus alone commits to
-  a wrong belief for ever; a belief that is wrong by d of its standard deviations is drawn away with a
+- lets one user in 64 follow one of two *explorers*, who act on a draw from those beliefs with a width that
+  grows like sqrt(ln(users)) (after 100 000 users their share falls like 1 / sqrt(users)). The bonus alone
+  commits to a wrong belief for ever; a belief that is wrong by d of its standard deviations is drawn away with a
   probability of about Phi(-d / width), so it is met with data in the end;
 - replans geometrically, and mixes several random tie-breaks within a batch.
 

@@ -17,8 +17,8 @@ One call is: make the measurement's counts obey the flow of people (``_consisten
 noise and one clock), take it in (``_absorb``), weigh all of them (``_weigh``), predict visits
 (``_flow``) and weigh them against the counts (``_visits``), per row pool the steps (``_pool``), find the
 variation over steps (``_variation``) and the law of mean rewards over pairs (``_learn_prior``), shrink every
-step's row (``_shrink``), say what is believed of its reward (``_believe``), plan (``_induct``), and draw what the
-explorers act on (``_explore``).
+step's row (``_shrink``), say what is believed of its reward (``_believe``), plan (``_induct``), and draw what
+the explorers act on (``_explore``).
 Everything is a stream of sums per cell: no history is kept. All of it is post-processing, and the
 intervals are heuristic: weights and rows come from the same noisy data.
 
@@ -680,9 +680,9 @@ def _explore(
 
     Per pair five standard normal variables: of the next value by sampling, by noise, and where the row is
     hidden; of the reward by its data, and by other pairs'. To the data of a row one visit is added that leads
-    anywhere (w = x^2 / (1 + x^2) of the mass, x^2 = 1 / effective visits). ``width`` multiplies what comes from
-    data; what comes from none is drawn at its full width at least. A pair without any data earns 1/2 a step,
-    give or take.
+    anywhere (w = x^2 / (1 + x^2) of the mass, x^2 = 1 / effective visits). ``width`` multiplies what comes
+    from data; what comes from none is drawn at its full width at least. A pair without any data earns 1/2 a
+    step, give or take.
     """
     move, spread, sampling = model.model, model.spread, model.sampling
     states, full = move.shape[1], max(1.0, width)

@@ -221,10 +221,8 @@ def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> Re
     mine = _learners_part(state, release.users, users)
     queue, parts = [(ANCHOR, users - mine, 0)], int(learner.tie_batches or 1)
     exploring = min(mine, learner._exploring(release.users, users, spec))
-    queue += [
-        (LEARNER, kernels.part_size(mine, exploring, parts, learner.explorers, j), j)
-        for j in range(parts + learner.explorers)
-    ]
+    sizes = kernels.part_sizes(mine, exploring, parts, learner.explorers)
+    queue += [(LEARNER, size, j) for j, size in enumerate(sizes)]
     return replace(state, assigned=(0, 0), queue=tuple(item for item in queue if item[1] > 0))
 
 
