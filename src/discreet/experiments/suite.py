@@ -7,8 +7,8 @@ by a geometric mean. :data:`BROAD` adds every other kind of world that we could 
 judged by its worst one: all pairs rewarding, bandits, tiny gaps, gambles, deterministic worlds, episodes
 that end early, rows or rewards that vary over steps, S = 50, Gymnasium's tables, ICU-Sepsis. Seeds are
 public, were written down before any of these worlds was run, and are fixed: a test pins the arrays. Knobs are
-chosen on :data:`TRAINING`, which has other seeds, no RiverSwim, and half of the kinds: what a learner does on the
-others (:data:`UNTRAINED`) was never tuned.
+chosen on :data:`TRAINING`, which has other seeds, no RiverSwim, and half of the kinds: what a learner does on
+the others (:data:`UNTRAINED`) was never tuned.
 """
 
 from __future__ import annotations
