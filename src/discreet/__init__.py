@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from discreet.online.elimination import SDPPE as SDPPE
     from discreet.online.ldp_obi import LDPOBI as LDPOBI
     from discreet.online.lsvi import LSVIUCB as LSVIUCB
+    from discreet.online.joint import JointModel as JointModel
     from discreet.online.noise_aware import NoiseAwareUCBVI as NoiseAwareUCBVI
     from discreet.online.occupancy import SDPPEOM as SDPPEOM
     from discreet.online.optimistic import DPUCBVI as DPUCBVI
@@ -70,6 +71,7 @@ _HOMES = {
     "simulate": "experiments.simulate",
     "Result": "experiments.results",
     "NoiseAwareUCBVI": "online.noise_aware",
+    "JointModel": "online.joint",
     "UCBVI": "online.optimistic",
     "PrivateUCBVI": "online.optimistic",
     "DPUCBVI": "online.optimistic",

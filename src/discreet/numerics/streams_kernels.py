@@ -33,6 +33,7 @@ ROLE_NOISE = 4  # i = node's end or user; j = 0, or 1 for the sum of a local sub
 ROLE_AUDIT = 5
 ROLE_BOOTSTRAP = 6
 ROLE_MODEL = 7  # random MDPs
+ROLE_MODELS = 8  # i = release, j = sample of a posterior (from 2^20 on: start of a fit)
 
 U64 = np.uint64
 _M0 = U64(0xD2E7470EE14C6C93)
