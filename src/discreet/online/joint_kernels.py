@@ -39,7 +39,8 @@ SAMPLING = 0.5  # variance of a count in a release, over its mean: below 1, sinc
 CUT_SAMPLING = 0.3  # variance of a cut reward sum, over C times its mean
 _FLOOR = 0.25  # variance that a cell keeps where neither noise nor users are, over gain^2
 _WEIGH = 0.1  # of the misfit's weights: variance of a count over the users who were assigned it
-_TOLERATED, _TOLERATED_SHARE = 0.05, 0.002  # errors that are no misfit: of a cell's mean, and of those assigned it
+_RARE = 2.0  # counts that are added to the sampling variance of each cell in the misfit
+_TOLERATED, _TOLERATED_SHARE = 0.05, 0.002  # errors that are no misfit: of a mean, of the users assigned
 
 
 class Evidence(NamedTuple):
@@ -185,7 +186,13 @@ def _fits(y: float, mean: float, variance: float) -> float:
 
 @inlined
 def _loss(
-    theta: Floats, prior: Floats, precision: Floats, evidence: Evidence, work: Scratch, slope: Floats, summed: bool
+    theta: Floats,
+    prior: Floats,
+    precision: Floats,
+    evidence: Evidence,
+    work: Scratch,
+    slope: Floats,
+    summed: bool,
 ) -> float:
     decode(theta, work)
     predict(evidence, work)
@@ -293,14 +300,22 @@ def _through_softmax(p: Floats, by_p: Floats, at: int, slope: Floats) -> None:
 
 
 @kernel
-def loss(theta: Floats, prior: Floats, precision: Floats, evidence: Evidence, work: Scratch, slope: Floats) -> float:
+def loss(
+    theta: Floats, prior: Floats, precision: Floats, evidence: Evidence, work: Scratch, slope: Floats
+) -> float:
     """Negative log-posterior of the logits, up to a constant; its gradient into ``slope``."""
     return _loss(theta, prior, precision, evidence, work, slope, True)
 
 
 @kernel
 def fit(
-    theta: Floats, prior: Floats, precision: Floats, evidence: Evidence, work: Scratch, steps: int, rate: float
+    theta: Floats,
+    prior: Floats,
+    precision: Floats,
+    evidence: Evidence,
+    work: Scratch,
+    steps: int,
+    rate: float,
 ) -> None:
     """Adam from ``theta``, which is overwritten; the rate falls in a line to a tenth."""
     n = theta.shape[0]
@@ -377,10 +392,12 @@ def best_policy(model: Floats, means: Floats, state_ptr: Ints, horizon: int, out
 def misfit(evidence: Evidence, work: Scratch) -> float:
     """How far the transitions of all releases are from their prediction (in ``work``), in standard deviations.
 
-    sum (Z^2 - 1) over cells (h, s, a, s'), over its standard deviation for independent cells, kurtosis of the
-    noise included. Z is a cell's residual, summed over releases with weights by assigned users (public), over
-    its standard deviation: of noise; of sampling (a batch's users enter all later releases of a decaying stream,
-    so its weights are added up first); and a tolerance for what a fit of finite length leaves.
+    sum (Z^2 - 1) over cells (h, s, a, s'), over its standard deviation. Z is a cell's residual, summed over
+    releases with weights by assigned users (public), over its standard deviation: of noise; of sampling (a batch's
+    users enter all later releases of a decaying stream, so its weights are added up first), with two counts
+    more for rare cells; and a tolerance for what a fit of finite length leaves. The sum's own variance: 2 for
+    each Z^2, the kurtosis of the noise, and, since who is in a state stays near it, as much again for each
+    further step of the share of variance that is sampling.
     """
     model, seen = work.model, work.seen
     releases, horizon, rows = seen.shape
@@ -400,12 +417,13 @@ def misfit(evidence: Evidence, work: Scratch) -> float:
         for r in range(rows):
             total[:] = 0.0
             noise, fourth, mass, mean, sampling = 0.0, 0.0, 0.0, 0.0, 0.0
-            carried, later = 0.0, 0.0
+            carried, later, heaviest = 0.0, 0.0, 0.0
             for i in range(releases - 1, -1, -1):
                 a, square, n = evidence.gain[i], evidence.sigma_moves[i] ** 2, assigned[i, h, r]
                 w = n / (square + _WEIGH * a * n + a * a)
                 carried = a * w + later * carried
                 later = evidence.decay[i]
+                heaviest = max(heaviest, carried)
                 fresh = seen[i, h, r]
                 if i > 0:
                     fresh -= evidence.decay[i] * seen[i - 1, h, r]
@@ -421,8 +439,10 @@ def misfit(evidence: Evidence, work: Scratch) -> float:
             if mass == 0.0:
                 continue
             for t in range(states):
-                variance = noise + sampling * model[r, t]
-                variance += (_TOLERATED * mean * model[r, t]) ** 2 + (_TOLERATED_SHARE * mass) ** 2
+                sampled = sampling * model[r, t] + _RARE * heaviest * heaviest
+                tolerated = (_TOLERATED * mean * model[r, t]) ** 2 + (_TOLERATED_SHARE * mass) ** 2
+                variance = noise + sampled + tolerated
                 excess += total[t] * total[t] / variance - 1.0
-                square_std += 2.0 + fourth / (variance * variance)
+                shared = sampled / variance
+                square_std += 2.0 + 2.0 * (horizon - 1) * shared * shared + fourth / (variance * variance)
     return excess / np.sqrt(max(square_std, 1.0))
