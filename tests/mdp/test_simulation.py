@@ -11,9 +11,9 @@ import pytest
 from scipy.stats import chi2, chi2_contingency
 
 from discreet.envs import riverswim
-from discreet.mdp import world_kernels
+from discreet.mdp import simulation, world_kernels
 from discreet.mdp.planning import occupancy, optimal_values, policy_rows, uniform_policy, value
-from discreet.mdp.simulation import batch_counts, rollout, rollouts
+from discreet.mdp.simulation import batch_counts, played_counts, rollout, rollouts
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics.streams_kernels import ROLE_BATCH, open_at, run_key
 
@@ -396,3 +396,41 @@ def test_a_key_that_is_none_is_named(key):
         rollout(mdp, uniform_policy(mdp), key, 0)
     with pytest.raises(ValueError, match="key = .*: must be two 64-bit words"):
         batch_counts(mdp, uniform_policy(mdp), 5, key)
+
+
+@pytest.mark.parametrize("cut", [0.0, 0.7, 1.3, 3.0])
+@pytest.mark.parametrize("make", [stochastic_policy, deterministic_policy])
+def test_rewards_are_counted_to_a_cut_as_in_plain_python(make, cut, monkeypatch):
+    """Users of :func:`rollout`, one after the other, in chunks; actions masked, rewards of any size."""
+    mask = np.ones((5, 2), bool)
+    mask[3, 0] = False
+    rng = np.random.default_rng(3)
+    transitions = rng.dirichlet(np.ones(5), (3, 5, 2))
+    mdp = TabularMDP(transitions, rng.random((3, 5, 2)), 0, mask=mask, reward_law="deterministic")
+    policy = make(mdp)
+    if policy.ndim == 3:
+        policy = np.where(mask, policy, 0.0)
+        policy /= policy.sum(axis=-1, keepdims=True)
+    else:
+        policy[:, 3] = 1
+    key, first, n = run_key(4, 2), 11, 60
+    monkeypatch.setattr(simulation, "_CHUNK", 16)
+    counts, returns = played_counts(mdp, policy, n, key, first, 1.1, cut=cut)
+    table, moves, rewards, total = np.zeros((1, 5, 2)), np.zeros((3, 5, 2, 5)), np.zeros((3, 5, 2)), 0.0
+    for user in range(first, first + n):
+        life, left = rollout(mdp, policy, key, user), cut
+        for h, (s, a, r) in enumerate(zip(life.states[:-1], life.actions, life.rewards, strict=True)):
+            counted = min(r, left)
+            left -= counted
+            table[0, s, a] += counted
+            moves[h, s, a, life.states[h + 1]] += 1
+            rewards[h, s, a] += r
+        total += min(life.rewards.sum(), 1.1)
+    np.testing.assert_allclose(counts["cut_reward_sums"], table, atol=1e-12)
+    np.testing.assert_allclose(counts["reward_sums"], rewards, atol=1e-12)
+    np.testing.assert_array_equal(counts["transition_counts"], moves)
+    np.testing.assert_array_equal(counts["step_visits"], moves.sum(axis=-1))
+    assert returns == pytest.approx(total)
+    assert counts["cut_reward_sums"].sum() <= n * cut + 1e-9
+    again, _ = played_counts(mdp, policy, n, key, first, 1.1, cut=cut)
+    assert all(np.array_equal(again[name], counts[name]) for name in counts)

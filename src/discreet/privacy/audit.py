@@ -289,9 +289,9 @@ class Transcript:
 
     releases : (T, numbers) values; public : other numbers (laws, weights, users, plans), in a fixed order;
     before : all of it until the target's plan was made, which no record of hers can have touched; plans : the
-    policy of each user, contexts : what else it says; message : the target's report of a local privatizer,
-    else empty. asked : answers of stored users. measured : what releases say of their newest batch. read :
-    the releases again, as audits take them apart; None of reports alone.
+    policy of each user, contexts, cuts : what else it says; message : the target's report of a local
+    privatizer, else empty. asked : answers of stored users. measured : what releases say of their newest
+    batch. read : the releases again, as audits take them apart; None of reports alone.
     """
 
     releases: Floats
@@ -303,6 +303,7 @@ class Transcript:
     asked: tuple[Asked, ...] = ()
     measured: tuple[Measurement, ...] = ()
     contexts: tuple[Mapping[str, Any], ...] = ()
+    cuts: tuple[float, ...] = ()
 
     @property
     def numbers(self) -> Floats:
@@ -324,11 +325,20 @@ def _numbers(thing: Any) -> Floats:
     return np.asarray(thing, np.float64).ravel()
 
 
-def noisy_numbers(release: Release) -> Floats:
-    """Released sums and the newest measurement: what carries noise."""
+def noisy_numbers(release: Release, query: AuditQuery | None = None) -> Floats:
+    """Released sums and the newest measurement: what carries noise.
+
+    ``query`` : where it is steered, families that the measurement leaves out read 0, so that every release
+    has as many numbers.
+    """
     parts = [estimate.value.ravel() for estimate in release.estimates.values()]
     if release.measurement is not None:
-        parts += [estimate.value.ravel() for estimate in release.measurement.estimates.values()]
+        made = release.measurement.estimates
+        if isinstance(query, CountQuery) and query.steered:
+            shapes = query.families.items()
+            parts += [made[n].value.ravel() if n in made else np.zeros(math.prod(s)) for n, s in shapes]
+        else:
+            parts += [estimate.value.ravel() for estimate in made.values()]
     return np.concatenate(parts)
 
 
@@ -367,6 +377,7 @@ def play(
     public: list[Floats] = []
     plans: list[NDArray[Any]] = []
     contexts: list[Mapping[str, Any]] = []
+    cuts: list[float] = []
     asked: list[Asked] = []
     message, before, due = np.zeros(0), np.zeros(0), restart
     releases: list[Release] = []
@@ -379,11 +390,11 @@ def play(
     while user <= people.users:
         release = session.release()
         if release.number and _is_new(public, release):
-            values.append(noisy_numbers(release))
+            values.append(noisy_numbers(release, query))
             releases.append(release)
         if release.number and due is not None and user > people.target:
             session, due = due(session), None
-            values.append(noisy_numbers(session.release()))
+            values.append(noisy_numbers(session.release(), query))
         public.append(public_numbers(release))
         plan, state = learner.plan(state, release, ask)
         encoder = session.begin(plan)
@@ -393,6 +404,7 @@ def play(
             report = encoder(life, plan, SeededCoins(randomness.keys.noise, user - 1))
             plans.append(np.array(plan.policy))
             contexts.append({name: np.array(array) for name, array in plan.context.items()})
+            cuts.append(float(getattr(session, "cut", 0.0)))
             if user == people.target:
                 message = _numbers(report.message)
                 answers = _numbers([one.answer.value for one in asked])
@@ -406,7 +418,7 @@ def play(
     measured = tuple(one.measurement for one in releases if one.measurement is not None)
     return Transcript(
         np.array(values), shown, before, tuple(plans), message, readings(query, releases), tuple(asked),
-        measured, tuple(contexts),
+        measured, tuple(contexts), tuple(cuts),
     )  # fmt: skip
 
 
@@ -457,27 +469,31 @@ def _likelihood(
     if noise is not None and not noise.measured and noise.mixings is None:
         return None
     scales = None if noise is None else np.repeat(noise.scales, np.diff(query.offsets))
-    known: dict[tuple[int, bytes], list[tuple[Trajectory, Floats]]] = {}
+    known: dict[tuple[int, bytes, float], list[tuple[Trajectory, Floats]]] = {}
     ends = np.asarray(times) - 1
 
-    def records(user: int, plan: NDArray[Any], context: Mapping[str, Any]) -> list[tuple[Trajectory, Floats]]:
+    def records(
+        user: int, plan: NDArray[Any], context: Mapping[str, Any], cut: float
+    ) -> list[tuple[Trajectory, Floats]]:
         """In worlds 0 and 1, what she does and what that adds."""
-        at = (user, b"".join([plan.tobytes(), *(context[name].tobytes() for name in sorted(context))]))
+        at = user, b"".join([plan.tobytes(), *(context[name].tobytes() for name in sorted(context))]), cut
         if at not in known:
             lives = [people.life(user, world, plan) for world in (0, 1)]
-            known[at] = [(life, summand(query, life, context)) for life in lives]
+            known[at] = [(life, summand(query, life, context, cut)) for life in lives]
         return known[at]
 
     def ratio(transcript: Transcript) -> float:
         plans = transcript.plans
         contexts = transcript.contexts or ({},) * len(plans)
+        cuts = transcript.cuts or (0.0,) * len(plans)
         if noise is not None and scales is not None and transcript.message.size:
             at = min(people.target, len(plans)) - 1
-            hers = records(people.target, plans[at], contexts[at])
+            hers = records(people.target, plans[at], contexts[at], cuts[at])
             return _ratio(noise, *((transcript.message - each) / scales for _, each in hers))
         read = transcript.read
         assert read is not None
-        every = [records(user, *both) for user, both in enumerate(zip(plans, contexts, strict=True), 1)]
+        told = zip(plans, contexts, cuts, strict=True)
+        every = [records(user, *plan) for user, plan in enumerate(told, 1)]
         lives = np.array([[cells for _, cells in worlds] for worlds in every])
         batches = np.diff(np.cumsum(lives, axis=0)[ends], axis=0, prepend=0.0)  # (T, 2, cells)
         if noise is None:
@@ -794,7 +810,7 @@ def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
     first = session.release()
     plan, _ = learner.plan(learner.begin(spec, Seeded(0).keys.ties), first, session.answer)
     lives = [people.life(people.target, world, plan.policy) for world in (0, 1)]
-    zero, one = (summand(query, life, plan.context) for life in lives)
+    zero, one = (summand(query, life, plan.context, plan.cut) for life in lives)
     change = np.split(one - zero, query.offsets[1:-1])
     response = (np.asarray(times) >= people.target).astype(np.float64)[:, None]
     if session.guarantee.trust == "local":

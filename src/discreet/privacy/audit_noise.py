@@ -169,11 +169,13 @@ def stated_stds(query: AuditQuery, release: Release) -> list[float]:
     return [estimate.law.std() for estimate in release.estimates.values()]
 
 
-def summand(query: AuditQuery, life: Trajectory, context: Mapping[str, Any]) -> Floats:
-    """(cells,) what one user's record adds under a plan with this context."""
+def summand(
+    query: AuditQuery, life: Trajectory, context: Mapping[str, Any], cut: float | None = None
+) -> Floats:
+    """(cells,) what one user's record adds under a plan with this context; ``cut`` : the C that stands."""
     if isinstance(query, LinearQuery):
         return query.to_cells(query.user_tables(query.prepared(context), life))
-    return query.to_cells(query.contribution(life))
+    return query.to_cells(query.contribution(life, cut=cut))
 
 
 def _released(query: AuditQuery, release: Release) -> Floats:

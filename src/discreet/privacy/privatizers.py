@@ -14,6 +14,8 @@ sensitivity, noise of family f is proportional to Delta_f / w_f (Laplace) or Del
   the same rule at those shares: its joint loss is the budget whatever the shares, and a user's data
   enter it with a factor c_i of a column with sum |c_i| <= 1 (Laplace: one batch) or sum c_i^2 <= 1
   (Gaussian, decaying), so that the losses add up to the budget at most;
+* of a query with a cut a release holds one of two reward families, each at the rewards' whole share
+  (:mod:`discreet.privacy.continual.splits`): the joint loss is the budget whichever it is;
 * Gaussian, mu-GDP: sqrt(levels) * l2(1 / sigma) = mu, with mu from (epsilon, delta) by the exact curve;
   discrete Gaussian noise (secure randomness) by its privacy-loss distribution where each noise is drawn
   after the records that it hides are in (:mod:`discreet.privacy.calibration`), else by its proven zCDP,

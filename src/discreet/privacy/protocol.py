@@ -356,6 +356,9 @@ class Measurement:
     public, so rates can be fitted to all measurements by generalised least squares. With decay 0 it is
     the sum of the batch (``covers`` its users); else a weighted sum over everybody so far.
 
+    Of a query with a cut it holds one of the two reward families, and of one with groups their returns only
+    where they got a share.
+
     ``fresh`` is None where all pairs are measured. Under clocks of their own it says which (T, S, A) are: a
     pair's batches are then those between its own measurements, and pairs not measured read 0.
     """

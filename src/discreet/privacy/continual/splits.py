@@ -41,8 +41,8 @@ and the family that is left out has an infinite one (nothing is said of it; its 
   user with the same weights. Given the past, release i is one mechanism on what a user of batch j moves in
   it, which costs (a lambda^(i-j))^2 L at most whichever family it holds: constants that are fixed in
   advance, with sum at most L. (Releases before the change say nothing of her centred rewards, those after it
-  nothing of her cut ones.) That is all that adaptive composition asks for, as above; under exact discrete noise it is
-  that of zCDP, with rounding in fixed point charged for all three families at the smallest scales
+  nothing of her cut ones.) That is all that adaptive composition asks for, as above; under exact discrete
+  noise it is that of zCDP, with rounding in fixed point charged for all three families at the smallest scales
   (:mod:`discreet.privacy.continual.decaying`).
 
 Source: privacy-mechanisms, section 2.1 (lambda that varies), 10.2 (families of the hybrid).
