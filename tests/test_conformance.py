@@ -40,7 +40,7 @@ def test_most_checks_apply() -> None:
 
 
 def test_every_learner_fits_every_privatizer() -> None:
-    """None of the built-in pairs "does not fit" and is left unchecked, but for sums of features, flips, cuts."""
+    """None of the built-in pairs "does not fit" and is left unchecked, but for features, flips and cuts."""
     misfits = set()
     for learner in registry.entries("learner"):
         for privatizer in registry.entries("privatizer"):

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from discreet.offline.tabular import OfflinePolicy as OfflinePolicy
     from discreet.online.elimination import APEVE as APEVE
     from discreet.online.elimination import SDPPE as SDPPE
+    from discreet.online.joint import JointModel as JointModel
     from discreet.online.ldp_obi import LDPOBI as LDPOBI
     from discreet.online.lsvi import LSVIUCB as LSVIUCB
-    from discreet.online.joint import JointModel as JointModel
     from discreet.online.noise_aware import NoiseAwareUCBVI as NoiseAwareUCBVI
     from discreet.online.occupancy import SDPPEOM as SDPPEOM
     from discreet.online.optimistic import DPUCBVI as DPUCBVI

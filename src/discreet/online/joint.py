@@ -1,16 +1,16 @@
 r"""The joint learner: one stationary model, fitted to all releases at once, explored by posterior samples.
 
 For worlds that are declared stationary. Row by row, a rare way to a goal hides in the noise of its own cells;
-but a model that has it predicts crowds at the goal at every later step, and these are missing. So all releases
-are read together: the model whose flow of users, under all policies that were ever published, makes all
-noisy counts likely (:mod:`discreet.online.joint_kernels`). This learner
+but a model that has it predicts crowds at the goal at every later step, and these are missing. So all
+releases are read together: the model whose flow of users, under all policies that were ever published,
+makes all noisy counts likely (:mod:`discreet.online.joint_kernels`). This learner
 
 - *fits* at each release, from the last fit on;
 - *explores* by samples instead of a bonus: for each of a few parts of a batch a model is fitted to
-  measurements that are moved at random by a fraction ``width`` of their standard deviation, under a prior whose
-  mean is drawn anew, from a start between the last fit and that draw; the part plays the sample's optimal
-  policy. Where nothing is known the sample is the prior's, and this prior is optimistic: about two pairs in five
-  have a mean reward near 1. The first batch repeats single actions;
+  measurements that are moved at random by a fraction ``width`` of their standard deviation, under a prior
+  whose mean is drawn anew, from a start between the last fit and that draw; the part plays the sample's
+  optimal policy. Where nothing is known the sample is the prior's, and this prior is optimistic: about two
+  pairs in five have a mean reward near 1. The first batch repeats single actions;
 - asks for transitions per step and for rewards summed over steps, of one user up to a total of C. C starts at
   3 and follows three times the mean return that was released; once it would reach H / 2 it costs what
   centred rewards per step cost, and these take its place (:class:`~discreet.privacy.counts.CountQuery`, cut);
@@ -26,7 +26,8 @@ Defaults were chosen on the training worlds of :mod:`discreet.experiments.suite`
 100 to 199 in which all pairs reward; RiverSwim is not among them.
 
 Sources: Thompson 1933 and Osband, Russo and Van Roy 2013 (posterior sampling); Papandreou and Yuille 2010
-(samples by fitting perturbed data). The joint likelihood of noisy releases, the rule of C and the test are ours.
+(samples by fitting perturbed data). The joint likelihood of noisy releases, the rule of C and the test are
+ours.
 """
 
 from __future__ import annotations
@@ -118,10 +119,10 @@ class JointState:
 class JointModel(Knobs):
     """One stationary model fitted to all releases jointly; explores by posterior samples.
 
-    Needs a world that is declared stationary (``Spec.stationary``), and a privatizer that releases cut rewards:
-    ``Central`` with release ``auto``, ``decaying`` or ``batches``, or ``NoPrivacy``. Runs step by step: a run
-    of 20 000 users takes about one second at 6 states and 3 at 20, and the cost of a release grows with the
-    number of releases, the logarithm of that of users.
+    Needs a world that is declared stationary (``Spec.stationary``), and a privatizer that releases cut
+    rewards: ``Central`` with release ``auto``, ``decaying`` or ``batches``, or ``NoPrivacy``. Runs step by
+    step: a run of 20 000 users takes about one second at 6 states and 3 at 20, and the cost of a release
+    grows with the number of releases, the logarithm of that of users.
 
     Parameters
     ----------
@@ -131,7 +132,8 @@ class JointModel(Knobs):
         Of these: standard deviations by which measurements are moved, over their own.
     wide, wide_share : float
         Of the last sample: the same, and its part of the batch, in [0, 1). Narrow samples stop to try what is
-        a little better but looks bad by chance; this one does not, and so keeps on exploring at a small price.
+        a little better but looks bad by chance; this one does not, and so keeps on exploring at a small
+        price.
     replan_growth : float
         Above 1: a release when the users have grown by this factor.
     fit_steps : int
@@ -158,8 +160,8 @@ class JointModel(Knobs):
     needs_stationary: ClassVar[bool] = True
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            "samples": 4, "width": 0.3, "wide": 1.0, "wide_share": 0.06, "replan_growth": 1.25, "fit_steps": None, "rate": 0.3,
-            "reward_share": 0.25, "hand_over": True,
+            "samples": 4, "width": 0.3, "wide": 1.0, "wide_share": 0.06, "replan_growth": 1.25,
+            "fit_steps": None, "rate": 0.3, "reward_share": 0.25, "hand_over": True,
         },
         "committed": {"hand_over": False},
     }  # fmt: skip
@@ -381,8 +383,8 @@ def _nothing(spec: Spec) -> Evidence:
     horizon, rows, states = spec.horizon, spec.layout.rows, spec.states
     none, whole = np.zeros(0), np.zeros(0, np.int64)
     return Evidence(
-        rows=np.zeros((0, horizon, states), np.int64), users=none, batch=whole, cut=none, decay=none, gain=none,
-        centered=whole, cuts=none, sigma_moves=none, sigma_rewards=none, tails=none,
+        rows=np.zeros((0, horizon, states), np.int64), users=none, batch=whole, cut=none, decay=none,
+        gain=none, centered=whole, cuts=none, sigma_moves=none, sigma_rewards=none, tails=none,
         moves=np.zeros((0, horizon, rows, states)), rewards=np.zeros((0, horizon, rows)),
     )  # fmt: skip
 
@@ -415,7 +417,8 @@ def _newest(state: JointState, release: Release) -> tuple[Floats, Floats, tuple[
     layout, newest = state.spec.layout, release.measurement
     if newest is None:
         raise ValueError(
-            "release: carries no measurement with noise of its own; use release 'batches', 'decaying' or 'auto'"
+            "release: carries no measurement with noise of its own; use release 'batches', 'decaying' or "
+            "'auto'"
         )
     moves = layout.to_rows(newest.estimates[TRANSITIONS].value)
     family = newest.estimates[CENTERED_REWARDS if CENTERED_REWARDS in newest.estimates else CUT_REWARDS]
@@ -505,8 +508,8 @@ def _step(
     memory, values, q = inner.memory.copy(), np.empty_like(inner.values), np.empty_like(inner.q)
     noise_kernels.noise_aware_step(
         inner.kernel.knobs, layout.state_ptr, layout.horizon, inner.number + 1, np.array(moves),
-        np.array(rewards), np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros((0, 0)), errors, np.zeros(0), memory,
-        values, q, np.empty(_INNER.work_size(spec)),
+        np.array(rewards), np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros((0, 0)), errors, np.zeros(0),
+        memory, values, q, np.empty(_INNER.work_size(spec)),
     )  # fmt: skip
     return replace(inner, memory=memory, values=values, q=q, number=inner.number + 1, part=0)
 

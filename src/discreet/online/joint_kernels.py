@@ -4,22 +4,22 @@ Users of policy p (public, n_p of them, in batch j) walk as the model says: with
 
     mu_{p,0} = start,    mu_{p,h+1}(s') = sum_s mu_{p,h}(s) P(s' | s, pi_p(h, s)),
 
-and so each release has a mean under the model. With N_j(h, s, a) = sum_{p in j} n_p mu_{p,h}(s) 1[pi_p(h, s) =
-a], the stream's S_i = x_i + lambda_i S_{i-1} and its gain a_i,
+and so each release has a mean under the model. With N_j(h, s, a), the sum over p in j of n_p mu_{p,h}(s)
+where pi_p(h, s) = a, the stream's S_i = x_i + lambda_i S_{i-1} and its gain a_i,
 
 - transitions per step: a M_i(h, s, a) P(s' | s, a),  M_i = N_i + lambda_i M_{i-1};
-- rewards summed over steps, of one user at most C (in time order): a Q_i(s, a) w(s, a), with Q_i = sum_{p in i}
-  n_p kappa_p sum_h mu_{p,h} + lambda_i Q_{i-1}. kappa = (1 + q^3)^(-1/3), q the policy's expected return over
+- rewards summed over steps, of one user at most C (in time order): a Q_i(s, a) w(s, a), where Q_i is
+  M_i, summed over steps, of users who count kappa_p each. kappa = (1 + q^3)^(-1/3), q the policy's expected return over
   its C, is a smooth E min(return, C) / E return for returns that vary;
 - centred rewards per step: a M_i(h, s, a) (w(s, a) - 1/2).
 
 The variance of a cell is that of its noise, sigma_i^2, and of sampling: some multiple of the mean. The
-negative log-likelihood of independent normals, plus a normal prior on logits (rows of P and the start by softmax,
-w by the logistic function), is minimised by Adam with its exact gradient, by the adjoint recursion of the
-flow. A step costs O(policies H S^2 + releases H R S).
+negative log-likelihood of independent normals, plus a normal prior on logits (rows of P and the start by
+softmax, w by the logistic function), is minimised by Adam with its exact gradient, by the adjoint
+recursion of the flow. A step costs O(policies H S^2 + releases H R S).
 
-Source: Dempster, Laird and Rubin 1977 for models of unseen paths; Kingma and Ba 2015 (Adam). The likelihood, the
-cut's factor and the variances are ours.
+Source: Dempster, Laird and Rubin 1977 for models of unseen paths; Kingma and Ba 2015 (Adam). The
+likelihood, the cut's factor and the variances are ours.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ _TOLERATED, _TOLERATED_SHARE = 0.05, 0.002  # errors that are no misfit: of a me
 class Evidence(NamedTuple):
     """All that was ever measured, and the public facts behind it.
 
-    Of P policies: rows (P, H, S) of the layout, users (P,), batch (P,), and cut (P,), the C of their batch (inf:
-    none). Of T releases: decay, gain, centered (1 where rewards are per step), cuts (newest C), sigma_moves,
-    sigma_rewards, tails (excess kurtosis of the noise), all (T,); moves (T, H, R, S), rewards (T, H, R) (cut sums in step 0).
+    Of P policies: rows (P, H, S) of the layout, users (P,), batch (P,), and cut (P,), the C of their batch
+    (inf: none). Of T releases: decay, gain, centered (1 where rewards are per step), cuts (newest C),
+    sigma_moves, sigma_rewards, tails (excess kurtosis of the noise), all (T,); moves (T, H, R, S), rewards
+    (T, H, R) (cut sums in step 0).
     """
 
     rows: Ints
@@ -390,14 +391,15 @@ def best_policy(model: Floats, means: Floats, state_ptr: Ints, horizon: int, out
 
 @kernel
 def misfit(evidence: Evidence, work: Scratch) -> float:
-    """How far the transitions of all releases are from their prediction (in ``work``), in standard deviations.
+    """How far the transitions of all releases are from their prediction (in ``work``), in standard
+    deviations.
 
     sum (Z^2 - 1) over cells (h, s, a, s'), over its standard deviation. Z is a cell's residual, summed over
-    releases with weights by assigned users (public), over its standard deviation: of noise; of sampling (a batch's
-    users enter all later releases of a decaying stream, so its weights are added up first), with two counts
-    more for rare cells; and a tolerance for what a fit of finite length leaves. The sum's own variance: 2 for
-    each Z^2, the kurtosis of the noise, and, since who is in a state stays near it, as much again for each
-    further step of the share of variance that is sampling.
+    releases with weights by assigned users (public), over its standard deviation: of noise; of sampling (a
+    batch's users enter all later releases of a decaying stream, so its weights are added up first), with
+    two counts more for rare cells; and a tolerance for what a fit of finite length leaves. The sum's own
+    variance: 2 for each Z^2, the kurtosis of the noise, and, since who is in a state stays near it, as
+    much again for each further step of the share of variance that is sampling.
     """
     model, seen = work.model, work.seen
     releases, horizon, rows = seen.shape
