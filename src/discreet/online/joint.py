@@ -160,8 +160,8 @@ class JointModel(Knobs):
     needs_stationary: ClassVar[bool] = True
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
-            "samples": 4, "width": 0.3, "wide": 1.0, "wide_share": 0.06, "replan_growth": 1.25,
-            "fit_steps": None, "rate": 0.3, "reward_share": 0.25, "hand_over": True,
+            "samples": 4, "width": 0.3, "wide": 1.0, "wide_share": 0.08, "replan_growth": 1.25,
+            "fit_steps": None, "rate": 0.4, "reward_share": 0.25, "hand_over": True,
         },
         "committed": {"hand_over": False},
     }  # fmt: skip

@@ -9,8 +9,8 @@ where pi_p(h, s) = a, the stream's S_i = x_i + lambda_i S_{i-1} and its gain a_i
 
 - transitions per step: a M_i(h, s, a) P(s' | s, a),  M_i = N_i + lambda_i M_{i-1};
 - rewards summed over steps, of one user at most C (in time order): a Q_i(s, a) w(s, a), where Q_i is
-  M_i, summed over steps, of users who count kappa_p each. kappa = (1 + q^3)^(-1/3), q the policy's expected return over
-  its C, is a smooth E min(return, C) / E return for returns that vary;
+  M_i, summed over steps, of users who count kappa_p each. kappa = (1 + q^3)^(-1/3), q the policy's expected
+  return over its C, is a smooth E min(return, C) / E return for returns that vary;
 - centred rewards per step: a M_i(h, s, a) (w(s, a) - 1/2).
 
 The variance of a cell is that of its noise, sigma_i^2, and of sampling: some multiple of the mean. The
