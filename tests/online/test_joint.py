@@ -39,7 +39,7 @@ def test_bad_options_are_named(option: str, value: Any) -> None:
 
 
 def test_the_first_batch_follows_the_noise() -> None:
-    """28 sqrt(S A) m / 4.22 users, then a quarter of those so far."""
+    """56 sqrt(S A) m / 4.22 users, then a quarter of those so far."""
     world = random_mdp(states=6, seed=100)
     sizes = {}
     for name, privatizer in {
@@ -49,7 +49,7 @@ def test_the_first_batch_follows_the_noise() -> None:
         times = Setup(world, dr.JointModel(), privatizer, 20_000).schedule.release_times
         sizes[name] = int(times[1])
         np.testing.assert_array_equal(np.diff(times)[1:], np.ceil(0.25 * times[1:-1]))
-    assert sizes == {"1": 97, "10": 13, "pure": 206, "none": 8}
+    assert sizes == {"1": 194, "10": 25, "pure": 411, "none": 8}
     budgets = (joint.noise_unit(Spec(world.layout, budget=b)) for b in (None, CENTRAL.budget))
     np.testing.assert_allclose(*map(float, budgets), rtol=1e-3)
 
