@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from discreet.numerics.streams_kernels import open_at, run_key
+from discreet.online import joint
 from discreet.online import joint_kernels as kernels
 from discreet.online.joint_kernels import Evidence, Scratch
 
@@ -140,6 +141,21 @@ def test_a_fit_without_noise_finds_the_model() -> None:
         np.testing.assert_allclose(mine, true, atol=5e-3)
     kernels.predict(evidence, work)
     assert kernels.misfit(evidence, work) < 0.0  # residuals of nothing: every Z is 0
+
+
+def test_a_fit_never_loses_what_the_last_one_found() -> None:
+    """With a million users behind them Adam's first steps throw logits away; the careful fit does not."""
+    rng = np.random.default_rng(8)
+    n = kernels.parameters(ROWS, STATES)
+    truth, slope = rng.normal(0, 1, n), np.zeros(n)
+    evidence = drawn(rng, releases=6, policies=36, sigma=1.0)
+    evidence = expected(evidence._replace(users=evidence.users * 30_000), truth)
+    work, mean, precision = room(evidence), np.zeros(n), np.full(n, 1 / 9)
+    lost = truth.copy()
+    kernels.fit(lost, mean, precision, evidence, work, 5, 0.4)
+    kept = joint._descended(truth, truth, mean, precision, evidence, work, 5, 0.4)
+    losses = [kernels.loss(x, mean, precision, evidence, work, slope) for x in (kept, truth, lost)]
+    assert losses[0] <= losses[1] < losses[2]
 
 
 def test_moved_measurements_have_the_stated_spread() -> None:
