@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from discreet.offline.tabular import OfflinePolicy as OfflinePolicy
     from discreet.online.elimination import APEVE as APEVE
     from discreet.online.elimination import SDPPE as SDPPE
+    from discreet.online.joint import JointModel as JointModel
     from discreet.online.ldp_obi import LDPOBI as LDPOBI
     from discreet.online.lsvi import LSVIUCB as LSVIUCB
     from discreet.online.noise_aware import NoiseAwareUCBVI as NoiseAwareUCBVI
@@ -72,6 +73,7 @@ _HOMES = {
     "simulate": "experiments.simulate",
     "Result": "experiments.results",
     "NoiseAwareUCBVI": "online.noise_aware",
+    "JointModel": "online.joint",
     "UCBVI": "online.optimistic",
     "PrivateUCBVI": "online.optimistic",
     "DPUCBVI": "online.optimistic",

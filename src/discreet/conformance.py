@@ -201,7 +201,8 @@ def _setup(
     learns = registry.build("learner", learner, None, options)
     protects = _privatizer(privatizer)
     needs = getattr(learns, "FEATURES", None)  # of learners that need public features: their class
-    world = small_world(stationary=bool((options or {}).get("stationary")))
+    pooled = bool((options or {}).get("stationary")) or getattr(learns, "needs_stationary", False)
+    world = small_world(stationary=pooled)
     if needs is not None:
         world = small_featured_world(needs)
     if hasattr(learns, "least_users"):  # of learners whose schedule needs that many

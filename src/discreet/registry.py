@@ -152,6 +152,12 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 "any privatizer, but not trees",
             ),
             (
+                "joint",
+                f"{_ONLINE}.joint:JointModel",
+                "one stationary model fitted to all releases jointly, posterior samples; no theorem",
+                "central without trees, or none; worlds declared stationary",
+            ),
+            (
                 "noise-aware-sums",
                 f"{_ONLINE}.noise_aware_sums:NoiseAwareOnSums",
                 "noise-aware from the newest sums alone: also on trees; for comparisons, not compiled",

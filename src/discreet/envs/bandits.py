@@ -40,8 +40,8 @@ def gamble(
 
     Three states: choosing, won, lost. In *choosing* one action pays ``safe`` and stays; each other action
     pays nothing and moves to *won* with a chance of its own, else to *lost*. *Won* pays 1 and *lost* 0 until
-    the last step. The best gamble wins with probability ``chance`` above what breaks even over the horizon, the
-    others with half of it.
+    the last step. The best gamble wins with probability ``chance`` above what breaks even over the horizon,
+    the others with half of it.
 
     Parameters
     ----------

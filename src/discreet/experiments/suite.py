@@ -112,14 +112,11 @@ def _named(kind: str, name: str, env: str, pooled: bool = False, **options: Any)
 
 def _rewarding(states: int, actions: int, horizon: int, seed: int, **options: Any) -> World:
     """Every pair earns a reward."""
-    sizes: dict[str, Any] = {
-        "states": states,
-        "actions": actions,
-        "horizon": horizon,
-        "rewarding": states * actions,
-    }
     name = f"rewarding {states}x{actions} #{seed}"
-    return _named("rewarding", name, "random", **sizes, seed=seed, **options)
+    return _named(
+        "rewarding", name, "random", seed=seed, states=states, actions=actions, horizon=horizon,
+        rewarding=states * actions, **options,
+    )  # fmt: skip
 
 
 def _bandit(kind: str, name: str, seed: int, **options: Any) -> World:

@@ -33,7 +33,7 @@ ROLE_NOISE = 4  # i = node's end or user; j = 0, or 1 for the sum of a local sub
 ROLE_AUDIT = 5
 ROLE_BOOTSTRAP = 6
 ROLE_MODEL = 7  # random MDPs
-ROLE_SAMPLES = 8  # i = replan, j = sub-batch: models or values that a randomised learner draws
+ROLE_SAMPLES = 8  # i = replan, j = sub-batch: models or values that a learner draws (2^20 on: a fit starts)
 ROLE_EXPLORE = 9  # i = replan, j = explorer: what it believes
 
 U64 = np.uint64

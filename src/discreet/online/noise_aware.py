@@ -17,8 +17,8 @@ knows the standard deviation of every measurement. It
   standard deviation of the mean reward that its data leave, s_r the one that other pairs leave;
 - lets one user in 64 follow one of two *explorers*, who act on a draw from those beliefs with a width that
   grows like sqrt(ln(users)) (after 100 000 users their share falls like 1 / sqrt(users)). The bonus alone
-  commits to a wrong belief for ever; a belief that is wrong by d of its standard deviations is drawn away with
-  a probability of about Phi(-d / width), so it is met with data in the end;
+  commits to a wrong belief for ever; a belief that is wrong by d of its standard deviations is drawn away
+  with a probability of about Phi(-d / width), so it is met with data in the end;
 - replans geometrically, and mixes several random tie-breaks within a batch.
 
 What is proved: privacy, whatever the knobs, since all of this is post-processing of releases. What is
