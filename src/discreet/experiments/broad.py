@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.experiments.simulate import Setup, default_workers
+from discreet.experiments.simulate import Setup, iterate_runs
 from discreet.experiments.suite import BROAD, TRAINING, World
 from discreet.mdp import planning
+from discreet.online.joint import JointModel
+from discreet.online.noise_aware import NoiseAwareUCBVI
+from discreet.online.psrl import PSRL
 from discreet.privacy.privatizers import Central, Local, NoPrivacy
 from discreet.privacy.shuffle import Shuffle
 
@@ -44,6 +46,8 @@ BUDGETS: Mapping[str, Any] = {
     "local 10": Local(epsilon=10.0),
     "shuffle (1, 1e-6)": Shuffle(epsilon=1.0, delta=1e-6),
 }
+
+LEARNERS: Mapping[str, Any] = {"noise-aware": NoiseAwareUCBVI(), "joint": JointModel(), "psrl": PSRL()}
 
 
 @dataclass(frozen=True)
@@ -76,11 +80,7 @@ def curves(
         learner = replace(learner, stationary=True)
     setup = Setup(world.build(), learner, privatizer, users, "batch")
     lost = setup.optimal_value - setup.uniform_value
-    if setup.fused:
-        with ThreadPoolExecutor(default_workers()) as pool:
-            runs = list(pool.map(lambda run: setup.run(seed, run), seeds))
-    else:
-        runs = [setup.run(seed, run) for run in seeds]
+    runs = list(iterate_runs(setup, seed, seeds))
     final = np.array([run.regret[-1] for run in runs])
     start = np.array([np.interp(0.75 * users, run.episodes, run.regret) for run in runs])
     seconds = float(np.mean([run.seconds for run in runs]))
@@ -141,25 +141,27 @@ def line(row: Row) -> str:
 
 def main() -> None:
     """Print the table."""
-    from discreet import registry
-
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--learner", default="noise-aware")
+    parser.add_argument("--learner", default="noise-aware", choices=list(LEARNERS))
     parser.add_argument("--users", type=float, nargs="+", default=[2e4])
     parser.add_argument("--budgets", nargs="+", default=list(BUDGETS), choices=list(BUDGETS))
     parser.add_argument("--worlds", help="part of a world's name")
+    parser.add_argument("--small", action="store_true", help="worlds of fewer than 50 states only")
     parser.add_argument("--list", choices=("broad", "training"), default="broad")
     parser.add_argument("--seeds", type=int, default=32)
     parser.add_argument("--seed", type=int, default=BROAD_SEED)
     parser.add_argument("--out", type=Path, help="a file of JSON lines")
     args = parser.parse_args()
-    learner = registry.build("learner", args.learner)
     worlds = [w for w in (BROAD if args.list == "broad" else TRAINING) if (args.worlds or "") in w.name]
+    if args.small:
+        worlds = [w for w in worlds if w.build().states < 50]
+    if args.learner == "joint":
+        worlds = [w for w in worlds if w.build().stationary and not w.pooled]
     print("| world | budget | K | regret | share | worst | late share | worst |\n" + "|---" * 8 + "|")
     users = [int(k) for k in args.users]
-    for row in rows(learner, worlds, args.budgets, users, args.seeds, args.seed, args.out):
+    for row in rows(LEARNERS[args.learner], worlds, args.budgets, users, args.seeds, args.seed, args.out):
         print(line(row), flush=True)
 
 

@@ -262,16 +262,17 @@ class JointModel(Knobs):
         if users < 1:
             raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
         if state.inner is not None:
-            state = _into_inner(state, *_newest(state, release))
+            state = _into_inner(state, release.users, *_newest(state, release))
         elif release.number > 0:
             state = self._fitted(self._with(state, release), release.number)
         if state.inner is not None:
-            policies = _inner_policies(state)
-        elif release.number == 0:
+            queue = tuple(_inner_parts(state, release.users, users))
+            return replace(state, number=release.number, queue=queue, open=())
+        if release.number == 0:
             policies = _single_actions(spec.layout, int(self.samples or 1))
         else:
             policies = self._sampled(state, release)
-        drawn = release.number > 0 and state.inner is None and len(policies) > 1
+        drawn = release.number > 0 and len(policies) > 1
         wide = round(float(self.wide_share or 0.0) * users) if drawn else 0
         equal, n = users - wide, len(policies) - drawn
         parts = [(p, equal * (j + 1) // n - equal * j // n) for j, p in enumerate(policies[:n])]
@@ -492,8 +493,9 @@ def _handed_over(state: JointState, share: float) -> JointState:
     inner = _INNER.begin(spec, state.ties)
     assert isinstance(inner, LearnerState)
     zeros = np.zeros(evidence.rewards.shape[1:])
-    inner = _step(inner, np.zeros(evidence.moves.shape[1:]), zeros, (0.0, 0.0), 0.0, 1.0)
+    inner = _step(inner, 0, np.zeros(evidence.moves.shape[1:]), zeros, (0.0, 0.0), 0.0, 1.0)
     state = replace(state, inner=inner, centered=True)
+    users = 0
     for i in range(evidence.gain.size):
         mine = np.flatnonzero(evidence.batch == i)
         state = replace(state, open=tuple((evidence.rows[p], int(evidence.users[p])) for p in mine))
@@ -502,8 +504,9 @@ def _handed_over(state: JointState, share: float) -> JointState:
             rewards = evidence.gain[i] * work.seen[i] * (work.means - 0.5)
             sigma = evidence.sigma_moves[i] * math.sqrt((1.0 - share) / (2.0 * share))
         inner = _noted(state)
+        users += int(evidence.users[mine].sum())
         inner = _step(
-            inner, evidence.moves[i], rewards, (evidence.sigma_moves[i], sigma), evidence.decay[i],
+            inner, users, evidence.moves[i], rewards, (evidence.sigma_moves[i], sigma), evidence.decay[i],
             evidence.gain[i],
         )  # fmt: skip
         state = replace(state, inner=inner)
@@ -511,10 +514,17 @@ def _handed_over(state: JointState, share: float) -> JointState:
 
 
 def _into_inner(
-    state: JointState, moves: Floats, rewards: Floats, sigmas: tuple[float, float], newest: Measurement
+    state: JointState,
+    users: int,
+    moves: Floats,
+    rewards: Floats,
+    sigmas: tuple[float, float],
+    newest: Measurement,
 ) -> JointState:
     """The noise-aware learner's state after one more measurement."""
-    return replace(state, inner=_step(_noted(state), moves, rewards, sigmas, newest.decay, newest.gain))
+    return replace(
+        state, inner=_step(_noted(state), users, moves, rewards, sigmas, newest.decay, newest.gain)
+    )
 
 
 def _noted(state: JointState) -> LearnerState:
@@ -530,28 +540,21 @@ def _noted(state: JointState) -> LearnerState:
 
 def _step(
     inner: LearnerState,
+    users: int,
     moves: Floats,
     rewards: Floats,
     sigmas: tuple[float, float],
     decay: float,
     gain: float,
 ) -> LearnerState:
-    spec, layout = inner.spec, inner.spec.layout
     errors = np.zeros(noise_kernels.ERRORS)
     errors[noise_kernels.SIGMA_T], errors[noise_kernels.SIGMA_R] = sigmas
     errors[noise_kernels.DECAY], errors[noise_kernels.GAIN] = decay, gain
-    memory, values, q = inner.memory.copy(), np.empty_like(inner.values), np.empty_like(inner.q)
-    noise_kernels.noise_aware_step(
-        inner.kernel.knobs, layout.state_ptr, layout.horizon, inner.number + 1, np.array(moves),
-        np.array(rewards), np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros((0, 0)), errors, np.zeros(0),
-        memory, values, q, np.empty(_INNER.work_size(spec)),
-    )  # fmt: skip
-    return replace(inner, memory=memory, values=values, q=q, number=inner.number + 1, part=0)
+    return _INNER.stepped(inner, users, inner.number + 1, moves, rewards, errors)
 
 
-def _inner_policies(state: JointState) -> list[Ints]:
-    """The noise-aware learner's greedy policies, one for each of its tie-breaks, as rows."""
+def _inner_parts(state: JointState, users: int, batch: int) -> list[Part]:
+    """The noise-aware learner's policies, as rows, and how many of the batch follow each."""
     assert state.inner is not None
-    states = np.arange(state.spec.states)[None, :]
-    actions = (_INNER._policy(state.inner, j) for j in range(int(_INNER.tie_batches or 1)))
-    return [state.spec.layout.row_index[states, policy] for policy in actions]
+    index, states = state.spec.layout.row_index, np.arange(state.spec.states)[None, :]
+    return [(index[states, policy], n) for policy, n in _INNER.policies(state.inner, users, batch)]

@@ -109,6 +109,7 @@ def chosen(spec: Spec, reports: bool = True) -> Mapping[str, Any]:
     return {**_PURE, "pooled_until": min(until, 2**53)}
 
 
+_NO_ROWS, _NO_CELLS, _NONE_DUE = np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros(0)
 _EXPLORING = 64  # one user in so many follows an explorer
 _FADING = 100_000  # users after which their share falls like the inverse square root
 
@@ -351,14 +352,47 @@ class NoiseAwareUCBVI(GreedyLearner):
         due = np.zeros(0)
         if newest.fresh is not None:
             due = layout.to_rows(newest.fresh.astype(np.float64)).ravel()
+        return self.stepped(
+            state, release.users, release.number, transitions, rewards, errors, pooled, pooled_rewards, known,
+            due,
+        )  # fmt: skip
+
+    def stepped(
+        self,
+        state: LearnerState,
+        users: int,
+        number: int,
+        transitions: Floats,
+        rewards: Floats,
+        errors: Floats,
+        pooled: Floats = _NO_ROWS,
+        pooled_rewards: Floats = _NO_CELLS,
+        known: Floats = _NO_CELLS,
+        due: Floats = _NONE_DUE,
+    ) -> LearnerState:
+        """The state after one more measurement, given over rows: (T, R, S) and (T, R).
+
+        users : so many are in it or in earlier ones; number : of the release; errors : as :meth:`errors`
+        gives them, with decay and gain; the rest as in
+        :func:`~discreet.online.noise_kernels.noise_aware_step`.
+        """
+        layout = state.spec.layout
         memory, values, q = state.memory.copy(), np.empty_like(state.values), np.empty_like(state.q)
         trials = np.empty_like(state.trials)
         noise_kernels.noise_aware_step(
-            state.kernel.knobs, layout.state_ptr, layout.horizon, int(release.users), int(release.number),
-            _own(transitions), _own(rewards), _own(pooled), _own(pooled_rewards), known, errors, due, memory,
-            values, q, state.ties, trials, np.empty(self.work_size(spec)),
+            state.kernel.knobs, layout.state_ptr, layout.horizon, int(users), int(number), _own(transitions),
+            _own(rewards), _own(pooled), _own(pooled_rewards), known, errors, due, memory, values, q,
+            state.ties, trials, np.empty(self.work_size(state.spec)),
         )  # fmt: skip
-        return replace(state, memory=memory, values=values, q=q, trials=trials, number=release.number, part=0)
+        return replace(state, memory=memory, values=values, q=q, trials=trials, number=number, part=0)
+
+    def policies(
+        self, state: LearnerState, users: int, batch: int
+    ) -> list[tuple[NDArray[Any], int]]:  # fmt: skip
+        """(H, S) policies of the batch that begins after so many users, and how many follow each."""
+        exploring = self._exploring(users, batch, state.spec)
+        sizes = kernels.part_sizes(batch, exploring, int(self.tie_batches or 1), self.explorers)
+        return [(self._policy(state, part), size) for part, size in enumerate(sizes) if size]
 
     def plan(self, state: Any, release: Release, ask: Ask | None = None) -> tuple[Plan, Any]:
         """The next users' policy; remembers publicly how many users are assigned it."""
