@@ -156,7 +156,7 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
         *(("privatizer", n) for n in ("none", "central", "local", "shuffle")),
         *(("environment", n) for n in (
             "riverswim", "random", "icu-sepsis", "switching-chain", "combination-lock", "synthetic-linear",
-                "linear-mixture", "hypercube", "linear-mdp", "wide-linear", "gym:ID",
+                "bandit", "gamble", "linear-mixture", "hypercube", "linear-mdp", "wide-linear", "gym:ID",
         )),
     }  # fmt: skip
     with pytest.raises(TypeError):

@@ -46,7 +46,7 @@ def test_schedule_begins_with_the_probe_and_small_samples_have_none():
     first = returns.probe_users(spec)
     times = LEARNER.schedule(spec).release_times
     assert times[1] == 2 * first == 54
-    assert times[2] == np.ceil(1.05 * times[1])
+    assert times[2] == np.ceil(1.1 * times[1])
     query = LEARNER.query(spec)
     assert query.groups == 2
     assert query.clip == 1.0

@@ -178,7 +178,8 @@ def test_secure_sessions_draw_exact_coins_on_the_server(monkeypatch):
 def test_no_trajectory_survives_its_report():
     """Not the user's, not a checked copy of it; in what the session reaches, and anywhere else."""
     gc.collect()
-    before = {id(x) for x in gc.get_objects() if isinstance(x, Trajectory)}
+    kinds = Trajectory | Trajectories | Report
+    before = {id(x) for x in gc.get_objects() if isinstance(x, kinds)}
     with REPORTS.start(QUERY, Schedule(9), Seeded(0)) as one:
         one.release()
         encoder = one.begin(Plan(POLICY, users=3))
@@ -190,7 +191,7 @@ def test_no_trajectory_survives_its_report():
         one.submit_many(Trajectories(*stacked), 1)
         gc.collect()
         assert gone() is None
-        alive = [x for x in gc.get_objects() if isinstance(x, Trajectory | Trajectories | Report)]
+        alive = [x for x in gc.get_objects() if isinstance(x, kinds)]
         assert not [x for x in alive if id(x) not in before]
         assert one._cells.any()  # the debiased reports
 

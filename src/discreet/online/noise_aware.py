@@ -15,10 +15,10 @@ knows the standard deviation of every measurement. It
 - adds to Q the bonus c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 +
   sigma_r) + 0.6 s_r, x = 1 / sqrt(effective visits), sigma_p the noise of one entry of the row, sigma_r the
   standard deviation of the mean reward that its data leave, s_r the one that other pairs leave;
-- lets one user in 64 follow one of two *explorers*, who act on a draw from those beliefs with a width that
-  grows like sqrt(ln(users)) (after 100 000 users their share falls like 1 / sqrt(users)). The bonus alone
-  commits to a wrong belief for ever; a belief that is wrong by d of its standard deviations is drawn away
-  with a probability of about Phi(-d / width), so it is met with data in the end;
+- lets one user in 64 (one in 16 without noise) follow one of two *explorers*, who act on a draw from those
+  beliefs with a width that grows like sqrt(ln(users)) (after 1000 explorers their share falls like
+  1 / sqrt(users)). The bonus alone commits to a wrong belief for ever; a belief that is wrong by d of its
+  standard deviations is drawn away with a probability of about Phi(-d / width), so it is met with data in the end;
 - replans geometrically, and mixes several random tie-breaks within a batch.
 
 What is proved: privacy, whatever the knobs, since all of this is post-processing of releases. What is
@@ -72,6 +72,7 @@ _FIXED: Mapping[str, Any] = {
 _APPROX: Mapping[str, Any] = {
     "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 2.0, "reward_share": 0.2,
     "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
+    "explore_share": 1 / 64,
 }  # fmt: skip
 _PURE: Mapping[str, Any] = {
     **_APPROX, "replan_growth": 1.1, "priv_scale": 0.25, "excess": 8.0, "reward_share": 0.3, "pooled": "all",
@@ -80,7 +81,10 @@ _LOCAL: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.02, "priv_scale": 0.0
 _SHUFFLE: Mapping[str, Any] = {
     **_APPROX, "replan_growth": 1.2, "priv_scale": 0.25, "reward_share": 1 / 3,
 }  # fmt: skip
-_NONE: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.02, "stat_scale": 0.05, "excess": 5.0}
+_NONE: Mapping[str, Any] = {
+    **_APPROX, "replan_growth": 1.02, "stat_scale": 0.05, "excess": 5.0,
+    "explore_share": 1 / 16,
+}  # fmt: skip
 _POOLED_UNTIL = 800.0
 
 
@@ -110,14 +114,14 @@ def chosen(spec: Spec, reports: bool = True) -> Mapping[str, Any]:
 
 
 _NO_ROWS, _NO_CELLS, _NONE_DUE = np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros(0)
-_EXPLORING = 64  # one user in so many follows an explorer
-_FADING = 100_000  # users after which their share falls like the inverse square root
+_MANY = 1000.0  # explorers after whom their share of users falls like the inverse square root
 
 
-def explorers_among(users: int) -> int:
-    """How many of the first ``users`` users follow explorers: a public number."""
-    many = users if users <= _FADING else 2.0 * math.sqrt(float(users) * _FADING) - _FADING
-    return math.floor(many / _EXPLORING)
+def explorers_among(users: int, share: float) -> int:
+    """How many of the first ``users`` users follow explorers, at first ``share`` of them: a public number."""
+    full = _MANY / share if share > 0.0 else math.inf
+    many = float(users) if users <= full else 2.0 * math.sqrt(users * full) - full
+    return math.floor(share * many)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +157,9 @@ class NoiseAwareUCBVI(GreedyLearner):
     pooled_share_end, pooled_until : float, int
         The share moves in a line to this one while so many users come (0: it is this one from the start).
         Needs a privatizer with noise of its own for each release; equal shares need none.
+    explore_share : float
+        In [0, 1): share of the users who follow explorers, until there were 1000 of them; then it falls like
+        the inverse square root of the users. 0: nobody, and wrong beliefs may stay for ever.
     explore : "optimism" or "returns"
         ``returns``: first try every action repeated, measure what users earn, and hold the learner to a
         quarter of it (:mod:`discreet.online.returns`, docs/returns.md). Where repeating an action earns a
@@ -163,8 +170,9 @@ class NoiseAwareUCBVI(GreedyLearner):
     replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
         As for every tabular learner.
 
-    ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess``, ``reward_share`` and the four of pooling
-    stay None where they are not given: public facts choose them when those are known (:meth:`tuned`).
+    ``replan_growth``, ``stat_scale``, ``priv_scale``, ``excess``, ``reward_share``, ``explore_share`` and the
+    four of pooling stay None where they are not given: public facts choose them when those are known
+    (:meth:`tuned`).
 
     The remaining options of the other learners do not apply and are refused.
     """
@@ -179,6 +187,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     pooled_share: float | None = None
     pooled_share_end: float | None = None
     pooled_until: int | None = None
+    explore_share: float | None = None
     explore: Literal["optimism", "returns"] | None = None
 
     explorers: ClassVar[int] = 2
@@ -212,6 +221,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         put(self, "pooled_until", checks.integer("pooled_until", self.pooled_until, 0))
         put(self, "priv_scale", checks.real("priv_scale", self.priv_scale, 0.0))
         put(self, "excess", checks.real("excess", self.excess, 0.0))
+        share = checks.real("explore_share", self.explore_share, 0.0, 1.0, open_high=True)
+        put(self, "explore_share", share)
         for name in ("shrink", "flow", "consistent"):
             put(self, name, checks.flag(name, getattr(self, name)))
         checks.choice("explore", self.explore, ("optimism", "returns"))
@@ -264,7 +275,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         return GreedyLearner._batch(self.tuned(spec), users, spec)
 
     def _exploring(self, before: int, batch: int, spec: Spec) -> int:
-        return explorers_among(before + batch) - explorers_among(before)
+        share = float(self.tuned(spec).explore_share or 0.0)
+        return explorers_among(before + batch, share) - explorers_among(before, share)
 
     # ------------------------------------------------------------------------ compiled face
     def kernel(self, spec: Spec) -> LearnerKernel:
