@@ -18,7 +18,7 @@ knows the standard deviation of every measurement. It
 - lets one user in 64 (one in 16 without noise) follow one of two *explorers*, who act on a draw from those
   beliefs with a width that grows like sqrt(ln(users)) (after 1000 explorers their share falls like
   1 / sqrt(users)). The bonus alone commits to a wrong belief for ever; a belief that is wrong by d of its
-  standard deviations is drawn away with a probability of about Phi(-d / width), so it is met with data in the end;
+  standard deviations is drawn away with a probability of about Phi(-d / width), so it meets data in the end;
 - replans geometrically, and mixes several random tie-breaks within a batch.
 
 What is proved: privacy, whatever the knobs, since all of this is post-processing of releases. What is
