@@ -370,6 +370,23 @@ def test_simulated_sums_beyond_the_cut_are_refused() -> None:
     opened.submit_sum(tables, 4)
 
 
+def test_what_is_checked_of_simulated_sums_is_what_is_added() -> None:
+    class Sly(dict[str, Any]):
+        """Holds more cut rewards at the first look than later."""
+
+        looks = 0
+
+        def __getitem__(self, name: str) -> Any:
+            self.looks += name == CUT_REWARDS
+            return super().__getitem__(name) * (1e6 if name == CUT_REWARDS and self.looks == 1 else 1.0)
+
+    opened = ready()
+    opened.begin(Plan(POLICY, 4))
+    tables = Sly({name: np.full(shape, 0.1) for name, shape in QUERY.families.items()})
+    with pytest.raises(ValueError, match="cut at 1.5"):
+        opened.submit_sum(tables, 4)
+
+
 def test_a_decaying_stream_holds_both_sums_all_the_time() -> None:
     """After the change centred rewards of earlier batches' users are in the sum with their decayed weight."""
     opened = ready(Central(mu=1e7, release="decaying", decay=0.5))
@@ -620,6 +637,18 @@ def test_mechanisms_that_cannot_release_a_cut_refuse_it() -> None:
     for privatizer in (Central(epsilon=1.0), NoPrivacy()):
         with pytest.raises(ValueError, match=r"query\.cut"):
             privatizer.stored(QUERY, Seeded(0))
+
+    class Sly(float):
+        """A cut that is not there when it is asked for."""
+
+        def __bool__(self) -> bool:
+            return False
+
+    sly = dataclasses.replace(QUERY, cut=0.0)
+    object.__setattr__(sly, "cut", Sly(1.5))
+    for stored in (Central(epsilon=1.0), NoPrivacy()):
+        with pytest.raises(ValueError, match=r"query\.cut = 1\.5"):
+            stored.stored(sly, Seeded(0))
     with pytest.raises(ValueError, match="multiple of 1 / 64"):
         Central(epsilon=1.0).start(asked(cut=1.51), SCHEDULE, Secure(64))
     with ready(Central(epsilon=1.0), source=Secure(64)) as opened, pytest.raises(ValueError, match="1 / 64"):

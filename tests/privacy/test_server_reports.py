@@ -281,6 +281,9 @@ def test_queries_that_reports_cannot_answer_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             REPORTS.start(query, measured, Seeded(0))
+    shares = Schedule(40, times=[0, 4], reads="measurements", pooled_shares=np.array([0.4, 0.6]))
+    with pytest.raises(ValueError, match=r"schedule\.pooled_shares = .*must be None with release"):
+        REPORTS.start(QUERY, shares, Seeded(0))
     with pytest.raises(ValueError, match="must be 'auto' or 'batches'"):
         REPORTS.stored(QUERY, Seeded(0))
     world = dr.envs.linear_mixture(states=3, actions=2, horizon=3, models=2)

@@ -53,12 +53,13 @@ def private_query(query: Any, cuts: bool = False) -> CountQuery:
         raise ValueError(
             f"query is a {type(query).__name__}: this privatizer answers a CountQuery, and no subclass of it"
         )
+    query = query.copy()  # what is looked at is what is kept
     if query.cut and not cuts:
         raise ValueError(
             f"query.cut = {query.cut:g}: must be 0 here; sums of rewards up to a cut are released by "
             "privatizers 'central' (release 'batches', 'decaying' or 'auto') and 'none', batch by batch"
         )
-    return query.copy()
+    return query
 
 
 def check_on_grid(name: str, cut: float, grid: int | None) -> None:

@@ -367,10 +367,10 @@ class Central(Budgeted):
         """The least noisy reports. Raises ``ValueError`` if the query or schedule asks what none holds."""
         assert self.epsilon is not None
         for name, value, nothing in (
-            ("pooled", query.pooled, "none"), ("groups", query.groups, 0), ("cut", query.cut, 0.0),
-            ("schedule.pooled_shares", schedule.pooled_shares, None),
+            ("schedule.pooled_shares", schedule.pooled_shares, None), ("pooled", query.pooled, "none"),
+            ("groups", query.groups, 0), ("cut", query.cut, 0.0),
         ):  # fmt: skip
-            if value is not nothing and value != nothing:
+            if value is not nothing and (nothing is None or value != nothing):
                 raise ValueError(
                     f"{name} = {value!r}: must be {nothing!r} with release = 'reports', which hold counts of "
                     "single steps only"

@@ -11,6 +11,9 @@ that the session holds from then on, releases or decides is a function of her re
 data. So exchanging her trajectory changes the probability of anything that the others see by at most that
 factor (post-processing), however many releases there are.
 
+It covers what a trajectory holds, not whether there is one: of a person who is ``absent`` there is no report,
+and the laws of the releases say how many reports there are. Sums with noise hide that too; here it is public.
+
 Source: privacy-mechanisms, sections 1 and 4.
 """
 

@@ -415,7 +415,7 @@ class CountSession(StreamSession):
         if self._played is not None:
             self._check_played(cells)
         if self._query.cut:
-            self._check_cut_sums(np.asarray(sums[CUT_REWARDS]), users)
+            self._check_cut_sums(cells, users)
         if self._mechanism.stream != "local":
             self._count(users)
             self._cells += cells
@@ -433,8 +433,9 @@ class CountSession(StreamSession):
         if (cells[~played.ravel()[self._row_of()]] != 0).any():
             raise ValueError("sums: must be 0 at pairs that the plan's policy does not play")
 
-    def _check_cut_sums(self, table: Floats, users: int) -> None:
-        most = users * self._up_to
+    def _check_cut_sums(self, cells: Floats, users: int) -> None:
+        at = list(self._query.row_families).index(CUT_REWARDS)
+        table, most = cells[self._query.offsets[at] : self._query.offsets[at + 1]], users * self._up_to
         if table.min() < 0.0 or table.sum() > most * (1.0 + 1e-9):
             raise ValueError(
                 f"sums[{CUT_REWARDS!r}]: must be at least 0, and at most {most:g} in all, of {users} users "
