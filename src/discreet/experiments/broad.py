@@ -139,6 +139,32 @@ def line(row: Row) -> str:
     ).replace(",", " ")
 
 
+def page(found: Sequence[Row], title: str) -> str:
+    """Markdown: for each budget its worlds, with share and late share (mean, worst seed) at each K."""
+    users = sorted({row.users for row in found})
+    head = "| world | " + " | ".join(f"K = {k:,}: share | late".replace(",", " ") for k in users) + " |"
+    out = [f"# {title}\n"]
+    for budget in dict.fromkeys(row.budget for row in found):
+        mine = [row for row in found if row.budget == budget]
+        out += [f"\n## {budget}\n", head, "|---" * (1 + 2 * len(users)) + "|"]
+        for world in dict.fromkeys(row.world for row in mine):
+            cells = []
+            for k in users:
+                row = next((r for r in mine if r.world == world and r.users == k), None)
+                cells.append(
+                    "- | -"
+                    if row is None
+                    else f"{_percent(row.share)} ({_percent(row.worst)}) | "
+                    f"{_percent(row.late)} ({_percent(row.late_worst)})"
+                )
+            out.append(f"| {world} | " + " | ".join(cells) + " |")
+    return "\n".join(out) + "\n"
+
+
+def _percent(x: float) -> str:
+    return f"{100 * x:.2g} %" if abs(x) < 0.995 else f"{100 * x:.0f} %"
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(
@@ -153,6 +179,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=32)
     parser.add_argument("--seed", type=int, default=BROAD_SEED)
     parser.add_argument("--out", type=Path, help="a file of JSON lines")
+    parser.add_argument("--page", type=Path, help="write the tables of docs/broad.md into this file")
     args = parser.parse_args()
     worlds = [w for w in (BROAD if args.list == "broad" else TRAINING) if (args.worlds or "") in w.name]
     if args.small:
@@ -161,8 +188,12 @@ def main() -> None:
         worlds = [w for w in worlds if w.build().stationary and not w.pooled]
     print("| world | budget | K | regret | share | worst | late share | worst |\n" + "|---" * 8 + "|")
     users = [int(k) for k in args.users]
+    found = []
     for row in rows(LEARNERS[args.learner], worlds, args.budgets, users, args.seeds, args.seed, args.out):
         print(line(row), flush=True)
+        found.append(row)
+    if args.page is not None:
+        args.page.write_text(page(found, f"The broad suite: {args.learner}, {args.seeds} seeds"))
 
 
 if __name__ == "__main__":
