@@ -15,8 +15,8 @@ knows the standard deviation of every measurement. It
 - adds to Q the bonus c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 +
   sigma_r) + 0.6 s_r, x = 1 / sqrt(effective visits), sigma_p the noise of one entry of the row, sigma_r the
   standard deviation of the mean reward that its data leave, s_r the one that other pairs leave;
-- lets one user in 64 (one in 16 without noise) follow one of two *explorers*, who act on a draw from those
-  beliefs with a width that grows like sqrt(ln(users)) (after 1000 explorers their share falls like
+- lets one user in 32 (one in 16 without noise) follow one of two *explorers*, who act on a draw from those
+  beliefs with a width that grows like sqrt(ln(users)) (after 10 000 explorers their share falls like
   1 / sqrt(users)). The bonus alone commits to a wrong belief for ever; a belief that is wrong by d of its
   standard deviations is drawn away with a probability of about Phi(-d / width), so it meets data in the end;
 - replans geometrically, and mixes several random tie-breaks within a batch.
@@ -72,7 +72,7 @@ _FIXED: Mapping[str, Any] = {
 _APPROX: Mapping[str, Any] = {
     "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 2.0, "reward_share": 0.2,
     "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
-    "explore_share": 1 / 64,
+    "explore_share": 1 / 32,
 }  # fmt: skip
 _PURE: Mapping[str, Any] = {
     **_APPROX, "replan_growth": 1.1, "priv_scale": 0.25, "excess": 8.0, "reward_share": 0.3, "pooled": "all",
@@ -114,7 +114,7 @@ def chosen(spec: Spec, reports: bool = True) -> Mapping[str, Any]:
 
 
 _NO_ROWS, _NO_CELLS, _NONE_DUE = np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros(0)
-_MANY = 1000.0  # explorers after whom their share of users falls like the inverse square root
+_MANY = 10_000.0  # explorers after whom their share of users falls like the inverse square root
 
 
 def explorers_among(users: int, share: float) -> int:
@@ -158,7 +158,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         The share moves in a line to this one while so many users come (0: it is this one from the start).
         Needs a privatizer with noise of its own for each release; equal shares need none.
     explore_share : float
-        In [0, 1): share of the users who follow explorers, until there were 1000 of them; then it falls like
+        In [0, 1): share of the users who follow explorers, until there were 10 000 of them; then it falls like
         the inverse square root of the users. 0: nobody, and wrong beliefs may stay for ever.
     explore : "optimism" or "returns"
         ``returns``: first try every action repeated, measure what users earn, and hold the learner to a
