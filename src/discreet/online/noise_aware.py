@@ -158,8 +158,8 @@ class NoiseAwareUCBVI(GreedyLearner):
         The share moves in a line to this one while so many users come (0: it is this one from the start).
         Needs a privatizer with noise of its own for each release; equal shares need none.
     explore_share : float
-        In [0, 1): share of the users who follow explorers, until there were 10 000 of them; then it falls like
-        the inverse square root of the users. 0: nobody, and wrong beliefs may stay for ever.
+        In [0, 1): share of the users who follow explorers, until there were 10 000 of them; then it falls
+        like the inverse square root of the users. 0: nobody, and wrong beliefs may stay for ever.
     explore : "optimism" or "returns"
         ``returns``: first try every action repeated, measure what users earn, and hold the learner to a
         quarter of it (:mod:`discreet.online.returns`, docs/returns.md). Where repeating an action earns a
