@@ -103,6 +103,63 @@ def test_several_plans_of_a_batch_are_equal_too(clocks: str) -> None:
     np.testing.assert_array_equal(fused.regret, stepwise.regret)
 
 
+EXPLORED = {
+    "none": NONE,
+    "decaying": dr.Central(epsilon=3.0, delta=1e-6, release="decaying"),
+    "batches": dr.Central(epsilon=3.0, delta=1e-6, release="batches"),
+    "pure, pooled": dr.Central(epsilon=3.0, release="batches"),
+    "rows": dr.Central(epsilon=3.0, delta=1e-6, clocks="rows"),
+    "reports": dr.Central(epsilon=10.0, release="reports"),
+    "local": dr.Local(epsilon=3.0),
+}
+
+
+@pytest.mark.parametrize("by", ["episode", "batch"])
+@pytest.mark.parametrize("stationary", [False, True])
+@pytest.mark.parametrize("name", EXPLORED)
+def test_explorers_are_equal_too(name: str, stationary: bool, by: str) -> None:
+    """A fifth of 300 users follow explorers, and the explorers play policies of their own."""
+    mdp, finals = world(), {}
+    for share in (0.0, 0.2):
+        learner = dr.NoiseAwareUCBVI(explore_share=share, stationary=stationary)
+        fused, stepwise = (Setup(mdp, learner, EXPLORED[name], 300, by, flag) for flag in (False, True))
+        assert fused.fused
+        assert fused.exploring.sum() == 300 * share
+        one, other = fused.run(2, 1), stepwise.run(2, 1)
+        assert (one.regret == other.regret).all()
+        assert (one.gap_regret == other.gap_regret).all()
+        finals[share] = one.regret[-1]
+    assert finals[0.0] != finals[0.2]
+
+
+@pytest.mark.parametrize(
+    "privatizer", [CENTRAL, dr.Shuffle(epsilon=1.0, delta=1e-6)], ids=["central", "shuffle"]
+)
+def test_stepwise_plans_give_explorers_their_users(
+    privatizer: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under shuffle there is no compiled driver: the same public numbers, batch by batch, and one result."""
+    handed: dict[int, list[int]] = {}
+    plan_of = dr.NoiseAwareUCBVI.plan
+
+    def plan(self: dr.NoiseAwareUCBVI, state: object, release: object, ask: object = None) -> object:
+        made, after = plan_of(self, state, release, ask)  # type: ignore[arg-type]
+        part = after.part - 1 - int(self.tie_batches or 1)
+        greedy, exploring = handed.setdefault(release.number, [0, 0])  # type: ignore[attr-defined]
+        handed[release.number] = [greedy + made.users * (part < 0), exploring + made.users * (part >= 0)]  # type: ignore[attr-defined]
+        return made, after
+
+    monkeypatch.setattr(dr.NoiseAwareUCBVI, "plan", plan)
+    setup = Setup(
+        world(), dr.NoiseAwareUCBVI(explore_share=0.2, pooled="none"), privatizer, 300, "batch", stepwise=True
+    )  # type: ignore[arg-type]
+    first = setup.run(4, 0)
+    assert [users[1] for users in handed.values()] == setup.exploring.tolist()
+    assert [sum(users) for users in handed.values()] == np.diff(setup.times).tolist()
+    assert (setup.run(4, 0).regret == first.regret).all()
+    assert (setup.run(4, 1).regret != first.regret).any()
+
+
 def test_leaf_user_and_leaf_batch_are_both_equal() -> None:
     for leaf in ("user", "batch"):
         privatizer = dr.Central(epsilon=1.0, release="tree", leaf=leaf)  # type: ignore[arg-type]
@@ -123,8 +180,11 @@ def test_any_number_of_workers_gives_the_same_result(stepwise: bool) -> None:
     assert len({float(v[-1]) for v in one.values()}) == 3
 
 
-def test_cutting_a_run_into_calls_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    setup = Setup(world(), dr.DPUCBVI(), CENTRAL, 200)
+@pytest.mark.parametrize(
+    "learner", [dr.DPUCBVI(), dr.NoiseAwareUCBVI(explore_share=0.2)], ids=["dp", "aware"]
+)
+def test_cutting_a_run_into_calls_changes_nothing(learner: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup(world(), learner, CENTRAL, 200)
     whole = setup.run(3, 0)
     monkeypatch.setattr("discreet.experiments.simulate._CHUNK_SECONDS", 0.0)
     assert (setup.run(3, 0).regret == whole.regret).all()

@@ -80,7 +80,7 @@ def curves(
         learner = replace(learner, stationary=True)
     setup = Setup(world.build(), learner, privatizer, users, "batch")
     lost = setup.optimal_value - setup.uniform_value
-    runs = list(iterate_runs(setup, seed, seeds))
+    runs = sorted(iterate_runs(setup, seed, seeds), key=lambda one: one.run)  # they come as they are done
     final = np.array([run.regret[-1] for run in runs])
     start = np.array([np.interp(0.75 * users, run.episodes, run.regret) for run in runs])
     seconds = float(np.mean([run.seconds for run in runs]))

@@ -16,9 +16,9 @@ N_j(h, s, a), and its row is one more measurement of the average over steps, wit
 One call is: make the measurement's counts obey the flow of people (``_consistent``; where they all have one
 noise and one clock), take it in (``_absorb``), weigh all of them (``_weigh``), predict visits
 (``_flow``) and weigh them against the counts (``_visits``), per row pool the steps (``_pool``), find the
-variation over steps (``_variation``) and the law of mean rewards over pairs (``_learn_prior``), shrink every
-step's row (``_shrink``), say what is believed of its reward (``_believe``), plan (``_induct``), and draw what
-the explorers act on (``_explore``).
+variation over steps (``_variation``) and the law of mean rewards over pairs (``_learn_prior``), say what is
+believed of every step's reward (``_believe``), shrink its row (``_shrink``), plan (``_induct``), and draw
+what the explorers act on (``_explore``).
 Everything is a stream of sums per cell: no history is kept. All of it is post-processing, and the
 intervals are heuristic: weights and rows come from the same noisy data.
 
@@ -249,9 +249,9 @@ def noise_aware_step(
         if facts[POOLED] > 0.0:
             _variation(sums, model, excess, slots, rows, r, pool, facts)
         for t in range(slots):
-            _shrink(sums, model, t * rows + r, pool, scratch, facts)
-            if not known:
+            if not known:  # before the row is shrunk: it reads how much a visit weighs
                 _believe(sums, model, t * rows + r, facts, prior)
+            _shrink(sums, model, t * rows + r, pool, scratch, facts)
     _induct(knobs, state_ptr, horizon, slots, rows, known_rewards, model, values, q)
     width = _WIDTH * np.sqrt(log(1.0 + users))
     coins = np.empty(4, np.uint64)

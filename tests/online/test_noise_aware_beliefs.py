@@ -1,0 +1,576 @@
+"""The noise-aware learner's beliefs against a slow reference, and what its explorers draw."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import discreet as dr
+from discreet.experiments.simulate import Setup
+from discreet.mdp.simulation import rollout
+from discreet.numerics.streams_kernels import ROLE_EXPLORE, open_at, run_key, scalar_draws
+from discreet.online import kernels, noise_kernels
+from discreet.online.noise_aware import explorers_among
+from discreet.privacy.randomness import Seeded, SeededCoins
+
+POINTERS = np.array([0, 2, 3, 6])  # three states with 2, 1 and 3 actions
+HORIZON, ROWS, STATES = 4, 6, 3
+NEVER = 5  # a row that nobody is assigned, where a setting says so
+EXPLORERS, RELEASES, USERS = 2, 7, 300
+
+# ------------------------------------------------------------------------------------- the reference
+
+
+def on_simplex(v: np.ndarray) -> np.ndarray:
+    """Euclidean projection onto the probability simplex, by sorting."""
+    ordered = np.sort(v)[::-1]
+    levels = (np.cumsum(ordered) - 1.0) / np.arange(1, v.size + 1)
+    return np.maximum(v - levels[ordered > levels][-1], 0.0)
+
+
+def coin(total: float, visits: float) -> float:
+    """Variance of one reward, a half imagined."""
+    mean = np.clip((total + 0.5) / (max(visits, 0.0) + 1.0), 0.0, 1.0)
+    return float(mean * (1.0 - mean))
+
+
+def reference(setting: "Setting", memory: np.ndarray, expected: np.ndarray) -> SimpleNamespace:
+    """Everything that is believed, from the sums that are carried and the predicted visits.
+
+    ``expected`` (cells,) : what the flow of the public policies leads to, as the kernel says.
+    """
+    knobs, slots, cells = setting.knobs, setting.slots, setting.cells
+    _, _, total, exposure, noise, reward_noise, sampling, rewards = memory[: 8 * cells].reshape(8, cells)
+    moves = memory[8 * cells :].reshape(cells, STATES)
+    seen = exposure > 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weight = np.where(seen, total / (setting.gain * exposure), 0.0)
+        each = np.where(seen, sampling * total / exposure**2, np.inf)  # times 1 / visits: 1 / sample size
+    raw = weight[:, None] * moves
+    counts = raw.sum(axis=1)
+    g = np.where(seen, weight * np.sqrt(noise), np.inf)
+    gr = np.where(seen, weight * np.sqrt(reward_noise), np.inf)
+    if setting.inflation:
+        gr = np.sqrt(gr**2 + setting.reward_visit / setting.inflation * np.maximum(counts, 0.0))
+    half = 0.5 * knobs["CENTERED"]
+    sums = weight * rewards + half * counts
+
+    # visits: the count has variance S g^2, the prediction has a standard deviation of its own size
+    visits = counts.copy()
+    if knobs["FLOW"] and slots > 1:
+        for c in np.flatnonzero(seen & (g > 0.0)):
+            precisions = np.array([1.0 / (STATES * g[c] ** 2), expected[c] ** -2.0])
+            visits[c] = np.average([counts[c], expected[c]], weights=precisions)
+            if not setting.known:
+                sums[c] += half * (visits[c] - counts[c])
+
+    def variance_of_sum(c: int) -> float:
+        n = max(visits[c], 0.0)
+        return float(gr[c] ** 2 + n * each[c] * coin(sums[c], n))
+
+    # rows pooled over steps, and over the pooled family
+    pools: dict[int, SimpleNamespace] = {}
+    for r in range(ROWS) if knobs["SHRINK"] and slots > 1 else ():
+        family = [c for c in range(r, cells, ROWS) if seen[c]]
+        if not family:
+            continue
+        steps = [c for c in family if c < slots * ROWS]
+        w = {c: expected[c] / (STATES * g[c] ** 2 + expected[c] + 1.0) for c in family}
+        extra = sum(w[c] for c in family if c not in steps)
+        mass = sum(w[c] * visits[c] for c in family)
+        spread = math.sqrt(sum((w[c] * g[c]) ** 2 for c in family))
+        hidden = math.sqrt(STATES) * spread
+        if mass <= 0.0 and hidden <= 0.0:
+            continue
+        base = max(mass, hidden, 1e-9)
+        sampled = sum((w[c] + extra) ** 2 * expected[c] * each[c] for c in steps)
+        largest = sum(visits[c] for c in steps) + math.sqrt(STATES * sum(g[c] ** 2 for c in steps))
+        most = max(1.0, max(0.0, sum(visits[c] for c in steps)) + largest - sum(visits[c] for c in steps))
+        earned = sum(w[c] * sums[c] for c in family)
+        pools[r] = SimpleNamespace(
+            row=on_simplex(sum(w[c] * raw[c] for c in family) / base), std=spread / base,
+            sampling=max(sampled / base**2, 1.0 / most), missing=1.0 - max(0.0, mass) / base,
+            total=earned, mass=max(0.0, mass), mean=float(np.clip(earned / base, 0.0, 1.0)),
+            variance=sum((w[c] * gr[c]) ** 2 for c in family) + sampled * coin(earned, mass), steps=steps,
+        )  # fmt: skip
+
+    # mean rewards over pairs: one pair of nothing-or-all, then each by how well it is known
+    weights, means, squares = [1.0], [0.5], [0.5]
+    for r in range(ROWS):
+        if r in pools:
+            data = [(pools[r].total, pools[r].mass, pools[r].variance)]
+        else:
+            mine = [c for c in range(r, slots * ROWS, ROWS) if seen[c]]
+            data = [(sums[c], visits[c], variance_of_sum(c)) for c in mine]
+        for earned, n, variance in data:
+            if n > 0.0:
+                weights.append(1.0 / (1.0 + variance / n**2 / 0.04))
+                means.append(np.clip(earned / n, 0.0, 1.0))
+                squares.append(means[-1] ** 2)
+    prior = float(np.average(means, weights=weights))
+    first = max(1e-4, float(np.average(squares, weights=weights)) - prior**2)
+
+    # what squared residuals exceed noise, sampling and chance by
+    def ratio(top: float, null: float, bottom: float, excess: float) -> float:
+        return max(0.0, (top - excess * math.sqrt(null)) / bottom) if bottom > 0.0 else 0.0
+
+    residuals: dict[int, tuple[float, ...]] = {}
+    together = 0.0
+    for r, pool in pools.items():
+        n, own, s = expected[pool.steps], g[pool.steps], visits[pool.steps]
+        concentration = float((pool.row**2).sum())
+        square = ((raw[pool.steps] - counts[pool.steps, None] * pool.row) ** 2).sum(axis=1)
+        usual = (STATES - 2.0 + STATES * concentration) * own**2 + n * (1.0 - concentration)
+        w = 1.0 / (STATES * own**2 + n + 1.0)
+        rows = (w**2 * n * (square - usual)).sum(), ((w**2 * n * usual) ** 2 * 2 / STATES).sum()
+        own_r = gr[pool.steps] ** 2 + pool.mean**2 * STATES * own**2
+        wr = 1.0 / (own_r + n + 1.0)
+        d = (sums[pool.steps] - s * pool.mean) ** 2 - own_r - n * pool.mean * (1 - pool.mean)
+        pays = (wr**2 * n * d).sum(), 2.0 * ((wr**2 * n * (own_r + n / 4)) ** 2).sum()
+        residuals[r] = (*rows, (w**2 * n**3).sum(), *pays, (wr**2 * n**3).sum())
+        together += rows[0] / math.sqrt(rows[1]) if rows[1] > 0.0 else 0.0
+    excess = knobs["EXCESS"]
+    if together > 5.0 * math.sqrt(len(pools)):
+        excess = min(1.0, excess)
+
+    out = SimpleNamespace(
+        visits=visits, prior=(prior, math.sqrt(first)), model=np.full((slots * ROWS, STATES), 1.0 / STATES),
+        spread=np.full(slots * ROWS, np.inf), sampling=np.full(slots * ROWS, np.inf),
+        missing=np.ones(slots * ROWS), rewards=np.full(slots * ROWS, prior),
+        unknown=np.full(slots * ROWS, math.sqrt(first)), reward_spread=np.zeros(slots * ROWS),
+        shares=[], reward_variations=[],
+    )  # fmt: skip
+    for c in range(slots * ROWS):
+        pool = pools.get(c % ROWS)
+        varies = ratio(*residuals[c % ROWS][:3], excess) if pool else 0.0
+        reward_varies = ratio(*residuals[c % ROWS][3:], excess) if pool else 0.0
+        own = 0.0
+        if seen[c]:
+            n, hidden = max(visits[c], 0.0), math.sqrt(STATES) * g[c]
+            base = max(n, 1.0, hidden)
+            own = varies / (varies + (hidden**2 + max(n, 1.0)) / base**2) if pool else 1.0
+            mine = SimpleNamespace(
+                row=raw[c] / base, std=g[c] / base, sampling=max(each[c] / base, 1.0 / max(1.0, n + hidden)),
+                missing=1.0 - n / base,
+            )  # fmt: skip
+            both = [(own, mine)] + ([(1.0 - own, pool)] if pool else [])
+        else:
+            both = [(1.0, pool)] if pool else []
+        out.shares.append(own)
+        out.reward_variations.append(reward_varies)
+        if both:
+            out.model[c] = on_simplex(sum(share * part.row for share, part in both))
+            out.spread[c] = math.sqrt(sum((share * part.std) ** 2 for share, part in both))
+            out.sampling[c] = sum(share**2 * part.sampling for share, part in both)
+            out.missing[c] = sum(share * part.missing for share, part in both)
+        mean, variance = prior, first
+        laws = [(pool.total, pool.mass, pool.variance, 0.0)] if pool else []
+        if seen[c] and (not pool or reward_varies > 0.0):
+            laws.append((sums[c], max(visits[c], 0.0), variance_of_sum(c), reward_varies))
+        for earned, n, of_sum, more in laws:  # a normal law, and the sum n mean + an error of this variance
+            variance += more
+            gained = variance * n / (n**2 * variance + max(of_sum, 1e-12))
+            mean, variance = mean + gained * (earned - n * mean), variance * (1.0 - gained * n)
+        out.rewards[c] = np.clip(mean, 0.0, 1.0)
+        out.unknown[c] = min(1.0, variance / first) * math.sqrt(first)
+        out.reward_spread[c] = math.sqrt(max(0.0, variance - out.unknown[c] ** 2))
+    return out
+
+
+def planned(setting: "Setting", believed: SimpleNamespace, q_of: Any) -> np.ndarray:
+    """Backward induction, (H, R); ``q_of(left, h, c, row, after)`` is the value of one cell."""
+    after, q = np.zeros(STATES), np.zeros((HORIZON, ROWS))
+    for h in reversed(range(HORIZON)):
+        for r in range(ROWS):
+            c = (h if setting.slots > 1 else 0) * ROWS + r
+            q[h, r] = q_of(float(HORIZON - h), h, r, c, after)
+        after = np.array([q[h, POINTERS[s] : POINTERS[s + 1]].max() for s in range(STATES)])
+    return q
+
+
+def optimistic(setting: "Setting", b: SimpleNamespace) -> np.ndarray:
+    """(H, R) Q with the bonuses of the module's docstring."""
+    stat, privacy = setting.knobs["STAT"], setting.knobs["PRIVACY"]
+
+    def q_of(left: float, h: int, r: int, c: int, after: np.ndarray) -> float:
+        if np.isinf(b.spread[c]):
+            return left
+        x, mean = math.sqrt(b.sampling[c]), b.model[c] @ after
+        bonus = stat * (math.sqrt(max(b.model[c] @ (after - mean) ** 2, 0.0)) * x + left * x**2)
+        bonus += privacy * b.spread[c] * np.linalg.norm(after - mean)
+        if setting.known:
+            return float(min(left, setting.known_rewards[h, r] + mean + bonus))
+        reward = min(1.0, b.rewards[c] + 0.6 * b.unknown[c])
+        bonus += stat * math.sqrt(reward * (1.0 - reward)) * x + privacy * b.reward_spread[c]
+        return float(min(left, reward + mean + bonus))
+
+    return planned(setting, b, q_of)
+
+
+def explored(setting: "Setting", b: SimpleNamespace, users: int, z: np.ndarray) -> np.ndarray:
+    """(H, R) Q of one explorer from its normal variables (R, 5)."""
+    width = 0.3 * math.sqrt(math.log1p(users))
+    full = max(1.0, width)
+
+    def q_of(left: float, h: int, r: int, c: int, after: np.ndarray) -> float:
+        if np.isinf(b.spread[c]):
+            return left * float(np.clip(0.5 + 0.5 * z[r, 0], 0.0, 1.0))
+        x2, mean = b.sampling[c], b.model[c] @ after
+        w = x2 / (1.0 + x2)
+        law = (1.0 - w) * b.model[c] + w / STATES  # with one visit that leads anywhere
+        middle = law @ after
+        value = middle + width * z[r, 0] * math.sqrt(law @ (after - middle) ** 2 * x2 / (1.0 + 2.0 * x2))
+        value += width * z[r, 1] * b.spread[c] * np.linalg.norm(after - mean)
+        value += full * z[r, 2] * b.missing[c] * after.std()
+        if setting.known:
+            reward = setting.known_rewards[h, r]
+        else:
+            draw = width * z[r, 3] * b.reward_spread[c] + full * z[r, 4] * b.unknown[c]
+            reward = np.clip(b.rewards[c] + draw, 0.0, 1.0)
+        return float(np.clip(reward + value, 0.0, left))
+
+    return planned(setting, b, q_of)
+
+
+# ------------------------------------------------------------------------------------- the scenarios
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one run of random measurements is made of."""
+
+    sigma: float = 0.0
+    reward_sigma: float = 0.0
+    slots: int = HORIZON
+    pooled: bool = False
+    known: bool = False
+    inflation: float = 0.0
+    reward_visit: float = 0.0
+    decay: float = 0.0
+    never: bool = False
+    varies: float = 0.0
+    knob: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def knobs(self) -> Mapping[str, float]:
+        plain = {"STAT": 0.1, "PRIVACY": 0.25, "SHRINK": 1.0, "CENTERED": 1.0, "EXCESS": 2.0, "FLOW": 1.0}
+        return {**plain, "FIRST": 0.0, "CONSISTENT": 0.0, **dict(self.knob)}
+
+    @property
+    def gain(self) -> float:
+        return math.sqrt(1.0 - self.decay**2)
+
+    @property
+    def cells(self) -> int:
+        return noise_kernels.all_cells(self.slots, ROWS, self.pooled)
+
+    @property
+    def known_rewards(self) -> np.ndarray:
+        return np.random.default_rng(8).random((HORIZON, ROWS))
+
+    def world(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Rows (H, R, S) and mean rewards (H, R); they vary over steps by ``varies``."""
+        move, pay = rng.dirichlet(np.ones(STATES), ROWS), rng.random(ROWS)
+        other = rng.dirichlet(np.ones(STATES), (HORIZON, ROWS)), rng.random((HORIZON, ROWS))
+        return move + self.varies * (other[0] - move), pay + self.varies * (other[1] - pay)
+
+    def steps(self, seed: int) -> Iterator[SimpleNamespace]:
+        """After each release: the carried sums, the model, and both kinds of Q."""
+        rng = np.random.default_rng(seed)
+        move, pay = self.world(rng)
+        knobs, errors = np.zeros(noise_kernels.KNOBS), np.zeros(noise_kernels.ERRORS)
+        for name, value in self.knobs.items():
+            knobs[getattr(noise_kernels, name)] = value
+        settings = {
+            "SIGMA_T": self.sigma, "SIGMA_R": self.reward_sigma, "DECAY": self.decay, "GAIN": self.gain,
+            "POOLED_SIGMA_T": 0.7 * self.sigma, "POOLED_SIGMA_R": 0.7 * self.reward_sigma,
+            "INFLATION": self.inflation, "REWARD_VISIT": self.reward_visit,
+        }  # fmt: skip
+        for name, value in settings.items():
+            errors[getattr(noise_kernels, name)] = value
+        memory = np.zeros(noise_kernels.memory_size(self.cells, STATES))
+        work = np.full(noise_kernels.work_size(self.cells, ROWS, STATES), np.nan)
+        known = self.known_rewards if self.known else np.zeros((0, 0))
+        ties = run_key(seed)
+        filtered, earned = np.zeros((HORIZON, ROWS, STATES)), np.zeros((HORIZON, ROWS))
+        for i in range(RELEASES + 1):
+            fresh, sums = self.seen(filtered, earned, rng)
+            values, q = np.full((HORIZON + 1, STATES), np.nan), np.full((HORIZON, ROWS), np.nan)
+            trials = np.full((EXPLORERS, HORIZON, ROWS), np.nan)
+            extra, more = np.zeros((0, 0, 0)), np.zeros((0, 0))
+            if self.pooled:
+                extra = 0.7 * self.sigma * rng.normal(size=(1, ROWS, STATES))
+                extra += self.gain * filtered.sum(axis=0)
+                more = 0.7 * self.reward_sigma * rng.normal(size=(1, ROWS)) + self.gain * earned.sum(axis=0)
+            noise_kernels.noise_aware_step(
+                knobs, POINTERS, HORIZON, USERS * i, i, fresh, sums, extra, more, known, errors,
+                np.zeros(0), memory, values, q, ties, trials, work,
+            )  # fmt: skip
+            yield SimpleNamespace(
+                number=i, users=USERS * i, memory=memory, q=q, trials=trials, values=values, ties=ties,
+                model=noise_kernels._cells(work, self.cells, STATES),
+            )  # fmt: skip
+            visits = np.zeros((HORIZON, ROWS))
+            assigned = np.zeros((HORIZON, ROWS), np.int64)
+            for s in range(STATES):
+                rows = [r for r in range(POINTERS[s], POINTERS[s + 1]) if not (self.never and r == NEVER)]
+                law = rng.dirichlet(np.full(len(rows), 0.5), HORIZON)
+                assigned[:, rows] = [rng.multinomial(USERS, p) for p in law]
+            if self.never:  # and another one not at one step
+                assigned[1, :2] = 0, USERS
+            here = np.array([0.6, 0.3, 0.1])
+            for h in range(HORIZON):
+                mine = np.repeat(here, np.diff(POINTERS)) * assigned[h]
+                visits[h] = np.floor(mine)
+                here = mine @ move[h] / USERS
+            for h in range(HORIZON):
+                base = h * ROWS if self.slots > 1 else 0
+                memory[base : base + ROWS] += assigned[h]
+                if self.pooled:
+                    memory[self.slots * ROWS : self.cells] += assigned[h]
+            fresh_moves = rng.multinomial(visits.astype(np.int64), move).astype(float)
+            filtered = self.decay * filtered + fresh_moves
+            won = rng.binomial(visits.astype(np.int64), pay).astype(float)
+            earned = self.decay * earned + won - 0.5 * self.knobs["CENTERED"] * visits
+
+    def seen(
+        self, filtered: np.ndarray, earned: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The noisy measurement of per-step sums, (T, R, S) and (T, R)."""
+        if self.slots == 1:
+            filtered, earned = filtered.sum(axis=0, keepdims=True), earned.sum(axis=0, keepdims=True)
+        per_user = math.sqrt(USERS) if self.inflation else 1.0
+        moves = self.gain * filtered + per_user * self.sigma * rng.normal(size=filtered.shape)
+        sums = self.gain * earned + per_user * self.reward_sigma * rng.normal(size=earned.shape)
+        return moves, np.zeros_like(sums) if self.known else sums
+
+
+NOISE = {"sigma": 6.0, "reward_sigma": 4.0}
+SETTINGS = {
+    "no noise": Setting(),
+    "no noise, varying": Setting(varies=0.9),
+    "no noise, a row never assigned": Setting(never=True),
+    "noise": Setting(**NOISE),
+    "much noise": Setting(sigma=200.0, reward_sigma=300.0),
+    "noise, varying": Setting(sigma=2.0, reward_sigma=1.0, varies=0.9),
+    "decay": Setting(**NOISE, decay=0.8, never=True),
+    "pooled": Setting(**NOISE, pooled=True),
+    "pooled, decay, varying, a row never assigned": Setting(
+        **NOISE, pooled=True, decay=0.5, never=True, varies=0.9
+    ),
+    "pooled first": Setting(**NOISE, pooled=True, knob=(("FIRST", 1.0),)),
+    "one slot": Setting(slots=1, never=True),
+    "one slot, noise": Setting(**NOISE, slots=1, never=True),
+    "known": Setting(sigma=6.0, known=True, never=True, knob=(("CENTERED", 0.0),)),
+    "not centred": Setting(**NOISE, knob=(("CENTERED", 0.0),)),
+    "reports": Setting(sigma=1.1, reward_sigma=0.8, inflation=3.5, reward_visit=1.7, never=True),
+    "reports, one slot": Setting(sigma=1.1, reward_sigma=0.8, inflation=3.5, reward_visit=1.7, slots=1),
+    "not shared": Setting(**NOISE, knob=(("SHRINK", 0.0),), never=True),
+    "not shared, no noise": Setting(knob=(("SHRINK", 0.0),)),
+    "counts as weights": Setting(**NOISE, knob=(("FLOW", 0.0),)),
+    "no excess": Setting(**NOISE, varies=0.3, knob=(("EXCESS", 0.0),)),
+}
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", SETTINGS)
+def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
+    setting = SETTINGS[name]
+    steps = slice(0, setting.slots * ROWS)
+    for step in setting.steps(seed):
+        mine, own = reference(setting, step.memory, step.model.expected), step.model
+        np.testing.assert_allclose(own.visits, mine.visits, **CLOSE)
+        for fact in ("model", "spread", "missing"):
+            np.testing.assert_allclose(getattr(own, fact)[steps], getattr(mine, fact), **CLOSE, err_msg=fact)
+        np.testing.assert_allclose(own.sampling[steps], mine.sampling, **CLOSE)
+        if not setting.known:
+            spread = own.reward_spread[steps]
+            none = (spread < 1e-7) & (mine.reward_spread < 1e-7)  # a root of what rounding left of nothing
+            mine.reward_spread[none] = spread[none]
+            for fact in ("rewards", "unknown", "reward_spread"):
+                np.testing.assert_allclose(
+                    getattr(own, fact)[steps], getattr(mine, fact), **CLOSE, err_msg=fact
+                )
+        np.testing.assert_allclose(step.q, optimistic(setting, mine), **CLOSE)
+        tops = [step.q[:, a:b].max(axis=1) for a, b in itertools.pairwise(POINTERS)]
+        np.testing.assert_array_equal(step.values[:-1].T, tops)
+        for e in range(EXPLORERS):
+            coins = open_at(step.ties, ROLE_EXPLORE, step.number // 2, e)
+            z = scalar_draws(coins, 1.0, True, 5 * ROWS).reshape(ROWS, 5)
+            np.testing.assert_allclose(step.trials[e], explored(setting, mine, step.users, z), **CLOSE)
+        assert np.isfinite(step.memory).all()
+        assert np.isfinite(step.q).all()
+        assert np.isfinite(step.trials).all()
+
+
+def test_the_scenarios_meet_every_case() -> None:
+    """Else the comparison above would say nothing about it."""
+    shares, variations, missing, visits, unseen, pooled_alone = [], [], [], [], 0, 0
+    for setting in SETTINGS.values():
+        for step in setting.steps(0):
+            believed = reference(setting, step.memory, step.model.expected)
+            steps = slice(0, setting.slots * ROWS)
+            exposure = step.memory[3 * setting.cells :][steps]
+            shares += believed.shares
+            variations += believed.reward_variations
+            missing += believed.missing.tolist()
+            visits += (believed.visits[steps] - step.model.counts[steps]).tolist()
+            unseen += int(np.isinf(believed.spread).sum())
+            pooled_alone += int(((exposure == 0) & np.isfinite(believed.spread)).sum())
+    least = len(shares) // 50
+    for share in (np.array(shares), np.array(missing)):
+        assert (share == 0.0).sum() > least
+        assert ((share > 0.001) & (share < 0.999)).sum() > least
+        assert (share == 1.0).sum() > least
+    assert (np.array(variations) > 0.0).sum() > least
+    assert (np.abs(visits) > 1.0).sum() > least
+    assert unseen > least
+    assert pooled_alone > 20
+
+
+def test_what_a_step_says_of_its_own_reward_is_a_sample() -> None:
+    """n visits leave the standard deviation sqrt(r (1 - r) / n) of a mean reward, up to what others say."""
+    setting = Setting(slots=1)
+    *_, last = setting.steps(0)
+    mean = last.model.rewards[:ROWS]
+    width = np.hypot(last.model.reward_spread, last.model.unknown)[:ROWS]
+    np.testing.assert_allclose(width, np.sqrt(mean * (1 - mean) / last.model.visits[:ROWS]), rtol=0.02)
+
+
+# --------------------------------------------------------------------------------- the explorers' draws
+
+
+def drawn(seed: int, number: int, users: int = 50_000, explorers: int = EXPLORERS) -> np.ndarray:
+    """(E, R) what explorers believe at horizon 1 where every row's reward has one standard deviation.
+
+    Nobody was assigned anything: a pair is worth 1/2 + z / 2, within [0, 1].
+    """
+    memory = np.zeros(noise_kernels.memory_size(ROWS, STATES))
+    trials, q = np.zeros((explorers, 1, ROWS)), np.zeros((1, ROWS))
+    noise_kernels.noise_aware_step(
+        np.zeros(noise_kernels.KNOBS), POINTERS, 1, users, number, np.zeros((1, ROWS, STATES)),
+        np.zeros((1, ROWS)), np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros((0, 0)),
+        np.zeros(noise_kernels.ERRORS), np.ones(0), memory, np.zeros((2, STATES)), q, run_key(seed), trials,
+        np.full(noise_kernels.work_size(ROWS, ROWS, STATES), np.nan),
+    )  # fmt: skip
+    assert (q == 1.0).all()
+    return trials[:, 0]
+
+
+def test_explorers_draw_the_normal_law() -> None:
+    """6000 draws inside (0, 1) against the normal law cut at one standard deviation: false alarm 1e-7."""
+    draws = np.array([drawn(seed, 2).ravel() for seed in range(500)]).ravel()
+    inside = draws[(draws > 0.0) & (draws < 1.0)]
+    cut = stats.truncnorm(-1.0, 1.0, loc=0.5, scale=0.5)
+    assert stats.kstest(inside, cut.cdf).pvalue > 1e-7
+    lost = 2 * stats.norm.sf(1.0)
+    assert stats.binomtest(draws.size - inside.size, draws.size, lost).pvalue > 1e-7
+    assert (draws == 0.0).any()
+    assert (draws == 1.0).any()
+
+
+def test_explorers_are_independent_and_keep_their_draws_for_two_releases() -> None:
+    """Correlations of 3000 pairs of uniforms, seven of them: false alarm 1e-7 each (normal tails)."""
+    seeds = range(500)
+    table = {n: np.array([drawn(seed, n) for seed in seeds]) for n in (2, 3, 4)}  # (seeds, E, R)
+    np.testing.assert_array_equal(table[2], table[3])
+    pairs = [
+        (table[2][:, 0], table[2][:, 1]), (table[2][:, 0], table[4][:, 0]), (table[2][:, 1], table[4][:, 1]),
+        (table[2][:, 0], table[4][:, 1]), (table[2][:, 1], table[4][:, 0]),
+        (table[2][:-1], table[2][1:]), (table[2][:, :, :-1], table[2][:, :, 1:]),
+    ]  # fmt: skip
+    for one, other in pairs:
+        assert (one != other).mean() > 0.8
+        n = one.size
+        correlation = np.corrcoef(one.ravel(), other.ravel())[0, 1]
+        assert abs(correlation) < stats.norm.isf(0.5e-7) / math.sqrt(n)
+    more = drawn(3, 2, explorers=5)
+    np.testing.assert_array_equal(more[:EXPLORERS], drawn(3, 2))  # an explorer's draws are its own
+    assert np.unique(more, axis=0).shape[0] == 5
+
+
+@pytest.mark.parametrize("share", [1 / 64, 1 / 16, 0.3, 0.999])
+def test_explorers_are_a_share_and_then_fewer(share: float) -> None:
+    users = [*range(3000), *np.unique(np.geomspace(3000, 10**10, 4000).astype(np.int64)).tolist()]
+    many = [explorers_among(n, share) for n in users]
+    assert many[0] == 0
+    assert all(type(n) is int for n in many)
+    for i in range(1, len(users)):
+        assert 0 <= many[i] - many[i - 1] <= users[i] - users[i - 1]
+        assert many[i] <= share * users[i]
+    full = 1000 / share
+    for n, found in zip(users, many, strict=True):
+        if n <= full:
+            assert found == math.floor(share * n)
+        else:
+            assert abs(found - (2000 * math.sqrt(n / full) - 1000)) <= 1.001
+    ratio = explorers_among(10**10, share) / explorers_among(10**8, share)
+    assert ratio == pytest.approx(10.0, rel=0.6 * math.sqrt(full / 10**8) + 1e-3)
+    assert explorers_among(10**10, 0.0) == 0
+
+
+def test_sub_batches_add_up() -> None:
+    for users in range(25):
+        for exploring in range(users + 1):
+            for parts in range(1, 6):
+                for explorers in range(1, 4):
+                    sizes = kernels.part_sizes(users, exploring, parts, explorers)
+                    assert len(sizes) == parts + explorers
+                    assert min(sizes) >= 0
+                    assert sum(sizes[:parts]) == users - exploring
+                    assert sum(sizes[parts:]) == exploring
+                    assert np.ptp(sizes[:parts]) <= 1
+                    assert np.ptp(sizes[parts:]) <= 1
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"replan_every": 37}, {"explore_share": 0.9}, {"tie_batches": 3, "explore_share": 0.0}]
+)
+def test_plans_are_the_sub_batches_of_the_compiled_driver(options: dict[str, Any]) -> None:
+    """Release by release: sizes, their order, ``last``, and explorers who follow their own beliefs."""
+    mdp = dr.make("riverswim")
+    setup = Setup(mdp, dr.NoiseAwareUCBVI(**options), dr.NoPrivacy(), 400)
+    times, exploring = setup.times.tolist(), setup.exploring
+    share = setup.learner.tuned(setup.spec).explore_share
+    assert exploring.sum() == explorers_among(400, share)
+    keys = Seeded(0, 0).keys
+    state = setup.learner.begin(setup.spec, keys.ties)
+    parts, explorers = int(setup.learner.tie_batches), setup.learner.explorers
+    met = played = 0
+    session = setup.start(Seeded(0, 0))
+    for i, users in enumerate(times[:-1]):
+        release = session.release()
+        assert release.users == users
+        length = times[i + 1] - users
+        wanted = [
+            (j, kernels.part_size(length, int(exploring[i]), parts, explorers, j))
+            for j in range(parts + explorers)
+        ]
+        wanted = [(j, size) for j, size in wanted if size]
+        listed = setup.learner.policies(setup.learner._read(state, release), users, length)
+        for k, (j, size) in enumerate(wanted):
+            plan, state = setup.learner.plan(state, release)
+            assert plan.users == size == listed[k][1]
+            assert plan.last is (k == len(wanted) - 1)
+            np.testing.assert_array_equal(plan.policy, listed[k][0])
+            if j >= parts:  # an explorer's policy is greedy for what it believes
+                met += 1
+                rows = mdp.layout.row_index[np.arange(mdp.states)[None, :], plan.policy]
+                beliefs = state.trials[j - parts]
+                best = mdp.layout.from_rows(beliefs).max(axis=2)
+                np.testing.assert_array_equal(np.take_along_axis(beliefs, rows, axis=1), best)
+            encoder = session.begin(plan)
+            for _ in range(plan.users):
+                trajectory = rollout(mdp, plan.policy, keys.environment, played)
+                session.submit(encoder(trajectory, plan, SeededCoins(keys.noise, played)))
+                played += 1
+    session.close()
+    assert played == 400
+    assert (met > 0) is (share > 0.0)
