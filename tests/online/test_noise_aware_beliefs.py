@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -90,8 +90,8 @@ def reference(setting: "Setting", memory: np.ndarray, expected: np.ndarray) -> S
             continue
         base = max(mass, hidden, 1e-9)
         sampled = sum((w[c] + extra) ** 2 * expected[c] * each[c] for c in steps)
-        largest = sum(visits[c] for c in steps) + math.sqrt(STATES * sum(g[c] ** 2 for c in steps))
-        most = max(1.0, max(0.0, sum(visits[c] for c in steps)) + largest - sum(visits[c] for c in steps))
+        seen_visits = max(0.0, sum(visits[c] for c in steps))
+        most = max(1.0, seen_visits + math.sqrt(STATES * sum(g[c] ** 2 for c in steps)))
         earned = sum(w[c] * sums[c] for c in family)
         pools[r] = SimpleNamespace(
             row=on_simplex(sum(w[c] * raw[c] for c in family) / base), std=spread / base,
@@ -408,6 +408,21 @@ def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
         assert np.isfinite(step.memory).all()
         assert np.isfinite(step.q).all()
         assert np.isfinite(step.trials).all()
+
+
+@pytest.mark.parametrize("sigma", [1e-9, 1e12])
+@pytest.mark.parametrize(
+    "name", ["pooled, decay, varying, a row never assigned", "one slot, noise", "reports"]
+)
+def test_extreme_noise_gives_plans_of_real_numbers(name: str, sigma: float) -> None:
+    """No infinity is subtracted from another, and what is drawn stays within what can be earned."""
+    setting = replace(SETTINGS[name], sigma=sigma, reward_sigma=sigma)
+    most = np.arange(HORIZON, 0, -1.0)[:, None]
+    for step in setting.steps(0):
+        for facts in step.model:
+            assert not np.isnan(facts[: setting.slots * ROWS]).any()
+        for q in (step.q, *step.trials):
+            assert ((q >= 0.0) & (q <= most)).all()
 
 
 def test_the_scenarios_meet_every_case() -> None:
