@@ -116,5 +116,7 @@ def test_late_share_of_a_learner_that_never_learns_is_one(world: World) -> None:
 
 
 def test_a_line_of_the_table() -> None:
-    row = Row("w", "bandit", "none", 20_000, 2, 12345.6, 7.0, 0.5, 0.75, 0.001, 0.0005, 0.002, 1.0)
+    row = Row(
+        "w", "bandit", "none", 20_000, 2, 12345.6, 7.0, 0.5, 0.75, 0.001, 0.0005, 0.002, 1.0, "learner", 0
+    )
     assert line(row) == "| w | none | 2e+04 | 12 346 ± 7 | 50.000% | 75.000% | 0.1000% | 0.2000% |"

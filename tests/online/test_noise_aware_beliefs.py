@@ -520,14 +520,14 @@ def test_explorers_are_a_share_and_then_fewer(share: float) -> None:
     for i in range(1, len(users)):
         assert 0 <= many[i] - many[i - 1] <= users[i] - users[i - 1]
         assert many[i] <= share * users[i]
-    full = 1000 / share
+    full = 10_000 / share
     for n, found in zip(users, many, strict=True):
         if n <= full:
             assert found == math.floor(share * n)
         else:
-            assert abs(found - (2000 * math.sqrt(n / full) - 1000)) <= 1.001
-    ratio = explorers_among(10**10, share) / explorers_among(10**8, share)
-    assert ratio == pytest.approx(10.0, rel=0.6 * math.sqrt(full / 10**8) + 1e-3)
+            assert abs(found - (20_000 * math.sqrt(n / full) - 10_000)) <= 1.001
+    ratio = explorers_among(10**12, share) / explorers_among(10**10, share)
+    assert ratio == pytest.approx(10.0, rel=0.6 * math.sqrt(full / 10**10) + 1e-3)
     assert explorers_among(10**10, 0.0) == 0
 
 

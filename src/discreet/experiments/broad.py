@@ -67,6 +67,13 @@ class Row:
     late_error: float
     late_worst: float
     seconds: float  # mean of a run
+    learner: str  # its specification in words
+    seed: int
+
+    @property
+    def cell(self) -> tuple[str, str, str, int, int, int]:
+        """What tells a row from all others."""
+        return self.learner, self.world, self.budget, self.users, self.seeds, self.seed
 
 
 def curves(
@@ -99,7 +106,7 @@ def measure(
     return Row(
         world.name, world.kind, budget, users, seeds, float(shares.mean() * lost),
         float(shares.std() * lost / root), float(shares.mean()), float(shares.max()), float(late.mean()),
-        float(late.std() / root), float(late.max()), seconds,
+        float(late.std() / root), float(late.max()), seconds, repr(learner), seed,
     )  # fmt: skip
 
 
@@ -112,22 +119,25 @@ def rows(
     seed: int,
     out: Path | None = None,
 ) -> Iterator[Row]:
-    """Every cell; what ``out`` (a file of JSON lines) has is read, what it lacks is run and added."""
-    known: dict[tuple[str, str, int, int], Row] = {}
-    if out is not None and out.exists():
-        for line in out.read_text().splitlines():
-            row = Row(**json.loads(line))
-            known[row.world, row.budget, row.users, row.seeds] = row
+    """Every cell; what ``out`` (a file of JSON lines) has is read, what it lacks is run and added.
+
+    A last line that a kill cut off is dropped from the file.
+    """
+    known: dict[tuple[str, str, str, int, int, int], Row] = {}
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        whole = out.read_text().split("\n")[:-1] if out.exists() else []
+        out.write_text("".join(f"{text}\n" for text in whole))
+        known = {row.cell: row for row in (Row(**json.loads(text)) for text in whole)}
     for k in users:
         for budget in budgets:
             for world in worlds:
-                row = known.get((world.name, budget, k, seeds)) or measure(
-                    world, learner, budget, k, seeds, seed
-                )
-                if out is not None and (world.name, budget, k, seeds) not in known:
-                    out.parent.mkdir(parents=True, exist_ok=True)
-                    with out.open("a") as file:
-                        file.write(json.dumps(asdict(row)) + "\n")
+                row = known.get((repr(learner), world.name, budget, k, seeds, seed))
+                if row is None:
+                    row = measure(world, learner, budget, k, seeds, seed)
+                    if out is not None:
+                        with out.open("a") as file:
+                            file.write(json.dumps(asdict(row)) + "\n")
                 yield row
 
 
