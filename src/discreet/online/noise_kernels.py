@@ -64,6 +64,7 @@ Ints = NDArray[np.int64]
 
 
 _CLEARLY = 5.0  # standard deviations of the rows' joint excess; noise that is not normal has longer tails
+_MOST_FLOW = 2.0  # standard deviations of a count by which predicted visits may exceed it
 _FLOW_ERROR = 1.0  # relative standard deviation of visits that a rough model predicts
 _HOPE = 0.6  # standard deviations over pairs that optimism adds where nothing is known of a reward
 _WIDTH = 0.3  # of an explorer's draws, times sqrt(ln(1 + users))
@@ -367,13 +368,18 @@ def _weigh(sums: Sums, model: Cells, gain: float, half: float, inflation: float,
 def _visits(model: Cells, half: float, predicted: bool) -> None:
     """Visits from noisy counts and from the predicted flow, each by its precision; rewards follow.
 
-    A count is the sum of S noisy cells; the flow of public policies in a rough model is known to a factor.
-    Centred sums of rewards are those of r - 1/2, so half of the visits belongs to them.
+    A count is the sum of S noisy cells; the flow of public policies in a rough model is known to a factor. It
+    is that of the average policy and knows nothing of who was where when: where an action became usual in a
+    state that nobody reached any more, it would predict visits for ever. It is believed up to two standard
+    deviations above the count. Centred sums of rewards are those of r - 1/2: half of the visits is theirs.
     """
     counts, visits, expected, noise = model.counts, model.visits, model.expected, model.noise
     states = np.float64(model.raw.shape[1])
     for c in range(counts.shape[0]):
         visits[c] = counts[c]
+        if predicted and noise[c] < np.inf:
+            most = max(0.0, counts[c]) + _MOST_FLOW * np.sqrt(states) * noise[c]
+            expected[c] = min(expected[c], most)
         if predicted and 0.0 < noise[c] < np.inf:
             flow = (_FLOW_ERROR * expected[c]) ** 2
             own = states * noise[c] * noise[c]
