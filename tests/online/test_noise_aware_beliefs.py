@@ -89,7 +89,7 @@ def reference(setting: "Setting", memory: np.ndarray, expected: np.ndarray) -> S
         if mass <= 0.0 and hidden <= 0.0:
             continue
         base = max(mass, hidden, 1e-9)
-        sampled = sum((w[c] + extra) ** 2 * expected[c] * each[c] for c in steps)
+        sampled = sum((w[c] + extra) ** 2 * max(expected[c], visits[c]) * each[c] for c in steps)
         seen_visits = max(0.0, sum(visits[c] for c in steps))
         most = max(1.0, seen_visits + math.sqrt(STATES * sum(g[c] ** 2 for c in steps)))
         earned = sum(w[c] * sums[c] for c in family)

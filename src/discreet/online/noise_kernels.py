@@ -444,7 +444,7 @@ def _pool(
         if t < slots:  # records of the pooled family are those of the steps
             visits += model.visits[c]
             visit_variance += states * g * g
-            sampled += (w + extra) * (w + extra) * n * sampling[c]
+            sampled += (w + extra) * (w + extra) * max(n, model.visits[c]) * sampling[c]
     hidden = np.sqrt(states * variance)
     if mass <= 0.0 and hidden <= 0.0:
         return
