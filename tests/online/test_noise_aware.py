@@ -308,7 +308,7 @@ def test_a_replaced_learner_keeps_its_schedule_open() -> None:
 
 
 def doors() -> dr.TabularMDP:
-    """Ten doors, two steps: each leads to a room of its own where every action earns .3, behind the last .9."""
+    """Ten doors, two steps: behind each a room of its own where every action earns .3, behind the last .9."""
     transitions, rewards = np.zeros((11, 10, 11)), np.zeros((11, 10))
     for door in range(10):
         transitions[0, door, door + 1] = transitions[door + 1, :, door + 1] = 1.0
