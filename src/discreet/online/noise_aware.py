@@ -68,7 +68,7 @@ _FIXED: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-# Chosen by discreet.experiments.tuning, kind by kind
+# Chosen by discreet.experiments.tuning, kind by kind; replan_growth 1.1 and explore_share by hand
 _APPROX: Mapping[str, Any] = {
     "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 2.0, "reward_share": 0.2,
     "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
