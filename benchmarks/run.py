@@ -134,7 +134,7 @@ def plan_cost(setup: Setup, repeats: int) -> float:
     visits = transitions.sum(axis=-1)
     rewards = visits * 0.3
     session = setup.privatizer.start(query, setup.schedule, dr.Seeded(0, 0))
-    end, laws = session.law_steps()[-1]
+    end, laws = session.mechanism.laws.steps()[-1]
     errors = np.asarray(learner.errors(laws, spec))
     lk, memory = learner.kernel(spec), np.array(learner.begin_memory(spec))
     values = np.zeros((layout.horizon + 1, layout.states))

@@ -57,8 +57,8 @@ class Asker:
 @pytest.mark.parametrize(
     "privatizer",
     [
-        dr.NoPrivacy(), dr.Central(epsilon=1.0, delta=1e-6), dr.Local(epsilon=1.0, mechanism="laplace"),
-        dr.Local(epsilon=1.0, mechanism="subset"), Shuffle(epsilon=1.0),
+        dr.NoPrivacy(), dr.Central(epsilon=1.0, delta=1e-6), dr.Local(epsilon=1.0, randomizer="laplace"),
+        dr.Local(epsilon=1.0, randomizer="subset"), Shuffle(epsilon=1.0),
     ],
     ids=str,
 )  # fmt: skip

@@ -291,7 +291,7 @@ def test_what_is_refused() -> None:
         ({"knows": "nothing"}, "knows"),
         ({"alarm": 0.0}, "alarm"),
         ({"seed": -1}, "seed"),
-        ({"privatizer": dr.Local(epsilon=3.0, mechanism="subset")}, "privatizer"),
+        ({"privatizer": dr.Local(epsilon=3.0, randomizer="subset")}, "privatizer"),
         ({"world": dr.make("random", states=40, actions=3, horizon=5)}, "world"),
     ):
         with pytest.raises(ValueError, match=name):

@@ -471,7 +471,7 @@ def test_what_devices_add_is_drawn_for_the_crowd():
     for privatizer, expected in (
         (dr.NoPrivacy(), True),
         (dr.Shuffle(epsilon=4.0, delta=1e-6), True),
-        (dr.Shuffle(epsilon=4.0, delta=1e-6, mechanism="amplified"), False),
+        (dr.Shuffle(epsilon=4.0, delta=1e-6, randomizer="amplified"), False),
         (dr.Local(epsilon=4.0), False),
     ):
         setup = Setup(world(2), SDPPE(initial=500), privatizer, 200_000, "batch")

@@ -28,7 +28,7 @@ LAYOUT = Layout(2, 2, 3)
 QUERY = CountQuery(LAYOUT, visits=False, center_rewards=True)
 POLICY = np.zeros((3, 2), np.int64)
 LIFE = dr.Trajectory(np.array([0, 1, 1, 0]), np.zeros(3, np.int64), np.array([1.0, 0.0, 0.5]))
-AMPLIFIED = Shuffle(epsilon=1.0, delta=1e-4, mechanism="amplified")
+AMPLIFIED = Shuffle(epsilon=1.0, delta=1e-4, randomizer="amplified")
 KEY = Seeded(5).keys.noise
 
 
@@ -241,7 +241,7 @@ def test_a_batch_below_its_size_is_not_let_out_and_forgotten():
     for report in sent(session, 10):
         session.submit(report)
     assert session.release().measurement.estimates[TRANSITIONS].covers == 10
-    lenient = started(Shuffle(epsilon=1.0, delta=1e-4, dishonest=0.2, mechanism="amplified"))
+    lenient = started(Shuffle(epsilon=1.0, delta=1e-4, dishonest=0.2, randomizer="amplified"))
     lenient.release()
     for report in sent(lenient, 8):
         lenient.submit(report)
@@ -328,7 +328,7 @@ def test_laws_of_a_release():
         assert now.std() == pytest.approx(math.sqrt(2) * newest.std())
         assert now.std_bound() >= now.std()
         assert now.bound(0.05) > 2 * now.std()
-    assert session.batches()[0][1] is session.batches()[1][1]
+    assert session.mechanism.batches[0][1] is session.mechanism.batches[1][1]
     unlike = started(users=1_000, times=(0, 10, 900)).laws_at(900)[TRANSITIONS]
     parts = started(users=1_000, times=(0, 10, 900))._scheduled
     variance = sum(parts(i, n)[0][0].std() ** 2 for i, n in ((0, 10), (1, 890)))
@@ -372,7 +372,7 @@ def test_noise_has_its_law(by_messages):
 
 def test_learners_run_under_it_by_episodes_and_batches():
     world = dr.make("random", states=3, actions=2, horizon=3, seed=1)
-    privatizer = Shuffle(epsilon=2.0, mechanism="amplified")
+    privatizer = Shuffle(epsilon=2.0, randomizer="amplified")
     for learner, by in itertools.product(
         (dr.NoiseAwareUCBVI(replan_growth=1.5), dr.DPUCBVI(replan_every=20)), ("episode", "batch")
     ):

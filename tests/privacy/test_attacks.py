@@ -254,7 +254,7 @@ def test_tie_keys_do_not_reveal_the_noise_key() -> None:
 
 def test_exact_coins_without_a_grid_are_refused() -> None:
     """Integer noise on the device beside a reward of 0.3718: its digits would be plain to see."""
-    session = Local(mechanism="laplace", epsilon=1.0).start(QUERY, Schedule(8), Seeded(0))
+    session = Local(randomizer="laplace", epsilon=1.0).start(QUERY, Schedule(8), Seeded(0))
     encoder = session.begin(Plan(POLICY))
     with pytest.raises(ValueError, match="needs one"):
         encoder(LIFE, session.open_plan, SecureCoins())

@@ -129,7 +129,7 @@ def test_a_user_weighs_no_more_after_an_interrupt(privatizer: Central) -> None:
 
 
 @pytest.mark.parametrize(
-    "privatizer", [NoPrivacy(), Local(mechanism="laplace", epsilon=1.0)], ids=["exact", "local"]
+    "privatizer", [NoPrivacy(), Local(randomizer="laplace", epsilon=1.0)], ids=["exact", "local"]
 )
 def test_measurement_and_law_agree_after_an_interrupt(privatizer: Any) -> None:
     """The batch was closed by a release that nobody got: the next measurement was 0, its law said noise."""

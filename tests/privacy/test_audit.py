@@ -66,14 +66,14 @@ FRESH = {
     "laplace at delta": Central(epsilon=1.0, delta=1e-6, noise="laplace", release="batches"),
 }
 VECTORS = {
-    "local laplace": Local(epsilon=1.0, mechanism="laplace"),
+    "local laplace": Local(epsilon=1.0, randomizer="laplace"),
     "local gaussian": Local(mu=1.0),
     "local paper": Local(epsilon=1.0, preset="paper"),
 }
 REPORTS = {
-    "subset": Local(epsilon=1.0, mechanism="subset"),
-    "oue": Local(epsilon=1.0, mechanism="oue"),
-    "krr": Local(epsilon=1.0, mechanism="krr"),
+    "subset": Local(epsilon=1.0, randomizer="subset"),
+    "oue": Local(epsilon=1.0, randomizer="oue"),
+    "krr": Local(epsilon=1.0, randomizer="krr"),
 }
 ALWAYS = {"refused", "own", "once", "2H", "sums"}
 ADDED = ALWAYS | {"support", "moves", "law", "cells", "fresh", "loss", "stated"}
@@ -247,7 +247,7 @@ def test_a_family_left_out_of_the_composition(monkeypatch: pytest.MonkeyPatch) -
     assert failed(Central(epsilon=1.0, release="tree").start) == {"loss"}
     assert failed(Central(mu=1.0, release="batches").start) == {"loss"}
     assert failed(Central(epsilon=1.0, release="signed-digits", arity=3).start) == {"loss"}
-    assert failed(Local(epsilon=1.0, mechanism="laplace").start) == {"loss"}
+    assert failed(Local(epsilon=1.0, randomizer="laplace").start) == {"loss"}
 
 
 class SharedDraw(CountSession):
@@ -511,7 +511,7 @@ def test_devices_that_look_at_the_data_before_they_speak(monkeypatch: pytest.Mon
 
 def test_the_law_of_a_device_is_exact() -> None:
     """Randomized response over 4 moves and 4 reward bits: chances are known fractions, and sum to 1."""
-    right = Local(epsilon=1.0, mechanism="krr")
+    right = Local(epsilon=1.0, randomizer="krr")
     made = right.start(CountQuery(Layout(2, 2, 1)), Schedule(4), Seeded(1))
     made.release()
     encoder = made.begin(Plan(np.zeros((1, 2), np.int64)))
@@ -533,7 +533,7 @@ def test_the_law_of_a_device_is_exact() -> None:
     mean = (one.p + 3 * one.q) / 4  # of a uniform element
     assert stray[(0.0, 0.0, 1.0, float(own))] == (1 - share) * mean
     assert audit_reports.largest_ratio([law, {(9.0,): Fraction(1)}]) == math.inf
-    vector = Local(epsilon=1.0, mechanism="laplace").start(
+    vector = Local(epsilon=1.0, randomizer="laplace").start(
         CountQuery(Layout(2, 2, 1)), Schedule(4), Seeded(1)
     )
     vector.release()

@@ -38,8 +38,8 @@ PRIVATIZERS = {
     "gaussian": Central(mu=0.5),
     "mixed": Central(epsilon=1.0, delta=1e-6),
     "paper": Central(epsilon=1.0, preset="paper"),
-    "vectors": Local(epsilon=1.0, mechanism="laplace"),
-    "reports": Local(epsilon=1.0, mechanism="subset"),
+    "vectors": Local(epsilon=1.0, randomizer="laplace"),
+    "reports": Local(epsilon=1.0, randomizer="subset"),
     "shuffle": Shuffle(epsilon=1.0, delta=1e-6),
     "composed": Shuffle(epsilon=1.0, delta=1e-6, calibration="composed"),
 }
@@ -133,8 +133,8 @@ def test_what_devices_send_is_about_the_asked_step(stochastic: bool, by_sum: boo
     truth = sum(query.contribution(who[i])[TRANSITIONS] for i in range(300))
     reported = {"reported_moves": truth, "reported_bits": np.zeros((1, 3, 2, 2))}
     for privatizer in (
-        Local(epsilon=1e4, mechanism="laplace"), Local(epsilon=34.0, mechanism="subset"),
-        Local(epsilon=34.0, mechanism="krr"), Shuffle(epsilon=15.0, delta=1e-6),
+        Local(epsilon=1e4, randomizer="laplace"), Local(epsilon=34.0, randomizer="subset"),
+        Local(epsilon=34.0, randomizer="krr"), Shuffle(epsilon=15.0, delta=1e-6),
     ):  # fmt: skip
         with privatizer.start(query, schedule, SEEDED) as session:
             encoder = session.begin(Plan(policy, 300))
@@ -528,7 +528,7 @@ def test_wrong_queries_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="counts pooled over steps"):
         start(FINE, CountQuery(LAYOUT, stationary=True), FINE, privatizer=PRIVATIZERS["shuffle"])
     with pytest.raises(ValueError, match="steps = 2: must be at most 1, only step 0 is counted"):
-        start(*SCHEDULE.queries, privatizer=Local(epsilon=1.0, mechanism="subset", steps=2))
+        start(*SCHEDULE.queries, privatizer=Local(epsilon=1.0, randomizer="subset", steps=2))
     with pytest.raises(ValueError, match="growth = 1.1: must be None with queries"):
         Schedule(25, times=TIMES, growth=1.1, queries=SCHEDULE.queries)
     with pytest.raises(ValueError, match="queries has 3 entries: must have 0"):

@@ -20,7 +20,7 @@ from discreet.mdp.trajectories import Trajectories, Trajectory
 from discreet.privacy import calibration, restoring, session
 from discreet.privacy.audit import Reactive, black_box
 from discreet.privacy.audit_identities import white_box
-from discreet.privacy.batch_session import start_batches
+from discreet.privacy.batch_session import batch_mechanism
 from discreet.privacy.continual.splits import taking_turns
 from discreet.privacy.counts import CENTERED_REWARDS, CUT_REWARDS, TRANSITIONS, CountQuery
 from discreet.privacy.privatizers import Central, Local, NoPrivacy
@@ -615,9 +615,9 @@ def test_mechanisms_that_cannot_release_a_cut_refuse_it() -> None:
     sums = Schedule(40, times=SCHEDULE.times)
     refused: list[tuple[Any, Any, Any, str]] = [
         (Local(epsilon=1.0), SCHEDULE, Seeded(0), "query.cut"),
-        (Local(epsilon=1.0, mechanism="subset"), SCHEDULE, Seeded(0), "query.cut"),
+        (Local(epsilon=1.0, randomizer="subset"), SCHEDULE, Seeded(0), "query.cut"),
         (Shuffle(epsilon=1.0), SCHEDULE, Seeded(0), "query.cut"),
-        (Shuffle(epsilon=1.0, delta=1e-6, mechanism="amplified"), SCHEDULE, Seeded(0), "query.cut"),
+        (Shuffle(epsilon=1.0, delta=1e-6, randomizer="amplified"), SCHEDULE, Seeded(0), "query.cut"),
         (Central(epsilon=1.0), sums, Seeded(0), "schedule.reads"),
         (NoPrivacy(), sums, Seeded(0), "schedule.reads"),
         (Central(epsilon=1.0, release="tree"), SCHEDULE, Seeded(0), "no measurements"),
@@ -633,7 +633,7 @@ def test_mechanisms_that_cannot_release_a_cut_refuse_it() -> None:
         with pytest.raises(ValueError, match=word):
             privatizer.start(QUERY, schedule, source)
     with pytest.raises(ValueError, match=r"queries\[0\].*cut"):
-        start_batches(Central(epsilon=1.0), dataclasses.replace(QUERY, cut=0.0), own, Seeded(0))
+        batch_mechanism(Central(epsilon=1.0), dataclasses.replace(QUERY, cut=0.0), own, Seeded(0))
     for privatizer in (Central(epsilon=1.0), NoPrivacy()):
         with pytest.raises(ValueError, match=r"query\.cut"):
             privatizer.stored(QUERY, Seeded(0))

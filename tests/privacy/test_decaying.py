@@ -209,7 +209,7 @@ def test_a_skipped_release_makes_two_batches_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "privatizer", [NoPrivacy(), Local(mechanism="laplace", epsilon=1.0)], ids=["none", "local"]
+    "privatizer", [NoPrivacy(), Local(randomizer="laplace", epsilon=1.0)], ids=["none", "local"]
 )
 def test_measurements_of_the_other_trust_models_are_differences(privatizer: object) -> None:
     session = privatizer.start(QUERY, SCHEDULE, Seeded(1))  # type: ignore[attr-defined]
@@ -246,7 +246,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a known number of users"):
         Central(epsilon=1.0, release="batches").start(QUERY, Schedule(None), Seeded(0))
     with pytest.raises(ValueError, match="gives no measurements|share noise"):
-        Central(epsilon=1.0, release="tree").start(QUERY, SCHEDULE, Seeded(0)).measurement_steps()
+        Central(epsilon=1.0, release="tree").start(QUERY, SCHEDULE, Seeded(0)).mechanism.laws.measurements()
 
 
 def test_a_measurement_says_what_it_estimates() -> None:

@@ -190,7 +190,7 @@ def test_out_of_alphabet_is_a_uniform_element():
 )
 def test_messages_that_no_device_sends_are_refused(message):
     """Other steps, types, sizes, order, or anything more than the report: refused, and nothing is added."""
-    session = Local(epsilon=1.0, mechanism="krr", steps=1).start(CountQuery(LAYOUT), Schedule(5), Seeded(0))
+    session = Local(epsilon=1.0, randomizer="krr", steps=1).start(CountQuery(LAYOUT), Schedule(5), Seeded(0))
     session.release()
     session.begin(Plan(POLICY))
     with pytest.raises(ValueError, match="message"):
@@ -383,7 +383,7 @@ def test_what_does_not_fit_is_refused_at_the_start_or_at_the_plan():
     with pytest.raises(ValueError, match="at most H = 2"):
         Local(epsilon=1.0, steps=3).start(CountQuery(LAYOUT), Schedule(5), Seeded(0))
     with pytest.raises(ValueError, match="epsilon = 1e-17"):
-        Local(epsilon=1e-17, mechanism="subset").start(CountQuery(LAYOUT), Schedule(5), Seeded(0))
+        Local(epsilon=1e-17, randomizer="subset").start(CountQuery(LAYOUT), Schedule(5), Seeded(0))
     session = Local(epsilon=1.0).start(CountQuery(LAYOUT), Schedule(5, plans="deterministic"), Seeded(0))
     with pytest.raises(ValueError, match="must be deterministic"):
         session.begin(Plan(np.full((2, 2, 2), 0.5)))

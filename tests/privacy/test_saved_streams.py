@@ -49,7 +49,7 @@ CASES = {
     "answers": (dr.Central(mu=1.0), REQUERY),
     "exact answers": (dr.NoPrivacy(), REQUERY),
     "shuffle": (dr.Shuffle(epsilon=1.0, delta=1e-2), COUNTS),
-    "amplified": (dr.Shuffle(epsilon=1.0, delta=1e-2, mechanism="amplified"), COUNTS),
+    "amplified": (dr.Shuffle(epsilon=1.0, delta=1e-2, randomizer="amplified"), COUNTS),
 }
 
 

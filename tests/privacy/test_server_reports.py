@@ -68,7 +68,7 @@ def test_guarantee_is_that_of_the_devices_reports_under_joint_privacy(epsilon):
         hers.moves, hers.rewards, hers.steps, hers.share,
     )  # fmt: skip
     assert repr(server.laws_at(50)) == repr(device.laws_at(50))
-    assert server.law_steps() == device.law_steps()
+    assert server.mechanism.laws.steps() == device.mechanism.laws.steps()
 
 
 @pytest.mark.parametrize(

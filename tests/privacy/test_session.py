@@ -98,7 +98,7 @@ def test_a_node_is_one_noise_in_every_release_that_holds_it() -> None:
 
 @pytest.mark.parametrize(
     "privatizer",
-    [Central(release="tree", epsilon=1.0), Local(mechanism="laplace", epsilon=1.0)],
+    [Central(release="tree", epsilon=1.0), Local(randomizer="laplace", epsilon=1.0)],
     ids=["tree", "local"],
 )
 def test_cells_families_and_users_have_independent_noise(privatizer: object) -> None:
@@ -126,7 +126,7 @@ def test_gaussian_tree() -> None:
 
 def test_local_noise_grows_with_the_root_of_users() -> None:
     at = [1, 4, 16, 64]
-    out = noises(Local(mechanism="laplace", epsilon=1.0), 1000, at, 80)
+    out = noises(Local(randomizer="laplace", epsilon=1.0), 1000, at, 80)
     stds = out.std(axis=(0, 2))
     assert stds == pytest.approx(12.0 * np.sqrt(2 * np.array(at)), rel=0.06)
     slope = np.polyfit(np.log(at), np.log(stds), 1)[0]
@@ -320,7 +320,7 @@ def test_a_broken_record_adds_nothing(change: dict[str, np.ndarray], message: st
 
 
 def test_messages_of_the_wrong_kind_are_refused() -> None:
-    session = Local(mechanism="laplace", epsilon=1.0).start(QUERY, Schedule(5), Seeded(0))
+    session = Local(randomizer="laplace", epsilon=1.0).start(QUERY, Schedule(5), Seeded(0))
     session.begin(Plan(POLICY))
     with pytest.raises(ValueError, match="takes randomized messages only"):
         session.submit(Report(plan=1, trajectory=user()))
@@ -347,7 +347,7 @@ def test_true_epsilon_of_published_scales(users: int) -> None:
     assert exact.mechanism.scales == pytest.approx([6 * horizon * levels] * 3)
     local = Local(epsilon=1.0, calibration="published").start(query, Schedule(users), Seeded(0))
     assert local.guarantee.epsilon == pytest.approx(2.0)
-    assert Local(mechanism="laplace", epsilon=1.0).start(
+    assert Local(randomizer="laplace", epsilon=1.0).start(
         query, Schedule(users), Seeded(0)
     ).mechanism.scales == pytest.approx([120.0] * 3)
 
@@ -373,7 +373,7 @@ def test_local_message_is_epsilon_indistinguishable_and_no_better() -> None:
     one = Trajectory(np.array([0, 0, 0, 0]), np.zeros(3, int), np.ones(3))
     other = Trajectory(np.array([1, 1, 1, 1]), np.ones(3, int), np.ones(3))
     for calibration, true in (("exact", 1.0), ("published", 2.0)):
-        session = Local(epsilon=1.0, mechanism="laplace", calibration=calibration).start(
+        session = Local(epsilon=1.0, randomizer="laplace", calibration=calibration).start(
             query, Schedule(5), Seeded(0)
         )  # type: ignore[arg-type]
         scales = np.concatenate(
@@ -432,10 +432,10 @@ def test_error_bounds_are_the_specifications() -> None:
     for privatizer, e1, e3 in (
         (Central(release="tree", epsilon=1.0), 72_035, 76_380),
         (Central(release="tree", epsilon=1.0, calibration="published"), 34_307, 36_376),
-        (Local(mechanism="laplace", epsilon=1.0), 148_045, 154_709),
+        (Local(randomizer="laplace", epsilon=1.0), 148_045, 154_709),
     ):
         session = privatizer.start(query, schedule, Seeded(0))
-        laws = session.law_steps()[-1][1]
+        laws = session.mechanism.laws.steps()[-1][1]
         assert laws["visits"].bound(0.01 / 3) == pytest.approx(e1, rel=1e-3)
         assert laws["transition_counts"].bound(0.01 / 3) == pytest.approx(e3, rel=1e-3)
 

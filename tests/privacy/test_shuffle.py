@@ -295,7 +295,7 @@ def test_the_guarantee_is_that_of_the_worst_batch():
     assert session.guarantee.delta == 1e-4
     assert 0.99 < session.guarantee.epsilon <= 1.0
     assert verify(session.guarantee, session.records) == pytest.approx(session.guarantee.epsilon, abs=2e-3)
-    assert [users for users, _ in session.batches()] == [10, 15, 275]
+    assert [users for users, _ in session.mechanism.batches] == [10, 15, 275]
     assert "shuffler" in session.guarantee.statement
     paper = Shuffle(epsilon=1.0, preset="paper").start(QUERY, Schedule.one_shot(1000), Seeded(0))
     assert paper.guarantee.epsilon < 0.2
@@ -368,7 +368,7 @@ def test_laws_of_a_release():
         assert session.laws_at(25)[name].std() == pytest.approx(both.std())
         assert both.family == "binomial"
         assert newest.bound(0.05) < both.bound(0.05) < 8 * both.std()
-        flips = dict(session.batches()[0][1])[name]
+        flips = dict(session.mechanism.batches[0][1])[name]
         unit = 0.5 if name == CENTERED_REWARDS else 1.0
         assert one.std() == pytest.approx(unit * math.sqrt(flips.variance))
 
@@ -482,7 +482,7 @@ def test_covers_counts_those_whose_messages_were_let_out():
     after = strict.release()
     assert after.users == 30
     assert {(one.covers, one.effective) for one in after.estimates.values()} == {(20, 20.0)}
-    flips = dict(strict.batches()[0][1])[TRANSITIONS]
+    flips = dict(strict.mechanism.batches[0][1])[TRANSITIONS]
     assert sum(n for n, _ in after.estimates[TRANSITIONS].law.components) == 20 * flips.each
 
     lenient = started(Shuffle(epsilon=1.0, delta=1e-4, dishonest=0.2))

@@ -55,11 +55,11 @@ JOINT = {
     "clocks": (Central(epsilon=1.0, clocks="rows"), MEASURED, 2),
     "clocks, decaying": (Central(mu=1.0, clocks="rows", release="decaying"), MEASURED, 2),
 }
-VECTORS = {"laplace": Local(epsilon=1.0, mechanism="laplace"), "gaussian": Local(mu=1.0)}
+VECTORS = {"laplace": Local(epsilon=1.0, randomizer="laplace"), "gaussian": Local(mu=1.0)}
 REPORTS = {
-    "subset": Local(epsilon=1.0, mechanism="subset"),
-    "oue": Local(epsilon=1.0, mechanism="oue"),
-    "krr": Local(epsilon=1.0, mechanism="krr"),
+    "subset": Local(epsilon=1.0, randomizer="subset"),
+    "oue": Local(epsilon=1.0, randomizer="oue"),
+    "krr": Local(epsilon=1.0, randomizer="krr"),
 }
 LOCAL = {name: (right, SUMS, 2) for name, right in {**VECTORS, **REPORTS}.items()}
 

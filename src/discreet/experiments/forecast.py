@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 
 from discreet.experiments.simulate import Setup
-from discreet.privacy.batch_session import BatchSession
-from discreet.privacy.linear_session import LinearSession
+from discreet.privacy.linear_mechanism import LinearMechanism
 from discreet.privacy.privatizers import Central, Local
 from discreet.privacy.protocol import NoiseLaw
 from discreet.privacy.randomness import Seeded
-from discreet.privacy.session import CountSession
-from discreet.privacy.shuffle import ShuffleSession
 
 
 @dataclass(frozen=True)
@@ -57,18 +54,15 @@ class Forecast:
 def forecast_of(setup: Setup) -> Forecast:
     """The forecast of a prepared run. Reads no data.
 
-    Raises ``ValueError`` if the privatizer's session is not one of sums.
+    Raises ``ValueError`` if learner and privatizer do not fit together.
     """
-    session = setup.start(Seeded(0, 0))
-    if not isinstance(session, CountSession | LinearSession | ShuffleSession | BatchSession):
-        raise ValueError(f"privatizer = {setup.privatizer!r}: its session is not one of sums")
+    mechanism = setup.mechanism
     times = setup.times[:-1]
     half = min(int(np.searchsorted(times, setup.episodes / 2)), times.size - 1)
     at = (int(times[half]), int(times[-1]))
-    laws: list[Mapping[str, NoiseLaw]] = [session.laws_at(users) for users in at]
+    laws: list[Mapping[str, NoiseLaw]] = [mechanism.laws_at(users) for users in at]
     # batches with questions of their own may release other families at the two times
     std = {name: (laws[0][name].std(), laws[1][name].std()) for name in laws[0] if name in laws[1]}
-    session.close()
     choices: tuple[Option, ...] = ()
     if isinstance(setup.privatizer, Central | Local) and setup.privatizer.calibration == "exact":
         found = setup.privatizer.choices(setup.query, setup.schedule, Seeded(0, 0))
@@ -84,7 +78,7 @@ def forecast_of(setup: Setup) -> Forecast:
     if isinstance(setup.privatizer, Local):
         criterion = "noise of a transition count per square root of a user"
     per = "transition count"
-    if isinstance(session, LinearSession):
+    if isinstance(mechanism, LinearMechanism):
         per = "noise of one sum"
         criterion = "noise of the release that a user sees, root mean square over users"
         if isinstance(setup.privatizer, Local):

@@ -93,8 +93,7 @@ def settings() -> list[Setting]:
 def _claim(options: dict[str, Any], users: int) -> Guarantee:
     """The guarantee of a budget, before any data."""
     learner, spec = DPAPVI(), Spec(world().layout)
-    with Central(**options).start(learner.query(spec), learner.schedule(users), Seeded(0)) as session:
-        return session.guarantee
+    return Central(**options).mechanism(learner.query(spec), learner.schedule(users), Seeded(0)).guarantee
 
 
 def attack(setting: Setting, size: Size, seed: int = SEED) -> AttackResult:

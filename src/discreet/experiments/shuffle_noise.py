@@ -18,12 +18,13 @@ from discreet.mdp.layout import Layout
 from discreet.privacy.amplification import local_epsilon
 from discreet.privacy.amplified import reports_of
 from discreet.privacy.counts import TRANSITIONS, CountQuery
+from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.privatizers import Central
 from discreet.privacy.protocol import Schedule
 from discreet.privacy.randomness import Seeded
-from discreet.privacy.session import CountSession
-from discreet.privacy.shuffle import Shuffle, ShuffleSession
+from discreet.privacy.shuffle import Shuffle
 from discreet.privacy.shuffle_calibration import Calibration
+from discreet.privacy.shuffle_mechanism import FlipMechanism
 
 __all__ = ["Row", "markdown", "noise_table"]
 
@@ -66,25 +67,25 @@ def noise_table(
     for n in users:
         for name, query, calibration in asked:
             privatizer = Shuffle(epsilon=epsilon, delta=delta, calibration=calibration)
-            with privatizer.start(query, Schedule.one_shot(n), Seeded(0)) as shuffled:
-                assert isinstance(shuffled, ShuffleSession)
-                std = {family: law.std() for family, law in shuffled.laws_at(n).items()}
-                flips = dict(shuffled.batches()[0][1])[TRANSITIONS].each
-                rows.append(Row(name, n, std, flips, float(shuffled.guarantee.epsilon or math.inf)))
-        amplified = Shuffle(epsilon=epsilon, delta=delta, mechanism="amplified")
+            shuffled = privatizer.mechanism(query, Schedule.one_shot(n), Seeded(0))
+            assert isinstance(shuffled, FlipMechanism)
+            std = {family: law.std() for family, law in shuffled.laws_at(n).items()}
+            flips = dict(shuffled.noises[0])[TRANSITIONS].each
+            rows.append(Row(name, n, std, flips, float(shuffled.guarantee.epsilon or math.inf)))
+        amplified = Shuffle(epsilon=epsilon, delta=delta, randomizer="amplified")
         for name, query in (("transitions alone", moves), ("and centred rewards, share .2", shared)):
-            with amplified.start(query, Schedule.one_shot(n), Seeded(0)) as reported:
-                std = {family: law.std() for family, law in reported.laws_at(n).items()}
-                epsilon_now = float(reported.guarantee.epsilon or math.inf)
-                rows.append(Row(f"amplified, {name}", n, std, 0, epsilon_now))
+            reported = amplified.mechanism(query, Schedule.one_shot(n), Seeded(0))
+            std = {family: law.std() for family, law in reported.laws_at(n).items()}
+            epsilon_now = float(reported.guarantee.epsilon or math.inf)
+            rows.append(Row(f"amplified, {name}", n, std, 0, epsilon_now))
         stronger = reports_of(moves, local_epsilon(epsilon, delta, n, stronger=True)).unit_std(True)
         name = "amplified, transitions alone, by the bound of 2022"
         rows.append(Row(name, n, {TRANSITIONS: stronger * math.sqrt(n)}, 0, epsilon))
         server = Central(epsilon=epsilon, delta=delta, noise="gaussian", release="batches")
-        with server.start(moves, Schedule.one_shot(n), Seeded(0)) as trusted:
-            assert isinstance(trusted, CountSession)
-            law = trusted.measurement_laws(n, n)[TRANSITIONS]
-            rows.append(Row("trusted, transitions alone", n, {TRANSITIONS: law.std()}, 0, epsilon))
+        trusted = server.mechanism(moves, Schedule.one_shot(n), Seeded(0))
+        assert isinstance(trusted, CountMechanism)
+        law = trusted.laws.measurement(n, n)[TRANSITIONS]
+        rows.append(Row("trusted, transitions alone", n, {TRANSITIONS: law.std()}, 0, epsilon))
     return rows
 
 

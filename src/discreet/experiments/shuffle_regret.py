@@ -69,7 +69,7 @@ def setups(
     arms: dict[str, tuple[NoiseAwareUCBVI, Any]] = {
         "central, batches": (alike, Central(epsilon=epsilon, delta=delta, release="batches")),
         "shuffle": (learner, flips),
-        "shuffle, amplified": (learner, Shuffle(epsilon=epsilon, delta=delta, mechanism="amplified")),
+        "shuffle, amplified": (learner, Shuffle(epsilon=epsilon, delta=delta, randomizer="amplified")),
         "central, default": (NoiseAwareUCBVI(), Central(epsilon=epsilon, delta=delta)),
     }
     return {name: Setup(world, *arm, users, "batch") for name, arm in arms.items()}
@@ -79,9 +79,8 @@ def noise_per_cell(setup: Setup) -> tuple[float, float]:
     """Standard deviation of a transition count and of a centred reward in one batch, as large as the last."""
     times = setup.schedule.release_times
     last = int(times[-1] - times[-2])
-    with setup.privatizer.start(setup.query, Schedule.one_shot(last), Seeded(0)) as session:
-        laws = session.laws_at(last)
-        return laws[TRANSITIONS].std(), laws[CENTERED_REWARDS].std()
+    laws = setup.privatizer.mechanism(setup.query, Schedule.one_shot(last), Seeded(0)).laws_at(last)
+    return laws[TRANSITIONS].std(), laws[CENTERED_REWARDS].std()
 
 
 def compare(runs: dict[str, Setup], seed: int, seeds: int) -> list[Arm]:

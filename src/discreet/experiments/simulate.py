@@ -54,9 +54,11 @@ from discreet.privacy.counts import (
     VISITS,
     CountQuery,
 )
-from discreet.privacy.protocol import Plan, Schedule, Session, Spec
+from discreet.privacy.mechanism import CountMechanism
+from discreet.privacy.protocol import Mechanism, Plan, Schedule, Session, Spec
 from discreet.privacy.randomness import Seeded, SeededCoins
 from discreet.privacy.session import CountSession
+from discreet.privacy.sessions import session_of
 
 if TYPE_CHECKING:
     from discreet.experiments.results import Result
@@ -180,32 +182,31 @@ class Setup:
         return self.mdp.horizon * self.mdp.layout.rows * self.mdp.states
 
     @cached_property
+    def mechanism(self) -> Mechanism:
+        """What the privatizer does to this learner's users: one for all seeds."""
+        mechanism: Mechanism = self.privatizer.mechanism(self.query, self.schedule, Seeded(0, 0))
+        return mechanism
+
+    @cached_property
     def guarantee(self) -> Guarantee:
         """What the privatizer guarantees for this learner, before any data."""
-        session = self.start(Seeded(0, 0))
-        guarantee = session.guarantee
-        session.close()
-        return guarantee
+        return self.mechanism.guarantee
 
     @cached_property
     def fused(self) -> bool:
         """True if the compiled driver runs it."""
         if self.stepwise or not hasattr(self.learner, "kernel") or self.query.steered:
             return False
-        session = self.start(Seeded(0, 0))
-        session.close()
-        return isinstance(session, CountSession)
+        return isinstance(self.mechanism, CountMechanism)
 
     @cached_property
     def error_steps(self) -> tuple[Ints, Floats]:
         """(last users, what the learner makes of the noise laws until then): public, one for all seeds."""
-        session = self.start(Seeded(0, 0))
-        assert isinstance(session, CountSession)
-        measures = self.schedule.reads == "measurements"
-        steps = session.measurement_steps() if measures else session.law_steps()
-        session.close()
+        assert isinstance(self.mechanism, CountMechanism)
+        laws = self.mechanism.laws
+        steps = laws.measurements() if self.schedule.reads == "measurements" else laws.steps()
         ends = np.array([end for end, _ in steps], np.int64)
-        return ends, np.array([self.learner.errors(laws, self.spec) for _, laws in steps])
+        return ends, np.array([self.learner.errors(found, self.spec) for _, found in steps])
 
     @cached_property
     def _optimal(self) -> tuple[Floats, Floats]:
@@ -241,9 +242,8 @@ class Setup:
         return np.unique(np.round(wanted).astype(np.int64))
 
     def start(self, randomness: Seeded) -> Session:
-        """A fresh session of the privatizer for this learner."""
-        session: Session = self.privatizer.start(self.query, self.schedule, randomness)
-        return session
+        """A fresh session of the mechanism."""
+        return session_of(self.mechanism, randomness)
 
     @property
     def label(self) -> str:

@@ -52,11 +52,9 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
 from discreet.numerics import streams_kernels as streams
-from discreet.privacy import local_kernels, local_reports, saved_state
+from discreet.privacy import local_kernels, saved_state
 from discreet.privacy.amplification import local_epsilon
-from discreet.privacy.amplified_record import AmplifiedRecord
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.guarantee import Guarantee, ReportRecord, guarantee_of
 from discreet.privacy.local_reports import (
     Kind,
     Randomizer,
@@ -65,14 +63,17 @@ from discreet.privacy.local_reports import (
     decode,
     reported_tables,
 )
-from discreet.privacy.noise.report_law import ReportLaw, joined
+from discreet.privacy.mechanism import Stated
+from discreet.privacy.noise.report_law import ReportLaw
 from discreet.privacy.protocol import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
 from discreet.privacy.randomness import Key, Randomness
 from discreet.privacy.saved_state import check_same_kind
 from discreet.privacy.shuffle import BatchTooSmall, ShuffleSession
+from discreet.privacy.shuffle_mechanism import AmplifiedMechanism
 
 __all__ = [
-    "AmplifiedEncoder", "AmplifiedSession", "Histogram", "ReportShuffler", "reports_of", "start_amplified",
+    "AmplifiedEncoder", "AmplifiedMechanism", "AmplifiedSession", "Histogram", "ReportShuffler",
+    "amplified_mechanism", "reports_of",
 ]  # fmt: skip
 
 MAGIC = b"dsr\x01"
@@ -122,16 +123,6 @@ def _reports_of(counted: int, share: float | None, epsilon0: float, asked: _Aske
             last = min(last, error)
     assert best is not None
     return best
-
-
-def _loss(reports: StepReports) -> float:
-    """What one user's whole message really costs without the shuffler: m times ln of the largest ratio."""
-    alphabets = {}
-    for about in range(2 if reports.share else 1):
-        one = reports.randomizer(about, True)
-        kind = "unary" if one.unary else "subset"
-        alphabets[str(about)] = (kind, one.elements, one.size, one.own, one.other)
-    return ReportRecord("reports", reports.steps, alphabets).loss
 
 
 # -------------------------------------------------------------------------------- three parties
@@ -307,6 +298,28 @@ def estimated(query: CountQuery, reports: StepReports, histogram: Histogram) -> 
     return np.concatenate([found.get(name, rewards).ravel() for name in query.row_families])
 
 
+def amplified_mechanism(
+    query: CountQuery,
+    schedule: Schedule,
+    randomness: Randomness,
+    honest: Sequence[int],
+    epsilon: float,
+    delta: float,
+) -> AmplifiedMechanism:
+    """Amplified reports, for batches with so many honest users each.
+
+    Raises ``ValueError`` if the query asks for what no report holds.
+    """
+    if query.stationary or query.pooled != "none" or query.groups:
+        raise ValueError(
+            "query: reports of random steps hold counts per step; counts pooled over steps (stationary, "
+            "pooled) and group returns are not"
+        )
+    by_size = {n: reports_of(query, local_epsilon(epsilon, delta, n)) for n in dict.fromkeys(honest)}
+    choices = tuple((n, by_size[n]) for n in honest)
+    return AmplifiedMechanism(query, schedule, randomness.kind, Stated(delta, epsilon), choices)
+
+
 # ------------------------------------------------------------------------------------- session
 
 
@@ -320,53 +333,37 @@ class AmplifiedSession(ShuffleSession):
 
     bits = False
     _kind = "amplified"
-    _BOUND = ("_query", "_schedule", "_randomness", "_ends", "_choices", "_guarantee", "_records")
-    _DERIVED = (*ShuffleSession._DERIVED, "_noises")
     _CLASSES = saved_state.classes_by_name(
-        [*ShuffleSession._CLASSES.values(), AmplifiedRecord, Randomizer, ReportLaw, StepReports]
+        [*ShuffleSession._CLASSES.values(), AmplifiedMechanism, Randomizer, ReportLaw, StepReports]
     )
 
-    def __init__(
-        self,
-        query: CountQuery,
-        schedule: Schedule,
-        randomness: Randomness,
-        ends: Ints,
-        choices: tuple[tuple[int, StepReports], ...],
-        guarantee: Guarantee,
-        records: tuple[AmplifiedRecord, ...],
-    ) -> None:
-        super().__init__(query, schedule, randomness, ends, (), guarantee, records)
-        self._choices = choices  # of each batch: honest users, and what everybody reports
+    @classmethod
+    def _made_of(cls) -> type:
+        return AmplifiedMechanism
 
     @property
     def reports(self) -> StepReports:
         """What users of the open plan report. Raises ``RuntimeError`` if none is open."""
         _ = self.open_plan
-        return self._choices[self._batch][1]
-
-    def batches(self) -> tuple[tuple[int, Any], ...]:
-        """(users, reports) of every scheduled batch, in order."""
-        sizes = np.diff(self._ends, prepend=0).tolist()
-        return tuple(zip(sizes, (reports for _, reports in self._choices), strict=True))
+        return self._mechanism.choices[self._batch][1]
 
     @staticmethod
     def _resumed(state: Mapping[str, Any]) -> ReportShuffler:
         return ReportShuffler.resumed(state)
 
     def _shuffler(self, batch: int) -> Any:
-        least, reports = self._choices[batch]
+        least, reports = self._mechanism.choices[batch]
         return ReportShuffler(self._query.layout, reports, self._session, least)
 
     def _encoder(self) -> Encoder:
-        reports, layout, secure = self._choices[self._batch][1], self._query.layout, self._key is None
+        reports, layout = self._mechanism.choices[self._batch][1], self._query.layout
         rows = np.zeros((reports.horizon, layout.states), np.int64)
-        inner = ReportEncoder(layout, reports, True, rows, self._plans, secure)
+        inner = ReportEncoder(layout, reports, True, rows, self._plans, self._key is None)
         return AmplifiedEncoder(inner, self._session)
 
     def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
         """(reports, moves, bits) of so many users: the randomizers' exact joint law."""
-        reports, layout = self._choices[self._batch][1], self._query.layout
+        reports, layout = self._mechanism.choices[self._batch][1], self._query.layout
         tables = reported_tables(reports, layout, sums, users)
         state = streams.open_at(key, streams.ROLE_NOISE, self._users, 1)
         number = np.stack([table.sum(axis=(1, 2)) for table in tables], axis=1)
@@ -382,53 +379,4 @@ class AmplifiedSession(ShuffleSession):
     def _read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
         histogram: Histogram = shuffler.output()
         sums = estimated(self._query, shuffler.reports, histogram)
-        return sums, self._parts(shuffler.reports, histogram.users), histogram.users
-
-    def _parts(self, reports: StepReports, users: int) -> list[Any]:
-        share = 1.0 / (self._schedule.releases or 1)
-        return [
-            (local_reports.law(reports, self._query, name, "stochastic", users, users, share),)
-            for name in self._query.row_families
-        ]
-
-    def _merged(self, old: Sequence[Any], new: Sequence[Any]) -> Any:
-        laws = (*old, *new)
-        return (joined(laws),) if laws else ()
-
-    def _law(self, family: int, components: Any) -> Any:
-        if not components:  # nobody has come
-            return self._parts(self._choices[0][1], 0)[family][0]
-        return components[0]
-
-    def _scheduled(self, batch: int, users: int) -> list[Any]:
-        return self._parts(self._choices[batch][1], users)
-
-
-def start_amplified(
-    query: CountQuery,
-    schedule: Schedule,
-    randomness: Randomness,
-    ends: Ints,
-    honest: Sequence[int],
-    epsilon: float,
-    delta: float,
-) -> AmplifiedSession:
-    """A session of amplified reports, for batches that end at ``ends`` with so many honest users each.
-
-    Raises ``ValueError`` if the query asks for what no report holds.
-    """
-    if query.stationary or query.pooled != "none" or query.groups:
-        raise ValueError(
-            "query: reports of random steps hold counts per step; counts pooled over steps (stationary, "
-            "pooled) and group returns are not"
-        )
-    by_size = {n: reports_of(query, local_epsilon(epsilon, delta, n)) for n in dict.fromkeys(honest)}
-    batches = tuple((n, _loss(reports)) for n, reports in sorted(by_size.items()))
-    most, steps = max(reports.steps for reports in by_size.values()), query.counted_steps
-    words = f"{'1' if most == 1 else f'up to {most}'} random step{'s'[: most - 1]} of {steps}"
-    record = AmplifiedRecord(f"amplified reports of {words if steps > 1 else 'the one step'}", batches)
-    guarantee = guarantee_of(
-        "shuffle", [record], randomness=randomness.kind, delta=delta, epsilon_nominal=epsilon
-    )
-    choices = tuple((n, by_size[n]) for n in honest)
-    return AmplifiedSession(query, schedule, randomness, ends, choices, guarantee, (record,))
+        return sums, self._mechanism.parts(shuffler.reports, histogram.users), histogram.users

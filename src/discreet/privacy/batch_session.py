@@ -27,17 +27,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
 
 from discreet.mdp.trajectories import Trajectories, Trajectory
 from discreet.numerics import checks
-from discreet.privacy.budgeted import check_source, continual_query, private_query, private_schedule
+from discreet.privacy.budgeted import continual_query, private_query, private_schedule
 from discreet.privacy.counts import CountQuery
-from discreet.privacy.guarantee import Guarantee, parallel
+from discreet.privacy.guarantee import Guarantee, Record, parallel
 from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.local_reports import StepReports
+from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.noise.laws import NoNoise
 from discreet.privacy.protocol import (
     Coins,
@@ -50,11 +52,17 @@ from discreet.privacy.protocol import (
     Report,
     Response,
     Schedule,
+    Trust,
     numbered,
 )
 from discreet.privacy.randomness import Randomness, Secure
+from discreet.privacy.sessions import session_of
+from discreet.privacy.shuffle_mechanism import AmplifiedMechanism, FlipMechanism
 
-__all__ = ["BatchEncoder", "BatchKind", "BatchSession", "has_batches", "standing_batch", "start_batches"]
+__all__ = [
+    "BatchEncoder", "BatchKind", "BatchMechanism", "BatchSession", "batch_mechanism", "has_batches",
+    "standing_batch",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,92 @@ class BatchKind:
     words: str
     batches: int
     guarantee: Guarantee
+
+
+@dataclass(frozen=True, eq=False)
+class BatchMechanism:
+    """What is done to each batch of people; nobody is in two.
+
+    query : the learner's standing one. schedule : with ``queries``. parts : of each batch, the mechanism of
+    its query on :meth:`~discreet.privacy.protocol.Schedule.one_shot` of its size.
+
+    Raises
+    ------
+    ValueError
+        If the parts are not those of the batches.
+    """
+
+    query: CountQuery
+    schedule: Schedule
+    parts: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if type(self.schedule) is not Schedule or self.schedule.queries is None:
+            raise ValueError("schedule: must be a Schedule with queries")
+        object.__setattr__(self, "schedule", replace(self.schedule))
+        object.__setattr__(self, "parts", tuple(self.parts))
+        sizes = np.diff(self.schedule.release_times).tolist()
+        if len(self.parts) != len(sizes):
+            raise ValueError(
+                f"parts has {len(self.parts)} entries: must have {len(sizes)}, one for each batch"
+            )
+        for i, (part, size) in enumerate(zip(self.parts, sizes, strict=True)):
+            if type(part) not in (CountMechanism, FlipMechanism, AmplifiedMechanism):
+                raise ValueError(f"parts[{i}] = {part!r}: must be a mechanism of counts, no subclass")
+            times = part.schedule.release_times.tolist()
+            if not part.schedule.final or times != [0, size]:
+                raise ValueError(f"parts[{i}].schedule: must be one release of all {size} users of the batch")
+
+    @property
+    def trust(self) -> Trust:
+        """Who sees raw data: the same in all batches, or there is no guarantee."""
+        trust: Trust = self.parts[0].trust
+        return trust
+
+    @property
+    def bits(self) -> bool:
+        """True if rewards are rounded to bits: simulated sums must be sums of bits."""
+        return bool(getattr(self.parts[0], "bits", False))
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """What is done to the people of each kind of batch."""
+        return tuple(dict.fromkeys(record for part in self.parts for record in part.records))
+
+    @cached_property
+    def kinds(self) -> tuple[BatchKind, ...]:
+        """The kinds of batches that the guarantee is the worst of."""
+        told: dict[tuple[str, str], list[Any]] = {}
+        for part in self.parts:
+            what = "counts of every step" if part.query.step is None else "counts of one step"
+            told.setdefault((what, part.guarantee.to_json()), []).append(part)
+        return tuple(
+            BatchKind(
+                f"{_of([part.schedule.users for part in parts])}, {what}", len(parts), parts[0].guarantee
+            )
+            for (what, _), parts in told.items()
+        )
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """That of the worst batch."""
+        return parallel([(kind.words, kind.guarantee) for kind in self.kinds])
+
+    def shared(self, law: Any) -> NoiseLaw:
+        """The law with a batch's part of a failure probability, of which its own mechanism knows nothing."""
+        if isinstance(law, NoNoise):
+            return law
+        shared: NoiseLaw = replace(law, share=law.share / len(self.parts))
+        return shared
+
+    def laws_at(self, n: int) -> dict[str, NoiseLaw]:
+        """The laws of the release after n users, a scheduled time, if all of them send their reports."""
+        times = self.schedule.release_times
+        if n not in times:
+            raise ValueError(f"n = {n}: is not one of the scheduled times of release")
+        part = self.parts[max(0, int(np.searchsorted(times, n)) - 1)]
+        laws = part.laws_at(part.schedule.users if n else 0)
+        return {name: self.shared(law) for name, law in laws.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,33 +203,22 @@ class BatchSession(Guarded):
         batch with ``last = False``.
     """
 
-    def __init__(
-        self,
-        privatizer: Any,
-        query: CountQuery,
-        schedule: Schedule,
-        randomness: Randomness,
-        queries: Sequence[CountQuery],
-        promised: Sequence[Guarantee],
-        kinds: Sequence[BatchKind],
-        guarantee: Guarantee,
-        nothing: Release,
-        bits: bool,
-    ) -> None:
+    def __init__(self, mechanism: BatchMechanism, randomness: Randomness) -> None:
+        if type(mechanism) is not BatchMechanism:  # a subclass could state any loss
+            raise ValueError(f"mechanism = {mechanism!r}: must be a BatchMechanism, and no subclass of it")
         super().__init__()
-        self._privatizer, self._query, self._schedule = privatizer, query, schedule
-        self._randomness, self._queries = randomness, tuple(queries)
-        self._promised = tuple(promised)  # of each batch, before data
-        self._kinds, self._guarantee = tuple(kinds), guarantee
-        self._times = schedule.release_times
-        self._bits = bits
+        mechanism = replace(mechanism)  # checked anew
+        self._mechanism, self._randomness = mechanism, randomness
+        self._schedule, self._guarantee = mechanism.schedule, mechanism.guarantee
+        self._times = mechanism.schedule.release_times
         self._inner: Any = None  # the session of the batch that is open
         self._open = -1  # its index
         self._closed_users = 0  # of closed batches; of those after the last one, all who came
         self._until = 0  # users when the open plan is done
         self._plan: Plan | None = None  # as numbered here
         self._plans = 0
-        self._last = self._described(nothing, 0, 0)
+        with self._started(0) as session:  # what a release of nobody looks like
+            self._last = self._described(session.release(), 0, 0)
 
     # ------------------------------------------------------------------------ public facts
     @property
@@ -146,7 +229,12 @@ class BatchSession(Guarded):
     @property
     def kinds(self) -> tuple[BatchKind, ...]:
         """The kinds of batches that the guarantee is the worst of."""
-        return self._kinds
+        return self._mechanism.kinds
+
+    @property
+    def mechanism(self) -> BatchMechanism:
+        """What is done to each batch, and what that costs."""
+        return self._mechanism
 
     @property
     def users(self) -> int:
@@ -162,7 +250,7 @@ class BatchSession(Guarded):
     def query(self) -> CountQuery:
         """What is summed of the person who comes next; after the last batch, the learner's standing query."""
         at = self._batch_at(self.users)
-        return self._query if at is None else self._queries[at]
+        return self._mechanism.query if at is None else self._mechanism.parts[at].query
 
     @property
     def reports(self) -> StepReports | None:
@@ -174,29 +262,21 @@ class BatchSession(Guarded):
     @property
     def bits(self) -> bool:
         """True if rewards are rounded to bits: simulated sums must be sums of bits."""
-        return self._bits
+        return self._mechanism.bits
 
     def laws_at(self, n: int) -> Mapping[str, NoiseLaw]:
-        """The laws of the release after n users, a scheduled time, if all of them send their reports."""
-        if n not in self._times:
-            raise ValueError(f"n = {n}: is not one of the scheduled times of release")
-        at = max(0, int(np.searchsorted(self._times, n)) - 1)
-        with self._started(at) as session:
-            laws: Mapping[str, NoiseLaw] = session.laws_at(self._size(at) if n else 0)
-        return {name: self._shared(law) for name, law in laws.items()}
+        """As the mechanism's: laws of the release after n users, if all of them send their reports."""
+        return self._mechanism.laws_at(n)
 
     def _drop(self) -> None:
         super()._drop()
         if self._inner is not None:
             self._inner.close()
 
-    def _size(self, batch: int) -> int:
-        return int(self._times[batch + 1] - self._times[batch])
-
     def _batch_at(self, users: int) -> int | None:
         """The batch of the person who comes after so many; None: of none."""
         at = int(np.searchsorted(self._times, users, side="right")) - 1
-        return at if at < len(self._queries) else None
+        return at if at < len(self._mechanism.parts) else None
 
     @property
     def _awaited(self) -> int:
@@ -204,10 +284,7 @@ class BatchSession(Guarded):
         return max(0, self._until - self.users)
 
     def _started(self, batch: int) -> Any:
-        size, plans = self._size(batch), self._schedule.plans
-        return self._privatizer.start(
-            self._queries[batch], Schedule.one_shot(size, plans), self._randomness.of_batch(batch)
-        )
+        return session_of(self._mechanism.parts[batch], self._randomness.of_batch(batch))
 
     # ------------------------------------------------------------------------------ people
     def begin(self, plan: Plan) -> Encoder:
@@ -244,10 +321,7 @@ class BatchSession(Guarded):
                 if batch <= self._open:
                     raise RuntimeError(f"begin: batch {batch + 1} was interrupted, it is not opened again")
                 self._open = batch
-                started = self._started(batch)
-                if started.guarantee != self._promised[batch]:
-                    raise RuntimeError("begin: the privatizer is no longer the one that the guarantee is of")
-                self._inner = started
+                self._inner = self._started(batch)
             return self._open_plan(self._inner.begin(plan), self._inner.open_plan, before)
 
     def _open_plan(self, encoder: Encoder | None, plan: Plan, before: int) -> Encoder:
@@ -289,7 +363,7 @@ class BatchSession(Guarded):
             number = self.open_plan.number
             if plan != number:
                 raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
-            if self._privatizer.trust in ("local", "shuffle"):
+            if self._mechanism.trust in ("local", "shuffle"):
                 raise ValueError("submit_many: this session takes the messages of devices only, one by one")
             if self._inner is None:
                 users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
@@ -352,15 +426,10 @@ class BatchSession(Guarded):
 
     def _described(self, made: Release, users: int, number: int) -> Release:
         """A batch's own release as one of this session."""
-        estimates = {name: replace(one, law=self._shared(one.law)) for name, one in made.estimates.items()}
+        estimates = {
+            name: replace(one, law=self._mechanism.shared(one.law)) for name, one in made.estimates.items()
+        }
         return Release(estimates, users, number, self._guarantee, Measurement(estimates, 0.0, 1.0))
-
-    def _shared(self, law: Any) -> NoiseLaw:
-        """The law with a batch's part of a failure probability, of which its own session knew nothing."""
-        if isinstance(law, NoNoise):
-            return law
-        shared: NoiseLaw = replace(law, share=law.share / len(self._queries))
-        return shared
 
     @staticmethod
     def save(path: Any) -> NoReturn:
@@ -392,48 +461,25 @@ def standing_batch(schedule: Schedule) -> Schedule:
     return Schedule.one_shot(int(times[-1] - times[-2]), schedule.plans)
 
 
-def start_batches(privatizer: Any, query: Any, schedule: Schedule, randomness: Randomness) -> BatchSession:
-    """The session of a schedule with queries: computes the guarantee of the worst batch, before any data.
+def batch_mechanism(
+    privatizer: Any, query: Any, schedule: Schedule, randomness: Randomness
+) -> BatchMechanism:
+    """What a privatizer does to each batch of a schedule with queries.
 
     Raises ``ValueError`` on a query that is no :class:`CountQuery`, has groups or another layout, and on what
     the privatizer refuses of one batch.
     """
     query, schedule = continual_query(query), private_schedule(schedule)
-    check_source(randomness)
     queries = [_own_query(i, one, query) for i, one in enumerate(schedule.queries or ())]
     schedule = replace(schedule, queries=tuple(queries))
-    found: dict[tuple[Any, ...], list[int]] = {}
-    for i, size in enumerate(np.diff(schedule.release_times).tolist()):
-        found.setdefault((_facts(queries[i]), size), []).append(i)
-    told: dict[tuple[str, Guarantee], list[int]] = {}
-    promised: dict[int, Guarantee] = {}
-    nothing: Release | None = None
-    bits = False
-    for (_, size), where in found.items():
-        # whichever step is asked for, noise and guarantee are the same
-        once = Schedule.one_shot(size, schedule.plans)
-        with privatizer.start(queries[where[0]], once, randomness.of_batch(where[0])) as session:
-            if nothing is None:  # the first kind is that of the first batch
-                nothing, bits = session.release(), bool(getattr(session, "bits", False))
-            what = "counts of every step" if queries[where[0]].step is None else "counts of one step"
-            told.setdefault((what, session.guarantee), []).extend([size] * len(where))
-            promised.update(dict.fromkeys(where, session.guarantee))
-    assert nothing is not None
-    kinds = [
-        BatchKind(f"{_of(sizes)}, {what}", len(sizes), guarantee) for (what, guarantee), sizes in told.items()
-    ]
-    return BatchSession(
-        privatizer,
-        query,
-        schedule,
-        randomness,
-        queries,
-        [promised[i] for i in range(len(queries))],
-        kinds,
-        parallel([(kind.words, kind.guarantee) for kind in kinds]),
-        nothing,
-        bits,
-    )
+    made: dict[tuple[Any, ...], Any] = {}
+    keys = []
+    for one, size in zip(queries, np.diff(schedule.release_times).tolist(), strict=True):
+        keys.append((*_facts(one), one.step, size))
+        if keys[-1] not in made:
+            once = Schedule.one_shot(size, schedule.plans)
+            made[keys[-1]] = privatizer.mechanism(one, once, randomness)
+    return BatchMechanism(query, schedule, tuple(made[key] for key in keys))
 
 
 def _own_query(i: int, given: Any, standing: CountQuery) -> CountQuery:

@@ -14,16 +14,8 @@ from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.privacy import accounting, calibration, kernels
 from discreet.privacy import budget as budgets
-from discreet.privacy.accounting import Coordinate
-from discreet.privacy.continual.decaying import Decaying
-from discreet.privacy.counts import CUT_REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.guarantee import (
-    Guarantee,
-    MechanismRecord,
-    NoiseFamily,
-    guarantee_of,
-)
-from discreet.privacy.mechanism import Mechanism
+from discreet.privacy.counts import TRANSITIONS, CountQuery
+from discreet.privacy.mechanism import FINEST_ACCOUNTED, Stated, grid_of, noise_name
 from discreet.privacy.protocol import Floats, Norm, Schedule, Terms
 from discreet.privacy.randomness import Randomness, Secure, Seeded
 
@@ -31,7 +23,6 @@ Noise = Literal["laplace", "gaussian", "auto"]
 Calibration = Literal["exact", "published"]
 
 
-_FINEST_ACCOUNTED = 4096  # grid of rewards: noise on a finer one has too many values to account for each
 _STATED_DELTA = 1e-6  # delta at which a budget in rho or mu is also stated as (epsilon, delta)
 
 
@@ -60,14 +51,6 @@ def private_query(query: Any, cuts: bool = False) -> CountQuery:
             "privatizers 'central' (release 'batches', 'decaying' or 'auto') and 'none', batch by batch"
         )
     return query
-
-
-def check_on_grid(name: str, cut: float, grid: int | None) -> None:
-    """Raise ``ValueError`` unless what is left of a reward that is cut is on the grid of rewards."""
-    if grid is not None and not (cut * grid).is_integer():  # exact: grids are powers of two
-        raise ValueError(
-            f"{name} = {cut!r}: must be a multiple of 1 / {grid}, as rewards are under secure randomness"
-        )
 
 
 def check_cut(query: CountQuery, schedule: Schedule) -> None:
@@ -99,44 +82,10 @@ def private_schedule(schedule: Any) -> Schedule:
     return dataclasses.replace(schedule)
 
 
-def _noise_name(family: int, grid: int | None) -> NoiseFamily:
-    if family == kernels.LAPLACE:
-        return "laplace" if grid is None else "discrete_laplace"
-    return "gaussian" if grid is None else "discrete_gaussian"
-
-
-def _named(query: CountQuery, scales: Floats, grid: int | None) -> tuple[tuple[str, float, int], ...]:
-    """(family, scale, grid of its values) in the order of the query."""
-    return tuple(
-        (name, float(scale), 1 if grid is None or name in (VISITS, TRANSITIONS) else grid)
-        for name, scale in zip(query.row_families, scales, strict=True)
-    )
-
-
 def check_source(randomness: Any) -> None:
     """Raise ``ValueError`` unless noise can be drawn from it."""
     if not isinstance(randomness, Seeded | Secure):
         raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
-
-
-def widest_scales(query: CountQuery, scales: Floats) -> Floats:
-    """(families,) the largest that plans can make of them: cut rewards at C = H."""
-    if not query.cut:
-        return scales
-    grown = [query.layout.horizon / query.cut if name == CUT_REWARDS else 1.0 for name in query.row_families]
-    return np.asarray(scales * np.array(grown))
-
-
-def _check_exact(mechanism: Mechanism, names: Iterable[str], epochs: bool) -> None:
-    """Scales at which exact noise and its sums stay exact: refused before anybody comes, not after."""
-    low, high = 2.0**-20, 2.0 ** (32 if epochs else 38)  # an epoch's scale grows to at most 52 times this
-    for name, scale in zip(names, mechanism.scales.tolist(), strict=True):
-        units = scale * mechanism.noise_factor * (mechanism.grid(name) or 1)
-        if not low <= units <= high:
-            raise ValueError(
-                f"{name}: exact noise of scale {scale:.6g} is {units:.6g} grid units, must be in "
-                f"[{low:.3g}, {high:.3g}]; use another budget, weight or reward_grid"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,60 +229,32 @@ class Budgeted(Knobs):
         """The least factor on scales that meet the budget by a closed form."""
         patterns = calibration.shift_patterns(query, levels)
         assert patterns is not None and self.epsilon is not None and self.delta is not None
-        named = _named(query, scales, grid)
+        named = calibration.named(query, scales, grid)
         return calibration.least_factor(
-            patterns, _noise_name(family, grid), named, self.epsilon, self.delta, 1.0, guess
+            patterns, noise_name(family, grid), named, self.epsilon, self.delta, 1.0, guess
         )
 
-    def _calibrated(
+    def _stated(self, query: CountQuery, family: int, randomness: Randomness, fresh: bool) -> Stated:
+        """How the loss of noise of this family is to be stated."""
+        numerical = self._numerical(query, family, isinstance(randomness, Secure), fresh)
+        numerical = numerical and (grid_of(randomness) or 1) <= FINEST_ACCOUNTED
+        return Stated(self.delta or _STATED_DELTA, self.epsilon, numerical)
+
+    def _least_scales(
         self,
-        trust: Literal["joint", "central", "local"],
-        mechanism: Mechanism,
-        words: str,
         query: CountQuery,
-        schedule: Schedule,
-        randomness: Randomness,
+        family: int,
+        scales: Floats,
         levels: int,
-        fresh: bool = True,
-    ) -> tuple[Mechanism, MechanismRecord, Guarantee]:
-        """The mechanism with its last scales, what it does to a user, and what that guarantees."""
-        discrete, grid = isinstance(randomness, Secure), mechanism.reward_grid
-        numerical = self._numerical(query, mechanism.family, discrete, fresh)
-        numerical = numerical and (grid or 1) <= _FINEST_ACCOUNTED
-        if numerical and discrete:
-            assert self.epsilon is not None and self.delta is not None
-            guess = 1.0
-            if mechanism.family == kernels.GAUSSIAN:  # as much as continuous noise
-                guess = math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta)) * 1.001
-                guess /= budgets.gdp_mu(self.epsilon, self.delta)
-            factor = self._least(query, levels, mechanism.family, mechanism.scales, grid, guess)
-            mechanism = dataclasses.replace(mechanism, scales=mechanism.scales * factor)
-        if discrete:
-            _check_exact(mechanism, query.row_families, schedule.users is None)
-            widest = dataclasses.replace(mechanism, scales=widest_scales(query, mechanism.scales))
-            _check_exact(widest, query.row_families, False)
-            assert mechanism.release_scales is not None
-            for release in range(1, mechanism.release_scales.shape[0]):
-                at = dataclasses.replace(mechanism, scales=mechanism.scales_at(release))
-                _check_exact(at, query.row_families, False)
-        laplace = mechanism.family == kernels.LAPLACE
-        name = _noise_name(mechanism.family, grid)
-        named = dict(zip(query.row_families, mechanism.scales.tolist(), strict=True))
-        exchanges: tuple[tuple[Coordinate, ...], ...] = ()
-        if numerical:
-            patterns = calibration.shift_patterns(query, levels) or ()
-            exchanges = calibration.exchanges(patterns, name, _named(query, mechanism.scales, grid))
-        rounding = 0.0
-        if mechanism.fixed_point:
-            stream = Decaying(mechanism.decay)
-            rounding = stream.rounding(schedule.release_times.size - 1, query.layout.horizon)
-        record = MechanismRecord.of(query, words, name, named, levels, exchanges, rounding)
-        guarantee = guarantee_of(
-            trust,
-            [record],
-            randomness=randomness.kind,
-            delta=None if laplace and not numerical else self.delta or _STATED_DELTA,
-            epsilon_nominal=self.epsilon,
-            episodes=query.episodes,
-        )
-        return mechanism, record, guarantee
+        stated: Stated,
+        randomness: Randomness,
+    ) -> Floats:
+        """The scales, made less where privacy-loss distributions of exact noise allow it."""
+        if not (stated.numerical and isinstance(randomness, Secure)):
+            return scales
+        assert self.epsilon is not None and self.delta is not None
+        guess = 1.0
+        if family == kernels.GAUSSIAN:  # as much as continuous noise
+            guess = math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta)) * 1.001
+            guess /= budgets.gdp_mu(self.epsilon, self.delta)
+        return scales * self._least(query, levels, family, scales, randomness.reward_grid, guess)

@@ -32,13 +32,14 @@ from functools import lru_cache
 
 from discreet.privacy import accounting
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.privacy.protocol import Floats
 
 Pattern = tuple[tuple[str, float, int], ...]
 """(family, absolute shift, number of coordinates) of one way to exchange a user."""
 
 _SLACK = 3e-3  # of epsilon: what the search may leave unused
 
-__all__ = ["Pattern", "exchanges", "least_factor", "shift_patterns"]
+__all__ = ["Pattern", "exchanges", "least_factor", "named", "shift_patterns"]
 
 
 def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None:
@@ -89,6 +90,14 @@ def exchanges(
     """
     by_name = {name: (scale, grid) for name, scale, grid in scales}
     return tuple(_coordinates(pattern, noise, by_name, factor) for pattern in patterns)
+
+
+def named(query: CountQuery, scales: Floats, grid: int | None) -> tuple[tuple[str, float, int], ...]:
+    """(family, scale, grid of its values) in the order of the query."""
+    return tuple(
+        (name, float(scale), 1 if grid is None or name in (VISITS, TRANSITIONS) else grid)
+        for name, scale in zip(query.row_families, scales, strict=True)
+    )
 
 
 @lru_cache(maxsize=64)

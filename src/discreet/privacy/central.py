@@ -15,16 +15,14 @@ import numpy as np
 
 from discreet.numerics import checks
 from discreet.privacy import kernels
-from discreet.privacy.batch_session import BatchSession, has_batches, standing_batch, start_batches
+from discreet.privacy.batch_session import batch_mechanism, has_batches, standing_batch
 from discreet.privacy.budgeted import (
     Budgeted,
     check_cut,
-    check_on_grid,
     check_source,
     continual_query,
     private_query,
     private_schedule,
-    widest_scales,
 )
 from discreet.privacy.continual.clocks import Clocks
 from discreet.privacy.continual.decaying import DECAYS, Decaying
@@ -37,16 +35,24 @@ from discreet.privacy.counts import POOLED_REWARDS, POOLED_TRANSITIONS, CountQue
 from discreet.privacy.guarantee import (
     joint_loss,
 )
-from discreet.privacy.linear_session import LinearSession
-from discreet.privacy.linear_start import LinearChoice, central_choices, is_linear, start_central
+from discreet.privacy.linear_start import LinearChoice, central_choices, is_linear, linear_central
 from discreet.privacy.local_reports import StepReports
-from discreet.privacy.mechanism import Mechanism, leaves_of
+from discreet.privacy.mechanism import (
+    Batches,
+    CountMechanism,
+    Prefixes,
+    Reported,
+    Stated,
+    check_on_grid,
+    grid_of,
+    leaves_of,
+    widest_scales,
+)
 from discreet.privacy.one_shot import OneShotSession, check_query
-from discreet.privacy.protocol import Floats, Norm, Schedule, Terms, Trust
+from discreet.privacy.protocol import Floats, Mechanism, Norm, Schedule, Session, Terms, Trust
 from discreet.privacy.randomness import Randomness, Secure
 from discreet.privacy.report_choice import NAMES, best_reports, weighed_error
-from discreet.privacy.report_start import start_reports
-from discreet.privacy.session import CountSession
+from discreet.privacy.sessions import session_of
 
 Release = Literal["auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports"]
 TreeEstimate = Literal["plain", "optimal"]
@@ -125,7 +131,7 @@ class Central(Budgeted):
         (:mod:`discreet.privacy.continual.decaying`). ``reports``: the server itself draws, from each
         trajectory, the randomized report of a few steps that a device would send under :class:`Local`, and
         keeps nothing else of it; a pure epsilon, without delta, and less noise than Laplace's at a large one
-        (:mod:`discreet.privacy.report_start`). ``auto`` (default): the least expected error for
+        (:mod:`discreet.privacy.mechanism`). ``auto`` (default): the least expected error for
         the learner's schedule, computed from public numbers before any data (:meth:`choices`).
     decay : float, optional
         Of ``decaying``, in [0, 1); None: the best of a grid for the schedule.
@@ -420,95 +426,80 @@ class Central(Budgeted):
             return (self.decay,)
         return DECAYS if self.release == "auto" else DECAYS[1:]
 
-    def start(
-        self, query: Any, schedule: Schedule, randomness: Randomness
-    ) -> CountSession | LinearSession | BatchSession:
-        """A session. Raises ``ValueError`` if query and schedule do not fit the budget."""
+    def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
+        """What would be done to people, and what that costs: fixed before data.
+
+        Raises ``ValueError`` if query and schedule do not fit the budget.
+        """
+        check_source(randomness)
         if has_batches(schedule):
-            return start_batches(self, query, schedule, randomness)
+            return batch_mechanism(self, query, schedule, randomness)
         if is_linear(query):
             self._check_linear()
             if self.clocks == "rows":
                 raise ValueError("clocks = 'rows': are for counts, not for linear sums")
-            return start_central(
+            return linear_central(
                 self, query, schedule, randomness, release=self.release or "auto", leaf=self.leaf or "batch",
                 optimal=self.tree_estimate == "optimal",
             )  # fmt: skip
         query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
-        check_source(randomness)
         self._check_reader(schedule)
-        grid = randomness.reward_grid if isinstance(randomness, Secure) else None
-        leaf = self.leaf or "batch"
-        if self.calibration == "published" and schedule.pooled_shares is not None:
-            raise ValueError("schedule.pooled_shares: must be None with calibration 'published'")
-        if self.calibration == "published":
-            if query.groups:
-                raise ValueError("groups: must be 0 with calibration 'published', whose release is a tree")
-            if query.cut:
-                raise ValueError("query.cut: must be 0 with calibration 'published', whose release is a tree")
-            scales = np.full(len(query.row_families), self._published(query, schedule))
-            walk = next(self._walks(leaves_of(schedule, leaf), isinstance(randomness, Secure)))[2]
-            choice = Choice("tree", 0.0, walk.levels, kernels.LAPLACE, scales, 0.0, walk)
-        else:
-            choice = self._count_choices(query, schedule, randomness)[0]
+        choice = self._chosen(query, schedule, randomness)
         if choice.reports is not None:
-            assert self.epsilon is not None
-            return start_reports("joint", choice.reports, query, schedule, randomness, self.epsilon)
-        leaf = leaf if choice.walk else "batch"  # only a walk has leaves: laws count the releases
-        clocks = Clocks(self.clock_growth or 0.0) if self.clocks == "rows" else None
-        if clocks is not None and query.pooled != "none":
-            raise ValueError(
-                f"clocks = 'rows': do not go with counts pooled over steps (the learner asks for pooled = "
-                f"{query.pooled!r}); give pooled = 'none', or clocks = 'common'"
+            stated = Stated(epsilon=self.epsilon)
+            return CountMechanism(
+                query, schedule, randomness.kind, Reported(choice.reports, "server"), stated=stated
             )
-        by_release = self._release_scales(query, schedule, choice)
-        mechanism = Mechanism(
-            "walk" if choice.walk else "decaying", choice.family, choice.scales, grid, leaf, choice.decay,
-            clocks=clocks, walk=choice.walk, release_scales=by_release,
-        )  # fmt: skip
-        words = _words(choice, schedule, leaf)
-        if query.groups:
-            words += (
-                f"; returns clipped at {query.clip:g} are summed over public groups, and the budget of each "
-                "release is split anew between them and the counts, by public shares, at the same joint loss"
-            )
-        if query.cut:
-            words += (
-                "; of rewards a release holds one of two: sums over steps of each user's up to a total of C, "
-                f"which is {query.cut:g} at first and never decreases, with noise in proportion to C (the "
-                "composition lists it at the first one), or, from a public release on, centred ones per "
-                "step; either at the same joint loss"
-            )
-        if clocks is not None:
-            words += (
-                "; each (step, state, action) measured by its own clock, when the public number of users "
-                "whose policy plays it has grown"
-            ) + (f" by {clocks.growth:.4g} of itself" if clocks.growth else "")
-        if schedule.pooled_shares is not None:
-            first, last = (f"{share:.3g}" for share in schedule.pooled_shares[[0, -1]])
-            moves = f"goes from {first} to {last} on a public schedule" if first != last else f"is {first}"
-            words += (
-                f"; of the budget, the share of counts pooled over steps {moves}, always at the same joint "
-                f"loss; the composition lists scales at share {sum(self._pooled(query)):.3g}"
-            )
-        fresh = _fresh(choice.walk) if choice.walk else choice.decay == 0.0
-        levels = choice.levels
-        mechanism, _, guarantee = self._calibrated(
-            "joint", mechanism, words, query, schedule, randomness, levels, fresh
+        strategy: Prefixes | Batches
+        if choice.walk is not None:
+            strategy, fresh = Prefixes(choice.walk, self.leaf or "batch"), _fresh(choice.walk)
+        else:
+            clocks = Clocks(self.clock_growth or 0.0) if self.clocks == "rows" else None
+            if clocks is not None and query.pooled != "none":
+                raise ValueError(
+                    f"clocks = 'rows': do not go with counts pooled over steps (the learner asks for pooled "
+                    f"= {query.pooled!r}); give pooled = 'none', or clocks = 'common'"
+                )
+            strategy, fresh = Batches(choice.decay, clocks), choice.decay == 0.0
+        stated = self._stated(query, choice.family, randomness, fresh)
+        return CountMechanism(
+            query,
+            schedule,
+            randomness.kind,
+            strategy,
+            choice.family,
+            self._least_scales(query, choice.family, choice.scales, choice.levels, stated, randomness),
+            grid_of(randomness),
+            self._release_scales(query, schedule, choice),
+            stated,
         )
-        return CountSession("joint", mechanism, query, schedule, randomness, guarantee)
 
-    def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
-        """A session for stored people: one noisy sum over all of them, released step by step.
+    def _chosen(self, query: CountQuery, schedule: Schedule, randomness: Randomness) -> Choice:
+        """The best mechanism, or the published one."""
+        if self.calibration != "published":
+            return self._count_choices(query, schedule, randomness)[0]
+        for name, given in (
+            ("schedule.pooled_shares", schedule.pooled_shares), ("groups", query.groups or None),
+            ("query.cut", query.cut or None),
+        ):  # fmt: skip
+            if given is not None:
+                raise ValueError(
+                    f"{name}: must not be given with calibration 'published', whose release is a tree"
+                )
+        scales = np.full(len(query.row_families), self._published(query, schedule))
+        leaves = leaves_of(schedule, self.leaf or "batch")
+        walk = next(self._walks(leaves, isinstance(randomness, Secure)))[2]
+        return Choice("tree", 0.0, walk.levels, kernels.LAPLACE, scales, 0.0, walk)
 
-        Noise and guarantee are those of ``start(query, Schedule.one_shot(n), randomness)`` for every n, so it
-        is not asked for. Each user has at most ``query.episodes`` episodes.
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
+        """A session of :meth:`mechanism`."""
+        return session_of(self.mechanism(query, schedule, randomness), randomness)
 
-        Raises
-        ------
-        ValueError
-            If the query cannot be released step by step, its noise cannot be drawn, or this privatizer's
-            options belong to many releases.
+    def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
+        """One noisy sum over stored people, however many they are.
+
+        Raises ``ValueError`` if the query cannot be released step by step, its noise cannot be drawn, or this
+        privatizer's options belong to many releases.
         """
         query = private_query(query)
         check_source(randomness)
@@ -522,23 +513,25 @@ class Central(Budgeted):
                 f"release = {self.release!r}, calibration = {self.calibration!r}, clocks = {self.clocks!r}: "
                 "must be 'auto' or 'batches', 'exact' and 'common', stored people are released once"
             )
-        discrete = isinstance(randomness, Secure)
-        options = self._options(query, 1, discrete)
+        options = self._options(query, 1, isinstance(randomness, Secure))
         if not options:
             raise ValueError(f"noise = {self.noise!r}: does not meet this budget")
         family, scales, _ = min(options, key=lambda option: option[2])
-        grid = randomness.reward_grid if isinstance(randomness, Secure) else None
-        mechanism = Mechanism("decaying", family, scales, grid)
-        alone = Schedule.one_shot(1)
-        mechanism, record, guarantee = self._calibrated(
-            "central", mechanism, "one noisy sum over all users", query, alone, randomness, 1
-        )
-        return OneShotSession(mechanism, query, randomness, guarantee, (record,))
+        stated = self._stated(query, family, randomness, True)
+        scales = self._least_scales(query, family, scales, 1, stated, randomness)
+        return CountMechanism(
+            query, Schedule.one_shot(1), randomness.kind, Batches(), family, scales, grid_of(randomness),
+            stated=stated, stored=True,
+        )  # fmt: skip
 
-    def _pooled(self, query: CountQuery) -> list[float]:
-        """Shares of the pooled families."""
-        named = zip(query.row_families, self._shares(query), strict=True)
-        return [w for name, w in named if name in (POOLED_TRANSITIONS, POOLED_REWARDS)]
+    def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
+        """A session for stored people: one noisy sum over all of them, released step by step.
+
+        Noise and guarantee are those of ``start(query, Schedule.one_shot(n), randomness)`` for every n, so it
+        is not asked for. Each user has at most ``query.episodes`` episodes. Raises ``ValueError`` as
+        :meth:`stored_mechanism`.
+        """
+        return OneShotSession(self.stored_mechanism(query, randomness), randomness)
 
     def _release_scales(self, query: CountQuery, schedule: Schedule, choice: Choice) -> Floats:
         """(releases + 1, families) scales at the shares of every release; (0, families) if all are alike.
@@ -580,36 +573,6 @@ class Central(Budgeted):
         assert self.epsilon is not None and isinstance(self.log_base, float)
         log_users = math.log(schedule.users) / math.log(self.log_base)
         return 3 * query.layout.horizon * log_users / self.epsilon
-
-
-def _words(choice: Choice, schedule: Schedule, leaf: str) -> str:
-    """The mechanism as the guarantee names it."""
-    if choice.release == "batches":
-        return "one noisy sum for each scheduled batch of users"
-    if choice.release == "decaying":
-        return (
-            f"one noisy sum for each scheduled release, of all batches decaying by {choice.decay:g} a "
-            "release (a user's column has l2 norm below 1, so it costs no more than one sum)"
-        )
-    if isinstance(choice.walk, SignedDigits):
-        return (
-            f"signed-digit trees of arity {choice.walk.arity}, a leaf is a {leaf} (noise of blocks ahead of "
-            "their data, which a pure epsilon allows)"
-        )
-    if isinstance(choice.walk, SquareRoot):
-        return (
-            f"noise correlated by a Toeplitz matrix near the square root of summation, a leaf is a {leaf} (a "
-            "user's column of the strategy has l2 norm at most 1, so it costs no more than one sum)"
-        )
-    if isinstance(choice.walk, OptimalTree):
-        return f"binary tree, a leaf is a {leaf}, released as least-squares estimates from its nodes"
-    if schedule.users is not None:
-        return f"binary tree, a leaf is a {leaf}"
-    growth = "e + 1" if choice.family == kernels.LAPLACE else "sqrt(e + 1)"
-    return (
-        "binary trees over epochs of 1, 2, 4, ... users, a leaf is a user; in epoch e = 0, 1, ... "
-        f"with e + 1 levels and {growth} times the scales of epoch 0, which are given here"
-    )
 
 
 def _widening(stream: Decaying, query: CountQuery, releases: int, scales: Floats) -> float:

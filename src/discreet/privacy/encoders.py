@@ -22,7 +22,7 @@ from discreet.privacy.counts import (
     VISITS,
     CountQuery,
 )
-from discreet.privacy.mechanism import Mechanism
+from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.protocol import Coins, Floats, Ints, Plan, Report
 
 __all__ = [
@@ -63,10 +63,10 @@ def rounded(record: Trajectory, coins: Coins, grid: int | None) -> Trajectory:
 
 
 def noise_vector(
-    query: CountQuery, mechanism: Mechanism, factor: float, coins: Coins, scales: Floats | None = None
+    query: CountQuery, mechanism: CountMechanism, factor: float, coins: Coins, scales: Floats | None = None
 ) -> Floats:
     """Independent noise for every cell, family after family; family f has scale factor * scales[f]."""
-    scales = mechanism.scales if scales is None else scales
+    scales = mechanism.noise_scales if scales is None else scales
     draw = coins.laplace if mechanism.family == kernels.LAPLACE else coins.normal
     sizes = np.diff(query.offsets)
     parts = [
@@ -143,7 +143,7 @@ class NoisyVectorEncoder:
     """
 
     query: CountQuery
-    mechanism: Mechanism
+    mechanism: CountMechanism
     begins: Ints
     number: int
 

@@ -21,12 +21,10 @@ each step, from the last to the first.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +34,13 @@ from discreet.mdp.features import Features, MixtureFeatures
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked
 from discreet.privacy import kernels, saved_state
 from discreet.privacy.continual.exact_square_root import ExactSquareRoot
-from discreet.privacy.continual.walk import Walk, prefix_noise
+from discreet.privacy.continual.walk import prefix_noise
 from discreet.privacy.encoders import REACH, RawEncoder, local_message, rounded
-from discreet.privacy.guarantee import Guarantee, MechanismRecord
+from discreet.privacy.guarantee import MechanismRecord
 from discreet.privacy.linear_laws import GoeLaw, VectorLaw
-from discreet.privacy.linear_sums import GramQuery, LinearQuery, MixtureQuery, Noise, Prepared
+from discreet.privacy.linear_mechanism import LINEAR_WALKS, LinearMechanism
+from discreet.privacy.linear_sums import GramQuery, LinearQuery, MixtureQuery, Prepared
+from discreet.privacy.mechanism import Batches, Exact, OnDevice, Prefixes, Stated
 from discreet.privacy.protocol import (
     Coins,
     Encoder,
@@ -49,38 +49,14 @@ from discreet.privacy.protocol import (
     Plan,
     Report,
     Response,
-    Schedule,
-    Trust,
 )  # fmt: skip
 from discreet.privacy.randomness import Key, Randomness, SecureCoins
 from discreet.privacy.responses import Question, ResponseSession
-from discreet.privacy.stream_session import SAVED_WALKS, StreamSession, read_only
+from discreet.privacy.stream_session import StreamSession, read_only
 
-__all__ = ["Answers", "LinearEncoder", "LinearMechanism", "LinearSession"]
+__all__ = ["Answers", "LinearEncoder", "LinearSession"]
 
 _MOST_UNITS = 2.0**51  # of all contributions to a cell: beside noise they add up exactly in float64
-
-
-@dataclass(frozen=True, eq=False)
-class LinearMechanism:
-    """What a privatizer has fixed before data.
-
-    stream : see the module. noise : law of one draw. scales : (n,) by family; empty: exact sums.
-    walk : of stream "walk"; leaf : its leaves are batches or users. grid : of rewards, under exact noise.
-    """
-
-    stream: Literal["exact", "batches", "walk", "local"]
-    noise: Noise
-    scales: Mapping[str, Floats]
-    walk: Walk | None = None
-    leaf: Literal["batch", "user"] = "batch"
-    grid: int | None = None
-
-    def __post_init__(self) -> None:
-        own = {name: np.array(scales, np.float64) for name, scales in self.scales.items()}
-        for scales in own.values():
-            scales.flags.writeable = False
-        object.__setattr__(self, "scales", MappingProxyType(own))
 
 
 class _Draws:
@@ -200,37 +176,38 @@ class LinearSession(StreamSession):
     """
 
     _kind = "linear"
-    _BOUND = (
-        "_trust", "_mechanism", "_query", "_schedule", "_randomness", "_guarantee", "_records", "_questions",
-    )  # fmt: skip
+    _BOUND = ("_mechanism", "_randomness")
     _STATE = (
         *StreamSession._STATE,
         "_cells", "_measured", "_spent", "_noises", "_held", "_registers", "_prepared", "_root",
         "_stored_users", "_device_session",
     )  # fmt: skip
-    _DERIVED = (*StreamSession._DERIVED, "_draws", "_grid", "_most", "_reach", "_answers", "_device")
+    _DERIVED = (
+        *StreamSession._DERIVED,
+        "_query",
+        "_draws",
+        "_grid",
+        "_most",
+        "_reach",
+        "_answers",
+        "_device",
+    )
     _CLASSES = saved_state.classes_by_name(
         [
             *StreamSession._CLASSES.values(),
-            Features, GoeLaw, GramQuery, LinearMechanism, MechanismRecord, MixtureFeatures, MixtureQuery,
-            Prepared, Question, VectorLaw, ExactSquareRoot, *SAVED_WALKS,
+            Batches, Exact, Features, GoeLaw, GramQuery, LinearMechanism, MechanismRecord, MixtureFeatures,
+            MixtureQuery, OnDevice, Prefixes, Prepared, Question, Stated, VectorLaw, *LINEAR_WALKS,
         ]
     )  # fmt: skip
 
-    def __init__(
-        self,
-        trust: Trust,
-        mechanism: LinearMechanism,
-        query: LinearQuery,
-        schedule: Schedule,
-        randomness: Randomness,
-        guarantee: Guarantee,
-        records: Sequence[MechanismRecord] = (),
-        questions: Sequence[Question] = (),
-    ) -> None:
-        super().__init__(query.layout, schedule, randomness, guarantee, mechanism.leaf)
-        self._trust, self._mechanism, self._query = trust, mechanism, query
-        self._randomness, self._records, self._questions = randomness, tuple(records), tuple(questions)
+    def __init__(self, mechanism: LinearMechanism, randomness: Randomness) -> None:
+        if type(mechanism) is not LinearMechanism:  # a subclass could state any loss
+            raise ValueError(f"mechanism = {mechanism!r}: must be a LinearMechanism, and no subclass of it")
+        mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
+        mechanism.check_source(randomness)
+        query, schedule, questions = mechanism.query, mechanism.schedule, mechanism.questions
+        super().__init__(query.layout, schedule, randomness, mechanism.guarantee, mechanism.leaf)
+        self._mechanism, self._query, self._randomness = mechanism, query, randomness
         self._draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
         self._grid = mechanism.grid
         self._device = _device_of(mechanism, query, self._draws) if mechanism.stream == "local" else None
@@ -288,7 +265,7 @@ class LinearSession(StreamSession):
     @property
     def records(self) -> tuple[MechanismRecord, ...]:
         """What the guarantee is computed from; empty without privacy."""
-        return self._records
+        return self._mechanism.records
 
     @property
     def query(self) -> LinearQuery:
@@ -297,8 +274,8 @@ class LinearSession(StreamSession):
 
     @property
     def mechanism(self) -> LinearMechanism:
-        """Noise, scales, stream and walk: fixed before data, frozen."""
-        return self._mechanism
+        """What it does, and what that costs: a copy."""
+        return replace(self._mechanism)
 
     @property
     def scales(self) -> dict[str, Floats]:
@@ -382,7 +359,7 @@ class LinearSession(StreamSession):
     # ----------------------------------------------------------------------------- releases
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], None]:
         cells = self._noisy(n, leaf)
-        laws = self._laws(n, n - self._absent, self._noises)
+        laws = self._mechanism.laws(self._mechanism.terms(n, leaf, n - self._absent, self._noises))
         tables = read_only(
             self._query.from_cells(cells if self._draws is None else self._draws.in_values(cells))
         )
@@ -409,22 +386,6 @@ class LinearSession(StreamSession):
         )  # fmt: skip
         return self._measured.copy()
 
-    def _terms(self, n: int, senders: int, noises: int | None) -> tuple[float, float]:
-        """Noise terms of the release after n users, and the most of any up to it: public.
-
-        ``noises`` : batches closed (a scheduled release that was skipped made two of them one); None: all.
-        """
-        stream, walk = self._mechanism.stream, self._mechanism.walk
-        if n == 0 or stream == "exact":
-            return 0.0, 0.0
-        if stream == "local":
-            return float(senders), float(senders)
-        leaf = self._leaf(n)
-        if walk is not None:
-            return walk.terms(leaf), walk.most(leaf)
-        terms = float(leaf if noises is None else noises)
-        return terms, terms
-
     def _draw(self, i: int, factor: float, j: int) -> Floats:
         assert self._draws is not None
         if self._key is not None:
@@ -444,23 +405,8 @@ class LinearSession(StreamSession):
         return walk.prefix(readings)
 
     def laws_at(self, n: int) -> dict[str, GoeLaw | VectorLaw]:
-        """Laws of the release after n users if all of them send something; from public numbers, by family."""
-        return self._laws(n, n)
-
-    def _laws(self, n: int, senders: int, noises: int | None = None) -> dict[str, GoeLaw | VectorLaw]:
-        found: dict[str, GoeLaw | VectorLaw] = {}
-        mechanism, releases = self._mechanism, self._schedule.releases or 2**31
-        laplace, discrete = mechanism.noise == "laplace", mechanism.grid is not None
-        for name, shape in self._query.families.items():
-            scales = mechanism.scales.get(name, np.zeros(shape[0]))
-            at = (tuple(scales.tolist()), *self._terms(n, senders, noises))
-            if self._query.is_gram(name):
-                diagonal = 2.0 if mechanism.noise == "goe" else 1.0
-                found[name] = GoeLaw(*at, shape[1], releases, laplace, discrete, diagonal)
-            else:
-                size = math.prod(shape[1:])
-                found[name] = VectorLaw(*at, shape[-1], releases, laplace, discrete, size)
-        return found
+        """As the mechanism's: laws of the release after n users if all of them send something."""
+        return self._mechanism.laws_at(n)
 
     # ------------------------------------------------------------------------------ questions
     @property
@@ -477,7 +423,7 @@ class LinearSession(StreamSession):
             assert answers is not None
             if not self._fresh or self._number == 0:
                 raise RuntimeError("answer: questions are due after a release of at least one user")
-            each = len(self._questions) // max(1, self._schedule.releases or 1)
+            each = len(self._mechanism.questions) // max(1, self._schedule.releases or 1)
             if not self._schedule.answers and answers.asked >= self._number * each:
                 raise RuntimeError(f"answer: all questions of this release are spent, {each} at each")
             return answers.answer(question)

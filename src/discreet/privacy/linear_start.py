@@ -1,4 +1,4 @@
-"""From a budget to a session of linear sums: which noise, at which scale, and what that guarantees.
+"""From a budget to a mechanism of linear sums: which stream, which noise, at which scale.
 
 Specification: linear-and-offline, 1.2, 1.3, 4 to 6.
 
@@ -22,7 +22,7 @@ on a tree over batches, raw responses in their declared range.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -37,14 +37,7 @@ from discreet.privacy.continual.square_root import MOST_LEAVES, SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk
 from discreet.privacy.gram import Target, vector_sensitivity
-from discreet.privacy.guarantee import (
-    Guarantee,
-    MechanismRecord,
-    NoiseFamily,
-    guarantee_of,
-    no_guarantee,
-)  # fmt: skip
-from discreet.privacy.linear_session import LinearMechanism, LinearSession
+from discreet.privacy.linear_mechanism import LinearMechanism
 from discreet.privacy.linear_sums import (
     GRAM,
     RESPONSE,
@@ -55,17 +48,17 @@ from discreet.privacy.linear_sums import (
     MixtureQuery,
     Noise,
 )  # fmt: skip
-from discreet.privacy.mechanism import leaves_of
+from discreet.privacy.mechanism import Batches, Exact, OnDevice, Prefixes, Stated, leaves_of
 from discreet.privacy.protocol import Floats, Schedule
 from discreet.privacy.randomness import Randomness, Secure
-from discreet.privacy.responses import Question, planned_records
+from discreet.privacy.responses import Question
 
-__all__ = ["LinearChoice", "linear_choices", "published_scales", "start_central", "start_local", "start_none"]
+__all__ = [
+    "LinearChoice", "linear_central", "linear_choices", "linear_local", "linear_none", "published_scales",
+]  # fmt: skip
 
 _STATED_DELTA = 1e-6
 _LISTED = 4096  # releases up to which terms are averaged over users, not over releases
-_NOISE_UNITS = 2.0**-20, 2.0**38
-_MOST_UNITS = 2.0**40  # what is sampled at all
 _QUERIES = (MixtureQuery, GramQuery)
 
 
@@ -262,78 +255,21 @@ def _published(spec: Budgeted, query: LinearQuery, users: int | None) -> dict[st
     return published_scales(query, spec.epsilon, spec.delta, users)
 
 
-def _family(noise: Noise, discrete: bool) -> NoiseFamily:
-    if noise == "laplace":
-        return "discrete_laplace" if discrete else "laplace"
-    return "discrete_gaussian" if discrete else "gaussian"
+def _stated(spec: Budgeted) -> Stated:
+    return Stated(spec.delta or _STATED_DELTA, spec.epsilon)
 
 
-def _record(
-    query: LinearQuery, words: str, noise: Noise, scales: Mapping[str, Floats], levels: int, discrete: bool
-) -> MechanismRecord:
-    """What the noise of these scales does to a user: losses are computed from it, not from the budget."""
-    losses = query.losses(noise, scales)
-    joint = math.fsum(losses) if noise == "laplace" else math.hypot(*losses)
-    named, own = {}, {}
-    for unit in query.units(noise):
-        for name, sensitivity in unit.own.items():
-            named[f"{name}[{unit.step}]"] = float(scales[name][unit.step])
-            own[f"{name}[{unit.step}]"] = sensitivity
-    return MechanismRecord(words, _family(noise, discrete), named, own, joint, levels)
+# --------------------------------------------------------------------------------- mechanisms
 
 
-def _inexact(
-    query: LinearQuery, noise: Noise, scales: Mapping[str, Floats], grid: int, walk: Walk | None
-) -> str:
-    """Why noise of these scales cannot be exact; empty if it can."""
-    low, high = _NOISE_UNITS
-    units = query.block_scales(scales, noise) / query.block_units(grid)
-    if isinstance(walk, ExactSquareRoot):
-        units, high = walk.norm * units, _MOST_UNITS  # added up as integers, not in floating point
-    bad = np.flatnonzero((units < low) | (units > high))
-    if not bad.size:
-        return ""
-    name, step, _ = query.blocks[int(bad[0])]
-    return (
-        f"{name}[{step}]: exact noise is {units[bad[0]]:.6g} grid units, must be in [{low:.3g}, {high:.3g}]; "
-        "use another budget or reward_grid"
-    )
-
-
-def _check_exact(
-    query: LinearQuery, noise: Noise, scales: Mapping[str, Floats], grid: int, walk: Walk | None = None
-) -> None:
-    if found := _inexact(query, noise, scales, grid, walk):
-        raise ValueError(found)
-
-
-def _guarantee(
-    spec: Budgeted, trust: Literal["joint", "local"], records: list[MechanismRecord], randomness: Randomness
-) -> Guarantee:
-    pure = records[0].noise.endswith("laplace")
-    return guarantee_of(
-        trust,
-        records,
-        randomness=randomness.kind,
-        delta=None if pure else spec.delta or _STATED_DELTA,
-        epsilon_nominal=spec.epsilon,
-    )
-
-
-# ----------------------------------------------------------------------------------- sessions
-
-
-def start_none(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> LinearSession:
+def linear_none(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> LinearMechanism:
     """Exact sums, no guarantee."""
     query, schedule = _private(query, schedule, randomness)
     questions = _questions(query, schedule, None, 0.0)
-    return LinearSession(
-        "none", LinearMechanism("exact", "goe", {}), query, schedule, randomness,
-        no_guarantee(randomness.kind), (), questions,
-    )  # fmt: skip
+    return LinearMechanism(query, schedule, randomness.kind, Exact(), questions=tuple(questions))
 
 
-def start_central(
+def linear_central(
     spec: Budgeted,
     query: LinearQuery,
     schedule: Schedule,
@@ -342,8 +278,8 @@ def start_central(
     release: str = "auto",
     leaf: Literal["batch", "user"] = "batch",
     optimal: bool = False,
-) -> LinearSession:
-    """A trusted server's session. Raises ``ValueError`` if query and schedule do not fit the budget."""
+) -> LinearMechanism:
+    """What a trusted server does. Raises ``ValueError`` if query and schedule do not fit the budget."""
     query, schedule = _private(query, schedule, randomness)
     _check_options(spec)
     grid = randomness.reward_grid if isinstance(randomness, Secure) else None
@@ -367,21 +303,12 @@ def start_central(
             loss *= kept if noise == "laplace" else math.sqrt(kept)
         for choice in central_choices(spec, schedule, randomness, release, leaf, optimal):
             scales = query.calibrated(noise, loss, choice.nodes)
-            if grid is None or not _inexact(query, noise, scales, grid, choice.walk):
+            if grid is None or not LinearMechanism.inexact(query, noise, scales, grid, choice.walk):
                 break  # a walk in integers may need noise beyond what is sampled: then the next one
-    if grid is not None:
-        _check_exact(query, noise, scales, grid, choice.walk)
-    records = [_record(query, _words(query, choice), noise, scales, choice.nodes, discrete)]
-    if questions:
-        assert isinstance(query, GramQuery)
-        records += planned_records(questions, query.features, query.layout, discrete, 1)
-    mechanism = LinearMechanism(
-        "walk" if choice.walk else "batches", noise, scales, choice.walk, choice.leaf, grid
+    strategy = Prefixes(choice.walk, choice.leaf) if choice.walk else Batches()
+    return LinearMechanism(
+        query, schedule, randomness.kind, strategy, noise, scales, grid, tuple(questions), _stated(spec)
     )
-    guarantee = _guarantee(spec, "joint", records, randomness)
-    return LinearSession(
-        "joint", mechanism, query, schedule, randomness, guarantee, records, questions
-    )  # fmt: skip
 
 
 def central_choices(
@@ -404,10 +331,10 @@ def local_choices(spec: Budgeted, query: LinearQuery, randomness: Randomness) ->
     return [LinearChoice("every statistic", 1, 1.0, noise="Laplace" if noise == "laplace" else "Gaussian")]
 
 
-def start_local(
+def linear_local(
     spec: Budgeted, query: LinearQuery, schedule: Schedule, randomness: Randomness
-) -> LinearSession:
-    """A session that sums randomized messages."""
+) -> LinearMechanism:
+    """What devices send."""
     query, schedule = _private(query, schedule, randomness)
     if query.requeries:
         raise ValueError(
@@ -422,13 +349,9 @@ def start_local(
     else:
         noise, loss = _noise_of(spec, grid is not None)
         scales = query.calibrated(noise, loss, 1)
-    if grid is not None:
-        _check_exact(query, noise, scales, grid)
-    words = f"each user's own {_statistics(query)} on the device"
-    record = _record(query, words, noise, scales, 1, grid is not None)
-    guarantee = _guarantee(spec, "local", [record], randomness)
-    mechanism = LinearMechanism("local", noise, scales, grid=grid)
-    return LinearSession("local", mechanism, query, schedule, randomness, guarantee, [record])
+    return LinearMechanism(
+        query, schedule, randomness.kind, OnDevice(), noise, scales, grid, stated=_stated(spec)
+    )
 
 
 def _check_options(spec: Budgeted) -> None:
@@ -471,25 +394,3 @@ def _questions(query: LinearQuery, schedule: Schedule, noise: Noise | None, loss
                 )
             )
     return found
-
-
-def _statistics(query: LinearQuery) -> str:
-    if isinstance(query, MixtureQuery):
-        words = f"Gram matrices and {query.targets} value targets of steps 1 to {query.layout.horizon - 1}"
-        if query.rewards is None:
-            return words
-        return f"{words}, rewards {'by pairs' if query.rewards == 'tabular' else 'by features'}"
-    return "Gram matrices, next states and rewards" if not query.requeries else "Gram matrices"
-
-
-def _words(query: LinearQuery, choice: LinearChoice) -> str:
-    what = _statistics(query)
-    if choice.release == "batches":
-        return f"one noisy sum of {what} for each scheduled batch of users"
-    if choice.release == "square-root":
-        return (
-            f"{what}, prefix sums with noise correlated by a Toeplitz matrix near the square root of "
-            f"summation, a leaf is a {choice.leaf} (a user's column of the strategy has l2 norm at most 1)"
-        )
-    least = ", least-squares estimates" if isinstance(choice.walk, OptimalTree) else ""
-    return f"{what}, binary tree, a leaf is a {choice.leaf}{least}"

@@ -13,7 +13,7 @@ import numpy as np
 
 from discreet.numerics import checks
 from discreet.privacy import kernels
-from discreet.privacy.batch_session import BatchSession, has_batches, start_batches
+from discreet.privacy.batch_session import batch_mechanism, has_batches
 from discreet.privacy.budgeted import (
     Budgeted,
     check_source,
@@ -21,17 +21,15 @@ from discreet.privacy.budgeted import (
     private_schedule,
 )
 from discreet.privacy.counts import CountQuery
-from discreet.privacy.linear_session import LinearSession
-from discreet.privacy.linear_start import LinearChoice, is_linear, local_choices, start_local
+from discreet.privacy.linear_start import LinearChoice, is_linear, linear_local, local_choices
 from discreet.privacy.local_reports import KINDS, Kind
-from discreet.privacy.mechanism import Mechanism
-from discreet.privacy.protocol import Floats, Schedule, Trust
+from discreet.privacy.mechanism import CountMechanism, OnDevice, Reported, Stated, grid_of
+from discreet.privacy.protocol import Floats, Mechanism, Schedule, Session, Trust
 from discreet.privacy.randomness import Randomness, Secure
 from discreet.privacy.report_choice import NAMES, report_candidates, reports_of
-from discreet.privacy.report_start import start_reports
-from discreet.privacy.session import CountSession
+from discreet.privacy.sessions import session_of
 
-LocalMechanism = Literal["auto", "laplace", "gaussian", "subset", "oue", "krr"]
+LocalRandomizer = Literal["auto", "laplace", "gaussian", "subset", "oue", "krr"]
 _VECTORS = ("laplace", "gaussian")
 
 
@@ -39,14 +37,14 @@ _VECTORS = ("laplace", "gaussian")
 class LocalChoice:
     """One local mechanism that meets a budget.
 
-    mechanism : "laplace" or "gaussian" (noise in every counter), or reports by "subset", "oue" or "krr".
+    randomizer : "laplace" or "gaussian" (noise in every counter), or reports by "subset", "oue" or "krr".
     steps : m, how many random steps a user reports; 0 for a vector. reward_share : of the reports.
     error : noise of a transition count per square root of a user: its standard deviation, of reports the
     root mean square over the cells of a step under a deterministic policy, which no data change.
     scales : of a vector's noise.
     """
 
-    mechanism: str
+    randomizer: str
     steps: int
     reward_share: float
     error: float
@@ -62,7 +60,7 @@ class LocalChoice:
     @property
     def noise(self) -> str:
         """How it is randomized."""
-        return {"laplace": "Laplace", "gaussian": "Gaussian", **NAMES}[self.mechanism]
+        return {"laplace": "Laplace", "gaussian": "Gaussian", **NAMES}[self.randomizer]
 
     def __str__(self) -> str:
         return f"{self.name}, {self.noise}: error {self.error:.4g} per transition count and sqrt(user)"
@@ -78,7 +76,7 @@ class Local(Budgeted):
         The budget, and the noise of a noisy vector of all counters, as :class:`Central` takes them. ``noise``
         and ``weights`` belong to that vector, and to give one of them chooses it; the published scale is
         3 H / epsilon per counter, which is 2 epsilon-LDP.
-    mechanism : "auto", "laplace", "gaussian", "subset", "oue" or "krr"
+    randomizer : "auto", "laplace", "gaussian", "subset", "oue" or "krr"
         ``laplace``, ``gaussian``: noise in every counter of the user, as in the papers. ``subset``, ``oue``,
         ``krr``: reports of a few random steps by subset selection, optimised unary encoding or k-ary
         randomized response, pure epsilon (:mod:`discreet.privacy.local_reports`). ``auto`` (default): the
@@ -93,35 +91,35 @@ class Local(Budgeted):
     Sources: Chowdhury and Zhou 2021 (vectors); privacy-mechanisms, section 4 (reports).
     """
 
-    mechanism: LocalMechanism | None = None
+    randomizer: LocalRandomizer | None = None
     steps: int | None = None
     reward_share: float | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {"noise": "auto", "calibration": "exact", "mechanism": "auto"},
-        "paper": {"noise": "laplace", "calibration": "published", "mechanism": "laplace"},
+        "default": {"noise": "auto", "calibration": "exact", "randomizer": "auto"},
+        "paper": {"noise": "laplace", "calibration": "published", "randomizer": "laplace"},
     }
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        if self.mechanism is None:
+        if self.randomizer is None:
             if self.noise in _VECTORS:
-                put(self, "mechanism", self.noise)
+                put(self, "randomizer", self.noise)
             elif self.calibration == "published":
-                put(self, "mechanism", "laplace")
+                put(self, "randomizer", "laplace")
             elif self.epsilon is None:
-                put(self, "mechanism", "gaussian")
-        elif self.mechanism in _VECTORS and self.noise is None:
-            put(self, "noise", self.mechanism)
+                put(self, "randomizer", "gaussian")
+        elif self.randomizer in _VECTORS and self.noise is None:
+            put(self, "noise", self.randomizer)
         super().__post_init__()
-        checks.choice("mechanism", self.mechanism, ("auto", *_VECTORS, *KINDS))
-        if self.mechanism in _VECTORS and self.noise not in ("auto", self.mechanism):
-            raise ValueError(f"noise = {self.noise!r}: must be {self.mechanism!r}, the mechanism")
-        if self.calibration == "published" and self.mechanism != "laplace":
+        checks.choice("randomizer", self.randomizer, ("auto", *_VECTORS, *KINDS))
+        if self.randomizer in _VECTORS and self.noise not in ("auto", self.randomizer):
+            raise ValueError(f"noise = {self.noise!r}: must be {self.randomizer!r}, the randomizer")
+        if self.calibration == "published" and self.randomizer != "laplace":
             raise ValueError(
-                f"mechanism = {self.mechanism!r}: must be 'laplace' under calibration 'published'"
+                f"randomizer = {self.randomizer!r}: must be 'laplace' under calibration 'published'"
             )
-        if self.mechanism in KINDS:
+        if self.randomizer in KINDS:
             self._check_reports()
         if self.steps is not None:
             put(self, "steps", checks.integer("steps", self.steps, 1))
@@ -129,19 +127,19 @@ class Local(Budgeted):
             share = checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
             put(self, "reward_share", share)
         given = next((n for n in ("steps", "reward_share") if getattr(self, n) is not None), None)
-        if given is not None and (self.mechanism in _VECTORS or self.weights is not None):
+        if given is not None and (self.randomizer in _VECTORS or self.weights is not None):
             raise ValueError(
-                f"{given} = {getattr(self, given)!r}: goes with mechanism 'auto', 'subset', 'oue' or 'krr' "
+                f"{given} = {getattr(self, given)!r}: goes with randomizer 'auto', 'subset', 'oue' or 'krr' "
                 "and without weights, not with noise in every counter"
             )
 
     def _check_reports(self) -> None:
         if self.epsilon is None:
-            raise ValueError(f"mechanism = {self.mechanism!r}: its budget is a pure epsilon; give epsilon")
+            raise ValueError(f"randomizer = {self.randomizer!r}: its budget is a pure epsilon; give epsilon")
         if self.weights is not None:
             raise ValueError(f"weights = {self.weights}: reports have none; give reward_share")
         if self.noise != "auto":
-            raise ValueError(f"noise = {self.noise!r}: mechanism = {self.mechanism!r} adds no noise")
+            raise ValueError(f"noise = {self.noise!r}: randomizer = {self.randomizer!r} adds no noise")
 
     @property
     def trust(self) -> Trust:
@@ -164,16 +162,16 @@ class Local(Budgeted):
         check_source(randomness)
         found: list[LocalChoice] = []
         steps_only = self.steps is not None or self.reward_share is not None
-        if self.mechanism in ("auto", *_VECTORS) and not steps_only:
+        if self.randomizer in ("auto", *_VECTORS) and not steps_only:
             for family, scales, std in self._options(query, 1, isinstance(randomness, Secure)):
                 name = "laplace" if family == kernels.LAPLACE else "gaussian"
                 found.append(LocalChoice(name, 0, 0.0, std, scales))
-        kinds = KINDS if self.mechanism == "auto" else tuple(k for k in KINDS if k == self.mechanism)
+        kinds = KINDS if self.randomizer == "auto" else tuple(k for k in KINDS if k == self.randomizer)
         if query.pooled != "none":  # reports say nothing of them: they would be zeros under a false law
-            if steps_only or self.mechanism in KINDS:
+            if steps_only or self.randomizer in KINDS:
                 raise ValueError(
                     f"pooled = {query.pooled!r}: reports of random steps hold no pooled counts; use "
-                    "mechanism 'laplace' or 'gaussian', or pooled 'none'"
+                    "randomizer 'laplace' or 'gaussian', or pooled 'none'"
                 )
             kinds = ()
         if self.epsilon is not None and self.weights is None:
@@ -182,7 +180,7 @@ class Local(Budgeted):
                 found.append(min(self._step_choices(query, kind, stochastic), key=lambda c: c.error))
         if not found:
             raise ValueError(
-                f"mechanism = {self.mechanism!r}, noise = {self.noise!r}: do not meet this budget"
+                f"randomizer = {self.randomizer!r}, noise = {self.noise!r}: do not meet this budget"
             )
         return sorted(found, key=lambda choice: choice.error)
 
@@ -194,46 +192,53 @@ class Local(Budgeted):
             error = reports.unit_std(stochastic)
             yield LocalChoice(kind, reports.steps, reports.reward_share, error, np.zeros(0))
 
-    def start(
-        self, query: Any, schedule: Schedule, randomness: Randomness
-    ) -> CountSession | LinearSession | BatchSession:
-        """A session that sums randomized messages. Raises ``ValueError`` if they do not fit."""
-        if has_batches(schedule):
-            return start_batches(self, query, schedule, randomness)
-        if is_linear(query):
-            if self.mechanism in KINDS or self.steps is not None or self.reward_share is not None:
-                given = "mechanism" if self.mechanism in KINDS else "steps" if self.steps else "reward_share"
-                raise ValueError(
-                    f"{given} = {getattr(self, given)!r}: is for counts; under linear sums mechanism must be "
-                    "'gaussian', 'laplace' or 'auto', and steps and reward_share must not be given"
-                )
-            return start_local(self, query, schedule, randomness)
-        query, schedule = continual_query(query), private_schedule(schedule)
+    def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
+        """What devices would send, and what that costs. Raises ``ValueError`` if the parts do not fit."""
         check_source(randomness)
+        if has_batches(schedule):
+            return batch_mechanism(self, query, schedule, randomness)
+        if is_linear(query):
+            self._check_linear()
+            return linear_local(self, query, schedule, randomness)
+        query, schedule = continual_query(query), private_schedule(schedule)
         if query.groups:
             raise ValueError(
                 "explore = 'returns': sums of groups' returns need a trusted server; use privatizer "
                 "'central' or 'none', or explore = 'optimism'"
             )
-        grid = randomness.reward_grid if isinstance(randomness, Secure) else None
         if schedule.pooled_shares is not None:
             raise ValueError("schedule.pooled_shares: must be None, a device's noise has one scale")
         if self.calibration == "published":
-            assert self.epsilon is not None
             family, scales = kernels.LAPLACE, np.full(len(query.row_families), self._published(query))
         else:
             choice = self._count_choices(query, schedule, randomness)[0]
-            if choice.mechanism in KINDS:
+            if choice.randomizer in KINDS:
                 assert self.epsilon is not None
-                kind: Kind = choice.mechanism
+                kind: Kind = choice.randomizer
                 reports = reports_of(query, kind, self.epsilon, choice.steps, self.reward_share)
-                return start_reports("local", reports, query, schedule, randomness, self.epsilon)
-            family = kernels.LAPLACE if choice.mechanism == "laplace" else kernels.GAUSSIAN
+                stated = Stated(epsilon=self.epsilon)
+                strategy = Reported(reports, "device")
+                return CountMechanism(query, schedule, randomness.kind, strategy, stated=stated)
+            family = kernels.LAPLACE if choice.randomizer == "laplace" else kernels.GAUSSIAN
             scales = choice.scales
-        mechanism = Mechanism("local", family, scales, grid)
-        words = "each user's own counters on the device"
-        mechanism, _, guarantee = self._calibrated("local", mechanism, words, query, schedule, randomness, 1)
-        return CountSession("local", mechanism, query, schedule, randomness, guarantee)
+        stated = self._stated(query, family, randomness, True)
+        scales = self._least_scales(query, family, scales, 1, stated, randomness)
+        return CountMechanism(
+            query, schedule, randomness.kind, OnDevice(), family, scales, grid_of(randomness), stated=stated
+        )
+
+    def _check_linear(self) -> None:
+        """Raise ``ValueError`` on options that linear sums do not have."""
+        if self.randomizer in KINDS or self.steps is not None or self.reward_share is not None:
+            given = "randomizer" if self.randomizer in KINDS else "steps" if self.steps else "reward_share"
+            raise ValueError(
+                f"{given} = {getattr(self, given)!r}: is for counts; under linear sums randomizer must be "
+                "'gaussian', 'laplace' or 'auto', and steps and reward_share must not be given"
+            )
+
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
+        """A session that sums randomized messages: of :meth:`mechanism`."""
+        return session_of(self.mechanism(query, schedule, randomness), randomness)
 
     def _published(self, query: CountQuery) -> float:
         assert self.epsilon is not None

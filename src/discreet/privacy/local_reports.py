@@ -228,6 +228,28 @@ class StepReports:
         moves, rewards = (public, sampled), (bits, sampled_bits)
         return cls(kind, steps, share, query.counted_steps, query.reward_shift, moves, rewards, query.step)
 
+    def check(self, query: CountQuery) -> None:
+        """Raise ``ValueError`` unless these reports tell of what ``query`` asks, and hide it."""
+        facts = {
+            "kind": (self.kind, KINDS), "horizon": (self.horizon, (query.counted_steps,)),
+            "shift": (self.shift, (query.reward_shift,)), "step": (self.step, (query.step,)),
+            "steps": (self.steps, range(1, self.horizon + 1)),
+            "share": (self.share, (0,) if query.known_rewards else range(1, GRID)),
+        }  # fmt: skip
+        for name, (value, allowed) in facts.items():
+            if value not in allowed:
+                raise ValueError(f"reports.{name} = {value!r}: does not fit the query")
+        layout = query.layout
+        for randomizers, times in ((self.moves, layout.states), (self.rewards, 2)):
+            for one, pairs in zip(randomizers, (layout.states, layout.rows), strict=True):
+                d = times * pairs
+                unary = self.kind == "oue" and d > 1
+                if type(one) is not Randomizer or one.elements != d or one.unary != unary:
+                    raise ValueError(f"reports: {one!r} does not randomize {d} elements by {self.kind!r}")
+                inside = one.size == 0 and 1 <= one.other < GRID if unary else 1 <= one.size < max(2, d)
+                if not (inside and 1 <= one.own < GRID + (d == 1)):
+                    raise ValueError(f"reports: {one!r} has probabilities that hide nothing")
+
     def randomizer(self, about: int, stochastic: bool) -> Randomizer:
         """Of moves (0) or rewards (1), under a deterministic or a stochastic policy."""
         return (self.moves, self.rewards)[about][int(stochastic)]

@@ -49,9 +49,9 @@ from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
 from discreet.privacy import kernels, one_shot_kernels, records_kernels
 from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.guarantee import Guarantee, MechanismRecord
+from discreet.privacy.guarantee import Guarantee, Record
 from discreet.privacy.lifecycle import Guarded
-from discreet.privacy.mechanism import Mechanism
+from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.noise import laws
 from discreet.privacy.protocol import Floats, Ints, NoiseLaw, StepSums
 from discreet.privacy.randomness import Key, Randomness, SecureCoins, Seeded
@@ -86,22 +86,17 @@ class OneShotSession(Guarded):
         On a call after the release or after ``close``, and in another process.
     """
 
-    def __init__(
-        self,
-        mechanism: Mechanism,
-        query: CountQuery,
-        randomness: Randomness,
-        guarantee: Guarantee,
-        records: tuple[MechanismRecord, ...],
-    ) -> None:
+    def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
+        if type(mechanism) is not CountMechanism or not mechanism.stored:
+            raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism of stored people")
+        mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
+        mechanism.check_source(randomness)
+        query = mechanism.query
         check_query(query)
         super().__init__()
         layout = query.layout
         self._mechanism = mechanism
         self._query = query
-        self._shown = query.copy()  # what others do to its arrays moves no noise
-        self._guarantee = guarantee
-        self._records = records
         self._key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
         self._row_index = layout.row_index.astype(np.int32)
         grid = mechanism.reward_grid or _NEAREST
@@ -121,27 +116,27 @@ class OneShotSession(Guarded):
     @property
     def guarantee(self) -> Guarantee:
         """Known before any data; never changes."""
-        return self._guarantee
+        return self._mechanism.guarantee
 
     @property
-    def records(self) -> tuple[MechanismRecord, ...]:
+    def records(self) -> tuple[Record, ...]:
         """What the guarantee is computed from; empty without privacy."""
-        return self._records
+        return self._mechanism.records
 
     @property
     def query(self) -> CountQuery:
         """What is summed (a copy)."""
-        return self._shown
+        return self._query.copy()
 
     @property
-    def mechanism(self) -> Mechanism:
-        """The public parameters of the noise (a copy)."""
+    def mechanism(self) -> CountMechanism:
+        """What it does, and what that costs (a copy)."""
         return replace(self._mechanism)
 
     @property
     def laws(self) -> Mapping[str, NoiseLaw]:
         """The noise law of every family, known before data; bounds are over the cells of all steps."""
-        return _laws(self._query, self._mechanism)
+        return _laws(self._mechanism)
 
     @property
     def users(self) -> int:
@@ -233,9 +228,7 @@ class OneShotSession(Guarded):
                 raise RuntimeError("release: nobody has come")
             counts, sums = self._counts, self._sums
             self._drop()  # before the release exists: there are never two
-            facts = _Facts(
-                self._query, self._shown, self._users, self._mechanism, self._guarantee, self._records
-            )
+            facts = _Facts(self._mechanism, self._query.copy(), self._users)
             return OneShotRelease(facts, self._key, counts, sums)
 
 
@@ -243,12 +236,9 @@ class OneShotSession(Guarded):
 class _Facts:
     """What is public about a release."""
 
-    query: CountQuery
-    shown: CountQuery
+    mechanism: CountMechanism
+    shown: CountQuery  # a copy: what others do to its arrays moves no noise
     users: int
-    mechanism: Mechanism
-    guarantee: Guarantee
-    records: tuple[MechanismRecord, ...]
 
 
 class OneShotRelease(Guarded):
@@ -295,17 +285,17 @@ class OneShotRelease(Guarded):
     @property
     def guarantee(self) -> Guarantee:
         """Of all steps together."""
-        return self._facts.guarantee
+        return self._facts.mechanism.guarantee
 
     @property
-    def records(self) -> tuple[MechanismRecord, ...]:
+    def records(self) -> tuple[Record, ...]:
         """What the guarantee is computed from; empty without privacy."""
-        return self._facts.records
+        return self._facts.mechanism.records
 
     @property
     def laws(self) -> Mapping[str, NoiseLaw]:
         """The noise law of every family; bounds are over the cells of all steps."""
-        return _laws(self._facts.query, self._facts.mechanism)
+        return _laws(self._facts.mechanism)
 
     def __iter__(self) -> Self:
         return self
@@ -330,9 +320,9 @@ class OneShotRelease(Guarded):
             return found
 
     def _noisy(self, step: int, counts: NDArray[np.uint32]) -> StepSums:
-        layout = self._facts.query.layout
+        layout = self._facts.mechanism.query.layout
         exact: dict[str, Floats] = {}
-        for name in self._facts.query.row_families:
+        for name in self._facts.mechanism.query.row_families:
             if name == TRANSITIONS:
                 exact[name] = counts.astype(np.float64)
             elif name == VISITS:
@@ -356,7 +346,7 @@ class OneShotRelease(Guarded):
         mechanism = self._facts.mechanism
         if mechanism.family == kernels.NO_NOISE:
             return
-        scales = mechanism.scales
+        scales = mechanism.noise_scales
         if self._key is not None:
             sizes = [table.size for table in tables.values()]
             offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -401,7 +391,7 @@ class KeptRelease:
     users: int
     laws: Mapping[str, NoiseLaw]
     guarantee: Guarantee
-    records: tuple[MechanismRecord, ...]
+    records: tuple[Record, ...]
     steps: tuple[StepSums, ...]
 
     @property
@@ -427,14 +417,15 @@ def _copied_users(user: Any, n: int) -> Ints:
     return own.astype(np.int64, copy=False)
 
 
-def _laws(query: CountQuery, mechanism: Mechanism) -> dict[str, NoiseLaw]:
+def _laws(mechanism: CountMechanism) -> dict[str, NoiseLaw]:
     """One noise in every cell; bounds hold over all cells of a family."""
+    query = mechanism.query
     if mechanism.family == kernels.NO_NOISE:
         return {name: laws.NoNoise() for name in query.row_families}
     law = laws.LaplaceSumLaw if mechanism.family == kernels.LAPLACE else laws.GaussianSumLaw
     found: dict[str, NoiseLaw] = {}
     rows = query.layout.horizon * query.layout.rows
-    for (name, shape), scale in zip(query.row_families.items(), mechanism.scales.tolist(), strict=True):
+    for (name, shape), scale in zip(query.row_families.items(), mechanism.noise_scales.tolist(), strict=True):
         grid = mechanism.grid(name)
         found[name] = law(
             scale=scale,

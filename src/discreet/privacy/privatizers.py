@@ -22,7 +22,7 @@ sensitivity, noise of family f is proportional to Delta_f / w_f (Laplace) or Del
   rho = mu^2 / 2;
 * Laplace with ``noise="laplace"`` and a delta: by its privacy-loss distribution too;
 * reports (on the device, or ``release="reports"`` by the trusted server): no noise in sums, the randomizer's
-  probabilities have ratios of at most e^epsilon (:mod:`discreet.privacy.report_start`).
+  probabilities have ratios of at most e^epsilon (:mod:`discreet.privacy.mechanism`).
 
 ``calibration="published"`` is the papers' scale instead, 3 H log(K) / epsilon per node or
 3 H / epsilon per user, and the guarantee then says which epsilon this really buys: the
@@ -38,11 +38,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from discreet.numerics.knobs import Knobs
-from discreet.privacy import kernels
-from discreet.privacy.batch_session import BatchSession, has_batches, start_batches
+from discreet.privacy.batch_session import batch_mechanism, has_batches
 from discreet.privacy.budgeted import (
     check_cut,
     check_source,
@@ -51,15 +48,13 @@ from discreet.privacy.budgeted import (
     private_schedule,
 )
 from discreet.privacy.central import Central, Choice
-from discreet.privacy.guarantee import no_guarantee
-from discreet.privacy.linear_session import LinearSession
-from discreet.privacy.linear_start import is_linear, start_none
+from discreet.privacy.linear_start import is_linear, linear_none
 from discreet.privacy.local import Local, LocalChoice
-from discreet.privacy.mechanism import Mechanism
+from discreet.privacy.mechanism import CountMechanism, Exact
 from discreet.privacy.one_shot import OneShotSession
-from discreet.privacy.protocol import Schedule, Terms, Trust
+from discreet.privacy.protocol import Mechanism, Schedule, Session, Terms, Trust
 from discreet.privacy.randomness import Randomness
-from discreet.privacy.session import CountSession
+from discreet.privacy.sessions import session_of
 
 __all__ = ["Central", "Choice", "Local", "LocalChoice", "NoPrivacy"]
 
@@ -80,24 +75,28 @@ class NoPrivacy(Knobs):
         """What learners may know of it: no privacy."""
         return Terms("none")
 
-    def start(
-        self, query: Any, schedule: Schedule, randomness: Randomness
-    ) -> CountSession | LinearSession | BatchSession:
-        """A session that releases exact sums. Raises ``ValueError`` if the query is of no known type."""
-        if has_batches(schedule):
-            return start_batches(self, query, schedule, randomness)
-        if is_linear(query):
-            return start_none(query, schedule, randomness)
-        query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
+    def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
+        """Exact sums. Raises ``ValueError`` if the query is of no known type."""
         check_source(randomness)
+        if has_batches(schedule):
+            return batch_mechanism(self, query, schedule, randomness)
+        if is_linear(query):
+            return linear_none(query, schedule, randomness)
+        query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
         check_cut(query, schedule)
-        mechanism = Mechanism("exact", kernels.NO_NOISE, np.zeros(len(query.row_families)))
-        return CountSession("none", mechanism, query, schedule, randomness, no_guarantee(randomness.kind))
+        return CountMechanism(query, schedule, randomness.kind, Exact())
+
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
+        """A session that releases exact sums. Raises ``ValueError`` as :meth:`mechanism`."""
+        return session_of(self.mechanism(query, schedule, randomness), randomness)
+
+    def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
+        """Exact sums of stored people."""
+        check_source(randomness)
+        return CountMechanism(
+            private_query(query), Schedule.one_shot(1), randomness.kind, Exact(), stored=True
+        )
 
     def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
         """A session for stored people that releases exact sums, once, step by step."""
-        query = private_query(query)
-        check_source(randomness)
-        mechanism = Mechanism("exact", kernels.NO_NOISE, np.zeros(len(query.row_families)))
-        guarantee = no_guarantee(randomness.kind, episodes=query.episodes)
-        return OneShotSession(mechanism, query, randomness, guarantee, ())
+        return OneShotSession(self.stored_mechanism(query, randomness), randomness)

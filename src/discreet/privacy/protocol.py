@@ -262,6 +262,19 @@ class Schedule:
         times.flags.writeable = False
         return times
 
+    def leaf_at(self, n: int, leaf: Literal["batch", "user"] = "batch") -> int:
+        """How many leaves (batches, or users) the first n users fill.
+
+        Raises ``RuntimeError`` between scheduled releases.
+        """
+        if self.users is None:
+            return n
+        times = self.release_times
+        at = int(np.searchsorted(times, n))
+        if at == times.size or times[at] != n:
+            raise RuntimeError(f"release: {n} users is not one of the scheduled times of release")
+        return n if leaf == "user" else at
+
     @property
     def releases(self) -> int | None:
         """How many noisy releases there are at most (release 0 is not counted); None if open-ended."""
@@ -478,12 +491,29 @@ class Session(Protocol):
     def close(self) -> None: ...
 
 
+class Mechanism(Protocol):
+    """What is done to people, fixed before data: a frozen value that computes what it costs them."""
+
+    @property
+    def query(self) -> Any: ...
+    @property
+    def schedule(self) -> Schedule: ...
+    @property
+    def trust(self) -> Trust: ...
+    @property
+    def guarantee(self) -> Guarantee: ...
+    def laws_at(self, n: int) -> Mapping[str, NoiseLaw]:
+        """The noise law of every family in the release after n users, a scheduled time."""
+        ...
+
+
 @runtime_checkable
 class Privatizer(Protocol):
     """Frozen and reusable: ``dr.Central(epsilon=1.0)``. Knows no shapes and holds no data."""
 
     @property
     def trust(self) -> Trust: ...
+    def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism: ...
     def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session: ...
 
 

@@ -84,7 +84,7 @@ _NOISE_UNITS = 2.0**-20, 2.0**40  # scales that exact noise can have, in units o
 _CHUNK = 1024  # pairs that are multiplied at a time: two blocks of features fit into the cache
 _FLAT = 1e-6  # the least range of targets that noise is scaled to
 
-__all__ = ["Answer", "Kind", "Question", "ResponseSession", "planned_records"]
+__all__ = ["Answer", "Kind", "Question", "ResponseSession", "checked_plan", "planned_records"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +248,7 @@ class ResponseSession(Guarded):
         self._features = Features(
             features.table, features.bound, l1=features.l1, nonneg=features.nonneg
         )  # a private copy: what the caller does to the table later moves no sum
-        self._plan = _checked_plan(plan, layout)
+        self._plan = checked_plan(plan, layout)
         self._exact = isinstance(randomness, Secure)
         self._key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
         self._episodes = checks.integer("episodes", episodes, 1)
@@ -666,7 +666,8 @@ class ResponseSession(Guarded):
 # ---------------------------------------------------------------------------------- public numbers
 
 
-def _checked_plan(plan: Sequence[Question], layout: Layout) -> tuple[Question, ...]:
+def checked_plan(plan: Sequence[Question], layout: Layout) -> tuple[Question, ...]:
+    """Private copies of the questions, or ``ValueError`` if they do not fit the layout or each other."""
     questions = tuple(plan)
     if not questions or not all(type(question) is Question for question in questions):
         raise ValueError("plan: must be a list of at least one Question, and no subclass of it")

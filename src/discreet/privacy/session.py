@@ -21,18 +21,12 @@ from numpy.typing import NDArray
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked, copied_many
 from discreet.numerics import checks
 from discreet.privacy import kernels, local_kernels, local_reports, saved_state
-from discreet.privacy.budgeted import check_on_grid
 from discreet.privacy.continual import walks_kernels as walks
 from discreet.privacy.continual.clocks import Clocks, played_rows
 from discreet.privacy.continual.decaying import FINE, Decaying
-from discreet.privacy.continual.splits import split_scales, taking_turns
 from discreet.privacy.continual.walk import Walk, prefix_noise, program
-from discreet.privacy.counts import (
-    CENTERED_REWARDS,
-    CUT_REWARDS,
-    TRANSITIONS,
-    CountQuery,
-)
+from discreet.privacy.count_laws import CountLaws
+from discreet.privacy.counts import CUT_REWARDS, TRANSITIONS, CountQuery
 from discreet.privacy.encoders import (
     REACH,
     NoisyVectorEncoder,
@@ -43,7 +37,6 @@ from discreet.privacy.encoders import (
     noise_vector,
     rounded,
 )
-from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.local_reports import (
     Randomizer,
     ReportEncoder,
@@ -51,7 +44,17 @@ from discreet.privacy.local_reports import (
     policy_table,
     reported_tables,
 )
-from discreet.privacy.mechanism import Mechanism, Stream, leaves_of, report_grid
+from discreet.privacy.mechanism import (
+    WALKS,
+    Batches,
+    CountMechanism,
+    Exact,
+    OnDevice,
+    Prefixes,
+    Reported,
+    Stated,
+    check_on_grid,
+)
 from discreet.privacy.noise import laws
 from discreet.privacy.noise.report_law import ReportLaw
 from discreet.privacy.protocol import (
@@ -63,13 +66,11 @@ from discreet.privacy.protocol import (
     NoiseLaw,
     Plan,
     Report,
-    Schedule,
-    Trust,
 )
 from discreet.privacy.randomness import Key, Randomness, SecureCoins, SeededCoins
-from discreet.privacy.stream_session import SAVED_WALKS, StreamSession, read_only
+from discreet.privacy.stream_session import StreamSession, read_only
 
-_STREAMS: tuple[Stream, ...] = ("exact", "walk", "local", "decaying", "reports")
+_STREAMS = ("exact", "walk", "local", "decaying", "reports")
 
 _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
 
@@ -89,35 +90,38 @@ class CountSession(StreamSession):
     """
 
     _kind = "counts"
-    _BOUND = ("_trust", "_mechanism", "_query", "_schedule", "_randomness", "_guarantee")
+    _BOUND = ("_mechanism", "_randomness")
     _STATE = (
         *StreamSession._STATE,
         "_scales", "_begins", "_cells", "_held", "_registers", "_pending", "_counted", "_played", "_filtered",
         "_measured", "_measurements", "_draws", "_scales_now", "_squares", "_forgotten", "_closed_users",
         "_weights", "_reported", "_policy", "_cut",
     )  # fmt: skip
-    _DERIVED = (*StreamSession._DERIVED, "_walk", "_decaying", "_reach")
+    _DERIVED = (
+        *StreamSession._DERIVED, "_query", "_trust", "_laws", "_walk", "_decaying", "_reach",
+    )  # fmt: skip
     _CLASSES = saved_state.classes_by_name(
         [
             *StreamSession._CLASSES.values(),
-            Clocks, CountQuery, Measurement, Mechanism, Randomizer, ReportLaw, StepReports, *SAVED_WALKS,
+            Batches, Clocks, CountMechanism, CountQuery, Exact, Measurement, OnDevice, Prefixes, Randomizer,
+            ReportLaw, Reported, Stated, StepReports, *WALKS,
             laws.GaussianSumLaw, laws.LaplaceSumLaw, laws.NoNoise, laws.SubGaussianSumLaw,
             laws.WeightedLaplaceLaw,
         ]
     )  # fmt: skip
 
-    def __init__(
-        self,
-        trust: Trust,
-        mechanism: Mechanism,
-        query: CountQuery,
-        schedule: Schedule,
-        randomness: Randomness,
-        guarantee: Guarantee,
-    ) -> None:
-        super().__init__(query.layout, schedule, randomness, guarantee, mechanism.leaf)
-        self._trust = trust
+    def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
+        if type(mechanism) is not CountMechanism:  # a subclass could state any loss
+            raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism, and no subclass of it")
+        if mechanism.stored:
+            raise ValueError("mechanism.stored = True: stored people are for OneShotSession")
+        mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
+        mechanism.check_source(randomness)
+        query = mechanism.query
+        super().__init__(query.layout, mechanism.schedule, randomness, mechanism.guarantee, mechanism.leaf)
+        self._trust = mechanism.trust
         self._mechanism = mechanism
+        self._laws = CountLaws(mechanism)
         self._query = query
         self._randomness = randomness
         self._scales = np.array(mechanism.scales)
@@ -126,12 +130,7 @@ class CountSession(StreamSession):
         self._reach = np.zeros(0)  # of a local user's cells: what an honest device sends is inside
         if mechanism.stream == "local":
             self._reach = np.repeat(query.layout.horizon + REACH * self._scales, np.diff(query.offsets))
-        walk = mechanism.walk
-        if (mechanism.stream == "walk") != (walk is not None):
-            raise ValueError(f"mechanism: a walk belongs to stream 'walk', not to {mechanism.stream!r}")
-        if walk is not None and walk.leaves != leaves_of(schedule, mechanism.leaf):
-            raise ValueError(f"mechanism: its walk has {walk.leaves} leaves, not those of the schedule")
-        self._walk = walk
+        self._walk = walk = mechanism.walk
         # of a walk: what its registers hold, the last leaf made; and the registers, never changed in place
         self._held = np.zeros(walk.registers + 1 if walk else 1, np.int64)
         self._registers: dict[int, Floats] = {}
@@ -156,8 +155,8 @@ class CountSession(StreamSession):
 
     # -------------------------------------------------------------------------- public facts
     @property
-    def mechanism(self) -> Mechanism:
-        """The public parameters of the noise: a copy, since a batch's noise takes its scales from ours."""
+    def mechanism(self) -> CountMechanism:
+        """What it does, and what that costs: a copy, since a batch's noise takes its scales from ours."""
         return replace(self._mechanism)
 
     @property
@@ -486,7 +485,7 @@ class CountSession(StreamSession):
             cells, fresh = self._measure(n, reports, due)
             measurement = self._described(fresh, laws_now, n, due)
         told = self._mechanism.clocks is None and not self._query.steered
-        laws_now = self._laws(n, reports, self._measurements) if told else {}
+        laws_now = self._laws.sums(n, reports, self._measurements, self._squares) if told else {}
         return self._estimates(cells, laws_now, "sum", n, float(n)), measurement
 
     def _estimates(
@@ -538,21 +537,6 @@ class CountSession(StreamSession):
         """Does the release after n users close the stream of everybody so far?"""
         return n > 0 and self._plan is not None and self._plan.forget
 
-    def _scales_of(self, n: int, share: float | None) -> Floats:
-        """Scales of the release after n users, of which group returns get ``share`` of the budget.
-
-        Infinite for what is left out: group returns, or one of two reward families.
-        """
-        mechanism = self._mechanism
-        if mechanism.stream != "decaying" or n == 0:
-            return self._scales
-        scales = mechanism.scales_at(self._leaf(n))
-        if self._query.cut:
-            return taking_turns(self._query, scales, self._cut)
-        if share is None or not self._query.groups:
-            return np.array(scales)
-        return split_scales(self._query, scales, share, mechanism.family == kernels.LAPLACE)
-
     def _measure(self, n: int, reports: int, due: Floats | None) -> tuple[Floats, Floats]:
         """(sums over all users, the newest measurement): the batch since the last release is closed.
 
@@ -570,7 +554,7 @@ class CountSession(StreamSession):
         decay, gain = self._decaying.decay, self._decaying.gain
         self._draws += 1
         exact = self._mechanism.fixed_point
-        wanted = self._scales_of(n, None if self._plan is None else self._plan.return_share)
+        wanted = self._laws.scales(n, None if self._plan is None else self._plan.return_share, self._cut)
         finite = np.isfinite(wanted)
         self._scales_now = np.where(finite, wanted, self._scales)
         told = np.repeat(finite, np.diff(self._query.offsets))
@@ -612,174 +596,13 @@ class CountSession(StreamSession):
         return noise_vector(query, mechanism, factor, SecureCoins(), scales)
 
     # --------------------------------------------------------------------------- noise laws
-    def _law(
-        self, f: int, name: str, terms: float, terms_bound: int, scale: float, share: float, sums: bool = True
-    ) -> NoiseLaw:
-        cells = int(self._query.offsets[f + 1] - self._query.offsets[f])
-        rows = math.prod(self._query.row_families[name][:2])
-        grid = self._mechanism.grid(name)
-        mixed = self._mechanism.fixed_point and sums  # noises of several weights lie on no common grid
-        weighted = self._walk is not None and self._walk.weighted
-        law: type[laws.LaplaceSumLaw | laws.GaussianSumLaw | laws.SubGaussianSumLaw] = laws.GaussianSumLaw
-        if mixed:
-            law = laws.SubGaussianSumLaw
-        elif self._mechanism.family == kernels.LAPLACE:
-            law = laws.WeightedLaplaceLaw if weighted else laws.LaplaceSumLaw
-        return law(
-            scale=scale,
-            terms=terms,
-            terms_bound=terms_bound,
-            cells=cells,
-            rows=rows,
-            row_size=cells // rows,
-            share=share,
-            unit=None if grid is None or mixed else 1.0 / (grid * self._mechanism.noise_factor),
-        )
-
-    def _share(self, n: int) -> float:
-        """The part of a failure probability that belongs to the release after n users."""
-        releases = self._schedule.releases
-        return 1.0 / releases if releases is not None else laws.open_share(max(n, 1))
-
     def laws_at(self, n: int) -> dict[str, NoiseLaw]:
-        """The noise law of every family after n users: public, known before anybody comes.
+        """As the mechanism's: the noise law of every family in the sums after n users."""
+        return self._laws.at(n)
 
-        With a cut, of either reward family if it is the one that is released, at the first C.
-        """
-        if self._mechanism.stream != "decaying":
-            return self._laws(n, n, 0)
-        number = self._leaf(n)
-        made = [(self._mechanism.scales_at(i) / self._scales) ** 2 for i in range(1, number + 1)]
-        return self._laws(n, n, number, sum(made, np.zeros(self._scales.size)))
-
-    def _laws(self, n: int, reports: int, number: int, squares: Floats | None = None) -> dict[str, NoiseLaw]:
-        """The laws after n users of whom ``reports`` sent something (absent ones add no local noise).
-
-        ``number`` : of measurements made; a decaying stream's sums hold so many noises (a scheduled release
-        that was skipped made two batches one). ``squares`` : sums over those of their squared scales.
-        """
-        mechanism = self._mechanism
-        names = list(self._query.row_families)
-        if mechanism.stream == "exact":
-            return {name: laws.NoNoise() for name in names}
-        share = self._share(n)
-        if mechanism.reports is not None:
-            last = self._last_count
-            return self._report_laws(reports, report_grid(n, max(1, last)), share)
-        factor = 1.0
-        if mechanism.stream == "local":
-            last = self._last_count
-            terms, terms_bound = float(reports), report_grid(n, max(1, last))
-        elif mechanism.stream == "decaying":
-            # exactly the law for decay 0; for Gaussian noise variances add, whatever the weights
-            terms = self._decaying.sum_terms(number)
-            terms_bound = math.ceil(terms - 1e-9)
-            if mechanism.release_scales is not None and mechanism.release_scales.size and number:
-                return self._laws_of_unlike(n, number, self._squares if squares is None else squares)
-        else:
-            assert self._walk is not None
-            walk, leaf, parts = self._walk, self._leaf(n), self._parts
-            factor = walk.scale(leaf) / math.sqrt(parts)
-            terms, terms_bound = parts * walk.terms(leaf), walk.terms_bound(leaf, parts)
-        return {
-            name: self._law(f, name, terms, terms_bound, factor * float(mechanism.scales[f]), share)
-            for f, name in enumerate(names)
-        }
-
-    @property
-    def _parts(self) -> int:
-        """Parts of a draw's variance in which a walk's laws count: Gaussian noise can be cut into any."""
-        return self._walk.parts if self._walk and self._mechanism.family == kernels.GAUSSIAN else 1
-
-    @property
-    def _last_count(self) -> int:
-        """How many users the last release can see."""
-        schedule = self._schedule
-        return 2**62 - 1 if schedule.users is None else schedule.users - 1 + schedule.final
-
-    def _report_laws(self, users: int, most: int, share: float) -> dict[str, NoiseLaw]:
-        reports, plans = self._mechanism.reports, self._schedule.plans
-        assert reports is not None
-        return {
-            name: local_reports.law(reports, self._query, name, plans, users, most, share)
-            for name in self._query.row_families
-        }
-
-    def _laws_of_unlike(self, n: int, number: int, squares: Floats) -> dict[str, NoiseLaw]:
-        """Laws of prefix sums of measurements with unlike scales: std exact, bounds at the largest."""
-        stream, mechanism, share = self._decaying, self._mechanism, self._share(n)
-        at = self._leaf(n)
-        newest = (mechanism.scales_at(at) / self._scales) ** 2
-        variance = (newest + (1.0 - stream.decay) ** 2 * (squares - newest)) / stream.gain**2
-        assert mechanism.release_scales is not None
-        largest = mechanism.release_scales[1 : at + 1].max(axis=0)
-        terms_bound = math.ceil(stream.sum_terms(number) - 1e-9)
-        return {
-            name: self._law(
-                f, name, float(variance[f] * (self._scales[f] / largest[f]) ** 2), terms_bound,
-                float(largest[f]), share,
-            )
-            for f, name in enumerate(self._query.row_families)
-        }  # fmt: skip
-
-    def measurement_laws(self, n: int, reports: int, share: float | None = None) -> dict[str, NoiseLaw]:
-        """The laws of the measurement after n users, of whom ``reports`` came since the last one.
-
-        ``share`` : of the budget, that group returns get in it; None: the query's; 0: they are left out. Of a
-        query with a cut: at the C, and of the reward family, that stand now.
-        Raises ``ValueError`` for a walk, whose releases share noise.
-        """
-        mechanism = self._mechanism
-        names = list(self._query.row_families)
-        left_out = () if not self._query.cut else CUT_REWARDS if math.isinf(self._cut) else CENTERED_REWARDS
-        if self._walk is not None:
-            raise ValueError(
-                f"{type(self._walk).__name__}: its releases share noise, so it gives no measurements with "
-                "noise of their own, which this learner reads; use release = 'auto', or a learner that reads "
-                "sums"
-            )
-        if mechanism.stream == "exact":
-            return {name: laws.NoNoise() for name in names if name != left_out}
-        if mechanism.reports is not None:
-            return self._report_laws(reports, reports, self._share(n))
-        terms = reports if mechanism.stream == "local" else min(n, 1)
-        scales = self._scales_of(n, share)
-        return {
-            name: self._law(f, name, float(terms), terms, float(scales[f]), self._share(n), sums=False)
-            for f, name in enumerate(names)
-            if np.isfinite(scales[f]) and name != left_out
-        }
-
-    def measurement_steps(self) -> list[tuple[int, dict[str, NoiseLaw]]]:
-        """(n, laws of the measurement) of every scheduled release. K known only."""
-        if self._times is None:
-            raise ValueError("users = None: the releases of an open-ended schedule are not a list")
-        sizes = np.diff(self._times, prepend=0).tolist()
-        return [
-            (n, self.measurement_laws(n, size)) for n, size in zip(self._times.tolist(), sizes, strict=True)
-        ]
-
-    def law_steps(self) -> list[tuple[int, dict[str, NoiseLaw]]]:
-        """(last n, laws) ascending: ``bound`` and ``std_bound`` do not change between two. K known only."""
-        if self._schedule.users is None:
-            raise ValueError("users = None: the steps of an open-ended schedule are not a list")
-        assert self._times is not None
-        last = int(self._times[-1])
-        if self._mechanism.stream == "exact":
-            ends = [last]
-        elif self._walk is not None:
-            steps = np.array(self._walk.steps(self._parts))
-            by_user = self._mechanism.leaf == "user"
-            at = np.searchsorted(self._times, steps, side="right") - 1 if by_user else steps
-            ends = np.unique(self._times[at]).tolist()
-        elif self._mechanism.stream == "decaying":
-            ends = self._times.tolist()
-        else:
-            ends, point = [0], 0
-            while ends[-1] < last:
-                point = report_grid(ends[-1] + 1, last)
-                ends.append(point)
-        return [(end, self.laws_at(end)) for end in ends]
+    def measurement_laws(self, n: int, senders: int, share: float | None = None) -> dict[str, NoiseLaw]:
+        """As the mechanism's, of a query with a cut at the C that stands now."""
+        return self._laws.measurement(n, senders, share, self._cut)
 
     def _report_arrays(self) -> local_kernels.ReportArrays:
         reports, layout = self._mechanism.reports, self._query.layout
@@ -809,7 +632,7 @@ class CountSession(StreamSession):
                 key=self._key,
                 offsets=self._query.offsets,
                 scales=self._scales,
-                by_user=self._mechanism.leaf == "user",
+                by_user=self._leaf == "user",
                 begins=self._begins,
                 slots=self._query.slots,
                 reward_shift=self._query.reward_shift,

@@ -33,26 +33,26 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from discreet.device import encoders, messages
-from discreet.device.messages import Family, Form, Kind, Reason, Refused
+from discreet.device.messages import Family, Form, Reason, Refused
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.privacy import budget as budgets
 from discreet.privacy import saved_state
 from discreet.privacy import shuffle_calibration as accountant
-from discreet.privacy.batch_session import BatchSession, has_batches, start_batches
-from discreet.privacy.binomial_record import BinomialRecord
+from discreet.privacy.batch_session import batch_mechanism, has_batches
 from discreet.privacy.budgeted import check_source, continual_query, private_schedule
-from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.guarantee import Guarantee, Record, guarantee_of
-from discreet.privacy.noise.binomial_law import BinomialLaw, Components, merged
+from discreet.privacy.counts import CountQuery
+from discreet.privacy.guarantee import Record
+from discreet.privacy.mechanism import Stated
+from discreet.privacy.noise.binomial_law import BinomialLaw, Components
 from discreet.privacy.protocol import (
     Coins,
     Encoder,
@@ -60,16 +60,20 @@ from discreet.privacy.protocol import (
     Floats,
     Ints,
     Measurement,
+    Mechanism,
     Plan,
     Release,
     Report,
     Schedule,
+    Session,
     Terms,
     Trust,
 )
 from discreet.privacy.randomness import Key, Randomness
 from discreet.privacy.saved_state import check_same_kind
+from discreet.privacy.sessions import session_of
 from discreet.privacy.shuffle_calibration import CALIBRATIONS, Calibration, Noise
+from discreet.privacy.shuffle_mechanism import FlipMechanism, ShuffledMechanism, batch_ends, flips_of, form_of
 from discreet.privacy.stream_session import StreamSession, read_only
 
 __all__ = [
@@ -83,28 +87,12 @@ __all__ = [
     "form_of",
 ]
 
-_KINDS: Mapping[str, Kind] = MappingProxyType(
-    {
-        VISITS: "visits",
-        TRANSITIONS: "transitions",
-        REWARDS: "rewards",
-        CENTERED_REWARDS: "centered_rewards",
-    }
-)
-ShuffleMechanism = Literal["bits", "amplified"]
+ShuffleRandomizer = Literal["bits", "amplified"]
 _READ_AT_ONCE = 256  # messages whose digits are unpacked together
 
 
 class BatchTooSmall(RuntimeError):
     """Too few messages came: the batch stays with the shuffler, which forgets it."""
-
-
-def form_of(query: CountQuery, noise: Noise, session: int) -> Form:
-    """What devices and shuffler must know of a batch: public."""
-    layout = query.layout
-    rows = None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist()))
-    families = tuple(Family(_KINDS[name], f.each, f.coin, f.paired) for name, f in noise)
-    return Form(layout.states, layout.actions, layout.horizon, families, rows, session, query.step)
 
 
 # -------------------------------------------------------------------------------- three parties
@@ -288,12 +276,7 @@ class Analyzer:
 
     def components(self, counted: Counted, family: int) -> Components:
         """The flips behind each counter of a family."""
-        return _components(self.form.families[family], self.users(counted))
-
-
-def _components(family: Family, users: int) -> Components:
-    n, p = users * family.flips, family.coin / messages.COIN
-    return ((n // 2, p), (n // 2, 1.0 - p)) if family.paired else ((n, p),)
+        return flips_of(self.form.families[family], self.users(counted))
 
 
 # ------------------------------------------------------------------------------------- session
@@ -319,40 +302,41 @@ class ShuffleSession(StreamSession):
 
     bits = True  # rewards are rounded: simulated sums must be sums of bits
     _kind = "shuffle"
-    _BOUND = ("_query", "_schedule", "_randomness", "_ends", "_noises", "_guarantee", "_records")
+    _BOUND = ("_mechanism", "_randomness")
     _STATE = (
         *StreamSession._STATE,
         "_session", "_open_batches", "_batch", "_sums", "_components", "_refused",
     )  # fmt: skip
-    _DERIVED = (*StreamSession._DERIVED, "_shufflers")
+    _DERIVED = (*StreamSession._DERIVED, "_query", "_ends", "_shufflers")
     _CLASSES = saved_state.classes_by_name(
         [
             *StreamSession._CLASSES.values(),
-            BinomialLaw, BinomialRecord, CountQuery, Family, accountant.Flips, Form, Measurement,
+            BinomialLaw, CountQuery, Family, FlipMechanism, accountant.Flips, Form, Measurement,
         ]
     )  # fmt: skip
 
-    def __init__(
-        self,
-        query: CountQuery,
-        schedule: Schedule,
-        randomness: Randomness,
-        ends: Ints,
-        noises: tuple[Noise, ...],
-        guarantee: Guarantee,
-        records: tuple[Record, ...],
-    ) -> None:
-        super().__init__(query.layout, schedule, randomness, guarantee)
-        self._query, self._randomness = query, randomness
-        self._ends, self._noises, self._records = ends, noises, records
-        self._most_users = int(ends[-1])
+    def __init__(self, mechanism: ShuffledMechanism, randomness: Randomness) -> None:
+        if type(mechanism) is not self._made_of():  # a subclass could state any loss
+            raise ValueError(
+                f"mechanism = {mechanism!r}: must be of {self._made_of().__name__}, and no subclass of it"
+            )
+        mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
+        mechanism.check_source(randomness)
+        super().__init__(mechanism.query.layout, mechanism.schedule, randomness, mechanism.guarantee)
+        self._mechanism, self._query, self._randomness = mechanism, mechanism.query, randomness
+        self._ends = mechanism.ends
+        self._most_users = int(self._ends[-1])
         # which session a message is for; no secret
         self._session = secrets.randbits(64) if self._key is None else int(self._key[0] ^ self._key[1])
         self._shufflers: list[Any] = []  # of the batches since the last release
         self._batch = -1  # that the last of them is for
-        self._sums = np.zeros(query.cells)
-        self._components: list[Any] = [() for _ in query.row_families]
+        self._sums = np.zeros(self._query.cells)
+        self._components: list[Any] = [() for _ in self._query.row_families]
         self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
+
+    @classmethod
+    def _made_of(cls) -> type:
+        return FlipMechanism
 
     def _drop(self) -> None:
         super()._drop()
@@ -380,7 +364,12 @@ class ShuffleSession(StreamSession):
     @property
     def records(self) -> tuple[Record, ...]:
         """The numbers that the guarantee is computed from."""
-        return self._records
+        return self._mechanism.records
+
+    @property
+    def mechanism(self) -> Any:
+        """What it does, and what that costs: a copy."""
+        return replace(self._mechanism)
 
     @property
     def query(self) -> CountQuery:
@@ -395,11 +384,6 @@ class ShuffleSession(StreamSession):
             for reason, count in shuffler.refused.items():
                 now[reason] += count
         return MappingProxyType(now)
-
-    def batches(self) -> tuple[tuple[int, Any], ...]:
-        """(users, noise) of every scheduled batch, in order."""
-        sizes = np.diff(self._ends, prepend=0).tolist()
-        return tuple(zip(sizes, self._noises, strict=True))
 
     # ------------------------------------------------------------------------------ people
     def _admitted(self, plan: Plan, users: int) -> Plan:
@@ -418,7 +402,7 @@ class ShuffleSession(StreamSession):
         return plan
 
     def _shuffler(self, batch: int) -> Any:
-        noise = self._noises[batch]
+        noise = self._mechanism.noises[batch]
         return Shuffler(form_of(self._query, noise, self._session), noise[0][1].users)
 
     def _encoder(self) -> Encoder:
@@ -474,7 +458,7 @@ class ShuffleSession(StreamSession):
                     "discreet.mdp.simulation.reward_bits)"
                 )
             noise = np.zeros(form.counters[i], np.int64)
-            for j, (n, p) in enumerate(_components(family, users)):
+            for j, (n, p) in enumerate(flips_of(family, users)):
                 drawn = source.binomial(n, min(p, 1.0 - p), form.counters[i])
                 noise += n - drawn if j else drawn  # the second half of pairs is of the complement
             ones[part] = own.astype(np.int64) + noise
@@ -488,7 +472,9 @@ class ShuffleSession(StreamSession):
         before = next(iter(self._last.estimates.values())).covers
         fresh, components, users = self._let_out()
         sums = self._sums + fresh
-        merged_now = [self._merged(old, new) for old, new in zip(self._components, components, strict=True)]
+        merged_now = [
+            self._mechanism.merged(old, new) for old, new in zip(self._components, components, strict=True)
+        ]
         self._sums, self._components = sums, merged_now
         measured = self._estimates(fresh, components, users)
         # those whose messages were let out: neither absent people nor dropped batches, which carry no flips
@@ -505,7 +491,7 @@ class ShuffleSession(StreamSession):
         for shuffler in shufflers:
             sums, fresh, came = self._read_out(shuffler)
             total += sums
-            parts = [self._merged(old, new) for old, new in zip(parts, fresh, strict=True)]
+            parts = [self._mechanism.merged(old, new) for old, new in zip(parts, fresh, strict=True)]
             users += came
         return total, parts, users
 
@@ -515,47 +501,16 @@ class ShuffleSession(StreamSession):
         fresh = [analyzer.components(counted, i) for i in range(len(self._components))]
         return analyzer.sums(counted), fresh, analyzer.users(counted)
 
-    def _merged(self, old: Any, new: Any) -> Any:
-        return merged((*old, *new))
-
-    def _scheduled(self, batch: int, users: int) -> list[Any]:
-        """What the noise of a scheduled batch is made of, by family, if all its users come."""
-        families = form_of(self._query, self._noises[batch], 0).families
-        return [_components(family, users) for family in families]
-
-    def _law(self, family: int, components: Any) -> Any:
-        names = list(self._query.row_families)
-        shape = self._query.row_families[names[family]]
-        inside = names[family] == TRANSITIONS
-        cells = math.prod(shape)
-        return BinomialLaw(
-            components,
-            0.5 if names[family] == CENTERED_REWARDS else 1.0,
-            cells,
-            cells // shape[-1] if inside else cells,
-            shape[-1] if inside else 1,
-            1.0 / (self._schedule.releases or 1),
-        )
-
     def _estimates(self, cells: Floats, components: Sequence[Any], users: int) -> dict[str, Estimate]:
         tables = read_only(self._query.from_cells(cells.copy()))
         return {
-            name: Estimate(tables[name], self._law(i, components[i]), "sum", users, float(users))
+            name: Estimate(tables[name], self._mechanism.law(i, components[i]), "sum", users, float(users))
             for i, name in enumerate(self._query.row_families)
         }
 
     def laws_at(self, n: int) -> dict[str, Any]:
-        """The laws of the release after n users, a scheduled time, if all of them send their messages."""
-        if n not in self._schedule.release_times:
-            raise ValueError(f"n = {n}: is not one of the scheduled times of release")
-        found: list[Any] = [() for _ in self._query.row_families]
-        sizes = np.diff(self._ends, prepend=0).tolist()
-        for batch, (end, users) in enumerate(zip(self._ends.tolist(), sizes, strict=True)):
-            if end > n:
-                break
-            fresh = self._scheduled(batch, users)
-            found = [self._merged(old, new) for old, new in zip(found, fresh, strict=True)]
-        return {name: self._law(i, found[i]) for i, name in enumerate(self._query.row_families)}
+        """As the mechanism's: laws of the release after n users, if all of them send their messages."""
+        return self._mechanism.laws_at(n)
 
 
 # ---------------------------------------------------------------------------------- privatizer
@@ -574,7 +529,7 @@ class Shuffle(Knobs):
         Above 0, of each batch, and of all (a user is in one).
     delta : float
         In [1e-10, 1).
-    mechanism : "bits" or "amplified"
+    randomizer : "bits" or "amplified"
         ``bits`` (default): coin flips in every counter. ``amplified``: one locally private report of a few
         random steps a user (:mod:`discreet.privacy.amplified`), with more noise in the sums and a handful of
         coins on a device; ``calibration`` and ``weights`` do not apply (rewards get the query's share of the
@@ -591,13 +546,13 @@ class Shuffle(Knobs):
 
     epsilon: float | None = None
     delta: float | None = None
-    mechanism: ShuffleMechanism | None = None
+    randomizer: ShuffleRandomizer | None = None
     calibration: Calibration | None = None
     dishonest: float | None = None
     weights: tuple[float, ...] | None = None
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": {"delta": 1e-6, "mechanism": "bits", "calibration": "joint", "dishonest": 0.0},
+        "default": {"delta": 1e-6, "randomizer": "bits", "calibration": "joint", "dishonest": 0.0},
         "paper": {"calibration": "published"},
     }
 
@@ -608,12 +563,12 @@ class Shuffle(Knobs):
             raise ValueError("epsilon = None: must be given, a finite number above 0")
         put(self, "epsilon", budgets.check_epsilon(self.epsilon))
         put(self, "delta", checks.real("delta", self.delta, accountant.LEAST_DELTA, 1.0, open_high=True))
-        put(self, "mechanism", checks.choice("mechanism", self.mechanism, get_args(ShuffleMechanism)))
+        put(self, "randomizer", checks.choice("randomizer", self.randomizer, get_args(ShuffleRandomizer)))
         put(self, "calibration", checks.choice("calibration", self.calibration, CALIBRATIONS))
         given = "weights" if self.weights is not None else "calibration"
-        if self.mechanism == "amplified" and (self.weights is not None or self.calibration != "joint"):
+        if self.randomizer == "amplified" and (self.weights is not None or self.calibration != "joint"):
             raise ValueError(
-                f"{given} = {getattr(self, given)!r}: is for mechanism 'bits'; amplified reports have "
+                f"{given} = {getattr(self, given)!r}: is for randomizer 'bits'; amplified reports have "
                 "neither (their calibration is the numerical bound)"
             )
         put(self, "dishonest", checks.real("dishonest", self.dishonest, 0.0, 1.0, open_high=True))
@@ -654,57 +609,34 @@ class Shuffle(Knobs):
             query, shares, self.calibration, self.epsilon, self.delta, self.honest(users)
         )
 
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> ShuffleSession | BatchSession:
-        """A session of batches between scheduled releases, each with its own number of flips.
+    def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
+        """Batches between scheduled releases, each with its own number of flips, and what that costs.
 
         Raises ``ValueError`` if the query is not of bits, or the times of release are not known.
         """
-        if has_batches(schedule):
-            return start_batches(self, query, schedule, randomness)
-        query, schedule = continual_query(query), private_schedule(schedule)
         check_source(randomness)
-        if schedule.pooled_shares is not None:
-            raise ValueError("schedule.pooled_shares: must be None, there are no pooled counts here")
-        if schedule.users is None:
-            raise ValueError(
-                "schedule.users = None: the shuffle protocol needs the size of every batch in advance; state "
-                "the number of users"
-            )
-        ends = schedule.release_times[1:]
-        if not schedule.final:  # those who come after the last release are protected too
-            ends = np.append(ends, schedule.users)
-        sizes = np.diff(ends, prepend=0).tolist()
-        if self.mechanism == "amplified":
-            from discreet.privacy.amplified import start_amplified  # whose session is made of the one here
+        if has_batches(schedule):
+            return batch_mechanism(self, query, schedule, randomness)
+        query, schedule = continual_query(query), private_schedule(schedule)
+        assert self.epsilon is not None and self.delta is not None
+        sizes = np.diff(batch_ends(schedule), prepend=0).tolist()
+        if self.randomizer == "amplified":
+            # whose session is made of the one here
+            from discreet.privacy.amplified import amplified_mechanism
 
-            assert self.epsilon is not None and self.delta is not None
             honest = [self.honest(size) for size in sizes]
-            return start_amplified(query, schedule, randomness, ends, honest, self.epsilon, self.delta)
+            return amplified_mechanism(query, schedule, randomness, honest, self.epsilon, self.delta)
         by_size = {size: self.noise(query, size) for size in dict.fromkeys(sizes)}
-        changed = accountant.ways(query)
-        record = BinomialRecord(self._words(), _undominated(by_size.values()), changed)
-        guarantee = guarantee_of(
-            "shuffle",
-            [record],
-            randomness=randomness.kind,
-            delta=self.delta,
-            epsilon_nominal=self.epsilon,
-        )
         noises = tuple(by_size[size] for size in sizes)
-        return ShuffleSession(query, schedule, randomness, ends, noises, guarantee, (record,))
+        stated = Stated(self.delta, self.epsilon)
+        return FlipMechanism(query, schedule, randomness.kind, stated, noises, self._words())
+
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
+        """A session of :meth:`mechanism`."""
+        return session_of(self.mechanism(query, schedule, randomness), randomness)
 
     def _words(self) -> str:
         words = f"bits and coin flips, {self.calibration} calibration"
         if self.dishonest:
             words += f", of the flips of at least {1 - self.dishonest:.6g} of a batch's users"
         return words
-
-
-def _undominated(noises: Iterable[Noise]) -> tuple[Noise, ...]:
-    """Batches but for those with the same flips of more users: more of the same noise hides no less."""
-    least: dict[tuple[tuple[str, int, int], ...], Noise] = {}
-    for noise in noises:
-        key = tuple((name, f.each, f.coin) for name, f in noise)
-        if key not in least or noise[0][1].users < least[key][0][1].users:
-            least[key] = noise
-    return tuple(least.values())

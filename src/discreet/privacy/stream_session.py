@@ -22,17 +22,12 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory, checked
 from discreet.numerics import checks
 from discreet.privacy import saved_state
-from discreet.privacy.continual.optimal_tree import OptimalTree
-from discreet.privacy.continual.signed_digits import SignedDigits
-from discreet.privacy.continual.square_root import SquareRoot
-from discreet.privacy.continual.tree import Tree
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.protocol import (
     Encoder,
     Estimate,
     Floats,
-    Ints,
     Measurement,
     Plan,
     Release,
@@ -42,8 +37,6 @@ from discreet.privacy.protocol import (
     numbered,
 )
 from discreet.privacy.randomness import Key, Randomness, Secure, Seeded
-
-SAVED_WALKS = (OptimalTree, SignedDigits, SquareRoot, Tree)
 
 
 class StreamSession(Guarded, ABC):
@@ -62,8 +55,8 @@ class StreamSession(Guarded, ABC):
     )  # fmt: skip
     # What the constructor derives from its arguments, or what belongs to one process:
     _DERIVED: ClassVar[tuple[str, ...]] = (
-        "_process", "_lock", "_caller", "_closed", "_saving", "_identity", "_times", "_layout", "_by_user",
-        "_most_users",
+        "_process", "_lock", "_caller", "_closed", "_saving", "_identity", "_layout", "_schedule",
+        "_guarantee", "_leaf", "_most_users",
     )  # fmt: skip
     _CLASSES: ClassVar[saved_state.Classes] = saved_state.classes_by_name(
         [Estimate, Guarantee, Layout, Plan, Release, Schedule, Secure, Seeded]
@@ -81,9 +74,8 @@ class StreamSession(Guarded, ABC):
         self._layout, self._schedule, self._guarantee = layout, schedule, guarantee
         self._saving = False  # a save was interrupted before its file was visible or withdrawn
         self._identity = saved_state.new_identity()  # of the file that this session is saved to
-        self._by_user = leaf == "user"  # a release after n users has seen n leaves, not one for each batch
+        self._leaf = leaf  # with "user" a release after n users has seen n leaves, not one for each batch
         self._key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
-        self._times: Ints | None = None if schedule.users is None else schedule.release_times
         self._most_users = schedule.users  # who may come in all
         self._users = 0
         self._absent = 0
@@ -257,22 +249,13 @@ class StreamSession(Guarded, ABC):
                 raise RuntimeError(
                     f"release: all {schedule.max_releases} releases of the schedule have been made"
                 )
-            estimates, measurement = self._made(n, self._leaf(n))
+            estimates, measurement = self._made(n, self._schedule.leaf_at(n, self._leaf))
             number = 0 if n == 0 else self._number + 1
             self._last = Release(
                 estimates, users=n, number=number, guarantee=self._guarantee, measurement=measurement
             )
             self._number, self._fresh = number, True
             return self._last
-
-    def _leaf(self, n: int) -> int:
-        """How many leaves the first n users fill. Raises ``RuntimeError`` between scheduled releases."""
-        if self._times is None:
-            return n
-        at = int(np.searchsorted(self._times, n))
-        if at == self._times.size or self._times[at] != n:
-            raise RuntimeError(f"release: {n} users is not one of the scheduled times of release")
-        return n if self._by_user else at
 
     @abstractmethod
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement | None]:

@@ -103,7 +103,7 @@ def test_laws_state_the_exact_std_and_bounds_that_hold(privatizer: Central) -> N
     variances = (matrix**2).sum(axis=1)
     laplace = session.guarantee.mu is None
     one = session.mechanism.scales[0] * (np.sqrt(2) if laplace else 1.0)
-    steps = session.law_steps()
+    steps = session.mechanism.laws.steps()
     for n in range(1, 50):
         law = session.laws_at(n)["transition_counts"]
         assert law.std() == pytest.approx(one * np.sqrt(variances[n - 1]))

@@ -48,7 +48,6 @@ from discreet.privacy.counts import TRANSITIONS, CountQuery
 from discreet.privacy.privatizers import Central, Local, NoPrivacy
 from discreet.privacy.protocol import Plan, Release, Schedule, Spec
 from discreet.privacy.randomness import Seeded
-from discreet.privacy.session import CountSession
 from discreet.privacy.shuffle import Shuffle
 
 Floats = NDArray[np.float64]
@@ -150,7 +149,7 @@ def privatizer(privacy: str, epsilon: float = EPSILON) -> Any:
         BATCHES: lambda: Central(**budget, release="batches"),
         SHUFFLE: lambda: Shuffle(**budget),
         PUBLISHED: lambda: Shuffle(**budget, calibration="published"),
-        AMPLIFIED: lambda: Shuffle(**budget, mechanism="amplified"),
+        AMPLIFIED: lambda: Shuffle(**budget, randomizer="amplified"),
         LOCAL: lambda: Local(**budget),
     }
     return made[privacy]()
@@ -405,9 +404,8 @@ def _noise(folder: Path, size: Size) -> list[dict[str, Any]]:
                 column.append(value)
         moves = CountQuery(riverswim().layout, visits=False, known_rewards=True)
         for n in size.counted:
-            with privatizer(LOCAL).start(moves, Schedule.one_shot(n), Seeded(0)) as session:
-                assert isinstance(session, CountSession)
-                std, true = session.laws_at(n)[TRANSITIONS].std(), session.guarantee.epsilon
+            mechanism = privatizer(LOCAL).mechanism(moves, Schedule.one_shot(n), Seeded(0))
+            std, true = mechanism.laws_at(n)[TRANSITIONS].std(), mechanism.guarantee.epsilon
             line = ("local, transitions alone", n, std, None, 0)
             for column, value in zip(columns.values(), (*line, true), strict=True):
                 column.append(value)

@@ -177,8 +177,8 @@ def step_release(
     learner = DPAPVI() if epsilon is not None else APVI()
     query, schedule = learner.query(spec), Schedule.one_shot(users, plans="stochastic")
     privatizer = NoPrivacy() if epsilon is None else Central(epsilon=epsilon, delta=DELTA, noise="gaussian")
-    with privatizer.start(query, schedule, Seeded()) as session:
-        laws, guarantee = session.laws_at(users), session.guarantee
+    mechanism = privatizer.mechanism(query, schedule, Seeded())
+    laws, guarantee = mechanism.laws_at(users), mechanism.guarantee
     exact = {
         VISITS: counts.visits, TRANSITIONS: counts.moves,
         CENTERED_REWARDS: counts.rewards - 0.5 * counts.visits,

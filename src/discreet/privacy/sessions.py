@@ -1,0 +1,32 @@
+"""From a mechanism to the session that draws its noise."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from discreet.privacy.protocol import Session
+from discreet.privacy.randomness import Randomness
+
+__all__ = ["session_of"]
+
+_PLACES = {
+    "CountMechanism": ("session", "CountSession"),
+    "LinearMechanism": ("linear_session", "LinearSession"),
+    "FlipMechanism": ("shuffle", "ShuffleSession"),
+    "AmplifiedMechanism": ("amplified", "AmplifiedSession"),
+    "BatchMechanism": ("batch_session", "BatchSession"),
+}
+
+
+def session_of(mechanism: Any, randomness: Randomness) -> Session:
+    """A fresh session. Raises ``ValueError`` on a mechanism of no kind that is known here.
+
+    What the session guarantees is what the mechanism says; that the kinds are exact (no subclass that could
+    state another loss) is checked by each session.
+    """
+    place = _PLACES.get(type(mechanism).__name__)
+    if place is None:
+        raise ValueError(f"mechanism = {mechanism!r}: must be one of {', '.join(_PLACES)}")
+    session: Session = getattr(import_module(f"discreet.privacy.{place[0]}"), place[1])(mechanism, randomness)
+    return session
