@@ -205,7 +205,8 @@ _RUNS: Mapping[str, tuple[Any, ...]] = {
         "mixture", UCRLVTR(preset="paper"), dr.Central(epsilon=10.0, delta=1e-4, calibration="published"), 30,
     ),
     "lsvi-ucb published": (
-        "linear", dr.LSVIUCB(preset="paper"), dr.Central(epsilon=9.0, delta=1e-4, calibration="published"), 30,
+        "linear", dr.LSVIUCB(preset="paper"),
+        dr.Central(epsilon=9.0, delta=1e-4, calibration="published"), 30,
     ),
     "ucrl-vtr tabular rewards": ("mixture", UCRLVTR(reward_form="tabular"), dr.Central(mu=1.0), 100),
     "ucrl-vtr local": ("mixture", UCRLVTR(), dr.Local(epsilon=4.0, delta=1e-4), 100),
