@@ -144,16 +144,16 @@ _RUNS: Mapping[str, tuple[Any, ...]] = {
     "pucb": ("small", dr.PUCB(), dr.Central(epsilon=8.0, release="tree"), 200),
     "ldp-obi central": ("small", dr.LDPOBI(), _GAUSS, 200),
     # local and shuffle
-    "ldp-obi local laplace": ("small", dr.LDPOBI(), dr.Local(epsilon=4.0, mechanism="laplace"), 150),
+    "ldp-obi local laplace": ("small", dr.LDPOBI(), dr.Local(epsilon=4.0, randomizer="laplace"), 150),
     "ldp-obi local paper": ("small", dr.LDPOBI(), dr.Local(epsilon=4.0, preset="paper"), 150),
     "dp-ucbvi local gaussian": (
         "small", dr.DPUCBVI(), dr.Local(epsilon=4.0, delta=1e-4, noise="gaussian"), 150,
     ),
     "noise-aware local auto": ("small", _AWARE(), dr.Local(epsilon=4.0), 150),
-    "noise-aware local subset": ("small", _AWARE(), dr.Local(epsilon=4.0, mechanism="subset", steps=2), 150),
-    "noise-aware local oue": ("small", _AWARE(), dr.Local(epsilon=4.0, mechanism="oue"), 150),
+    "noise-aware local subset": ("small", _AWARE(), dr.Local(epsilon=4.0, randomizer="subset", steps=2), 150),
+    "noise-aware local oue": ("small", _AWARE(), dr.Local(epsilon=4.0, randomizer="oue"), 150),
     "noise-aware local krr": (
-        "small", _AWARE(), dr.Local(epsilon=4.0, mechanism="krr", reward_share=0.3), 150,
+        "small", _AWARE(), dr.Local(epsilon=4.0, randomizer="krr", reward_share=0.3), 150,
     ),
     "private-ucb-po local": ("small", dr.PrivateUCBPO(), dr.Local(epsilon=4.0), 100),
     "noise-aware shuffle": ("small", _AWARE(), dr.Shuffle(epsilon=4.0, delta=1e-2), 150),
@@ -161,7 +161,7 @@ _RUNS: Mapping[str, tuple[Any, ...]] = {
         "small", _AWARE(), dr.Shuffle(epsilon=4.0, delta=1e-2, calibration="composed"), 150,
     ),
     "noise-aware shuffle amplified": (
-        "small", _AWARE(), dr.Shuffle(epsilon=4.0, delta=1e-2, mechanism="amplified"), 150,
+        "small", _AWARE(), dr.Shuffle(epsilon=4.0, delta=1e-2, randomizer="amplified"), 150,
     ),
     # the default learner in its kinds
     "noise-aware": ("random", _AWARE(), dr.Central(epsilon=4.0, delta=1e-4), 300),
@@ -372,15 +372,15 @@ _PRIVATIZERS: Mapping[str, Any] = {
     "central clocks": dr.Central(epsilon=1.0, delta=1e-6, clocks="rows"),
     "central clocks grow": dr.Central(epsilon=1.0, clocks="rows", clock_growth=0.5),
     "local": dr.Local(epsilon=1.0),
-    "local laplace": dr.Local(epsilon=1.0, mechanism="laplace"),
+    "local laplace": dr.Local(epsilon=1.0, randomizer="laplace"),
     "local gaussian": dr.Local(epsilon=1.0, delta=1e-6, noise="gaussian"),
     "local paper": dr.Local(epsilon=1.0, preset="paper"),
-    "local subset": dr.Local(epsilon=3.0, mechanism="subset"),
-    "local oue": dr.Local(epsilon=3.0, mechanism="oue", steps=2),
-    "local krr": dr.Local(epsilon=3.0, mechanism="krr", reward_share=0.25),
+    "local subset": dr.Local(epsilon=3.0, randomizer="subset"),
+    "local oue": dr.Local(epsilon=3.0, randomizer="oue", steps=2),
+    "local krr": dr.Local(epsilon=3.0, randomizer="krr", reward_share=0.25),
     "shuffle": dr.Shuffle(epsilon=1.0, delta=1e-2),
     "shuffle composed": dr.Shuffle(epsilon=1.0, delta=1e-2, calibration="composed"),
-    "shuffle amplified": dr.Shuffle(epsilon=1.0, delta=1e-2, mechanism="amplified"),
+    "shuffle amplified": dr.Shuffle(epsilon=1.0, delta=1e-2, randomizer="amplified"),
 }
 
 

@@ -18,8 +18,9 @@ sensitivity of :class:`~discreet.privacy.counts.CountQuery` in units of the nois
   user's column has l2 norm at most 1 (:mod:`discreet.privacy.continual.decaying`), and l1 norm 1 without
   decay only: Laplace noise goes with decay 0. Scales that change from release to release must not let any
   release cost more than ``scales``: then the column's weights, which add up to 1 at most, weigh losses that
-  are at most Delta. Clocks of rows leave the joint sensitivity as it is (:mod:`discreet.privacy.continual.clocks`),
-  and so do budgets that are split anew at each release (:mod:`discreet.privacy.continual.splits`).
+  are at most Delta. Clocks of rows leave the joint sensitivity as it is
+  (:mod:`discreet.privacy.continual.clocks`), and so do budgets that are split anew at each release
+  (:mod:`discreet.privacy.continual.splits`).
 - :class:`OnDevice`: each user's own counters, all with independent noise: one sum of one user.
 - :class:`Reported`: reports of a few steps, randomized one by one (:mod:`discreet.privacy.local_reports`), on
   the device or, once for each trajectory, by a trusted server, who keeps nothing else of it.

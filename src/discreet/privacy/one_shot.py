@@ -259,7 +259,7 @@ class OneShotRelease(Guarded):
         self._key = key
         self._counts = counts
         self._sums = sums
-        self._steps = facts.query.layout.horizon
+        self._steps = facts.mechanism.query.layout.horizon
         self._next = 0  # the step that is drawn next
         self._drawing = False
 
