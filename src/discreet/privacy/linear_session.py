@@ -179,6 +179,7 @@ class Answers(ResponseSession):
     def submit_counts(self, sums: Mapping[str, Floats], users: int) -> None:
         """Simulated users at once, from exact count tables (seeded randomness only)."""
         with self._call():
+            self._check_open()
             self.check_counts()
             if self._taken + users > self._most:
                 raise ValueError(f"users = {users}: sums of more than {self._most} episodes are not exact")
@@ -473,6 +474,7 @@ class LinearSession(StreamSession):
 
     def _answer(self, question: Response) -> Estimate:
         with self._call():
+            self._check_open()
             answers = self._answers
             assert answers is not None
             if not self._fresh or self._number == 0:

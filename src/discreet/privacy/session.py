@@ -328,6 +328,7 @@ class CountSession(StreamSession):
             has; also in a local session, whose users' devices randomize one by one.
         """
         with self._call():
+            self._check_open()
             number = self.open_plan.number
             if plan != number:
                 raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
@@ -794,6 +795,7 @@ class CountSession(StreamSession):
         Raises ``RuntimeError`` unless the session is fresh, seeded, and K is known.
         """
         with self._call():
+            self._check_open()
             if self._query.steered:
                 raise RuntimeError(
                     "kernel: group returns and cut rewards are not part of the fused simulation"

@@ -62,7 +62,7 @@ class StreamSession(Guarded, ABC):
     )  # fmt: skip
     # What the constructor derives from its arguments, or what belongs to one process:
     _DERIVED: ClassVar[tuple[str, ...]] = (
-        "_process", "_lock", "_caller", "_closed", "_saving", "_identity", "_times", "_layout", "_by_user",
+        "_process", "_lock", "_closed", "_saving", "_identity", "_times", "_layout", "_by_user",
         "_most_users",
     )  # fmt: skip
     _CLASSES: ClassVar[saved_state.Classes] = saved_state.classes_by_name(
@@ -136,6 +136,7 @@ class StreamSession(Guarded, ABC):
     def begin(self, plan: Plan) -> Encoder:
         """Open a plan for its users; devices get the encoder. Its context is read here, once."""
         with self._call():
+            self._check_open()
             if self._awaited:
                 raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
             if type(plan) is not Plan:  # a subclass could change its group, share or forget between two looks
@@ -185,6 +186,7 @@ class StreamSession(Guarded, ABC):
     def submit(self, report: Report) -> None:
         """Add one user's report. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
         with self._call():
+            self._check_open()
             self._check_in_time(report)
             self._add(report)
 
@@ -215,6 +217,7 @@ class StreamSession(Guarded, ABC):
     def absent(self, users: int = 1) -> None:
         """Count people who sent nothing: the null contribution, still among the public users."""
         with self._call():
+            self._check_open()
             self._count_absent(checks.integer("users", users, 1, self._awaited if self.open_plan else 0))
 
     def _count_absent(self, users: int) -> None:
@@ -228,6 +231,7 @@ class StreamSession(Guarded, ABC):
         raises ``ValueError`` under secure randomness, where every person's own record must pass the checks.
         """
         with self._call():
+            self._check_open()
             if self._key is None:
                 raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
             users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
@@ -244,6 +248,7 @@ class StreamSession(Guarded, ABC):
         After a plan with ``last=False``, and when nobody came since, the previous release again.
         """
         with self._call():
+            self._check_open()
             if self._awaited:
                 raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
             if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
@@ -299,7 +304,8 @@ class StreamSession(Guarded, ABC):
         If an error or interrupt comes before the file is visible, nothing is left of it and the session
         goes on. Raises ``ValueError`` if ``path`` exists or its folder does not.
         """
-        with self._call(super()._check_open):  # also after a save that was interrupted
+        with self._call():
+            super()._check_open()  # also after a save that was interrupted
             draft = saved_state.Draft(path)
             values = {name: getattr(self, name) for name in (*self._BOUND, *self._STATE)}
             values["session"] = self._kind
