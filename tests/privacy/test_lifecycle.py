@@ -1,5 +1,6 @@
 """One call at a time, also after a call that was interrupted and whose frames somebody keeps."""
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +43,7 @@ def opened() -> Any:
 def test_after_an_interrupt_the_next_call_runs_though_the_traceback_is_kept(
     call: Callable[[Any], object],
 ) -> None:
-    """The lock stood in a suspended generator, which the traceback kept alive: every later call was refused."""
+    """The lock stood in a suspended generator, which the traceback kept alive: all later calls were refused."""
     call_quietly(call, opened())  # compiles: what the compiler does is not looked at
     for at in range(1000):
         session = opened()
@@ -62,10 +63,8 @@ def test_after_an_interrupt_the_next_call_runs_though_the_traceback_is_kept(
 
 def call_quietly(call: Callable[[Any], object], session: Any) -> None:
     """Refusals are calls too."""
-    try:
+    with contextlib.suppress(RuntimeError):
         call(session)
-    except RuntimeError:
-        pass
 
 
 def test_a_call_out_of_a_running_one_is_refused() -> None:

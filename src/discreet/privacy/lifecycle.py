@@ -60,9 +60,9 @@ class Guarded:
             raise RuntimeError(f"this {self._what} is closed: start another one")
 
     def _call(self) -> threading.RLock:
-        """One call at a time, in the process that started the object: ``with self._call(): self._check_open()``.
+        """One call at a time, in the process that started the object.
 
-        The lock itself, whose ``with`` no interrupt can come into. (A generator or an ``__enter__`` in Python
+        For ``with self._call(): self._check_open()``. It is the lock itself, whose ``with`` no interrupt can come into. (A generator or an ``__enter__`` in Python
         would have its end after the lock is taken and before it is anybody's to release.)
         """
         if os.getpid() != self._process:

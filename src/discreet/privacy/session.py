@@ -487,7 +487,8 @@ class CountSession(StreamSession):
             cells, fresh = self._measure(n, reports, due)
             measurement = self._described(fresh, laws_now, n, due)
         told = self._mechanism.clocks is None and not self._query.steered
-        laws_now = self._laws(n, reports, self._measurements) if told else {}
+        number, squares = (self._next.get(name, vars(self)[name]) for name in ("_measurements", "_squares"))
+        laws_now = self._laws(n, reports, number, squares) if told else {}
         return self._estimates(cells, laws_now, "sum", n, float(n)), measurement
 
     def _estimates(
@@ -511,7 +512,7 @@ class CountSession(StreamSession):
         if n > 0:
             pending, counted = self._pending.copy(), self._counted.copy()
             kernels.tick(self._mechanism.clocks.growth, pending, counted, due)
-            self._pending, self._counted = pending, counted
+            self._next |= {"_pending": pending, "_counted": counted}
         return due
 
     def _described(
@@ -522,10 +523,10 @@ class CountSession(StreamSession):
         gain = self._decaying.gain
         if self._forgotten:
             decay = 0.0
-        self._forgotten = self._forgets(n)
-        gain = 1.0 if self._forgotten else gain
+        forgets = self._forgets(n)
+        gain = 1.0 if forgets else gain
         weights = batch + decay * self._weights[0], batch + decay * decay * self._weights[1]
-        self._closed_users, self._weights = n, weights
+        self._next |= {"_forgotten": forgets, "_closed_users": n, "_weights": weights}
         effective = weights[0] ** 2 / weights[1] if weights[1] else 0.0
         covers, estimand = (n, "weighted") if decay else (batch, "sum")
         estimates = self._estimates(fresh, laws, estimand, covers, effective)  # type: ignore[arg-type]
@@ -559,12 +560,12 @@ class CountSession(StreamSession):
 
         An interrupt (Ctrl-C) anywhere in a release may cost noise, never privacy: a noise's index is
         spent before it is drawn (the same noise on other data would show their difference), and the batch
-        leaves the cells in the one statement that puts its measurement where the sums are made from.
+        leaves the cells, and its measurement is put where the sums are made from, as the release is made.
         """
         if self._mechanism.stream != "decaying":
             cells = self._cells.copy()
             fresh = cells - self._filtered
-            self._filtered, self._reported = cells, reports
+            self._next |= {"_filtered": cells, "_reported": reports}
             return cells.copy(), fresh
         if n == 0:
             return self._cells.copy(), self._cells.copy()
@@ -589,9 +590,10 @@ class CountSession(StreamSession):
             fresh, empty = np.where(cells_due, fresh, 0.0), np.where(cells_due, 0.0, self._cells)
             filtered = np.where(cells_due, filtered, self._filtered)
         filtered = np.zeros(self._query.cells) if self._forgets(n) else filtered
-        # no call in here, so no signal is handled; and the batch goes first, so it is never summed twice
-        self._cells, self._filtered, self._measured, self._measurements = empty, filtered, measured, made
-        self._squares = squares
+        self._next |= {
+            "_cells": empty, "_filtered": filtered, "_measured": measured, "_measurements": made,
+            "_squares": squares,
+        }  # fmt: skip
         return sums, fresh
 
     def _noisy(self, walk: Walk, leaf: int) -> Floats:
