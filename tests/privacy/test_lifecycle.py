@@ -43,7 +43,7 @@ def opened() -> Any:
 def test_after_an_interrupt_the_next_call_runs_though_the_traceback_is_kept(
     call: Callable[[Any], object],
 ) -> None:
-    """The lock stood in a suspended generator, which the traceback kept alive: all later calls were refused."""
+    """The lock stood in a suspended generator, which the traceback kept: all later calls were refused."""
     call_quietly(call, opened())  # compiles: what the compiler does is not looked at
     for at in range(1000):
         session = opened()

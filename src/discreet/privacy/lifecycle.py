@@ -62,8 +62,9 @@ class Guarded:
     def _call(self) -> threading.RLock:
         """One call at a time, in the process that started the object.
 
-        For ``with self._call(): self._check_open()``. It is the lock itself, whose ``with`` no interrupt can come into. (A generator or an ``__enter__`` in Python
-        would have its end after the lock is taken and before it is anybody's to release.)
+        For ``with self._call(): self._check_open()``. It is the lock itself, whose ``with`` no interrupt can
+        come into. (A generator, or an ``__enter__`` in Python, ends after the lock is taken, and an interrupt
+        there would leave it to nobody.)
         """
         if os.getpid() != self._process:
             raise RuntimeError(

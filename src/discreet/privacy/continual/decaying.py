@@ -43,10 +43,10 @@ the data of later users); the bound on the sum of squares holds whatever they ar
 composes: exp of (alpha - 1) times (the loss so far - alpha times the sum of squares / 2) is a
 supermartingale for every order alpha, step by step. B is the length of the schedule, which is finite, and no
 stream has more than B measurements: one is kept in the same indivisible step that makes its release, and a
-release of nobody new is the one before. An interrupt before that step leaves S and x as they were, and the next
-release rounds the same sums with other noise (what was drawn has left no trace); one after it finds the release
-made. The second term is about 1e-4 of the first; the scales are widened by it. (privacy-mechanisms, section 8, has
-the idea, with 1 in place of 5/4.)
+release of nobody new is the one before. An interrupt before that step leaves S and x as they were, and the
+next release rounds the same sums with other noise (what was drawn has left no trace); one after it finds the
+release made. The second term is about 1e-4 of the first; the scales are widened by it. (privacy-mechanisms,
+section 8, has the idea, with 1 in place of 5/4.)
 
 Source: privacy-mechanisms, section 2.1.
 """
