@@ -359,7 +359,7 @@ class AmplifiedSession(ShuffleSession):
         return ReportShuffler(self._query.layout, reports, self._session, least)
 
     def _encoder(self) -> Encoder:
-        reports, layout, secure = self._choices[self._batch][1], self._query.layout, self._key is None
+        reports, layout, secure = self._choices[self._batch][1], self._query.copy().layout, self._key is None
         rows = np.zeros((reports.horizon, layout.states), np.int64)
         inner = ReportEncoder(layout, reports, True, rows, self._plans, secure)
         return AmplifiedEncoder(inner, self._session)

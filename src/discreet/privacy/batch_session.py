@@ -162,7 +162,7 @@ class BatchSession(Guarded):
     def query(self) -> CountQuery:
         """What is summed of the person who comes next; after the last batch, the learner's standing query."""
         at = self._batch_at(self.users)
-        return self._query if at is None else self._queries[at]
+        return (self._query if at is None else self._queries[at]).copy()
 
     @property
     def reports(self) -> StepReports | None:

@@ -162,8 +162,8 @@ class CountSession(StreamSession):
 
     @property
     def query(self) -> CountQuery:
-        """What is summed."""
-        return self._query
+        """What is summed (a copy: who writes to its arrays moves no sum)."""
+        return self._query.copy()
 
     def _drop(self) -> None:
         super()._drop()
@@ -190,19 +190,17 @@ class CountSession(StreamSession):
 
     def _encoder(self) -> Encoder:
         """What devices run: the randomizer, unless people trust the server with their trajectories."""
-        return self._randomizer() if self._trust == "local" else RawEncoder(self._plans)
+        return self._randomizer(self._query.copy()) if self._trust == "local" else RawEncoder(self._plans)
 
-    def _randomizer(self) -> Encoder:
-        """What makes of a trajectory of the newest plan what enters the sums."""
+    def _randomizer(self, query: CountQuery) -> Encoder:
+        """What makes of a trajectory of the newest plan what enters the sums; it holds this query."""
         if self._mechanism.stream == "local":
-            return NoisyVectorEncoder(self._query, self._mechanism, self._begins.copy(), self._plans)
+            return NoisyVectorEncoder(query, self.mechanism, self._begins.copy(), self._plans)
         reports = self._mechanism.reports
         if reports is not None:
             stochastic, rows = self._policy
             secure = self._key is None
-            return ReportEncoder(
-                self._query.layout, reports, stochastic, rows.copy(), self._plans, secure=secure
-            )
+            return ReportEncoder(query.layout, reports, stochastic, rows.copy(), self._plans, secure=secure)
         return RawEncoder(self._plans)
 
     @property
@@ -213,7 +211,7 @@ class CountSession(StreamSession):
         take it apart. Raises ``RuntimeError`` if no plan is open.
         """
         _ = self.open_plan
-        return self._randomizer()
+        return self._randomizer(self._query.copy())
 
     def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
         """Over which alphabet devices report: of all rows (True), or of those that the policy plays."""
@@ -380,7 +378,7 @@ class CountSession(StreamSession):
         counted, so one that an interrupt ended may be drawn again.
         """
         coins = SecureCoins() if self._key is None else SeededCoins(self._key, user)
-        return self._randomizer()(record, self.open_plan, coins).message
+        return self._randomizer(self._query)(record, self.open_plan, coins).message
 
     def _add_reports(self, reports: StepReports, messages: Sequence[Any]) -> None:
         """Users' reports, one message each, debiased, into the cells: all of them or none."""
