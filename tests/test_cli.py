@@ -152,8 +152,29 @@ def test_a_baseline_given_noise_is_labelled_so() -> None:
     assert out["label"] == "ucb-vi (ignores the noise law)"
 
 
-def test_a_budget_that_is_not_used_is_said() -> None:
-    result = call("run", *SMALL, "--privatizer", "none", "--epsilon", "1", "--json")
+@pytest.mark.parametrize("command", ["run", "forecast"])
+@pytest.mark.parametrize("privatizer", [(), ("--privatizer", "none")], ids=["absent", "none"])
+@pytest.mark.parametrize("budget", [("epsilon", "1"), ("delta", "1e-6"), ("rho", "1"), ("mu", "1")])
+def test_a_budget_without_a_privatizer_is_refused(
+    command: str, privatizer: tuple[str, ...], budget: tuple[str, str]
+) -> None:
+    """It was dropped with a remark: who overlooked that took a run without privacy for a private one."""
+    name, value = budget
+    small = SMALL[:-2] if command == "forecast" else SMALL
+    flag = (
+        [f"--{name}", value] if name in ("epsilon", "delta") else ["--option", f"privatizer.{name}={value}"]
+    )
+    said = call(command, *small, *privatizer, *flag, code=2).stderr
+    assert name in said
+    if name in ("epsilon", "delta"):
+        assert f"{name} = {float(value):g}: privatizer 'none' takes no budget" in said
+        assert "--privatizer central or local or shuffle" in said
+
+
+def test_a_budget_of_a_file_that_is_not_used_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("epsilon = 1.0\nepisodes = 60\nseeds = 1\n[env_options]\nstates = 3\nhorizon = 4\n")
+    result = call("run", path, "--privatizer", "none", "--json")
     assert "epsilon = 1 is not used" in result.stderr
     assert json.loads(result.stdout)["guarantee"]["epsilon"] is None
 

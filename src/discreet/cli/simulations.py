@@ -184,7 +184,10 @@ def _configuration(
     env_option: list[str] | None,
     plugin: list[str] | None,
 ) -> RunConfig:
-    """A configuration file, if there is one, and the flags that win over it."""
+    """A configuration file, if there is one, and the flags that win over it.
+
+    Raises ``ValueError`` on a budget among the flags that the privatizer does not take.
+    """
     from discreet.experiments.config import RunConfig
 
     base = {} if config is None else RunConfig.from_toml(config).to_table()
@@ -192,7 +195,27 @@ def _configuration(
     table["options"] = {**base.get("options", {}), **pairs("option", option)}
     table["env_options"] = {**base.get("env_options", {}), **pairs("env-option", env_option)}
     table["plugins"] = [*base.get("plugins", ()), *(plugin or [])]
-    return RunConfig.from_table(table)
+    found = RunConfig.from_table(table)
+    _check_budget_is_taken(found, {name: flags[name] for name in ("epsilon", "delta")})
+    return found
+
+
+def _check_budget_is_taken(config: RunConfig, given: dict[str, float | None]) -> None:
+    """Who types a budget must not get a run without privacy. (Files may hold one beside "none": grids do.)"""
+    from discreet import registry
+
+    for module in config.plugins:
+        registry.load_plugin(module)
+    takes = registry.options_of(registry.entry("privatizer", config.privatizer).factory())
+    for name, value in given.items():
+        if value is not None and name not in takes:
+            private = [
+                e.name for e in registry.entries("privatizer") if name in registry.options_of(e.factory())
+            ]
+            raise ValueError(
+                f"{name} = {value:g}: privatizer {config.privatizer!r} takes no budget, so nothing would be "
+                f"private; give --privatizer {' or '.join(private)}, or leave --{name} out"
+            )
 
 
 @command
