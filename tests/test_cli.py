@@ -171,6 +171,17 @@ def test_a_budget_without_a_privatizer_is_refused(
         assert "--privatizer central or local or shuffle" in said
 
 
+@pytest.mark.parametrize("command", ["run", "forecast"])
+def test_seeded_noise_is_said_to_hold_against_nobody_with_the_seed(command: str) -> None:
+    small = SMALL[:-2] if command == "forecast" else SMALL
+    said = "Holds if the seed is guessed: NO."
+    private = [command, *small, "--privatizer", "central", "--epsilon", "1"]
+    assert said in call(*private).stdout
+    assert said not in call(command, *small).stdout
+    if command == "run":
+        assert document(*private)["guarantee"]["holds_if_seed_is_guessed"] is False
+
+
 def test_a_budget_of_a_file_that_is_not_used_is_said(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text("epsilon = 1.0\nepisodes = 60\nseeds = 1\n[env_options]\nstates = 3\nhorizon = 4\n")
