@@ -152,8 +152,40 @@ def test_a_baseline_given_noise_is_labelled_so() -> None:
     assert out["label"] == "ucb-vi (ignores the noise law)"
 
 
-def test_a_budget_that_is_not_used_is_said() -> None:
-    result = call("run", *SMALL, "--privatizer", "none", "--epsilon", "1", "--json")
+@pytest.mark.parametrize("command", ["run", "forecast"])
+@pytest.mark.parametrize("privatizer", [(), ("--privatizer", "none")], ids=["absent", "none"])
+@pytest.mark.parametrize("budget", [("epsilon", "1"), ("delta", "1e-6"), ("rho", "1"), ("mu", "1")])
+def test_a_budget_without_a_privatizer_is_refused(
+    command: str, privatizer: tuple[str, ...], budget: tuple[str, str]
+) -> None:
+    """It was dropped with a remark: who overlooked that took a run without privacy for a private one."""
+    name, value = budget
+    small = SMALL[:-2] if command == "forecast" else SMALL
+    flag = (
+        [f"--{name}", value] if name in ("epsilon", "delta") else ["--option", f"privatizer.{name}={value}"]
+    )
+    said = call(command, *small, *privatizer, *flag, code=2).stderr
+    assert name in said
+    if name in ("epsilon", "delta"):
+        assert f"{name} = {float(value):g}: privatizer 'none' takes no budget" in said
+        assert "--privatizer central or local or shuffle" in said
+
+
+@pytest.mark.parametrize("command", ["run", "forecast"])
+def test_seeded_noise_is_said_to_hold_against_nobody_with_the_seed(command: str) -> None:
+    small = SMALL[:-2] if command == "forecast" else SMALL
+    said = "Holds if the seed is guessed: NO."
+    private = [command, *small, "--privatizer", "central", "--epsilon", "1"]
+    assert said in call(*private).stdout
+    assert said not in call(command, *small).stdout
+    if command == "run":
+        assert document(*private)["guarantee"]["holds_if_seed_is_guessed"] is False
+
+
+def test_a_budget_of_a_file_that_is_not_used_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("epsilon = 1.0\nepisodes = 60\nseeds = 1\n[env_options]\nstates = 3\nhorizon = 4\n")
+    result = call("run", path, "--privatizer", "none", "--json")
     assert "epsilon = 1 is not used" in result.stderr
     assert json.loads(result.stdout)["guarantee"]["epsilon"] is None
 
@@ -284,7 +316,7 @@ def test_the_public_codes_statement_says_why_it_is_none() -> None:
     said = document(*run, "--privatizer", "central")["guarantee"]["statement"]
     assert "the public code's noise" in said
     assert "without noise" not in said
-    assert "without noise" in document(*run, "--privatizer", "none")["guarantee"]["statement"]
+    assert "without noise" in document(*run[:-2], "--privatizer", "none")["guarantee"]["statement"]
 
 
 def test_plugins_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

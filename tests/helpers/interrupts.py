@@ -1,6 +1,8 @@
 """Ctrl-C at every line of the trusted core, for tests."""
 
+import linecache
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -8,6 +10,14 @@ from typing import Any
 SESSION = tuple(
     f"privacy/{name}.py" for name in ("session", "stream_session", "mechanism", "encoders", "lifecycle")
 )
+
+
+def _no_signal_comes(frame: FrameType) -> bool:
+    """Is this a line event without a call: ``try``, or leaving ``with self._call()``, whose lock is held?"""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    lock = getattr(frame.f_locals.get("self"), "_lock", None)
+    held = isinstance(lock, type(threading.RLock())) and lock._is_owned()  # type: ignore[attr-defined]
+    return held and line in ("try:", "with self._call():")
 
 
 def interrupted(
@@ -19,8 +29,9 @@ def interrupted(
 ) -> bool:
     """Raise KeyboardInterrupt at the ``at``-th line of ``files`` (ends of their names) in ``call``.
 
-    Returns False where there are not so many lines. Python handles signals at calls and backward jumps, and
-    ``_call`` has none between its lock and its flag: functions named in ``besides`` are left alone.
+    Returns False where there are not so many lines. Python handles signals at calls and backward jumps: there
+    is none between the last line of a ``with`` and the call that gives back its lock, and none at ``try``,
+    though these are lines. They are left alone, and so are functions named in ``besides``.
     """
     left = at
 
@@ -28,7 +39,7 @@ def interrupted(
         nonlocal left
         if not frame.f_code.co_filename.endswith(files):
             return None
-        if event == "line" and frame.f_code.co_name not in besides:
+        if event == "line" and frame.f_code.co_name not in besides and not _no_signal_comes(frame):
             left -= 1
             if left < 0:
                 sys.settrace(None)
@@ -44,3 +55,32 @@ def interrupted(
     finally:
         sys.settrace(before)
     return False
+
+
+def interrupted_at_a_return(
+    call: Callable[[], object], at: int, *, files: tuple[str, ...] = (*SESSION, "contextlib.py")
+) -> KeyboardInterrupt | None:
+    """Raise KeyboardInterrupt as the ``at``-th built-in function returns to ``files``: there Python looks.
+
+    Returns it with its traceback, so that all frames of the call stay alive, as a notebook keeps them; None
+    where not so many return.
+    """
+    left = at
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        nonlocal left
+        if event == "c_return" and frame.f_code.co_filename.endswith(files):
+            left -= 1
+            if left < 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        call()
+    except KeyboardInterrupt as stop:
+        return stop
+    finally:
+        sys.setprofile(before)
+    return None

@@ -114,8 +114,9 @@ def test_json_has_exactly_the_fields_and_comes_back():
         table = json.loads(guarantee.to_json())
         assert list(table) == [
             "trust", "epsilon", "delta", "rho", "mu", "epsilon_nominal", "unit", "neighbours",
-            "users_public", "randomness", "composition", "statement",
+            "users_public", "randomness", "holds_if_seed_is_guessed", "composition", "statement",
         ]  # fmt: skip
+        assert table["holds_if_seed_is_guessed"] is False
         assert Guarantee.from_dict(table) == guarantee
         assert pickle.loads(pickle.dumps(guarantee)) == guarantee
         with pytest.raises(ValueError, match="'spent' is unknown"):
@@ -123,6 +124,25 @@ def test_json_has_exactly_the_fields_and_comes_back():
         del table["mu"]
         with pytest.raises(ValueError, match="'mu' is missing"):
             Guarantee.from_dict(table)
+
+
+def test_json_says_whether_the_claim_holds_against_who_guesses_the_seed():
+    """Who reads epsilon alone took a simulation's for a promise."""
+    seeded, secure = (
+        joint([record("discrete_laplace")]),
+        joint([record("discrete_laplace")], randomness="secure"),
+    )
+    assert not seeded.holds_if_seed_is_guessed
+    assert secure.holds_if_seed_is_guessed
+    assert not no_guarantee("secure").holds_if_seed_is_guessed
+    for guarantee in (seeded, secure):
+        table = guarantee.to_dict()
+        assert table["holds_if_seed_is_guessed"] is guarantee.holds_if_seed_is_guessed
+        for wrong in (not guarantee.holds_if_seed_is_guessed, "true", 1):
+            with pytest.raises(ValueError, match="holds_if_seed_is_guessed"):
+                Guarantee.from_dict({**table, "holds_if_seed_is_guessed": wrong})
+        del table["holds_if_seed_is_guessed"]  # as older files
+        assert Guarantee.from_dict(table) == guarantee
 
 
 def test_none_promises_nothing():

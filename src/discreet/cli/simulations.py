@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from discreet.experiments.results import Result
     from discreet.experiments.simulate import Setup
     from discreet.experiments.sweep import Comparison, Sweep
+    from discreet.privacy.guarantee import Guarantee
 
 NARROW = 110  # columns below which names get no column of their own
 _MANY_CELLS = 1e10  # released cells from which a run takes minutes
@@ -184,7 +185,10 @@ def _configuration(
     env_option: list[str] | None,
     plugin: list[str] | None,
 ) -> RunConfig:
-    """A configuration file, if there is one, and the flags that win over it."""
+    """A configuration file, if there is one, and the flags that win over it.
+
+    Raises ``ValueError`` on a budget among the flags that the privatizer does not take.
+    """
     from discreet.experiments.config import RunConfig
 
     base = {} if config is None else RunConfig.from_toml(config).to_table()
@@ -192,7 +196,27 @@ def _configuration(
     table["options"] = {**base.get("options", {}), **pairs("option", option)}
     table["env_options"] = {**base.get("env_options", {}), **pairs("env-option", env_option)}
     table["plugins"] = [*base.get("plugins", ()), *(plugin or [])]
-    return RunConfig.from_table(table)
+    found = RunConfig.from_table(table)
+    _check_budget_is_taken(found, {name: flags[name] for name in ("epsilon", "delta")})
+    return found
+
+
+def _check_budget_is_taken(config: RunConfig, given: dict[str, float | None]) -> None:
+    """Who types a budget must not get a run without privacy. (Files may hold one beside "none": grids do.)"""
+    from discreet import registry
+
+    for module in config.plugins:
+        registry.load_plugin(module)
+    takes = registry.options_of(registry.entry("privatizer", config.privatizer).factory())
+    for name, value in given.items():
+        if value is not None and name not in takes:
+            private = [
+                e.name for e in registry.entries("privatizer") if name in registry.options_of(e.factory())
+            ]
+            raise ValueError(
+                f"{name} = {value:g}: privatizer {config.privatizer!r} takes no budget, so nothing would be "
+                f"private; give --privatizer {' or '.join(private)}, or leave --{name} out"
+            )
 
 
 @command
@@ -257,6 +281,7 @@ def forecast(
         print_json(found.to_json())
         return
     console().print(found.statement)
+    _print_seed([setup.guarantee])
     console().print(f"{found.releases} releases for {found.users} users; {found.cells} cells with noise each")
     times = dict.fromkeys(f"after {users:,} users" for users in found.at)  # one where both are the same
     noise = new_table("std of the noise in sums of", *times, right=[*times])
@@ -326,10 +351,15 @@ def _print_results(results: Sequence[Result]) -> None:
         to.print(f"{i}. {who}{s.verdict[0].upper()}{s.verdict[1:]}.")
         to.print(Padding(s.statement if len(results) == 1 else _first_sentence(s.statement), (0, 0, 0, 3)))
     if len(results) > 1 and any(s.trust != "none" for s in summaries):
-        to.print(
-            "Noise and composition: guarantee.json of each run. Noise from a seed is for simulation only."
-        )
+        to.print("Noise and composition: guarantee.json of each run.")
+    _print_seed([result.guarantee for result in results])
     to.print()
+
+
+def _print_seed(guarantees: Sequence[Guarantee]) -> None:
+    """Say of which adversary an epsilon of seeded noise is no promise."""
+    if any(one.epsilon is not None and not one.holds_if_seed_is_guessed for one in guarantees):
+        console().print("Holds if the seed is guessed: NO. Noise from a seed is for simulation only.")
 
 
 def _first_sentence(statement: str) -> str:

@@ -15,7 +15,7 @@ from discreet.numerics import checks
 __all__ = ["FORMAT", "JSON_SCHEMA", "VERSION", "violations"]
 
 FORMAT = "discreet privacy statement"
-VERSION = 1
+VERSION = 2
 
 _TEXT = {"type": "string"}
 _LINE = {"type": "string", "pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,500}$"}
@@ -83,6 +83,7 @@ JSON_SCHEMA: dict[str, Any] = {
                     "neighbours": _TEXT,
                     "users_public": _FLAG,
                     "randomness": {"enum": ["secure", "seeded"]},
+                    "holds_if_seed_is_guessed": _FLAG,
                     "composition": _list(_TEXT),
                     "statement": _TEXT,
                 }

@@ -356,7 +356,7 @@ class AmplifiedSession(ShuffleSession):
         return ReportShuffler(self._query.layout, reports, self._session, least)
 
     def _encoder(self) -> Encoder:
-        reports, layout = self._mechanism.choices[self._batch][1], self._query.layout
+        reports, layout = self._mechanism.choices[self._batch][1], self._query.copy().layout
         rows = np.zeros((reports.horizon, layout.states), np.int64)
         inner = ReportEncoder(layout, reports, True, rows, self._plans, self._key is None)
         return AmplifiedEncoder(inner, self._session)

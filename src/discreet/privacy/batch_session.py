@@ -250,7 +250,7 @@ class BatchSession(Guarded):
     def query(self) -> CountQuery:
         """What is summed of the person who comes next; after the last batch, the learner's standing query."""
         at = self._batch_at(self.users)
-        return self._mechanism.query if at is None else self._mechanism.parts[at].query
+        return (self._mechanism.query if at is None else self._mechanism.parts[at].query).copy()
 
     @property
     def reports(self) -> StepReports | None:
@@ -290,6 +290,7 @@ class BatchSession(Guarded):
     def begin(self, plan: Plan) -> Encoder:
         """Open a plan for its users; the encoder is what their devices get."""
         with self._call():
+            self._check_open()
             if self._awaited:
                 raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
             if type(plan) is not Plan:
@@ -341,6 +342,7 @@ class BatchSession(Guarded):
     def submit(self, report: Report) -> None:
         """Add one user's report. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
         with self._call():
+            self._check_open()
             number = self.open_plan.number
             if report.plan != number:
                 raise ValueError(f"report.plan = {report.plan}: must be {number}, the plan that is open")
@@ -360,6 +362,7 @@ class BatchSession(Guarded):
         Of users in no batch nothing is looked at but how many they are.
         """
         with self._call():
+            self._check_open()
             number = self.open_plan.number
             if plan != number:
                 raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
@@ -374,6 +377,7 @@ class BatchSession(Guarded):
     def absent(self, users: int = 1) -> None:
         """Count people who sent nothing: the null contribution, still among the public users."""
         with self._call():
+            self._check_open()
             _ = self.open_plan
             if self._inner is None:
                 self._closed_users += checks.integer("users", users, 1, self._awaited)
@@ -387,6 +391,7 @@ class BatchSession(Guarded):
         are not looked at.
         """
         with self._call():
+            self._check_open()
             _ = self.open_plan
             if isinstance(self._randomness, Secure):
                 raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
@@ -402,6 +407,7 @@ class BatchSession(Guarded):
         After a plan with ``last=False``, and when nobody came since, the previous release again.
         """
         with self._call():
+            self._check_open()
             if self._awaited:
                 raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
             users = self.users

@@ -538,9 +538,21 @@ class Guarantee:
     def __str__(self) -> str:
         return self.statement
 
+    @property
+    def holds_if_seed_is_guessed(self) -> bool:
+        """Is epsilon a promise against who can guess, or try, seeds? Never of seeded noise: a simulation."""
+        return self.epsilon is not None and self.randomness == "secure"
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values under the names of the fields, in their order (None stands for JSON null)."""
-        table = {item.name: getattr(self, item.name) for item in fields(self)}
+        """Plain values under the names of the fields, in their order (None stands for JSON null).
+
+        After ``randomness``: :attr:`holds_if_seed_is_guessed`, for readers who look at numbers alone.
+        """
+        table: dict[str, Any] = {}
+        for item in fields(self):
+            table[item.name] = getattr(self, item.name)
+            if item.name == "randomness":
+                table[_SEED] = self.holds_if_seed_is_guessed
         table["composition"] = list(self.composition)
         return table
 
@@ -550,14 +562,25 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> Guarantee:
-        """The guarantee that :meth:`to_dict` wrote. Raises ``ValueError`` on a missing or foreign key."""
+        """The guarantee that :meth:`to_dict` wrote. Raises ``ValueError`` on a missing or foreign key.
+
+        ``holds_if_seed_is_guessed`` may be missing, as it was from tables written before there was one.
+        """
         names = {item.name for item in fields(cls)}
+        said = table.get(_SEED)
+        table = {name: value for name, value in table.items() if name != _SEED}
         wrong = names.symmetric_difference(table)
         if wrong:
             raise ValueError(
                 f"guarantee: key {min(wrong)!r} is {'missing' if min(wrong) in names else 'unknown'}"
             )
-        return cls(**{**table, "composition": tuple(table["composition"])})
+        found = cls(**{**table, "composition": tuple(table["composition"])})
+        if said is not None and said is not found.holds_if_seed_is_guessed:
+            raise ValueError(
+                f"{_SEED} = {checks.said(said)}: must be {found.holds_if_seed_is_guessed}, by epsilon and "
+                f"randomness = {found.randomness!r}"
+            )
+        return found
 
 
 def no_guarantee(
@@ -747,6 +770,7 @@ def parallel(kinds: Sequence[tuple[str, Guarantee]]) -> Guarantee:
 # ------------------------------------------------------------------------------ words
 
 _NOTHING = "No privacy guarantee:"
+_SEED = "holds_if_seed_is_guessed"
 _SOURCES = {
     "seeded": "Noise from a seeded generator in floating point: for simulation only, "
     "whoever knows the seed can remove it.",

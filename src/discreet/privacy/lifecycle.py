@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import NoReturn, Self
 
 
@@ -22,8 +21,7 @@ class Guarded:
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._caller = 0  # the thread that holds it
+        self._lock = threading.RLock()  # knows the thread that holds it; never taken twice
         self._closed = False
 
     def __reduce__(self) -> NoReturn:
@@ -53,19 +51,20 @@ class Guarded:
         self._closed = True
 
     def _calling_here(self) -> bool:
-        """Is a call of this very thread running? (An interrupt may leave ``_caller`` behind, but no lock.)"""
-        return self._caller == threading.get_ident() and self._lock.locked()
+        """Is a call of this very thread running?"""
+        return bool(self._lock._is_owned())  # type: ignore[attr-defined]
 
     def _check_open(self) -> None:
         """Raise ``RuntimeError`` where no call may begin; asked under the lock."""
         if self._closed:
             raise RuntimeError(f"this {self._what} is closed: start another one")
 
-    @contextmanager
-    def _call(self, ready: Callable[[], None] | None = None) -> Iterator[None]:
-        """One call at a time, in the process that started the object, while it is open.
+    def _call(self) -> threading.RLock:
+        """One call at a time, in the process that started the object.
 
-        ``ready`` : what must pass in place of ``_check_open``.
+        For ``with self._call(): self._check_open()``. It is the lock itself, whose ``with`` no interrupt can
+        come into. (A generator, or an ``__enter__`` in Python, ends after the lock is taken, and an interrupt
+        there would leave it to nobody.)
         """
         if os.getpid() != self._process:
             raise RuntimeError(
@@ -73,10 +72,4 @@ class Guarded:
             )
         if self._calling_here():
             raise RuntimeError(f"a call on this {self._what} is running in this thread: it must end first")
-        with self._lock:
-            (ready or self._check_open)()
-            self._caller = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._caller = 0
+        return self._lock

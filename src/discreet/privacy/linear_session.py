@@ -33,6 +33,7 @@ from discreet.device.linear import LinearDevice, drawn
 from discreet.mdp.features import Features, MixtureFeatures
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked
 from discreet.privacy import kernels, saved_state
+from discreet.privacy.asking import asking
 from discreet.privacy.continual.exact_square_root import ExactSquareRoot
 from discreet.privacy.continual.walk import prefix_noise
 from discreet.privacy.encoders import REACH, RawEncoder, local_message, rounded
@@ -155,6 +156,7 @@ class Answers(ResponseSession):
     def submit_counts(self, sums: Mapping[str, Floats], users: int) -> None:
         """Simulated users at once, from exact count tables (seeded randomness only)."""
         with self._call():
+            self._check_open()
             self.check_counts()
             if self._taken + users > self._most:
                 raise ValueError(f"users = {users}: sums of more than {self._most} episodes are not exact")
@@ -183,15 +185,9 @@ class LinearSession(StreamSession):
         "_stored_users", "_device_session",
     )  # fmt: skip
     _DERIVED = (
-        *StreamSession._DERIVED,
-        "_query",
-        "_draws",
-        "_grid",
-        "_most",
-        "_reach",
-        "_answers",
-        "_device",
-    )
+        *StreamSession._DERIVED, "_query", "_draws", "_grid", "_most", "_reach", "_answers", "_device",
+        "_ask",
+    )  # fmt: skip
     _CLASSES = saved_state.classes_by_name(
         [
             *StreamSession._CLASSES.values(),
@@ -219,6 +215,7 @@ class LinearSession(StreamSession):
         if self._grid is not None:
             self._most = int(_MOST_UNITS / max(1.0, _contributions(query, self._grid).max()))
         self._answers: Answers | None = None
+        self._ask: Callable[[Response], Estimate] | None = None  # what learners were handed
         if isinstance(query, GramQuery) and query.requeries:
             self._answers = Answers(query.layout, query.features, questions, randomness)
             self._most = min(self._most, self._answers.most)  # refused by begin, with nobody half added
@@ -238,6 +235,7 @@ class LinearSession(StreamSession):
         self._cells = self._measured = np.zeros(0)
         self._registers = {}
         self._root = np.zeros(0), np.zeros((0, 0), np.int64), np.zeros((0, 0))
+        self._ask = None
         if self._answers is not None:
             self._answers.close()
 
@@ -311,7 +309,7 @@ class LinearSession(StreamSession):
             {name: values.copy() for name, values in self._prepared.values.items()},
             None if self._prepared.roots is None else self._prepared.roots.copy(),
         )
-        return LinearEncoder(self._query, self._local, own, self._plans)
+        return LinearEncoder(self._query.copy(), self._local, own, self._plans)
 
     def _add(self, report: Report) -> None:
         if self._mechanism.stream == "local":
@@ -415,10 +413,19 @@ class LinearSession(StreamSession):
 
         Raises ``RuntimeError`` when no question is due, ``ValueError`` for another one than is planned.
         """
-        return super().answer if self._answers is None else self._answer
+        if self._answers is None:
+            return super().answer
+        if self._ask is None:
+            self._ask = asking(self._answer)
+        return self._ask
 
     def _answer(self, question: Response) -> Estimate:
+        """In a thread of its own: who waits for it may be in a call, and would hold the lock for ever."""
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError("answer: a call on this session is running: it must end first")
+        self._lock.release()
         with self._call():
+            self._check_open()
             answers = self._answers
             assert answers is not None
             if not self._fresh or self._number == 0:

@@ -161,6 +161,7 @@ class OneShotSession(Guarded):
             episodes of a user, or more than 2^31 episodes in all. The message is private.
         """
         with self._call():
+            self._check_open()
             if not isinstance(trajectories, Trajectories):
                 raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
             n = checks.integer("len(trajectories)", len(trajectories), 1)
@@ -215,6 +216,7 @@ class OneShotSession(Guarded):
     def absent(self, users: int = 1) -> None:
         """Count people who are in the data set without an episode: the null contribution."""
         with self._call():
+            self._check_open()
             self._users += checks.integer("users", users, 1, 2**62 - self._users)
 
     # ------------------------------------------------------------------------------- release
@@ -224,6 +226,7 @@ class OneShotSession(Guarded):
         Raises ``RuntimeError`` if nobody came.
         """
         with self._call():
+            self._check_open()
             if not self._users:
                 raise RuntimeError("release: nobody has come")
             counts, sums = self._counts, self._sums
@@ -305,6 +308,7 @@ class OneShotRelease(Guarded):
         if self._next == self._steps and not self._drawing:
             raise StopIteration
         with self._call():
+            self._check_open()
             if self._drawing:
                 self._drop()
                 raise RuntimeError(f"step {self._next - 1} was interrupted: its noise is spent, and lost")

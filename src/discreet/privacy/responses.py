@@ -353,6 +353,7 @@ class ResponseSession(Guarded):
         message, for the keeper of the data only. ``RuntimeError`` after the first question.
         """
         with self._call():
+            self._check_open()
             self._check_unasked()
             if not isinstance(trajectories, Trajectories):
                 raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
@@ -374,6 +375,7 @@ class ResponseSession(Guarded):
     def absent(self, users: int = 1) -> None:
         """People who are in the study and have no episode: they count, and add nothing."""
         with self._call():
+            self._check_open()
             self._check_unasked()
             self._users += checks.integer("users", users, 1)
 
@@ -474,6 +476,7 @@ class ResponseSession(Guarded):
         bounds: tuple[float, float] | None = None,
     ) -> Answer:
         with self._call():
+            self._check_open()
             question = self._next(kind, step)
             root = self._roots(weights)
             table = np.zeros(self._layout.states)

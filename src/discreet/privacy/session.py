@@ -161,8 +161,8 @@ class CountSession(StreamSession):
 
     @property
     def query(self) -> CountQuery:
-        """What is summed."""
-        return self._query
+        """What is summed (a copy: who writes to its arrays moves no sum)."""
+        return self._query.copy()
 
     def _drop(self) -> None:
         super()._drop()
@@ -189,19 +189,17 @@ class CountSession(StreamSession):
 
     def _encoder(self) -> Encoder:
         """What devices run: the randomizer, unless people trust the server with their trajectories."""
-        return self._randomizer() if self._trust == "local" else RawEncoder(self._plans)
+        return self._randomizer(self._query.copy()) if self._trust == "local" else RawEncoder(self._plans)
 
-    def _randomizer(self) -> Encoder:
-        """What makes of a trajectory of the newest plan what enters the sums."""
+    def _randomizer(self, query: CountQuery) -> Encoder:
+        """What makes of a trajectory of the newest plan what enters the sums; it holds this query."""
         if self._mechanism.stream == "local":
-            return NoisyVectorEncoder(self._query, self._mechanism, self._begins.copy(), self._plans)
+            return NoisyVectorEncoder(query, self.mechanism, self._begins.copy(), self._plans)
         reports = self._mechanism.reports
         if reports is not None:
             stochastic, rows = self._policy
             secure = self._key is None
-            return ReportEncoder(
-                self._query.layout, reports, stochastic, rows.copy(), self._plans, secure=secure
-            )
+            return ReportEncoder(query.layout, reports, stochastic, rows.copy(), self._plans, secure=secure)
         return RawEncoder(self._plans)
 
     @property
@@ -212,7 +210,7 @@ class CountSession(StreamSession):
         take it apart. Raises ``RuntimeError`` if no plan is open.
         """
         _ = self.open_plan
-        return self._randomizer()
+        return self._randomizer(self._query.copy())
 
     def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
         """Over which alphabet devices report: of all rows (True), or of those that the policy plays."""
@@ -327,6 +325,7 @@ class CountSession(StreamSession):
             has; also in a local session, whose users' devices randomize one by one.
         """
         with self._call():
+            self._check_open()
             number = self.open_plan.number
             if plan != number:
                 raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
@@ -378,7 +377,7 @@ class CountSession(StreamSession):
         counted, so one that an interrupt ended may be drawn again.
         """
         coins = SecureCoins() if self._key is None else SeededCoins(self._key, user)
-        return self._randomizer()(record, self.open_plan, coins).message
+        return self._randomizer(self._query)(record, self.open_plan, coins).message
 
     def _add_reports(self, reports: StepReports, messages: Sequence[Any]) -> None:
         """Users' reports, one message each, debiased, into the cells: all of them or none."""
@@ -485,7 +484,8 @@ class CountSession(StreamSession):
             cells, fresh = self._measure(n, reports, due)
             measurement = self._described(fresh, laws_now, n, due)
         told = self._mechanism.clocks is None and not self._query.steered
-        laws_now = self._laws.sums(n, reports, self._measurements, self._squares) if told else {}
+        number, squares = (self._next.get(name, vars(self)[name]) for name in ("_measurements", "_squares"))
+        laws_now = self._laws.sums(n, reports, number, squares) if told else {}
         return self._estimates(cells, laws_now, "sum", n, float(n)), measurement
 
     def _estimates(
@@ -509,7 +509,7 @@ class CountSession(StreamSession):
         if n > 0:
             pending, counted = self._pending.copy(), self._counted.copy()
             kernels.tick(self._mechanism.clocks.growth, pending, counted, due)
-            self._pending, self._counted = pending, counted
+            self._next |= {"_pending": pending, "_counted": counted}
         return due
 
     def _described(
@@ -520,10 +520,10 @@ class CountSession(StreamSession):
         gain = self._decaying.gain
         if self._forgotten:
             decay = 0.0
-        self._forgotten = self._forgets(n)
-        gain = 1.0 if self._forgotten else gain
+        forgets = self._forgets(n)
+        gain = 1.0 if forgets else gain
         weights = batch + decay * self._weights[0], batch + decay * decay * self._weights[1]
-        self._closed_users, self._weights = n, weights
+        self._next |= {"_forgotten": forgets, "_closed_users": n, "_weights": weights}
         effective = weights[0] ** 2 / weights[1] if weights[1] else 0.0
         covers, estimand = (n, "weighted") if decay else (batch, "sum")
         estimates = self._estimates(fresh, laws, estimand, covers, effective)  # type: ignore[arg-type]
@@ -542,12 +542,12 @@ class CountSession(StreamSession):
 
         An interrupt (Ctrl-C) anywhere in a release may cost noise, never privacy: a noise's index is
         spent before it is drawn (the same noise on other data would show their difference), and the batch
-        leaves the cells in the one statement that puts its measurement where the sums are made from.
+        leaves the cells, and its measurement is put where the sums are made from, as the release is made.
         """
         if self._mechanism.stream != "decaying":
             cells = self._cells.copy()
             fresh = cells - self._filtered
-            self._filtered, self._reported = cells, reports
+            self._next |= {"_filtered": cells, "_reported": reports}
             return cells.copy(), fresh
         if n == 0:
             return self._cells.copy(), self._cells.copy()
@@ -572,9 +572,10 @@ class CountSession(StreamSession):
             fresh, empty = np.where(cells_due, fresh, 0.0), np.where(cells_due, 0.0, self._cells)
             filtered = np.where(cells_due, filtered, self._filtered)
         filtered = np.zeros(self._query.cells) if self._forgets(n) else filtered
-        # no call in here, so no signal is handled; and the batch goes first, so it is never summed twice
-        self._cells, self._filtered, self._measured, self._measurements = empty, filtered, measured, made
-        self._squares = squares
+        self._next |= {
+            "_cells": empty, "_filtered": filtered, "_measured": measured, "_measurements": made,
+            "_squares": squares,
+        }  # fmt: skip
         return sums, fresh
 
     def _noisy(self, walk: Walk, leaf: int) -> Floats:
@@ -617,6 +618,7 @@ class CountSession(StreamSession):
         Raises ``RuntimeError`` unless the session is fresh, seeded, and K is known.
         """
         with self._call():
+            self._check_open()
             if self._query.steered:
                 raise RuntimeError(
                     "kernel: group returns and cut rewards are not part of the fused simulation"

@@ -373,8 +373,8 @@ class ShuffleSession(StreamSession):
 
     @property
     def query(self) -> CountQuery:
-        """What is summed."""
-        return self._query
+        """What is summed (a copy: who writes to its arrays moves no sum)."""
+        return self._query.copy()
 
     @property
     def refused(self) -> Mapping[Reason, int]:

@@ -55,8 +55,8 @@ class StreamSession(Guarded, ABC):
     )  # fmt: skip
     # What the constructor derives from its arguments, or what belongs to one process:
     _DERIVED: ClassVar[tuple[str, ...]] = (
-        "_process", "_lock", "_caller", "_closed", "_saving", "_identity", "_layout", "_schedule",
-        "_guarantee", "_leaf", "_most_users",
+        "_process", "_lock", "_closed", "_saving", "_identity", "_layout", "_schedule", "_guarantee", "_leaf",
+        "_most_users", "_next",
     )  # fmt: skip
     _CLASSES: ClassVar[saved_state.Classes] = saved_state.classes_by_name(
         [Estimate, Guarantee, Layout, Plan, Release, Schedule, Secure, Seeded]
@@ -85,10 +85,11 @@ class StreamSession(Guarded, ABC):
         self._fresh = True  # a release is due: nothing was submitted since the last batch closed
         self._last: Release | None = None
         self._number = 0
+        self._next: dict[str, Any] = {}  # by name: attributes as they will be when the release is made
 
     def _drop(self) -> None:
         super()._drop()
-        self._last = None
+        self._last, self._next = None, {}
 
     def _check_open(self) -> None:
         super()._check_open()
@@ -128,6 +129,7 @@ class StreamSession(Guarded, ABC):
     def begin(self, plan: Plan) -> Encoder:
         """Open a plan for its users; devices get the encoder. Its context is read here, once."""
         with self._call():
+            self._check_open()
             if self._awaited:
                 raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
             if type(plan) is not Plan:  # a subclass could change its group, share or forget between two looks
@@ -149,9 +151,8 @@ class StreamSession(Guarded, ABC):
                 raise ValueError("plan.query: must be None, this session answers its standing query only")
             plan = self._admitted(plan, users)
             self._plans += 1
-            self._plan = numbered(plan, self._plans)
-            self._fresh = False
-            self._awaited = users
+            # one statement, no call: with a plan but nobody awaited, the last batch would be released again
+            self._plan, self._fresh, self._awaited = numbered(plan, self._plans), False, users
             return self._encoder()
 
     @abstractmethod
@@ -170,13 +171,16 @@ class StreamSession(Guarded, ABC):
         """What devices of the newest plan's users get."""
 
     def _count(self, users: int) -> None:
-        """Users come: before anything of theirs is added, so that no record is ever added twice."""
-        self._users += users
-        self._awaited -= users
+        """Users come: before anything of theirs is added, so that no record is ever added twice.
+
+        One statement, no call: who was counted and is still awaited would fill her batch twice.
+        """
+        self._users, self._awaited = self._users + users, self._awaited - users
 
     def submit(self, report: Report) -> None:
         """Add one user's report. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
         with self._call():
+            self._check_open()
             self._check_in_time(report)
             self._add(report)
 
@@ -207,11 +211,14 @@ class StreamSession(Guarded, ABC):
     def absent(self, users: int = 1) -> None:
         """Count people who sent nothing: the null contribution, still among the public users."""
         with self._call():
+            self._check_open()
             self._count_absent(checks.integer("users", users, 1, self._awaited if self.open_plan else 0))
 
     def _count_absent(self, users: int) -> None:
-        self._count(users)
-        self._absent += users
+        # one statement, no call, as in _count
+        self._users, self._awaited, self._absent = (
+            self._users + users, self._awaited - users, self._absent + users,
+        )  # fmt: skip
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """Add simulated users of the open plan at once, from their exact sums.
@@ -220,6 +227,7 @@ class StreamSession(Guarded, ABC):
         raises ``ValueError`` under secure randomness, where every person's own record must pass the checks.
         """
         with self._call():
+            self._check_open()
             if self._key is None:
                 raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
             users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
@@ -236,6 +244,7 @@ class StreamSession(Guarded, ABC):
         After a plan with ``last=False``, and when nobody came since, the previous release again.
         """
         with self._call():
+            self._check_open()
             if self._awaited:
                 raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
             if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
@@ -249,17 +258,23 @@ class StreamSession(Guarded, ABC):
                 raise RuntimeError(
                     f"release: all {schedule.max_releases} releases of the schedule have been made"
                 )
+            self._next = {}
             estimates, measurement = self._made(n, self._schedule.leaf_at(n, self._leaf))
             number = 0 if n == 0 else self._number + 1
-            self._last = Release(
+            last = Release(
                 estimates, users=n, number=number, guarantee=self._guarantee, measurement=measurement
             )
-            self._number, self._fresh = number, True
-            return self._last
+            # one call of no Python function: a batch is closed when the release that tells of it is made
+            vars(self).update(self._next, _next={}, _last=last, _number=number, _fresh=True)
+            return last
 
     @abstractmethod
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement | None]:
-        """The release after n users, who fill so many leaves: draws its noise, and closes the batch."""
+        """The release after n users, who fill so many leaves: draws its noise.
+
+        Attributes that close the batch are put into ``_next``: they change as the release is made, not before
+        (an interrupt in between would leave a batch that is closed once more, by a measurement of nobody).
+        """
 
     @property
     def answer(self) -> Callable[[Response], Estimate]:
@@ -282,7 +297,8 @@ class StreamSession(Guarded, ABC):
         If an error or interrupt comes before the file is visible, nothing is left of it and the session
         goes on. Raises ``ValueError`` if ``path`` exists or its folder does not.
         """
-        with self._call(super()._check_open):  # also after a save that was interrupted
+        with self._call():
+            super()._check_open()  # also after a save that was interrupted
             draft = saved_state.Draft(path)
             values = {name: getattr(self, name) for name in (*self._BOUND, *self._STATE)}
             values["session"] = self._kind

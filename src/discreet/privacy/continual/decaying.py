@@ -41,9 +41,12 @@ inequality over cells and B releases, in units of sigma / a,
 as a / (1 - lambda) = sqrt((1 + lambda) / (1 - lambda)). The e_i may depend on earlier releases (through
 the data of later users); the bound on the sum of squares holds whatever they are, and then zCDP
 composes: exp of (alpha - 1) times (the loss so far - alpha times the sum of squares / 2) is a
-supermartingale for every order alpha, step by step. B is the length of the schedule, which is finite. The
-second term is about 1e-4 of the first; the scales are widened by it. (privacy-mechanisms, section 8, has
-the idea, with 1 in place of 5/4.)
+supermartingale for every order alpha, step by step. B is the length of the schedule, which is finite, and no
+stream has more than B measurements: one is kept in the same indivisible step that makes its release, and a
+release of nobody new is the one before. An interrupt before that step leaves S and x as they were, and the
+next release rounds the same sums with other noise (what was drawn has left no trace); one after it finds the
+release made. The second term is about 1e-4 of the first; the scales are widened by it. (privacy-mechanisms,
+section 8, has the idea, with 1 in place of 5/4.)
 
 Source: privacy-mechanisms, section 2.1.
 """
