@@ -138,7 +138,7 @@ class CountLaws:
             # exactly the law for decay 0; for Gaussian noise variances add, whatever the weights
             terms = Decaying(mechanism.decay).sum_terms(number)
             terms_bound = math.ceil(terms - 1e-9)
-            if np.size(mechanism.release_scales) and number:
+            if mechanism.by_release.size and number:
                 assert squares is not None
                 return self._of_unlike(n, number, squares)
         else:
@@ -171,8 +171,7 @@ class CountLaws:
         stream, scales = Decaying(mechanism.decay), mechanism.noise_scales
         newest = (mechanism.scales_at(at) / scales) ** 2
         variance = (newest + (1.0 - stream.decay) ** 2 * (squares - newest)) / stream.gain**2
-        assert mechanism.release_scales is not None
-        largest = mechanism.release_scales[1 : at + 1].max(axis=0)
+        largest = mechanism.by_release[1 : at + 1].max(axis=0)
         terms_bound = math.ceil(stream.sum_terms(number) - 1e-9)
         return {
             name: self._law(

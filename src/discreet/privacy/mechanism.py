@@ -239,7 +239,7 @@ class CountMechanism:
                 raise ValueError(f"query.pooled = {query.pooled!r}: reports hold no pooled counts")
             strategy.reports.check(query)
         if not self.noisy:
-            if self.family != kernels.NO_NOISE or np.any(self.scales) or np.size(self.release_scales):
+            if self.family != kernels.NO_NOISE or np.any(self.scales) or self.by_release.size:
                 raise ValueError(f"family, scales: {type(strategy).__name__}() has no noise in sums")
             if self.reward_grid is not None:
                 raise ValueError(f"reward_grid = {self.reward_grid}: must be None without noise in sums")
@@ -303,7 +303,7 @@ class CountMechanism:
         """Raise ``ValueError`` where privacy-loss distributions of single draws prove nothing."""
         walk = self.walk
         fresh = isinstance(walk, Tree | OptimalTree) and walk.leaves is not None if walk else not self.decay
-        if not fresh or calibration.shift_patterns(self.query, 1) is None or np.size(self.release_scales):
+        if not fresh or calibration.shift_patterns(self.query, 1) is None or self.by_release.size:
             raise ValueError(
                 "stated.numerical = True: needs noise that is drawn after the records that it hides, and a "
                 "query of counts per step"
@@ -379,10 +379,15 @@ class CountMechanism:
         """What users, or the server for them, report."""
         return self.strategy.reports if isinstance(self.strategy, Reported) else None
 
+    @property
+    def by_release(self) -> Floats:
+        """``release_scales``, which are set; (0, families): none."""
+        assert self.release_scales is not None
+        return self.release_scales
+
     def scales_at(self, release: int) -> Floats:
         """(families,) scales of the noise of a scheduled release (1 is the first)."""
-        assert self.release_scales is not None
-        return self.release_scales[release] if self.release_scales.size else self.noise_scales
+        return self.by_release[release] if self.by_release.size else self.noise_scales
 
     @property
     def fixed_point(self) -> bool:
@@ -598,7 +603,7 @@ def _remarks(mechanism: CountMechanism) -> Iterable[str]:
             "each (step, state, action) measured by its own clock, when the public number of users "
             f"whose policy plays it has grown{growth}"
         )
-    if shares is not None and np.size(mechanism.release_scales):
+    if shares is not None and mechanism.by_release.size:
         first, last = (f"{share:.3g}" for share in shares[[0, -1]])
         moves = f"goes from {first} to {last} on a public schedule" if first != last else f"is {first}"
         yield (

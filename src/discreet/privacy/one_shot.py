@@ -49,7 +49,7 @@ from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
 from discreet.privacy import kernels, one_shot_kernels, records_kernels
 from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.guarantee import Guarantee, Record
+from discreet.privacy.guarantee import Guarantee, MechanismRecord, ReportRecord
 from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.noise import laws
@@ -119,7 +119,7 @@ class OneShotSession(Guarded):
         return self._mechanism.guarantee
 
     @property
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[MechanismRecord | ReportRecord, ...]:
         """What the guarantee is computed from; empty without privacy."""
         return self._mechanism.records
 
@@ -291,7 +291,7 @@ class OneShotRelease(Guarded):
         return self._facts.mechanism.guarantee
 
     @property
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[MechanismRecord | ReportRecord, ...]:
         """What the guarantee is computed from; empty without privacy."""
         return self._facts.mechanism.records
 
@@ -395,7 +395,7 @@ class KeptRelease:
     users: int
     laws: Mapping[str, NoiseLaw]
     guarantee: Guarantee
-    records: tuple[Record, ...]
+    records: tuple[MechanismRecord | ReportRecord, ...]
     steps: tuple[StepSums, ...]
 
     @property

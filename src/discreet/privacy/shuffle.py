@@ -323,7 +323,8 @@ class ShuffleSession(StreamSession):
         mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
         mechanism.check_source(randomness)
         super().__init__(mechanism.query.layout, mechanism.schedule, randomness, mechanism.guarantee)
-        self._mechanism, self._query, self._randomness = mechanism, mechanism.query, randomness
+        self._mechanism: Any = mechanism  # of the one kind that was checked
+        self._query, self._randomness = mechanism.query, randomness
         self._ends = mechanism.ends
         self._most_users = int(self._ends[-1])
         # which session a message is for; no secret
