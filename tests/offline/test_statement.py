@@ -262,7 +262,7 @@ def test_fewer_ways_to_exchange_a_user_are_found(kept, place):
         lambda d: d["files"].update({"../secret": "0" * 64}),
         lambda d: d["files"].pop("policy.csv"),
         lambda d: d["guarantee"].update(epsilon=None, rho=None, mu=None),
-        lambda d: d.update(version=2),
+        lambda d: d.update(version=1),
         lambda d: d["population"].update(users=5),
         lambda d: d.update(operator="two\nlines"),
         lambda d: d["attacker"]["tests"].pop(),

@@ -26,7 +26,7 @@ from discreet.privacy.continual.optimal_tree import OptimalTree
 from discreet.privacy.continual.signed_digits import SignedDigits
 from discreet.privacy.continual.square_root import SquareRoot
 from discreet.privacy.continual.tree import Tree
-from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.guarantee import SAVED, Guarantee
 from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.protocol import (
     Encoder,
@@ -66,7 +66,7 @@ class StreamSession(Guarded, ABC):
         "_most_users",
     )  # fmt: skip
     _CLASSES: ClassVar[saved_state.Classes] = saved_state.classes_by_name(
-        [Estimate, Guarantee, Layout, Plan, Release, Schedule, Secure, Seeded]
+        [Estimate, Layout, Plan, Release, Schedule, Secure, Seeded, *SAVED]
     )
 
     def __init__(
