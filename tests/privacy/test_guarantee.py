@@ -217,6 +217,25 @@ def test_what_only_sentences_are_left_of_is_refused_plainly():
         Guarantee.from_dict(table)
 
 
+def test_records_of_a_guarantee_are_fixed():
+    """They are shared with the session: no reader of a release changes what it says that it did."""
+    message = KINDS["reports"].records[0]
+    for table in (KINDS["pure"].records[0].scales, KINDS["pure"].records[0].sensitivities, message.alphabets):
+        before = dict(table)
+        name = next(iter(table))
+        for change in (
+            lambda t, n: t.__setitem__(n, 1.0), lambda t, n: t.pop(n), lambda t, n: t.clear(),
+            lambda t, n: t.update({n: 1.0}), lambda t, n: t.__delitem__(n), lambda t, n: t.popitem(),
+            lambda t, n: t.setdefault("more", 1.0), lambda t, n: t.__ior__({n: 1.0}),
+        ):  # fmt: skip
+            with pytest.raises(TypeError, match="fixed"):
+                change(table, name)
+        for again in (copy.copy(table), copy.deepcopy(table), pickle.loads(pickle.dumps(table))):
+            assert again == table == before
+            with pytest.raises(TypeError, match="fixed"):
+                again.clear()
+
+
 def test_guarantees_are_made_in_one_module():
     """Over the syntax tree of all source: no call of a class named Guarantee or PrivacyClaim elsewhere."""
     source = Path(guarantee_module.__file__).parents[1]

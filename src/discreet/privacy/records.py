@@ -30,6 +30,18 @@ Coordinate = tuple[str, float, float, int]
 """
 
 
+class _Fixed(dict[str, Any]):
+    """A mapping that no one changes: a release shows its guarantee's records to whoever reads it."""
+
+    def _refused(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("a record is fixed: its mappings cannot be changed")
+
+    __setitem__ = __delitem__ = __ior__ = update = pop = popitem = clear = setdefault = _refused
+
+    def __reduce__(self) -> tuple[type[_Fixed], tuple[dict[str, Any]]]:
+        return _Fixed, (dict(self),)
+
+
 class _Query(Protocol):
     def sensitivity(self, norm: Any, weight: Mapping[str, float]) -> float: ...
 
@@ -91,8 +103,8 @@ class MechanismRecord:
             raise ValueError(
                 f"joint = {joint!r}: must be in [{max(parts):g}, {most:g}], by the families' own"
             )
-        object.__setattr__(self, "scales", scales)
-        object.__setattr__(self, "sensitivities", own)
+        object.__setattr__(self, "scales", _Fixed(scales))
+        object.__setattr__(self, "sensitivities", _Fixed(own))
         object.__setattr__(self, "joint", joint)
         object.__setattr__(self, "levels", checks.integer("levels", self.levels, 1))
 
@@ -204,6 +216,7 @@ class ReportRecord:
                 checks.integer("other", other, 1, 2**53 - 1)
             else:
                 checks.integer("size", size, 1, max(1, elements - 1))
+        object.__setattr__(self, "alphabets", _Fixed(self.alphabets))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without loss."""
