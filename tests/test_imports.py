@@ -1,5 +1,7 @@
 """Loading: the package itself is free, names come when they are used, contracts are written down."""
 
+import ast
+import graphlib
 import subprocess
 import sys
 import tomllib
@@ -80,3 +82,26 @@ def test_every_file_of_kernels_is_typed_as_such() -> None:
     source = ROOT / "src"
     files = {".".join(path.relative_to(source).with_suffix("").parts) for path in source.rglob("*kernels.py")}
     assert files == listed
+
+
+def test_what_a_guarantee_is_made_of_has_no_import_circle() -> None:
+    """Imports for types only and inside functions count too: each file can be read after those it names."""
+    source = ROOT / "src"
+    modules = {
+        ".".join(path.relative_to(source).with_suffix("").parts): path for path in source.rglob("*.py")
+    }
+    found: dict[str, set[str]] = {}
+    left = ["discreet.privacy.protocol", "discreet.privacy.guarantee"]
+    while left:
+        name = left.pop()
+        if name not in found:
+            named = [
+                here if (here := f"{node.module}.{alias.name}") in modules else node.module
+                for node in ast.walk(ast.parse(modules[name].read_text()))
+                if isinstance(node, ast.ImportFrom)
+                for alias in node.names
+            ]
+            found[name] = {one for one in named if one in modules}
+            left += found[name]
+    assert "discreet.privacy.shuffle_calibration" in found
+    graphlib.TopologicalSorter(found).prepare()  # refuses a circle, and names it

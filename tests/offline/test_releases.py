@@ -401,8 +401,8 @@ def with_more_users(document: dict) -> None:
     document["facts"]["users"] = 10**6
 
 
-def of_version_2(document: dict) -> None:
-    document["version"] = 2
+def of_version_1(document: dict) -> None:
+    document["version"] = 1
 
 
 def without_groups(document: dict) -> None:
@@ -417,7 +417,7 @@ def with_a_foreign_key(document: dict) -> None:
     ("change", "match"),
     [
         (with_more_users, "hash"),
-        (of_version_2, "version = 2"),
+        (of_version_1, "version = 1"),
         (without_groups, "must have"),
         (with_a_foreign_key, "must have"),
     ],

@@ -326,11 +326,23 @@ def test_the_worst_kind_is_stated_and_checked() -> None:
         {"epsilon": 0.5},
         {"delta": 1e-7},
         {"mu": 0.1, "rho": 0.005},
-        {"composition": stated.composition[1:]},
-        {"statement": stated.statement.replace("1e-06", "1e-07")},
+        {"kinds": stated.kinds[:1]},
+        {"kinds": ()},
+        {"records": stated.kinds[0][1].records},
     ):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="which the mechanisms give|exactly one of them|kinds"):
             replace(stated, **change)
+    table = stated.to_dict()
+    for change in (
+        {"composition": table["composition"][1:]},
+        {"statement": table["statement"].replace("1e-06", "1e-07")},
+        {"kinds": table["kinds"][1:]},
+        {"kinds": [{**table["kinds"][0], "users": "nobody"}, *table["kinds"][1:]]},
+        {"kinds": [{"users": "4 users"}]},
+        {"kinds": None},
+    ):
+        with pytest.raises(ValueError, match="sentence|must be"):
+            Guarantee.from_dict({**table, **change})
     with (
         PRIVATIZERS["vectors"].start(FINE, SCHEDULE, SEEDED) as local,
         pytest.raises(ValueError, match="trust"),

@@ -159,7 +159,7 @@ def test_a_number_that_no_accounting_gives_is_refused():
     schedule = Schedule(200, growth=1.5)
     privatizer = Central(epsilon=1.0, delta=1e-6, noise="laplace", release="batches")
     guarantee = privatizer.start(REFERENCE, schedule, Seeded(0)).guarantee
-    with pytest.raises(ValueError, match="not what rho, mu and composition give|last line|statement"):
+    with pytest.raises(ValueError, match="which the mechanisms give"):
         dataclasses.replace(guarantee, epsilon=2.0)
-    with pytest.raises(ValueError, match="last line|statement"):
+    with pytest.raises(ValueError, match="which the mechanisms give"):
         dataclasses.replace(guarantee, epsilon=0.5)

@@ -1,24 +1,32 @@
 """Guarantees: computed from records, said in words, kept in JSON; recomputed by another route."""
 
+import ast
+import copy
 import dataclasses
 import json
 import math
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from discreet.mdp.layout import Layout
 from discreet.privacy import accounting, budget
+from discreet.privacy import guarantee as guarantee_module
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.guarantee import (
+    AmplifiedRecord,
+    BinomialRecord,
     Guarantee,
     MechanismRecord,
     ReportRecord,
     guarantee_of,
     no_guarantee,
+    parallel,
     records_from_dict,
 )
+from discreet.privacy.shuffle_calibration import Flips
 
 HORIZON = 20
 QUERY = CountQuery(Layout(6, 2, HORIZON))
@@ -114,7 +122,8 @@ def test_json_has_exactly_the_fields_and_comes_back():
         table = json.loads(guarantee.to_json())
         assert list(table) == [
             "trust", "epsilon", "delta", "rho", "mu", "epsilon_nominal", "unit", "neighbours",
-            "users_public", "randomness", "holds_if_seed_is_guessed", "composition", "statement",
+            "users_public", "randomness", "holds_if_seed_is_guessed", "composition", "statement", "episodes",
+            "reason", "mechanisms", "kinds",
         ]  # fmt: skip
         assert table["holds_if_seed_is_guessed"] is False
         assert Guarantee.from_dict(table) == guarantee
@@ -141,8 +150,121 @@ def test_json_says_whether_the_claim_holds_against_who_guesses_the_seed():
         for wrong in (not guarantee.holds_if_seed_is_guessed, "true", 1):
             with pytest.raises(ValueError, match="holds_if_seed_is_guessed"):
                 Guarantee.from_dict({**table, "holds_if_seed_is_guessed": wrong})
-        del table["holds_if_seed_is_guessed"]  # as older files
-        assert Guarantee.from_dict(table) == guarantee
+
+
+def kinds():
+    """Every way in which a guarantee is made: its closed forms, numerical accounting, kinds, nothing."""
+    message = ReportRecord("reports", 2, {"moves": ("subset", 12, 3, 2**52 + 1, 0)})
+    ways = ((("laplace", 40.0, 1.0, 120),), (("laplace", 40.0, 1.0, 80),))
+    composed = MechanismRecord.of(QUERY, "sum", "laplace", dict.fromkeys(QUERY.families, 40.0), 1, ways)
+    gaussian = joint([record("gaussian")], delta=1e-6)
+    flips = BinomialRecord("bits", ((("visits", Flips(2000, 1, 2**31)),),), ((("visits", 1, 2),),))
+    shuffled = {"trust": "shuffle", "randomness": "seeded", "delta": 1e-6}
+    amplified = AmplifiedRecord("reports of 1 step", ((1000, 1.5), (50, 0.25)))
+    return {
+        "pure": joint([record(), record(scale=700.0, levels=2)], epsilon_nominal=0.5, users_public=False),
+        "gaussian": gaussian,
+        "exact": joint([record("discrete_gaussian")], delta=1e-6, randomness="secure", episodes=3),
+        "reports": guarantee_of("local", [message], randomness="secure"),
+        "numerical": joint([composed], delta=1e-6),
+        "flips": guarantee_of(records=[flips], **shuffled),
+        "amplified": guarantee_of(records=[amplified], **shuffled),
+        "kinds": parallel([("5 users", joint([record()])), ("7 users", gaussian)]),
+        "nothing": no_guarantee("seeded", reason="of a baseline", episodes=2),
+    }
+
+
+KINDS = kinds()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_guarantee_comes_back_from_its_numbers(name):
+    guarantee = KINDS[name]
+    table = json.loads(guarantee.to_json())
+    assert Guarantee.from_dict(table) == guarantee
+    assert hash(Guarantee.from_dict(table)) == hash(guarantee)
+    assert pickle.loads(pickle.dumps(guarantee)) == guarantee
+    for key in ("unit", "neighbours", "statement"):
+        with pytest.raises(ValueError, match=f"{key} = .*is not the sentence of these numbers"):
+            Guarantee.from_dict({**table, key: table[key] + " "})
+    with pytest.raises(ValueError, match="composition = .*is not the sentence"):
+        Guarantee.from_dict({**table, "composition": [*table["composition"], "Private."]})
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "nothing"])
+def test_who_writes_numbers_and_sentences_anew_is_refused(name):
+    """Sentences made of forged numbers are consistent; the mechanisms still give other numbers."""
+    guarantee = KINDS[name]
+    for field in ("epsilon", "rho", "mu"):
+        if getattr(guarantee, field) is not None:
+            for factor in (0.5, 0.9999, 1.0001, 2.0):
+                false = factor * getattr(guarantee, field)
+                with pytest.raises(ValueError, match=f"{field} = .* which the mechanisms give"):
+                    dataclasses.replace(guarantee, **{field: false})
+                forged = copy.copy(guarantee)
+                object.__setattr__(forged, field, false)
+                with pytest.raises(ValueError, match=f"{field} = .* which the mechanisms give"):
+                    Guarantee.from_dict(json.loads(forged.to_json()))
+    for changes, message in (
+        ({"records": (), "kinds": ()}, "exactly one"), ({"reason": "none"}, "exactly one"),
+        ({"trust": "none"}, "trust = 'none'"), ({"randomness": "lava"}, "randomness"),
+        ({"episodes": 0}, "episodes = 0"), ({"delta": 0.5}, "delta = 0.5|epsilon"),
+        ({"epsilon": None, "rho": None, "mu": None}, "epsilon = None"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            dataclasses.replace(guarantee, **changes)
+
+
+def test_kinds_are_alike_and_promise_something():
+    stated = KINDS["kinds"]
+    (words, first), other = stated.kinds
+    for change in ({"users_public": False}, {"episodes": 2}, {"epsilon_nominal": 1.0}, {"trust": "central"}):
+        with pytest.raises(ValueError, match=f"kinds: {next(iter(change))} of '5 users'"):
+            dataclasses.replace(stated, kinds=((words, dataclasses.replace(first, **change)), other))
+    nothing = no_guarantee("seeded", trust="joint", reason="of a baseline")
+    assert parallel([other, (words, nothing)]) is nothing
+    with pytest.raises(ValueError, match="every one must promise something"):
+        dataclasses.replace(stated, kinds=((words, nothing), other))
+
+
+def test_what_only_sentences_are_left_of_is_refused_plainly():
+    table = KINDS["pure"].to_dict()
+    for key in ("episodes", "reason", "mechanisms", "kinds"):
+        del table[key]
+    with pytest.raises(ValueError, match="no guarantee is made of sentences"):
+        Guarantee.from_dict(table)
+
+
+def test_records_of_a_guarantee_are_fixed():
+    """They are shared with the session: no reader of a release changes what it says that it did."""
+    message = KINDS["reports"].records[0]
+    for table in (KINDS["pure"].records[0].scales, KINDS["pure"].records[0].sensitivities, message.alphabets):
+        before = dict(table)
+        name = next(iter(table))
+        for change in (
+            lambda t, n: t.__setitem__(n, 1.0), lambda t, n: t.pop(n), lambda t, n: t.clear(),
+            lambda t, n: t.update({n: 1.0}), lambda t, n: t.__delitem__(n), lambda t, n: t.popitem(),
+            lambda t, n: t.setdefault("more", 1.0), lambda t, n: t.__ior__({n: 1.0}),
+        ):  # fmt: skip
+            with pytest.raises(TypeError, match="fixed"):
+                change(table, name)
+        for again in (copy.copy(table), copy.deepcopy(table), pickle.loads(pickle.dumps(table))):
+            assert again == table == before
+            with pytest.raises(TypeError, match="fixed"):
+                again.clear()
+
+
+def test_guarantees_are_made_in_one_module():
+    """Over the syntax tree of all source: no call of a class named Guarantee or PrivacyClaim elsewhere."""
+    source = Path(guarantee_module.__file__).parents[1]
+    calls = {}
+    for path in source.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                called = getattr(node.func, "id", getattr(node.func, "attr", None))
+                if called in ("Guarantee", "PrivacyClaim"):
+                    calls.setdefault(path.relative_to(source).as_posix(), set()).add(called)
+    assert calls == {"privacy/guarantee.py": {"Guarantee"}}
 
 
 def test_none_promises_nothing():
@@ -207,7 +329,7 @@ def test_guarantees_recomputed_through_dp_accounting(noise, scale, delta):
     guarantee = joint(records, delta=delta)
     assert accounting.verify(guarantee, records) == pytest.approx(guarantee.epsilon, rel=2e-3)
     for claimed in (0.5, 0.98):
-        with pytest.raises(ValueError, match="is not what rho, mu and composition give"):
+        with pytest.raises(ValueError, match="which the mechanisms give"):
             dataclasses.replace(guarantee, epsilon=claimed * guarantee.epsilon)
         with pytest.raises(ValueError, match="is not what the noise gives"):
             accounting.verify(joint([record(noise, scale / claimed)], delta=delta), records)

@@ -328,7 +328,7 @@ def test_every_truncation_and_every_changed_byte_is_refused(tmp_path: Path, fold
     restore(path)
 
 
-def _rewritten(content: bytes, change: Callable[[dict[str, Any]], None], version: int = 1) -> bytes:
+def _rewritten(content: bytes, change: Callable[[dict[str, Any]], None], version: int = 2) -> bytes:
     """A file with another header and a checksum that fits."""
     import hashlib
 
@@ -344,15 +344,15 @@ def _rewritten(content: bytes, change: Callable[[dict[str, Any]], None], version
 @pytest.mark.parametrize(
     ("change", "version", "message"),
     [
-        (lambda h: None, 2, "version 2 of the file's layout"),
-        (lambda h: h["values"].pop("_cells"), 1, "_cells is missing or new"),
-        (lambda h: h["values"].update(_news=1), 1, "_news is missing or new"),
-        (lambda h: h["values"].update(_users=1.5), 1, "_users = 1.5: must be of type int"),
-        (lambda h: h["values"].update(_cells={"array": 0}), 1, "_cells: must be an array"),
-        (lambda h: h["values"].update(_plan={"Popen": {"args": "true"}}), 1, "another version"),
-        (lambda h: h["values"].update(_plan={"array": 99}), 1, "another version"),
-        (lambda h: h["arrays"][0].__setitem__(0, "|O"), 1, "another version"),
-        (lambda h: h.pop("id"), 1, "another version"),
+        (lambda h: None, 1, "version 1 of the file's layout"),
+        (lambda h: h["values"].pop("_cells"), 2, "_cells is missing or new"),
+        (lambda h: h["values"].update(_news=1), 2, "_news is missing or new"),
+        (lambda h: h["values"].update(_users=1.5), 2, "_users = 1.5: must be of type int"),
+        (lambda h: h["values"].update(_cells={"array": 0}), 2, "_cells: must be an array"),
+        (lambda h: h["values"].update(_plan={"Popen": {"args": "true"}}), 2, "another version"),
+        (lambda h: h["values"].update(_plan={"array": 99}), 2, "another version"),
+        (lambda h: h["arrays"][0].__setitem__(0, "|O"), 2, "another version"),
+        (lambda h: h.pop("id"), 2, "another version"),
     ],
 )
 def test_states_of_other_versions_are_refused(

@@ -60,7 +60,7 @@ from discreet.privacy.protocol import NoiseLaw, StepSums
 Floats = NDArray[np.float64]
 
 KEY = b"discreet.release"
-VERSION = 1
+VERSION = 2  # 1: guarantees were sentences
 
 __all__ = [
     "ReleaseFacts", "StoredRelease", "StoredTables", "aside", "read_release", "read_tables", "write_release",

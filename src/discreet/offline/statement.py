@@ -50,9 +50,9 @@ from discreet.privacy.guarantee import (
     joint_loss,
     no_guarantee,
 )
-from discreet.privacy.guarantee import _up as up
 from discreet.privacy.responses import planned_records
 from discreet.privacy.tradeoff import TradeOff
+from discreet.privacy.wording import line, up
 
 Records = tuple[MechanismRecord | ReportRecord, ...]
 
@@ -183,10 +183,8 @@ class RunFacts:
         put(self, "records", tuple(self.records))
         put(self, "synthetic", checks.flag("synthetic", self.synthetic))
         put(self, "replanned", checks.flag("replanned", self.replanned))
-        if (self.guarantee.epsilon is None) != (not self.records):
-            raise ValueError(
-                "records: must be those of the guarantee, none if and only if it promises nothing"
-            )
+        if self.records != self.guarantee.records:
+            raise ValueError("records: must be those of the guarantee")
         for name in _NEEDED:
             if name not in self.files:
                 raise ValueError(f"files lacks {name!r}: must hold {', '.join(_NEEDED)} and the policy")
@@ -424,7 +422,7 @@ def _mechanism(record: MechanismRecord | ReportRecord, facts: RunFacts) -> dict[
     if facts.guarantee.randomness == "secure":
         proof.append(_PROOFS["secure"])
     return {
-        "description": str(record),
+        "description": line(record, facts.guarantee.delta),
         "loss": record.loss,
         "families": families,
         "source_of_randomness": _SOURCES[facts.guarantee.randomness],
@@ -732,7 +730,7 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
         query = count_query(list(record.scales), schema) if isinstance(record, MechanismRecord) else None
         name = f"sensitivities of mechanism {i + 1}"
         if query is None or not isinstance(record, MechanismRecord):
-            yield Check(name, str(record), "no query of counts has these families", False)
+            yield Check(name, line(record, 0.0), "no query of counts has these families", False)
             continue
         for family, own in record.sensitivities.items():
             yield _compared(f"{name}: {family}", own, float(query.sensitivity(record.norm, {family: 1.0})))

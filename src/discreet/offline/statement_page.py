@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from discreet.privacy.guarantee import _up as up
+from discreet.privacy.wording import up
 
 __all__ = ["FREE", "JSON_NAME", "MARKDOWN_NAME", "SIGNED", "hundredths", "markdown"]
 

@@ -15,7 +15,7 @@ from discreet.numerics import checks
 __all__ = ["FORMAT", "JSON_SCHEMA", "VERSION", "violations"]
 
 FORMAT = "discreet privacy statement"
-VERSION = 2
+VERSION = 2  # 1: guarantees were sentences
 
 _TEXT = {"type": "string"}
 _LINE = {"type": "string", "pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,500}$"}
@@ -26,6 +26,7 @@ _MAYBE = {"type": ["number", "null"]}
 _RATE = {"type": "number", "minimum": 0, "maximum": 1}
 _COUNT = {"type": "integer", "minimum": 1}
 _FLAG = {"type": "boolean"}
+_RECORD = {"type": "object", "required": ["kind"]}
 _TOTALS = {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}}
 
 
@@ -86,6 +87,10 @@ JSON_SCHEMA: dict[str, Any] = {
                     "holds_if_seed_is_guessed": _FLAG,
                     "composition": _list(_TEXT),
                     "statement": _TEXT,
+                    "episodes": _COUNT,
+                    "reason": {"type": ["string", "null"]},
+                    "mechanisms": _list(_RECORD),
+                    "kinds": _list({"type": "object", "required": ["users", "guarantee"]}),
                 }
             ),
             "delta": _table(
@@ -145,7 +150,7 @@ JSON_SCHEMA: dict[str, Any] = {
                         ),
                         "source_of_randomness": _TEXT,
                         "proof": _list(_TEXT),
-                        "record": {"type": "object", "required": ["kind"]},
+                        "record": _RECORD,
                     }
                 )
             ),

@@ -15,15 +15,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from discreet.numerics import checks
+from discreet.privacy import amplified_record, binomial_record
 from discreet.privacy.budget import check_delta
-
-if TYPE_CHECKING:
-    from discreet.privacy.guarantee import Guarantee, Record, ReportRecord
+from discreet.privacy.records import (
+    AmplifiedRecord,
+    BinomialRecord,
+    Coordinate,
+    MechanismRecord,
+    PrivacyClaim,
+    Record,
+    ReportRecord,
+)
 
 __all__ = [
     "Coordinate", "composed_epsilon", "discrete_gaussian_epsilon", "gaussian_epsilon", "laplace_delta",
@@ -31,11 +38,6 @@ __all__ = [
 ]  # fmt: skip
 
 Shifts = Sequence[tuple[float, int]]
-Coordinate = tuple[str, float, float, int]
-"""(noise family, scale, absolute shift, how many such coordinates), discrete ones in units of their grid.
-
-``"pure"`` stands for any mechanism that is (shift / scale)-DP: randomized response dominates them all.
-"""
 
 _PURE_SLACK = 1e-12  # numerical mass that a PLD leaves beyond a pure epsilon
 _GRID_SLACK = 1e-3  # relative: losses are rounded up to a grid, Renyi orders are finitely many
@@ -242,7 +244,7 @@ def _reports_pld(records: Sequence[ReportRecord]) -> Any:
     return total
 
 
-def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
+def verify(guarantee: PrivacyClaim, records: Sequence[Record]) -> float:
     """Recompute a guarantee from its records through dp-accounting; return the epsilon found.
 
     Coin flips of the shuffle protocol: composed PLDs of two mass functions (within 0.002). Amplified
@@ -259,14 +261,6 @@ def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
     ValueError
         If the guarantee promises more than what was found, or promises nothing to be checked.
     """
-    from discreet.privacy import amplified_record, binomial_record
-    from discreet.privacy.guarantee import (
-        AmplifiedRecord,
-        BinomialRecord,
-        MechanismRecord,
-        ReportRecord,
-    )
-
     if guarantee.epsilon is None or not records:
         raise ValueError("guarantee: states no epsilon, or has no records to recompute it from")
     reports = [record for record in records if isinstance(record, ReportRecord)]

@@ -55,6 +55,11 @@ class AmplifiedRecord:
         return "losses"
 
     @property
+    def numerical(self) -> bool:
+        """Its epsilon is computed from laws of loss."""
+        return True
+
+    @property
     def levels(self) -> int:
         """A user's report is in one batch."""
         return 1
@@ -71,15 +76,6 @@ class AmplifiedRecord:
     def worst(self, delta: float) -> tuple[int, float]:
         """The batch that :meth:`epsilon` comes from."""
         return max(self.batches, key=lambda one: amplification.amplified_epsilon(one[1], one[0], delta))
-
-    def describe(self, delta: float) -> str:
-        """A line for the composition; it ends with the epsilon at this delta."""
-        users, own = self.worst(delta)
-        return (
-            f"{self.mechanism}: worst of {len(self.batches)} kinds of batches: {users} users, each report "
-            f"{own:.6g}-locally private (in all batches at most {self.local:.6g}), amplified by shuffling, "
-            f"a user in one batch: epsilon = {self.epsilon(delta)!r}"
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without loss."""

@@ -61,6 +61,11 @@ class BinomialRecord:
         return "losses"
 
     @property
+    def numerical(self) -> bool:
+        """Its epsilon is computed from laws of loss."""
+        return True
+
+    @property
     def levels(self) -> int:
         """A user's records are in one batch."""
         return 1
@@ -75,18 +80,6 @@ class BinomialRecord:
     def worst(self, delta: float) -> Noise:
         """The batch that :meth:`epsilon` comes from."""
         return max(self.batches, key=lambda noise: accountant.epsilon_of(noise, self.ways, delta))
-
-    def describe(self, delta: float) -> str:
-        """A line for the composition; it ends with the epsilon at this delta."""
-        parts = []
-        for name, flips in self.worst(delta):
-            pairs = " (half of them of the complement)" if flips.paired else ""
-            parts.append(f"{name} {flips.users} x {flips.each} flips{pairs}, p = {flips.chance:.6g}")
-        changes = max(sum(abs(by) * count for _, by, count in way) for way in self.ways)
-        return (
-            f"{self.mechanism}: worst of {len(self.batches)} kinds of batches: {'; '.join(parts)}; a user "
-            f"moves counters by {changes} in all, a user in one batch: epsilon = {self.epsilon(delta)!r}"
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without loss."""

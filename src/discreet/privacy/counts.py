@@ -96,8 +96,9 @@ from numpy.typing import NDArray
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
-from discreet.privacy.protocol import Floats, Norm
 
+Floats = NDArray[np.float64]
+Norm = Literal["l1", "l2"]
 VISITS = "visits"
 TRANSITIONS = "transition_counts"
 REWARDS = "reward_sums"

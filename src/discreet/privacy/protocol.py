@@ -29,6 +29,7 @@ from discreet.mdp.features import Features, MixtureFeatures, fitting_features
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
+from discreet.privacy.counts import Norm as Norm
 
 if TYPE_CHECKING:
     from discreet.privacy.guarantee import Guarantee
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Trust = Literal["none", "joint", "central", "local", "shuffle"]
-Norm = Literal["l1", "l2"]
 
 __all__ = [
     "Ask", "Coins", "Encoder", "Estimate", "Learner", "Measurement", "NoiseLaw", "Plan", "Privatizer",

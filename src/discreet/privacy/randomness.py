@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from discreet.numerics import checks
 from discreet.numerics.streams_kernels import run_key
-from discreet.privacy.protocol import Floats
 
+Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
 
 _EXACT = 2**46  # units: 64 draws up to here and a sum below 2^51 add up exactly in float64 (2^53)

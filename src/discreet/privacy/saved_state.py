@@ -4,7 +4,7 @@ The file (integers little-endian; no pickle, so that reading it runs no code of 
 
 ====================  =========================================================================
 16 bytes              ``\x89discreet-state\n``
-uint32                version of this layout, 1
+uint32                version of this layout, 2 (1: guarantees were sentences)
 uint64                n, length of the header
 n bytes               header, JSON in UTF-8: ``id`` (32 hexadecimal digits), ``library``, ``values``
                       and ``arrays`` ([dtype, shape, writeable] of each array, in order)
@@ -63,7 +63,7 @@ import numpy as np
 from discreet.numerics import checks
 
 MAGIC = b"\x89discreet-state\n"
-VERSION = 1
+VERSION = 2
 TABLE = "restored.sqlite3"
 FOLDER_VARIABLE = "DISCREET_STATE_DIR"
 

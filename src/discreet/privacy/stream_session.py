@@ -22,7 +22,7 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory, checked
 from discreet.numerics import checks
 from discreet.privacy import saved_state
-from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.guarantee import SAVED, Guarantee
 from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.protocol import (
     Encoder,
@@ -59,7 +59,7 @@ class StreamSession(Guarded, ABC):
         "_most_users", "_next",
     )  # fmt: skip
     _CLASSES: ClassVar[saved_state.Classes] = saved_state.classes_by_name(
-        [Estimate, Guarantee, Layout, Plan, Release, Schedule, Secure, Seeded]
+        [Estimate, Layout, Plan, Release, Schedule, Secure, Seeded, *SAVED]
     )
 
     def __init__(
