@@ -11,14 +11,12 @@ from scipy.stats import binom
 import discreet as dr
 from discreet.mdp.layout import Layout
 from discreet.mdp.simulation import reported_counts, rollout
-from discreet.privacy import kernels
 from discreet.privacy.accounting import verify
 from discreet.privacy.amplification import amplified_delta, amplified_epsilon, local_epsilon
 from discreet.privacy.amplified import HEADER, AmplifiedSession, Histogram, ReportShuffler, reports_of
 from discreet.privacy.counts import TRANSITIONS, CountQuery
-from discreet.privacy.guarantee import no_guarantee
 from discreet.privacy.local_reports import StepReports
-from discreet.privacy.mechanism import Mechanism
+from discreet.privacy.mechanism import CountMechanism, Reported
 from discreet.privacy.protocol import Plan, Report, Schedule
 from discreet.privacy.randomness import Secure, SecureCoins, Seeded, SeededCoins
 from discreet.privacy.session import CountSession
@@ -159,11 +157,9 @@ def test_sums_are_those_of_the_local_session():
         session = started(query=query)
         session.release()
         reports = sent(session, 10)
-        mechanism = Mechanism(
-            "reports", kernels.NO_NOISE, np.zeros(len(query.row_families)), reports=session.reports
-        )
         schedule = Schedule(40, times=np.array([0, 10]), plans="stochastic")
-        local = CountSession("local", mechanism, query, schedule, Seeded(5), no_guarantee("seeded"))
+        mechanism = CountMechanism(query, schedule, "seeded", Reported(session.reports, "device"))
+        local = CountSession(mechanism, Seeded(5))
         local.release()
         local.begin(Plan(np.full((3, 2, 2), 0.5), 10))
         for report in reports:

@@ -503,7 +503,7 @@ def test_the_loss_of_every_user_over_all_releases_is_the_stated_epsilon(
         return noise
 
     session._node_noise = recorded  # type: ignore[method-assign]
-    times = [0] if users is None else session._times.tolist()  # type: ignore[union-attr]
+    times = [0] if users is None else session.schedule.release_times.tolist()
     times = list(range(40)) if users is None else times
     active: list[set[int]] = []
     for i, n in enumerate(times):

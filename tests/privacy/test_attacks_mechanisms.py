@@ -109,7 +109,7 @@ def test_scales_of_batches_cannot_be_changed_from_outside(pooled: Any) -> None:
 def test_reports_promise_no_pooled_counts() -> None:
     """Reports held none, so that the release said 0 with a law by which 0 was wrong by any bound."""
     query, schedule = CountQuery(LAYOUT, visits=False, pooled="all"), Schedule(8)
-    for options in ({"mechanism": "subset"}, {"steps": 1}, {"reward_share": 0.2}):
+    for options in ({"randomizer": "subset"}, {"steps": 1}, {"reward_share": 0.2}):
         with pytest.raises(ValueError, match="pooled"):
             Local(epsilon=5.0, **options).start(query, schedule, Seeded(0))  # type: ignore[arg-type]
     assert Local(epsilon=5.0).start(query, schedule, Seeded(0)).mechanism.stream == "local"

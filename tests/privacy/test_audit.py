@@ -16,11 +16,20 @@ from discreet.experiments import audit as experiment
 from discreet.experiments.audit import saved_and_restored
 from discreet.mdp.layout import Layout
 from discreet.online.elimination import SDPPE
-from discreet.privacy import audit, audit_noise, audit_reports, encoders, restoring, session, stream_session
+from discreet.privacy import (
+    audit,
+    audit_noise,
+    audit_reports,
+    count_laws,
+    encoders,
+    restoring,
+    stream_session,
+)
 from discreet.privacy.audit import People, Reactive, black_box, play, respond
 from discreet.privacy.audit_identities import white_box
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.local_reports import ReportEncoder, StepReports
+from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.privatizers import Central, Local, NoPrivacy
 from discreet.privacy.protocol import Plan, Schedule
 from discreet.privacy.randomness import Seeded
@@ -189,12 +198,12 @@ def test_scales_that_change_from_release_to_release(right: Any, monkeypatch: pyt
     assert right.start(
         Pools().query(_Spec()), Pools().schedule(_Spec()), Seeded(1)
     ).mechanism.release_scales.size
-    scales, split = session.Mechanism.scales_at, session.split_scales
+    scales, split = CountMechanism.scales_at, count_laws.split_scales
     weights = np.array([1.0, 1.0, 0.5, 0.5])  # shares that sum to more than the budget
-    monkeypatch.setattr(session.Mechanism, "scales_at", lambda self, i: weights * scales(self, i))
+    monkeypatch.setattr(CountMechanism, "scales_at", lambda self, i: weights * scales(self, i))
     assert failed(right.start, Pools()) == {"loss"}
-    monkeypatch.setattr(session.Mechanism, "scales_at", scales)
-    monkeypatch.setattr(session, "split_scales", lambda q, s, x, laplace: 0.8 * split(q, s, x, laplace))
+    monkeypatch.setattr(CountMechanism, "scales_at", scales)
+    monkeypatch.setattr(count_laws, "split_scales", lambda q, s, x, laplace: 0.8 * split(q, s, x, laplace))
     assert failed(right.start, Groups()) == {"loss"}
 
 
@@ -227,7 +236,8 @@ class Underpriced(CountSession):
 
     def __post__(self) -> None:
         self._mechanism = dataclasses.replace(self._mechanism, scales=0.8 * self._mechanism.scales)
-        self._scales = self._scales_now = self._mechanism.scales
+        self._scales = self._scales_now = self._mechanism.noise_scales
+        self._laws = self._mechanism.laws
 
 
 @pytest.mark.parametrize("name", [*WALKS, *CLOCKS, "decaying", "laplace at delta", "local laplace"])

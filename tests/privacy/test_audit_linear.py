@@ -195,10 +195,11 @@ class DrawnTwice(LinearSession):
 class RawLaws(LinearSession):
     """The stated law follows what came in."""
 
-    def _laws(self, n: int, senders: int, noises: int | None = None) -> Any:
-        found = super()._laws(n, senders, noises)
+    def _made(self, n: int, leaf: int) -> Any:
+        found, nothing = super()._made(n, leaf)
         leak = float(np.abs(self._measured).sum())
-        return {name: dataclasses.replace(law, terms=law.terms + leak) for name, law in found.items()}
+        laws = {name: dataclasses.replace(e.law, terms=e.law.terms + leak) for name, e in found.items()}
+        return {name: dataclasses.replace(e, law=laws[name]) for name, e in found.items()}, nothing
 
 
 class VisitedOnly(LinearSession):

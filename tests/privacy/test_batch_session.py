@@ -1,5 +1,6 @@
 """Batches of other people, each with a query of its own: bit for bit one-shot sessions."""
 
+import dataclasses
 import itertools
 import os
 import pickle
@@ -18,6 +19,7 @@ from discreet.privacy import shuffle_calibration as accountant
 from discreet.privacy.batch_session import BatchSession
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee, parallel
+from discreet.privacy.mechanism import CountMechanism, Exact
 from discreet.privacy.privatizers import Central, Local, NoPrivacy
 from discreet.privacy.protocol import Encoder, Plan, Report, Response, Schedule, Session
 from discreet.privacy.randomness import Secure, SecureCoins, Seeded, SeededCoins
@@ -556,14 +558,30 @@ def test_wrong_queries_are_refused_by_name() -> None:
         Central(epsilon=1.0).stored(CountQuery(LAYOUT, step=1, known_rewards=True), SEEDED)
 
 
-def test_a_privatizer_that_changed_serves_no_further_batch() -> None:
+def test_a_privatizer_that_changed_changes_no_further_batch() -> None:
     privatizer = Central(epsilon=1.0)
     with privatizer.start(FINE, SCHEDULE, SEEDED) as session:
         fill(session, people(), 0, 6)
         session.release()
         object.__setattr__(privatizer, "epsilon", 5.0)
-        with pytest.raises(RuntimeError, match="no longer the one"):
-            session.begin(Plan(POLICY, 6))
+        session.begin(Plan(POLICY, 6))
+        assert session._inner.guarantee.epsilon == pytest.approx(1.0)
+
+
+def test_parts_that_are_not_those_of_the_batches_are_refused() -> None:
+    mechanism = Central(epsilon=1.0).mechanism(FINE, SCHEDULE, SEEDED)
+    assert mechanism.guarantee == Central(epsilon=1.0).start(FINE, SCHEDULE, SEEDED).guarantee
+    with pytest.raises(ValueError, match="parts has 1 entries"):
+        dataclasses.replace(mechanism, parts=mechanism.parts[:1])
+    with pytest.raises(ValueError, match="one release of all"):
+        dataclasses.replace(mechanism, parts=mechanism.parts[::-1])
+
+    class Told(CountMechanism):
+        guarantee = mechanism.parts[0].guarantee  # type: ignore[assignment]
+
+    fake = Told(FINE, mechanism.parts[0].schedule, "seeded", Exact())
+    with pytest.raises(ValueError, match="no subclass"):
+        dataclasses.replace(mechanism, parts=(fake, *mechanism.parts[1:]))
 
 
 def test_choices_are_of_a_batch() -> None:

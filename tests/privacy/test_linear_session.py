@@ -626,7 +626,7 @@ def test_calls_out_of_order_and_broken_records_are_refused():
         (dr.Central(epsilon=1.0, release="signed-digits"), Schedule(9), "release"),
         (dr.Central(mu=1.0), Schedule(None), "users"),
         (dr.Central(mu=1.0), Schedule(9, reads="measurements"), "reads"),
-        (dr.Local(epsilon=1.0, randomizer="subset"), Schedule(9), "mechanism"),
+        (dr.Local(epsilon=1.0, randomizer="subset"), Schedule(9), "randomizer"),
         (dr.Central(mu=1.0, clocks="rows"), Schedule(9), "clocks"),
     ],
 )

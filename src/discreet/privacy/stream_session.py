@@ -24,6 +24,7 @@ from discreet.numerics import checks
 from discreet.privacy import saved_state
 from discreet.privacy.guarantee import SAVED, Guarantee
 from discreet.privacy.lifecycle import Guarded
+from discreet.privacy.mechanism import Stated
 from discreet.privacy.protocol import (
     Encoder,
     Estimate,
@@ -59,7 +60,7 @@ class StreamSession(Guarded, ABC):
         "_most_users", "_next",
     )  # fmt: skip
     _CLASSES: ClassVar[saved_state.Classes] = saved_state.classes_by_name(
-        [Estimate, Layout, Plan, Release, Schedule, Secure, Seeded, *SAVED]
+        [Estimate, Layout, Plan, Release, Schedule, Secure, Seeded, Stated, *SAVED]
     )
 
     def __init__(

@@ -1,5 +1,6 @@
 """Walks in sessions: what is released, what it costs, secure noise, interrupts, stepwise against fused."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,13 @@ import discreet as dr
 from discreet.experiments.simulate import Setup
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
+from discreet.privacy import kernels
 from discreet.privacy.continual.signed_digits import SignedDigits
+from discreet.privacy.continual.square_root import SquareRoot
+from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import noise_matrix
 from discreet.privacy.counts import CountQuery
-from discreet.privacy.mechanism import Mechanism
+from discreet.privacy.mechanism import Exact, Prefixes
 from discreet.privacy.noise.laws import GaussianSumLaw, LaplaceSumLaw, WeightedLaplaceLaw
 from discreet.privacy.privatizers import Central
 from discreet.privacy.protocol import Plan, Release, Schedule
@@ -232,14 +236,16 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
 
 
 def test_a_mechanism_and_its_walk_must_fit() -> None:
-    fits = TREE.start(QUERY, Schedule(10), Seeded(0))
-    for mechanism in (
-        Mechanism("walk", 1, fits.mechanism.scales),
-        Mechanism("exact", 0, fits.mechanism.scales, walk=SignedDigits(10, 3, 2)),
-        Mechanism("walk", 1, fits.mechanism.scales, walk=SignedDigits(11, 3, 2)),
-    ):
-        with pytest.raises(ValueError, match="mechanism: "):
-            CountSession("joint", mechanism, QUERY, Schedule(10), Seeded(0), fits.guarantee)
+    fits = TREE.mechanism(QUERY, Schedule(10), Seeded(0))
+    for walk in (SignedDigits(11, 3, 2), Tree(9), Tree(None)):
+        with pytest.raises(ValueError, match=r"strategy\.walk: has .* leaves"):
+            replace(fits, strategy=Prefixes(walk))
+    with pytest.raises(ValueError, match="has no noise in sums"):
+        replace(fits, strategy=Exact())
+    with pytest.raises(ValueError, match="whose noise comes before its data"):
+        replace(fits, strategy=Prefixes(SignedDigits(10, 3, 2)), family=kernels.GAUSSIAN)
+    with pytest.raises(ValueError, match="l1 norm is large"):
+        replace(fits, strategy=Prefixes(SquareRoot(10)), family=kernels.LAPLACE)
 
 
 @every_walk

@@ -1,0 +1,165 @@
+"""The guarantee follows from the mechanism: nobody can tell a session what it promises."""
+
+import ast
+import inspect
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import discreet as dr
+from discreet.mdp.layout import Layout
+from discreet.privacy import kernels, sessions
+from discreet.privacy.continual.clocks import Clocks
+from discreet.privacy.continual.square_root import SquareRoot
+from discreet.privacy.continual.tree import Tree
+from discreet.privacy.counts import CountQuery
+from discreet.privacy.local_reports import StepReports
+from discreet.privacy.mechanism import Batches, CountMechanism, Exact, OnDevice, Prefixes, Reported, Stated
+from discreet.privacy.protocol import Schedule
+from discreet.privacy.randomness import Secure, Seeded
+from discreet.privacy.session import CountSession
+from discreet.privacy.sessions import session_of
+
+LAYOUT = Layout(3, 2, 4)
+QUERY = CountQuery(LAYOUT)
+SCHEDULE = Schedule(100, times=np.array([0, 10, 20, 40]))
+STATED = Stated(1e-6, 1.0)
+SOURCE = Path(dr.__file__).parent
+
+STRATEGIES = {
+    "tree": (Prefixes(Tree(4)), kernels.LAPLACE, 2),
+    "tree of users": (Prefixes(Tree(100), "user"), kernels.LAPLACE, 7),
+    "batches": (Batches(), kernels.LAPLACE, 1),
+    "clocks": (Batches(0.0, Clocks()), kernels.LAPLACE, 1),
+    "device": (OnDevice(), kernels.LAPLACE, 1),
+    "gaussian tree": (Prefixes(Tree(4)), kernels.GAUSSIAN, 2),
+    "square root": (Prefixes(SquareRoot(4)), kernels.GAUSSIAN, 1),
+    "decaying": (Batches(0.8), kernels.GAUSSIAN, 1),
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("factor", [1.0, 1e-3, 7.0])
+def test_scales_of_anybodys_making_state_what_they_buy(name: str, factor: float) -> None:
+    """Independent of the library's accounting: raw counts of H steps, 6 H in l1, sqrt(6 H) in l2."""
+    strategy, family, levels = STRATEGIES[name]
+    made = CountMechanism(QUERY, SCHEDULE, "seeded", strategy, family, np.full(3, 20.0), stated=STATED)
+    made = replace(made, scales=factor * made.noise_scales)
+    for guarantee in (made.guarantee, CountSession(made, Seeded(0)).guarantee):
+        if family == kernels.LAPLACE:
+            assert guarantee.epsilon == pytest.approx(levels * 24 / (20 * factor), rel=1e-12)
+            assert guarantee.delta == 0.0
+        else:
+            assert guarantee.mu == pytest.approx(np.sqrt(levels * 24) / (20 * factor), rel=1e-12)
+        assert guarantee.trust == ("local" if name == "device" else "joint")
+
+
+def test_a_hundredth_of_the_noise_does_not_keep_the_promise() -> None:
+    """What the first version accepted: the old guarantee, with noise 1 000 times too small."""
+    asked = dr.Central(epsilon=1.0).mechanism(QUERY, SCHEDULE, Seeded(0))
+    assert isinstance(asked, CountMechanism)
+    assert asked.guarantee.epsilon == pytest.approx(1.0)
+    less = replace(asked, scales=1e-3 * asked.noise_scales)
+    assert CountSession(less, Seeded(0)).guarantee.epsilon == pytest.approx(1000.0)
+    with pytest.raises(FrozenInstanceError):
+        asked.scales = 1e-3 * asked.noise_scales  # type: ignore[misc]
+    with pytest.raises(ValueError, match="read-only"):
+        asked.noise_scales[:] = 0.0
+    with pytest.raises(FrozenInstanceError):
+        asked.guarantee = less.guarantee  # type: ignore[misc]
+
+
+def test_who_writes_to_a_mechanism_after_the_start_changes_no_noise() -> None:
+    made = dr.Central(epsilon=1.0).mechanism(QUERY, SCHEDULE, Seeded(0))
+    assert isinstance(made, CountMechanism)
+    session = CountSession(made, Seeded(0))
+    object.__setattr__(made, "scales", np.zeros(3))
+    made.query.offsets[:] = 0
+    session.mechanism.query.offsets[:] = 0
+    release = session.release()
+    assert session.mechanism.noise_scales.min() > 1.0
+    assert set(release.estimates) == set(QUERY.families)
+
+
+@pytest.mark.parametrize("name", sessions._PLACES)
+def test_sessions_are_told_nothing_but_a_mechanism_and_a_source(name: str) -> None:
+    module, kind = sessions._PLACES[name]
+    session = getattr(__import__(f"discreet.privacy.{module}", fromlist=[kind]), kind)
+    assert list(inspect.signature(session).parameters) == ["mechanism", "randomness"]
+
+
+def test_a_subclass_that_states_another_loss_opens_no_session() -> None:
+    class Told(CountMechanism):
+        guarantee = dr.Central(epsilon=1e-9).mechanism(QUERY, SCHEDULE, Seeded(0)).guarantee  # type: ignore
+
+    Told.__name__ = "CountMechanism"
+    with pytest.raises(ValueError, match="no subclass"):
+        session_of(Told(QUERY, SCHEDULE, "seeded", Exact()), Seeded(0))
+    with pytest.raises(ValueError, match="must be one of"):
+        session_of(object(), Seeded(0))
+
+
+def test_the_source_must_be_that_of_the_mechanism() -> None:
+    seeded = dr.Central(epsilon=1.0).mechanism(QUERY, SCHEDULE, Seeded(0))
+    secure = dr.Central(epsilon=1.0).mechanism(QUERY, SCHEDULE, Secure())
+    for mechanism, source in ((seeded, Secure()), (secure, Seeded(0)), (secure, Secure(reward_grid=64))):
+        with pytest.raises(ValueError, match="this mechanism is of a se"):
+            session_of(mechanism, source)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scales": np.zeros(3)}, "positive and finite"), ({"scales": np.ones(2)}, "scales has shape"),
+        ({"scales": np.full(3, np.nan)}, "positive and finite"), ({"family": 0}, "family"),
+        ({"source": "secure"}, "reward_grid"), ({"reward_grid": 64}, "reward_grid"),
+        ({"strategy": Batches(0.5)}, "must be 0 with Laplace noise"),
+        ({"strategy": "decaying"}, "strategy"), ({"strategy": Prefixes(Tree(5))}, "leaves"),
+        ({"strategy": Prefixes(SquareRoot(4))}, "l1 norm"),
+        ({"strategy": Prefixes(Tree(None)), "schedule": Schedule(None)}, "gaussian"),
+        ({"schedule": Schedule(None)}, "known number of users"),
+        ({"query": CountQuery(LAYOUT, episodes=2)}, "episodes"),
+        ({"query": CountQuery(LAYOUT, groups=2, clip=1.0), "strategy": OnDevice()}, "common clock"),
+        ({"release_scales": np.full((4, 3), 19.0)}, "must not cost more"),
+        ({"release_scales": np.full((3, 3), 20.0)}, "release_scales has shape"),
+        ({"stated": Stated(1e-6, None, True), "query": CountQuery(LAYOUT, True)}, "drawn after the records"),
+    ],
+)  # fmt: skip
+def test_parts_that_do_not_fit_are_refused(changes: dict[str, object], message: str) -> None:
+    plain = CountMechanism(QUERY, SCHEDULE, "seeded", Batches(), kernels.LAPLACE, np.full(3, 20.0))
+    if "family" in changes and changes["family"] == 1:
+        changes["family"] = kernels.GAUSSIAN
+    with pytest.raises(ValueError, match=message):
+        replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def test_reports_of_another_query_or_without_coins_are_refused() -> None:
+    reports = StepReports.of(QUERY, "subset", 1.0, 1, 0.2)
+    made = CountMechanism(QUERY, SCHEDULE, "seeded", Reported(reports, "device"))
+    assert made.guarantee.epsilon is not None
+    assert made.guarantee.epsilon <= 1.0
+    certain = replace(reports.moves[0], own=2**53)
+    for broken in (
+        replace(reports, moves=(certain, reports.moves[1])), replace(reports, steps=5),
+        replace(reports, horizon=3), replace(reports, share=0), replace(reports, kind="oue"),
+        replace(reports, moves=reports.rewards),
+        StepReports.of(CountQuery(Layout(4, 2, 4)), "krr", 1.0, 1, 0.2),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="reports"):
+            CountMechanism(QUERY, SCHEDULE, "seeded", Reported(broken, "device"))
+
+
+def test_guarantees_are_made_by_mechanisms_alone() -> None:
+    """Over the syntax trees of the package: who calls the one maker of guarantees."""
+    allowed = {
+        "guarantee_of": {"mechanism", "linear_mechanism", "shuffle_mechanism", "responses", "statement"},
+        "parallel": {"batch_session"},
+    }
+    found: dict[str, set[str]] = {name: set() for name in allowed}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in found:
+                found[node.func.id].add(path.stem)
+    assert found == allowed
