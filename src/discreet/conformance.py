@@ -173,7 +173,7 @@ def _variants(entry: Entry) -> Iterator[str]:
 
 def _privatizer(name: str) -> Any:
     """A privatizer (or a variant of it) at a common budget, if it takes one."""
-    mechanisms = {f" {one}": {"mechanism": one} for several in _MECHANISMS.values() for one in several}
+    mechanisms = {f" {one}": {"randomizer": one} for several in _MECHANISMS.values() for one in several}
     variants = {_GAUSSIAN: {"noise": "gaussian", "delta": 1e-4}, **_RELEASES, **mechanisms}
     variant = next((v for v in variants if name.endswith(v)), "")
     bare = name.removesuffix(variant)

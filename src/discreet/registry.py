@@ -819,7 +819,7 @@ def _published_code(config: RunConfig) -> Setup:
 def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
     """(label, privatizer) of every mechanism that the registered privatizers offer at this budget.
 
-    Tried is every value of the options that choose one (``release`` and ``noise``, or ``mechanism``; then
+    Tried is every value of the options that choose one (``release`` and ``noise``, or ``randomizer``; then
     ``tree_estimate`` and ``clocks``), in pure epsilon, else at delta, and the papers' presets; combinations
     that a class refuses are left out.
     """
@@ -829,7 +829,7 @@ def mechanisms(epsilon: float, delta: float) -> list[tuple[str, Any]]:
         if "epsilon" not in takes:
             continue
         tables: list[dict[str, Any]] = [{}]
-        chosen = ("mechanism",) if "mechanism" in takes else ("release", "noise")
+        chosen = ("randomizer",) if "randomizer" in takes else ("release", "noise")
         for name in chosen:
             values = [v for v in _choices(takes[name].annotation) if v != "auto"] if name in takes else []
             tables = [{**table, name: value} for table in tables for value in values] or tables

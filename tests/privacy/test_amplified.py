@@ -278,8 +278,8 @@ def test_epsilon0_rises_with_the_batch_and_reports_keep_to_it():
 
 def test_what_does_not_fit_is_refused():
     for wrong in (
-        {"mechanism": "other"}, {"mechanism": "amplified", "weights": (0.5, 0.5)},
-        {"mechanism": "amplified", "calibration": "basic"},
+        {"randomizer": "other"}, {"randomizer": "amplified", "weights": (0.5, 0.5)},
+        {"randomizer": "amplified", "calibration": "basic"},
     ):  # fmt: skip
         with pytest.raises(ValueError, match=next(reversed(wrong))):
             Shuffle(epsilon=1.0, **wrong)
@@ -326,7 +326,7 @@ def test_laws_of_a_release():
         assert now.bound(0.05) > 2 * now.std()
     assert session.mechanism.batches[0][1] is session.mechanism.batches[1][1]
     unlike = started(users=1_000, times=(0, 10, 900)).laws_at(900)[TRANSITIONS]
-    parts = started(users=1_000, times=(0, 10, 900))._scheduled
+    parts = started(users=1_000, times=(0, 10, 900)).mechanism.scheduled
     variance = sum(parts(i, n)[0][0].std() ** 2 for i, n in ((0, 10), (1, 890)))
     assert unlike.std() == pytest.approx(math.sqrt(variance))
     assert unlike.reach == parts(0, 10)[0][0].reach  # the small batch's reports are the noisiest

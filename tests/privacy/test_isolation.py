@@ -106,7 +106,7 @@ KINDS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         "riverswim", "noise-aware", "central", ROWS,
     ),
     "server reports": ("riverswim", "noise-aware-sums", "central", {"privatizer.release": "reports"}),
-    "local": ("riverswim", "dp-ucbvi", "local", {"privatizer.mechanism": "laplace"}),
+    "local": ("riverswim", "dp-ucbvi", "local", {"privatizer.randomizer": "laplace"}),
     "local reports": ("riverswim", "noise-aware-sums", "local", {}),
     "joint": ("riverswim", "joint", "central", {}),
     "elimination": ("riverswim", "sdp-pe", "central", SMALL),
@@ -114,7 +114,7 @@ KINDS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "shuffled sums": ("riverswim", "dp-ucbvi", "shuffle", {"learner.replan_growth": 2.0}),
     "amplified": (
         "riverswim", "dp-ucbvi", "shuffle",
-        {"privatizer.mechanism": "amplified", "learner.replan_growth": 2.0},
+        {"privatizer.randomizer": "amplified", "learner.replan_growth": 2.0},
     ),
     "linear sums": ("linear-mixture", "ucrl-vtr", "central", {"delta": 1e-6}),
     "linear local": ("linear-mixture", "ucrl-vtr", "local", {"delta": 1e-6}),

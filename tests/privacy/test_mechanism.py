@@ -58,7 +58,7 @@ def test_scales_of_anybodys_making_state_what_they_buy(name: str, factor: float)
 
 def test_a_hundredth_of_the_noise_does_not_keep_the_promise() -> None:
     """What the first version accepted: the old guarantee, with noise 1 000 times too small."""
-    asked = dr.Central(epsilon=1.0).mechanism(QUERY, SCHEDULE, Seeded(0))
+    asked = dr.Central(epsilon=1.0, release="tree").mechanism(QUERY, SCHEDULE, Seeded(0))
     assert isinstance(asked, CountMechanism)
     assert asked.guarantee.epsilon == pytest.approx(1.0)
     less = replace(asked, scales=1e-3 * asked.noise_scales)
@@ -72,7 +72,7 @@ def test_a_hundredth_of_the_noise_does_not_keep_the_promise() -> None:
 
 
 def test_who_writes_to_a_mechanism_after_the_start_changes_no_noise() -> None:
-    made = dr.Central(epsilon=1.0).mechanism(QUERY, SCHEDULE, Seeded(0))
+    made = dr.Central(epsilon=1.0, release="tree").mechanism(QUERY, SCHEDULE, Seeded(0))
     assert isinstance(made, CountMechanism)
     session = CountSession(made, Seeded(0))
     object.__setattr__(made, "scales", np.zeros(3))
@@ -102,8 +102,8 @@ def test_a_subclass_that_states_another_loss_opens_no_session() -> None:
 
 
 def test_the_source_must_be_that_of_the_mechanism() -> None:
-    seeded = dr.Central(epsilon=1.0).mechanism(QUERY, SCHEDULE, Seeded(0))
-    secure = dr.Central(epsilon=1.0).mechanism(QUERY, SCHEDULE, Secure())
+    trees = dr.Central(epsilon=1.0, release="tree")
+    seeded, secure = (trees.mechanism(QUERY, SCHEDULE, source) for source in (Seeded(0), Secure()))
     for mechanism, source in ((seeded, Secure()), (secure, Seeded(0)), (secure, Secure(reward_grid=64))):
         with pytest.raises(ValueError, match="this mechanism is of a se"):
             session_of(mechanism, source)
@@ -118,10 +118,11 @@ def test_the_source_must_be_that_of_the_mechanism() -> None:
         ({"strategy": Batches(0.5)}, "must be 0 with Laplace noise"),
         ({"strategy": "decaying"}, "strategy"), ({"strategy": Prefixes(Tree(5))}, "leaves"),
         ({"strategy": Prefixes(SquareRoot(4))}, "l1 norm"),
-        ({"strategy": Prefixes(Tree(None)), "schedule": Schedule(None)}, "gaussian"),
+        ({"strategy": Prefixes(Tree(None, True)), "schedule": Schedule(None)}, "gaussian"),
         ({"schedule": Schedule(None)}, "known number of users"),
         ({"query": CountQuery(LAYOUT, episodes=2)}, "episodes"),
-        ({"query": CountQuery(LAYOUT, groups=2, clip=1.0), "strategy": OnDevice()}, "common clock"),
+        ({"query": CountQuery(LAYOUT, groups=2, clip=1.0), "strategy": OnDevice(), "scales": np.ones(4)},
+         "common clock"),
         ({"release_scales": np.full((4, 3), 19.0)}, "must not cost more"),
         ({"release_scales": np.full((3, 3), 20.0)}, "release_scales has shape"),
         ({"stated": Stated(1e-6, None, True), "query": CountQuery(LAYOUT, True)}, "drawn after the records"),

@@ -132,7 +132,7 @@ def test_batches_have_the_law_of_episodes(kind):
     mdp = dr.make("random", seed=3, states=3, actions=2, horizon=3)
     query, policy = CountQuery(mdp.layout), np.tile([0, 1, 0], (3, 1))
     plan, n, runs = Plan(policy, users=30), 30, 400
-    private = Local(epsilon=1.0, mechanism=kind, steps=1)
+    private = Local(epsilon=1.0, randomizer=kind, steps=1)
     schedule = Schedule(60, times=np.array([0, 30]), plans="deterministic")
     episodes, batches, truths = [], [], []
     for run in range(runs):

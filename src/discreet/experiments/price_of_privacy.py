@@ -143,7 +143,7 @@ def _their_release(budget: Budget) -> dict[str, Any]:
     """The papers' mechanism at a true epsilon, by the privatizers' options."""
     if budget.trust == "joint":
         return {"privatizer.release": "tree", "privatizer.leaf": "user", "privatizer.noise": "laplace"}
-    return {"privatizer.mechanism": "laplace"}
+    return {"privatizer.randomizer": "laplace"}
 
 
 def _tuned(learner: str, mechanism: Mechanism) -> tuple[tuple[str, Any], ...]:

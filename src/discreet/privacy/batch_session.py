@@ -255,8 +255,7 @@ class BatchSession(Guarded):
     @property
     def reports(self) -> StepReports | None:
         """What people of the open batch report of their steps; None where they send something else."""
-        inner = self._inner
-        found: StepReports | None = getattr(getattr(inner, "mechanism", inner), "reports", None)
+        found: StepReports | None = getattr(self._inner, "reports", None)
         return found
 
     @property

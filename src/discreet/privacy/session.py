@@ -160,6 +160,11 @@ class CountSession(StreamSession):
         return replace(self._mechanism)
 
     @property
+    def reports(self) -> StepReports | None:
+        """What users, or the server for them, report of their steps; None where they send something else."""
+        return self._mechanism.reports
+
+    @property
     def query(self) -> CountQuery:
         """What is summed (a copy: who writes to its arrays moves no sum)."""
         return self._query.copy()
