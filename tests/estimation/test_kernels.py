@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse
-
-from discreet.estimation.projection import project_rows
+from projected import project_rows
 
 UNIT_VECTORS = [
     ([3, -2, 1], 2, 0.5, [2, 0, 0], 2),
@@ -150,17 +149,3 @@ def test_good_event():
         assert (np.abs(positive - n3) <= e + 1e-9).all()
         assert (positive > 0).all()
         np.testing.assert_allclose(totals, positive.sum(axis=1), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("v", "w", "c", "message"),
-    [
-        ([1.0, 2.0], [1.0], 0.0, "v has shape"),
-        ([[1.0, np.nan]], [1.0], 0.0, "v holds .*nan"),
-        ([[1.0, 2.0]], [1.0, 2.0], 0.0, "w has shape"),
-        ([[1.0, 2.0]], [1.0], -0.5, "c holds -0.5"),
-    ],
-)
-def test_bad_input(v, w, c, message):
-    with pytest.raises(ValueError, match=message):
-        project_rows(v, w, c)
