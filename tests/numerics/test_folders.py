@@ -1,0 +1,33 @@
+"""Folders of a user: absolute XDG variables, else the home folder."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from discreet.numerics.folders import user_folder
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems keep data elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("kind", "under"), [("cache", ".cache"), ("data", ".local/share"), ("state", ".local/state")]
+)
+def test_absolute_variables_then_the_home_folder(kind, under, tmp_path: Path, monkeypatch) -> None:
+    variable = f"XDG_{kind.upper()}_HOME"
+    monkeypatch.setenv(variable, str(tmp_path / "xdg"))
+    assert user_folder(kind) == tmp_path / "xdg" / "discreet"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for ignored in ("relative", ""):
+        monkeypatch.setenv(variable, ignored)
+        assert user_folder(kind) == tmp_path / under / "discreet"
+
+
+def test_no_home_folder_is_an_error(monkeypatch) -> None:
+    def lost() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", lost)
+    with pytest.raises(ValueError, match="no home folder"):
+        user_folder("data")
