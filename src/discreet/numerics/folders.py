@@ -17,8 +17,8 @@ def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
 
     ``$XDG_CACHE_HOME``, ``$XDG_DATA_HOME`` or ``$XDG_STATE_HOME`` if it is absolute (the XDG specification
     ignores relative ones), else ``~/.cache``, ``~/.local/share`` or ``~/.local/state``. Data are in
-    ``%LOCALAPPDATA%`` on Windows and in ``~/Library/Application Support`` on macOS. Nothing is created. Raises
-    ``ValueError`` where there is no home folder.
+    ``%LOCALAPPDATA%`` on Windows and in ``~/Library/Application Support`` on macOS. Nothing is created.
+    Raises ``ValueError`` where there is no home folder.
     """
     variable, place = f"XDG_{kind.upper()}_HOME", _PLACES[kind]
     if kind == "data" and sys.platform == "win32":
