@@ -61,7 +61,7 @@ _AWARE, _PAPERS = "noise-aware", ("dp-ucbvi", "private-ucb-vi")
 _BOTH: tuple[Mechanism, ...] = ("theirs", "ours")
 _FAMILIES = {"learner.derive_visits": False, "learner.center_rewards": False}
 
-# Winners of discreet.experiments.tuning_papers; the noise-aware learner on our mechanism is at its defaults.
+# Winners of studies.tuning_papers; the noise-aware learner on our mechanism is at its defaults.
 TUNED: Mapping[tuple[str, Mechanism], Mapping[str, float]] = {
     ("dp-ucbvi", "theirs"): {"bonus_scale": 0.1, "priv_scale": 0.0003},
     ("dp-ucbvi", "ours"): {"bonus_scale": 0.03, "priv_scale": 0.03},

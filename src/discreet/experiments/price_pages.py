@@ -282,7 +282,7 @@ gains*: DP-UCBVI's over noise-aware's, both on ours. On the papers' tree the noi
 newest sums alone (`noise-aware-sums`). Near 100 % nobody learns, and a quotient says nothing."""
 _TUNING = """\
 Each side was tuned alike, on the same declared worlds, RiverSwim not among them, by grids of 9 to 12 points
-(`python -m discreet.experiments.tuning_papers`); the noise-aware learner on our mechanism has the library's
+(`python -m studies.tuning_papers`); the noise-aware learner on our mechanism has the library's
 defaults."""
 _WITHOUT = """\
 ## Without privacy

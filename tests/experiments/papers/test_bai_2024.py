@@ -13,10 +13,10 @@ import pytest
 from discreet.experiments.papers import bai_2024 as bai
 from discreet.experiments.papers import bai_2024_pages as pages
 from discreet.experiments.results import write_aside
-from discreet.experiments.shuffle_regret import noise_per_cell
 from discreet.experiments.simulate import Setup
 from discreet.online.elimination import SDPPE
 from discreet.privacy.privatizers import NoPrivacy
+from studies.shuffle_regret import noise_per_cell
 
 TINY = bai.Size(
     (200,), 2, 2, (3_000, 10_000), (10_000,), (1.0, 3.0), 10_000, (100_000,), (900,), (20_000,), 1, 1,

@@ -184,7 +184,7 @@ def learner(name: str, knobs: Knobs, privacy: str = NONE) -> Any:
 
     Under ``central, batches`` it has the knobs that it has under shuffle (the noise-aware learner also those
     that it chooses there), and its rewards the share that gives every cell the same noise
-    (:mod:`discreet.experiments.shuffle_regret`).
+    (:mod:`studies.shuffle_regret`).
     """
     if name != "noise-aware":
         kinds: Mapping[str, Any] = {"sdp-pe": SDPPE, "apeve": APEVE, "sdp-pe-om": SDPPEOM}

@@ -1,11 +1,11 @@
 """How both sides of the price of privacy were tuned alike: one grid, one score, the declared training worlds.
 
-    python -m discreet.experiments.tuning_papers [--seeds 4] [--users 20000]
+    python -m studies.tuning_papers [--seeds 4] [--users 20000]
 
 A *side* is a learner on a mechanism: the papers' learners on the papers' mechanism and on ours, the
 noise-aware learner on the papers', and the non-private baselines. Each gets a grid of 9 to 12 points over the
 scale of what comes from sampling and the scale of what comes from noise, and one setting for all its
-budgets. Score, as in :mod:`discreet.experiments.tuning`: the geometric mean over budgets and worlds
+budgets. Score, as in :mod:`studies.tuning`: the geometric mean over budgets and worlds
 (:data:`discreet.experiments.suite.TRAINING`, no RiverSwim) of (mean regret) / (regret of the uniform policy).
 The noise-aware learner on our mechanism is not here: its setting is the library's default. The winners stand
 in :data:`discreet.experiments.price_of_privacy.TUNED`.

@@ -1,6 +1,6 @@
 r"""How a learner does on every kind of world: mean, worst seed and late share, world by world.
 
-    python -m discreet.experiments.broad --learner noise-aware --users 20000 --seeds 32 --out results/broad
+    python -m studies.broad --learner noise-aware --users 20000 --seeds 32 --out results/broad
 
 For each world of :data:`discreet.experiments.suite.BROAD` and each budget:
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.experiments import tuning
 from discreet.mdp.layout import Layout
 from discreet.online.noise_aware import chosen
 from discreet.privacy.protocol import Spec
+from studies import tuning
 
 
 def test_the_search_goes_knob_by_knob() -> None:

@@ -1,7 +1,7 @@
 r"""How the defaults of the noise-aware learner were chosen: a declared search on declared training worlds.
 
-    python -m discreet.experiments.tuning --kind local [--seeds 24] [--users 20000]
-    python -m discreet.experiments.tuning --kind local --task "local 10" --seeds 32
+    python -m studies.tuning --kind local [--seeds 24] [--users 20000]
+    python -m studies.tuning --kind local --task "local 10" --seeds 32
 
 One setting is chosen for all budgets of a kind: approximate or pure joint privacy, local or shuffle
 privacy, none.

@@ -1,4 +1,4 @@
-"""Membership attacks as evidence: ``python -m discreet.experiments.membership --out DIR``.
+"""Membership attacks as evidence: ``python -m studies.membership --out DIR``.
 
 One small world, drawn anew for no one: S = 5, A = 3, H = 5, a random MDP whose people act uniformly. APVI on
 exact counts and DP-APVI on noisy ones are attacked by :func:`discreet.offline.membership.membership_attack`;
@@ -288,7 +288,7 @@ def run(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and run."""
-    parser = argparse.ArgumentParser(prog="python -m discreet.experiments.membership", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m studies.membership", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for numbers, tables and figure")
     parser.add_argument("--quick", action="store_true", help="few runs: to see that it works")
     given = parser.parse_args(arguments)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.experiments.shuffle_regret import compare, noise_per_cell, setups, table
+from studies.shuffle_regret import compare, noise_per_cell, setups, table
 
 
 def test_arms_differ_in_the_privatizer_alone():

@@ -6,9 +6,9 @@ an interval holds the true value of the learned policy (where it lacks support, 
 behaviour and of the uniform policy, and of the differences; how often a one-sided lower bound is at most the
 truth. Coverage is stated with the Clopper-Pearson lower limit of its draws.
 
-    python -m discreet.experiments.value_intervals icu-sepsis --users 10000 100000 1000000 --epsilon none 10 1
-    python -m discreet.experiments.value_intervals random --users 10000 100000 --epsilon none 10 1 --draws 200
-    python -m discreet.experiments.value_intervals icu-sepsis --users 10000000 --epsilon 10 --report DIR
+    python -m studies.value_intervals icu-sepsis --users 10000 100000 1000000 --epsilon none 10 1
+    python -m studies.value_intervals random --users 10000 100000 --epsilon none 10 1 --draws 200
+    python -m studies.value_intervals icu-sepsis --users 10000000 --epsilon 10 --report DIR
 
 People's counts come from their exact joint law (:func:`discreet.mdp.simulation.batch_counts`), noise is
 that which ``Central(epsilon, delta=1e-6)`` adds, drawn as continuous Gaussians.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from discreet.experiments import membership
-from discreet.experiments.membership import Setting, Size
+from studies import membership
+from studies.membership import Setting, Size
 
 TINY = Size(games=4, shadows=2, trials=4, certain=8)
 

@@ -1,6 +1,6 @@
 """Shuffle against a trusted server that adds noise of its own to each batch: ``python -m`` this module.
 
-    python -m discreet.experiments.shuffle_regret [--seeds 256] [--seed 2201] [--growth 1.3] [--users 20000]
+    python -m studies.shuffle_regret [--seeds 256] [--seed 2201] [--growth 1.3] [--users 20000]
 
 One learner (noise-aware, the knobs that :func:`discreet.online.noise_aware.chosen` has for the shuffle
 model), one schedule, one budget, one world (RiverSwim with Bernoulli rewards), and the same noise:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.experiments import broad
-from discreet.experiments.broad import BUDGETS, Row, curves, line, measure, rows
 from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import World
 from discreet.mdp.planning import optimal_values
+from studies import broad
+from studies.broad import BUDGETS, Row, curves, line, measure, rows
 
 WORLDS = [
     World("bandit", "bandit", "bandit", {"actions": 3, "horizon": 4, "seed": 5}),
