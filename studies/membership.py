@@ -25,8 +25,9 @@ import numpy as np
 
 from discreet.envs.random_mdps import random_mdp
 from discreet.experiments import plots
-from discreet.experiments.results import write_aside
 from discreet.mdp.tabular import TabularMDP
+from discreet.numerics.files import write_aside
+from discreet.numerics.tables import markdown
 from discreet.offline.membership import AttackResult, Knowledge, Target, membership_attack
 from discreet.offline.tabular import APVI, DPAPVI
 from discreet.privacy.guarantee import Guarantee
@@ -131,11 +132,10 @@ def _privacy(result: AttackResult) -> str:
 
 def table(results: Iterable[tuple[Setting, AttackResult]]) -> str:
     """Markdown: a line a setting and adversary."""
-    lines = [
-        "| privacy | n | target | knows | sees | AUC | bound | advantage | bound "
-        "| TPR % at FPR 1 % | at FPR 0.1 % |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines: list[tuple[str, ...]] = [(
+        "privacy", "n", "target", "knows", "sees", "AUC", "bound", "advantage", "bound", "TPR % at FPR 1 %",
+        "at FPR 0.1 %",
+    )]  # fmt: skip
     for setting, result in results:
         bound = result.bound
         said = f"{_privacy(result)}{', half the noise' if setting.claimed is not None else ''}"
@@ -150,21 +150,20 @@ def table(results: Iterable[tuple[Setting, AttackResult]]) -> str:
                     f"{_percent(true.value)} [{_percent(true.low)}, {_percent(true.high)}] "
                     f"(FPR {_percent(false.value)}, bound {_percent(top)})"
                 )
-            lines.append(
-                f"| {said} | {result.users:,} | {result.target} | {result.knows} | {roc.adversary} "
-                f"| {area:.3f} ± {error:.3f} | {bound.auc:.3f} | {roc.advantage:.3f}{broken} "
-                f"| {bound.advantage:.3f} | {' | '.join(rates)} |"
-            )
-    return "\n".join(lines) + "\n"
+            lines.append((
+                said, f"{result.users:,}", result.target, result.knows, roc.adversary,
+                f"{area:.3f} ± {error:.3f}", f"{bound.auc:.3f}", f"{roc.advantage:.3f}{broken}",
+                f"{bound.advantage:.3f}", *rates,
+            ))  # fmt: skip
+    return markdown(lines) + "\n"
 
 
 def summary(document: Iterable[Mapping[str, Any]]) -> str:
     """Markdown, from the stored numbers: a line a setting; AUC and TPR (FPR) in % of all adversaries."""
-    lines = [
-        "| privacy | n | target | knows | AUC: policy | values | release | at most "
-        "| TPR at 1 %: policy | values | release | at most |",
-        f"|{'---|' * 12}",
-    ]
+    lines: list[tuple[str, ...]] = [(
+        "privacy", "n", "target", "knows", "AUC: policy", "values", "release", "at most",
+        "TPR at 1 %: policy", "values", "release", "at most",
+    )]  # fmt: skip
     for one in document:
         cells = [_claimed(one), f"{one['users']:,}", one["target"], one["knows"]]
         cells += [
@@ -176,8 +175,8 @@ def summary(document: Iterable[Mapping[str, Any]]) -> str:
             point = next(point for point in row["points"] if point["level"] == 0.01)
             cells.append(f"{_percent(point['true_positive'][0])} ({_percent(point['false_positive'][0])})")
         cells.append(_percent(one["bound"]["true_positive"]["0.01"]))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        lines.append(tuple(cells))
+    return markdown(lines) + "\n"
 
 
 def _claimed(one: Mapping[str, Any]) -> str:

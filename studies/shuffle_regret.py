@@ -33,6 +33,7 @@ from discreet.envs import riverswim
 from discreet.experiments import statistics
 from discreet.experiments.simulate import Setup, default_workers
 from discreet.mdp.tabular import TabularMDP
+from discreet.numerics.tables import markdown
 from discreet.online.noise_aware import NoiseAwareUCBVI, chosen
 from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS
 from discreet.privacy.privatizers import Central
@@ -96,17 +97,15 @@ def compare(runs: dict[str, Setup], seed: int, seeds: int) -> list[Arm]:
 
 def table(measured: list[Arm]) -> str:
     """Markdown: regret, its ratio to the first arm's with its interval, noise of a cell."""
-    lines = [
-        "| privatizer | regret, mean ± s.e. | ratio to the first (95 %) | noise: transitions, rewards |",
-        "|---|---|---|---|",
-    ]
+    head = ("privatizer", "regret, mean ± s.e.", "ratio to the first (95 %)", "noise: transitions, rewards")
+    lines: list[tuple[str, ...]] = [head]
     base = measured[0]
     for arm in measured:
         error = float(arm.regret.std(ddof=1)) / arm.regret.size**0.5
         ratio = "1" if arm is base else str(statistics.ratio_interval(arm.regret, base.regret))
         noise = f"{arm.transitions:.1f}, {arm.rewards:.1f}"
-        lines.append(f"| {arm.name} | {arm.regret.mean():,.0f} ± {error:,.0f} | {ratio} | {noise} |")
-    return "\n".join(lines)
+        lines.append((arm.name, f"{arm.regret.mean():,.0f} ± {error:,.0f}", ratio, noise))
+    return markdown(lines)
 
 
 def main() -> None:

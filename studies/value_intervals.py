@@ -34,6 +34,7 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.planning import policy_rows, value
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics.streams_kernels import ROLE_BATCH, open_at
+from discreet.numerics.tables import markdown
 from discreet.offline.datasets import Simulated, release_of
 from discreet.offline.evaluation import BEHAVIOUR, Candidate, uniform, values_of
 from discreet.offline.report import report_of
@@ -234,13 +235,13 @@ COLUMNS = {
 
 def page(found: Mapping[tuple[int, float | None], Mapping[str, Mapping[str, float]]]) -> str:
     """A Markdown table of summaries by (users, epsilon)."""
-    lines = ["| n | ε | policy | " + " | ".join(COLUMNS.values()) + " |", "|---" * (3 + len(COLUMNS)) + "|"]
+    lines = [("n", "ε", "policy", *COLUMNS.values())]
     for (users, epsilon), table in found.items():
         said = "no privacy" if epsilon is None else f"{epsilon:g}"
         for name, row in table.items():
             numbers = [f"{row[key]:.0f}" if key == "draws" else f"{row[key]:.3f}" for key in COLUMNS]
-            lines.append(f"| {users:,} | {said} | {name} | " + " | ".join(numbers) + " |")
-    return "\n".join(lines)
+            lines.append((f"{users:,}", said, name, *numbers))
+    return markdown(lines)
 
 
 def _stored(out: Path | None) -> dict[str, Any]:

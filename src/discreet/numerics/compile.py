@@ -23,7 +23,7 @@ import numba
 from numba.core import config as _numba_config
 from numba.core.event import Listener, register
 
-from discreet.numerics.folders import user_folder
+from discreet.numerics.files import user_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,7 +51,7 @@ def kernel_hash() -> str:
 def cache_folder() -> Path | None:
     """Folder of this version's compiled kernels, or None where nothing can be written.
 
-    The parent is ``NUMBA_CACHE_DIR`` if set, else :func:`~discreet.numerics.folders.user_folder`'s.
+    The parent is ``NUMBA_CACHE_DIR`` if set, else :func:`~discreet.numerics.files.user_folder`'s.
     """
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     try:

@@ -61,7 +61,7 @@ from types import TracebackType
 from typing import Any, Literal, TextIO
 
 from discreet.numerics import checks
-from discreet.numerics.folders import user_folder
+from discreet.numerics.files import user_folder
 from discreet.privacy import filters
 from discreet.privacy.budget import check_epsilon
 from discreet.privacy.filters import Record

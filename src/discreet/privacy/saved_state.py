@@ -61,7 +61,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from discreet.numerics import checks
-from discreet.numerics.folders import user_folder
+from discreet.numerics.files import user_folder
 
 MAGIC = b"\x89discreet-state\n"
 VERSION = 1
