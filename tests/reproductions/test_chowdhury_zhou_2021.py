@@ -1,4 +1,4 @@
-"""The public code's replica against the specification's table, and the reproduction end to end."""
+"""The public code's replica against the original script's means, and the reproduction end to end."""
 
 import json
 from pathlib import Path

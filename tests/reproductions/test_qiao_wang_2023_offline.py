@@ -1,4 +1,4 @@
-"""The tabular panel against the specification's table, 11.4."""
+"""The tabular panel against another code's means."""
 
 import json
 import math
@@ -22,7 +22,7 @@ def test_cells_of_the_table(name: str, users: int) -> None:
 
 
 def test_what_the_panel_says() -> None:
-    """As printed nothing is learned; the defaults learn, and beat the specification's constants."""
+    """As printed nothing is learned; the defaults learn, and beat smaller constants."""
     rows = panel.rows()
     one, other = (panel.cell(*rows["DP-APVI as printed, rho=1"], n, WORLDS) for n in (100, 30_000))
     assert one == other

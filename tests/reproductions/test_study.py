@@ -9,7 +9,10 @@ import pytest
 from discreet import reproductions
 from discreet.experiments import plots
 from discreet.numerics.files import write_aside
+from discreet.reproductions.page import filled
 from discreet.reproductions.study import Job, Study, file_name, kept, reproduce
+
+DOCS = Path(__file__).parents[2] / "docs" / "reproductions"
 
 
 def test_kept_tables_are_made_again_from_other_facts(tmp_path: Path) -> None:
@@ -72,3 +75,16 @@ def test_every_name_is_a_study() -> None:
         assert reproductions.load(name).name == name
     with pytest.raises(ValueError, match="paper = 'none'"):
         reproductions.load("none")
+
+
+@pytest.mark.parametrize("name", reproductions.NAMES)
+def test_the_documented_page_is_of_this_template(name: str, tmp_path: Path) -> None:
+    """Paragraphs without numbers stand in the documentation word for word."""
+    page = (DOCS / f"{name}.md").read_text("utf-8")
+    folder = Path(reproductions.__file__).parent / name.replace("-", "_")
+    for template in folder.glob("*.md"):
+        plain = [part for part in template.read_text("utf-8").split("\n\n") if "{" not in part]
+        assert plain
+        (tmp_path / template.name).write_text("\n\n".join(plain))
+        for part in filled(tmp_path / template.name, wrap=name != "price-of-privacy").split("\n\n"):
+            assert part.strip("\n") in page

@@ -1,8 +1,8 @@
 """Bai et al. 2024, policy elimination under shuffle privacy: what the protocols cost, measured.
 
 The paper ("No-regret Exploration in Shuffle Private Reinforcement Learning", Bai, Talebi, Zhao, Cheng and
-Chen 2024) has theorems and no experiments. :func:`run` measures its learner as the specification of
-tabular learners repairs it (7.10 to 7.12), :class:`~discreet.online.elimination.SDPPE`; its efficient variant
+Chen 2024) has theorems and no experiments. :func:`run` measures its learner as this
+library repairs it, :class:`~discreet.online.elimination.SDPPE`; its efficient variant
 :class:`~discreet.online.occupancy.SDPPEOM`; and the noise-aware learner. Each stands under shuffle privacy
 beside a trusted server, local privacy and no privacy, at the same true epsilon, delta = 1e-6:
 

@@ -8,7 +8,7 @@ drawn
    epsilon that this noise really buys;
 3. at a true epsilon, with enough users for learning to begin.
 
-Source of the settings: specification of tabular learners, section 9.
+Settings are the public script's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from discreet.reproductions.page import Claims, standard_error
 from discreet.reproductions.study import Job
 
 # Means of the public code's gap regret after 1000, 5000, 10 000 and 20 000 users (20 runs), measured
-# from the original script: specification of tabular learners, section 9. LDP varies too much between
+# from the original script. LDP varies too much between
 # runs for more than an order.
 REFERENCE = {
     ("VI", "none", 1.0): (628, 1025, 1196, 1370),

@@ -7,7 +7,7 @@ families, no log K): in local mode one draw per episode is shared by all pairs (
 cells are free of noise), in joint mode every episode draws afresh on a cumulative count (K-fold
 composition). No differential privacy follows at any stated level.
 
-Source: specification of tabular learners, section 9, from the public code.
+Source: the public code.
 """
 
 from __future__ import annotations

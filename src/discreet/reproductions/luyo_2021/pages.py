@@ -30,7 +30,7 @@ from discreet.reproductions.page import (
 
 Document = Mapping[str, Any]
 NAME = "luyo-2021"
-# Issue 5: (largest R(4000), largest last slope) of the specification's table 11.2; None: no slope is asked.
+# Goals set beforehand: (largest R(4000), largest last slope); None: no slope is asked.
 GOALS: Mapping[str, tuple[float, float | None]] = {
     "JDP 10": (135.0, 0.015), "JDP 1": (520.0, 0.06), "LDP 10": (540.0, None),
 }  # fmt: skip

@@ -1,8 +1,8 @@
 """Luyo et al. 2021, private exploration with linear representations: the algorithms, measured.
 
 The paper ("Differentially Private Exploration in Reinforcement Learning with Linear Representation", arXiv
-2112.01585) is about regret bounds; :func:`run` measures the algorithms on the worlds of
-the specification of linear and offline learning, 11.2 and 11.3, K = 4000 and delta = 1e-5:
+2112.01585) is about regret bounds; :func:`run` measures the algorithms on random worlds,
+K = 4000 and delta = 1e-5:
 
 - UCRL-VTR on linear mixtures without privacy, under joint and under local privacy, as printed (the paper's
   noise, ridge, bonus and a plan for every user) and by our defaults at a true epsilon; UCRL-VTR+ beside it;

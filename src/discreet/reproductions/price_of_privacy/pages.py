@@ -147,8 +147,8 @@ def users_table(study: Found) -> Table:
 
 
 def targets_table(study: Found) -> Table:
-    """RiverSwim against the figures to reach: knobs tuned on this task, and the defaults."""
-    head = ("budget", "to reach", "tuned on this task", "mean - 2 s.e.", "defaults", "mean - 2 s.e.", "knobs")
+    """RiverSwim against goals set beforehand: knobs tuned on this task, and the defaults."""
+    head = ("budget", "goal", "tuned on this task", "mean - 2 s.e.", "defaults", "mean - 2 s.e.", "knobs")
     lines: list[tuple[str, ...]] = [head]
     rows = zip(TARGETS, study.rows["tuned"], study.rows["targets"], strict=True)
     for (budget, goal), tuned, default in rows:
@@ -210,7 +210,7 @@ def summary(study: Found) -> list[tuple[str, Table]]:
     ]
     tables.append(("Exploration by measured returns, mean regret", returns_table(study)))
     if study.rows["targets"]:
-        tables.append(("RiverSwim, figures to reach", targets_table(study)))
+        tables.append(("RiverSwim, goals set beforehand", targets_table(study)))
     return tables
 
 

@@ -16,10 +16,9 @@ answer of a seed is the smallest recorded e_j with l_i <= V* / 10 for every i > 
 start); it is censored, "> K", if the last interval still loses more. "Stays" is only seen up to K.
 
 Lower bounds: orders, constants set to 1, worst case over all MDPs of the size, so that a learner may well
-be below on one of them: sqrt(S A H^2 T), T = K H (Jin et al. 2018; specification of tabular learners,
-section 12); plus S A H ln(K H) / epsilon under joint DP (Vietri et al. 2020); at least
-H sqrt(S A K) / min(e^epsilon - 1, 1) under local DP (Garcelon et al. 2021). The last two are quoted from
-those papers, where transitions do not depend on the step.
+be below on one of them: sqrt(S A H^2 T), T = K H (Jin et al. 2018); plus S A H ln(K H) / epsilon under joint
+DP (Vietri et al. 2020); at least H sqrt(S A K) / min(e^epsilon - 1, 1) under local DP (Garcelon et al. 2021).
+The last two are quoted from those papers, where transitions do not depend on the step.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ class Size:
 
     seeds, long_seeds, square_seeds : of the main table, the long runs, the two-by-two table; chain_seeds,
     long_chain_seeds : those of RiverSwim; grid : knobs tried on RiverSwim itself, on ``grid_seeds`` other
-    seeds; None: no table of figures to reach.
+    seeds; None: no table of goals.
     """
 
     worlds: tuple[World, ...] = SUITE
@@ -186,7 +185,7 @@ QUICK = Size(
     grid_seeds=2,
 )
 
-# RiverSwim at K = 20 000: budgets of issue 3 and the mean regret to reach with knobs tuned on this task.
+# RiverSwim at K = 20 000: goals set beforehand, with knobs tuned on this task.
 TARGETS: tuple[tuple[Budget, float], ...] = (
     (Budget("joint", 1.0, DELTA), 11_500.0),
     (Budget("joint", 10.0, DELTA), 1_300.0),

@@ -2,7 +2,7 @@
 
 Both panels of the figure show v* - v^pi against the number K of episodes, from 5 to 1000, H = 20: panel (a)
 PEVI, VAPVI and DP-VAPVI at rho = 1 and 25, panel (b) VAPVI and DP-VAPVI at rho = 0.1, 1, 5, 25. Here they are
-one table of curves (specification of linear and offline learning, 11.1):
+one table of curves:
 
 - PEVI and VAPVI with several constants;
 - DP-VAPVI with the noise that the paper states, on features in the unit ball, where the stated rho is right,
@@ -11,7 +11,7 @@ one table of curves (specification of linear and offline learning, 11.1):
 - our estimators at a true rho;
 - every algorithm with the constant that is best on instances that no other curve uses: the baselines too.
 
-Instances and seeds are not those of the specification, so that its numbers are a check from outside.
+Instances and seeds are not those of :data:`REFERENCE`, another code's means: a check from outside.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Curve:
     """A line of the table.
 
     raw : on the features as printed. divided : what all noise is divided by (the budget is then no
-    guarantee that anybody stated). reference : the specification's means at USERS, if it has them.
+    guarantee that anybody stated). reference : another code's means at USERS, if it has them.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Curve:
         return self.name.split(",")[0]
 
 
-# Means over 10 instances with 2 or 4 data sets each, of other codes (specification, 11.1).
+# Means over 10 instances with 2 or 4 data sets each, of other codes.
 REFERENCE: Mapping[str, tuple[float, ...]] = {
     "PEVI, c = 0.005": (8.77, 8.23, 2.56, 0.89, 0.42, 0.10, 0.04, 0.02, 0.02),
     "PEVI, c = 0.01": (8.88, 8.88, 8.88, 8.40, 2.25, 0.74, 0.35, 0.17, 0.05),
@@ -102,7 +102,7 @@ REFERENCE: Mapping[str, tuple[float, ...]] = {
 
 
 def curves() -> tuple[Curve, ...]:
-    """The table's lines with the constants of the specification."""
+    """The table's lines with constants that were not chosen here."""
     found: list[tuple[str, Linear, bool, float]] = [
         (f"PEVI, c = {c:g}", PEVI(c=c), False, 1.0) for c in (0.005, 0.01, 0.02)
     ]
@@ -184,7 +184,7 @@ def error(found: Floats) -> float:
 
 
 def reference_error(found: Floats) -> float:
-    """That of the specification's mean, from our spread: 10 instances of 2 runs, printed to .01."""
+    """That of the reference's mean, from our spread: 10 instances of 2 runs, printed to .01."""
     runs = found.shape[1]
     within = float(found.var(axis=1, ddof=1).mean()) if runs > 1 else 0.0
     between = max(float(found.mean(axis=1).var(ddof=1)) - within / runs, 0.0)

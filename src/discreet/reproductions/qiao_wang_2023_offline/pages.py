@@ -83,7 +83,7 @@ def beats_pevi(document: Document, family: str, against: str) -> tuple[bool, str
 
 
 def agreement(document: Document) -> dict[str, Any]:
-    """Cells with a reference in the specification: how many, and how many within 2 and 5 errors."""
+    """Cells that another code computed too: how many, and how many within 2 and 5 errors."""
     zs = np.array([z for row in document["linear"]["rows"] if row["z"] for z in row["z"]])
     return {
         "cells": int(zs.size),
@@ -123,8 +123,8 @@ def claims(document: Document) -> list[dict[str, Any]]:
 
     same = agreement(document)
     words = f"{same['within_2']:.1%} of {same['cells']} within 2, largest {same['largest']:.1f}"
-    add("table 11.1: every cell within 5 combined standard errors", (same["within_5"] == 1.0, words))
-    add("table 11.1: 95 % of the cells within 2", (same["within_2"] >= 0.95, words))
+    add("every cell within 5 combined standard errors of another code's", (same["within_5"] == 1.0, words))
+    add("95 % of the cells within 2 combined standard errors", (same["within_2"] >= 0.95, words))
     for family in FAMILIES:
         add(f"{family}: approaches VAPVI as K grows (ρ = 25)", approaches(document, family))
         add(f"{family}: the larger ρ the better (K = 1000)", ordered(document, family))
@@ -153,7 +153,7 @@ def claims(document: Document) -> list[dict[str, Any]]:
 
 # ----------------------------------------------------------------------------------------- tables
 def _cells(row: Document) -> list[str]:
-    """Means with standard errors, and the specification's means in brackets where there are any."""
+    """Means with standard errors, and another code's means in brackets where there are any."""
     cells = [plus(mean, error) for mean, error in zip(row["mean"], row["error"], strict=True)]
     wanted = row["reference"] or [None] * len(cells)
     return [
@@ -168,7 +168,7 @@ def _truth(row: Document) -> str:
 
 
 def linear_table(document: Document) -> Table:
-    """Gaps with standard errors, the specification's in brackets; the true rho and epsilon of the noise."""
+    """Gaps with standard errors, another code's in brackets; the true rho and epsilon of the noise."""
     linear = document["linear"]
     lines: list[Sequence[str]] = [("curve", "true budget", *(f"K = {n}" for n in linear["users"]))]
     for row in linear["rows"]:
@@ -180,7 +180,7 @@ def linear_table(document: Document) -> Table:
 
 
 def tabular_table(document: Document) -> Table:
-    """DP-APVI and APVI on random MDPs, the specification's numbers in brackets."""
+    """DP-APVI and APVI on random MDPs, another code's means in brackets."""
     tabular = document["tabular"]
     lines: list[Sequence[str]] = [("learner", *(f"n = {n:,}" for n in tabular["users"]))]
     lines += [(name.replace("rho=", "ρ = "), *_cells(row)) for name, row in tabular["rows"].items()]

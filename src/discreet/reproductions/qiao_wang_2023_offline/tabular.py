@@ -2,11 +2,10 @@
 
 Suboptimality v* - v^pi of the learned policy on random MDPs (S = 5, A = 3, H = 5; a row and a mean for every
 step, rows Dirichlet(0.3), 30 % of the rewards uniform on [0, 1] and the rest 0; behaviour Dirichlet(0.5)
-per step and state; rewards known), by the number n of trajectories: specification of linear and
-offline learning, 11.4. Rows:
+per step and state; rewards known), by the number n of trajectories. Rows:
 
 - the algorithms as printed, whose constants clip everything to 0 at every n and rho;
-- the constants of the specification, section 14, at several rho, and the threshold alone;
+- smaller constants at several rho, and the threshold alone;
 - the non-private baseline with those constants, and with the private learner's threshold as well: what
   the threshold does by itself is no merit of privacy noise;
 - both learners' defaults (least-squares counts for the private one, known rewards as a floor for both).
@@ -38,7 +37,7 @@ from discreet.reproductions.page import standard_error
 STATES, ACTIONS, HORIZON = 5, 3, 5
 USERS = (100, 300, 1000, 3000, 10_000, 30_000)
 
-# Means over 12 instances of another code (specification, 11.4); their standard errors are .02 to .06.
+# Means over 12 instances of another code; their standard errors are .02 to .06.
 REFERENCE: dict[str, tuple[float, ...]] = {
     "APVI, theory": (1.31, 1.31, 1.01, 0.71, 0.49, 0.30),
     "APVI, c1=.2 c3=.02": (0.46, 0.30, 0.22, 0.15, 0.10, 0.06),
@@ -126,7 +125,7 @@ def tabular_panel(
     -------
     dict
         ``users``, ``instances``, ``runs``, and ``rows``: name to {``mean``, ``error``, ``reference``
-        (None where the specification has no such cell)}.
+        (another code's mean; None where it has no such cell)}.
     """
     worlds = [instance(i) for i in range(checks.integer("instances", instances, 2))]
     document: dict[str, Any] = {"users": list(users), "instances": instances, "runs": runs, "rows": {}}
