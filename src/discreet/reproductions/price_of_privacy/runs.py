@@ -28,7 +28,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -143,10 +143,6 @@ def _their_release(budget: Budget) -> dict[str, Any]:
     return {"privatizer.mechanism": "laplace"}
 
 
-def _tuned(learner: str, mechanism: Mechanism) -> tuple[tuple[str, Any], ...]:
-    return tuple((f"learner.{name}", value) for name, value in TUNED[learner, mechanism].items())
-
-
 @dataclass(frozen=True)
 class Size:
     """How much is run.
@@ -214,9 +210,11 @@ def budgets(size: Size) -> list[Budget]:
     return [NO_PRIVACY, *(Budget(t, e, d) for t, d in FAMILIES for e in size.epsilons)]
 
 
-def seed_of(world: World) -> int:
-    """Every world has users of its own."""
-    return SUITE_SEED + [w.name for w in SUITE].index(world.name)
+def cell_of(size: Size, world: World, learner: str, mechanism: Mechanism, budget: Budget) -> Cell:
+    """One setting with the knobs of :data:`TUNED`; every world has users of its own."""
+    seed = SUITE_SEED + [w.name for w in SUITE].index(world.name)
+    knobs = tuple((f"learner.{name}", value) for name, value in TUNED[learner, mechanism].items())
+    return Cell(world, learner, mechanism, budget, size.users, seed, knobs)
 
 
 def plan(size: Size) -> dict[str, dict[Cell, int]]:
@@ -224,47 +222,32 @@ def plan(size: Size) -> dict[str, dict[Cell, int]]:
 
     main, long, chain, returns, square, baselines, targets, grid.
     """
-    chain = [w for w in size.worlds if w.kind == "chain"]
-    main: dict[Cell, int] = {}
-    long_runs: dict[Cell, int] = {}
-    by_users: dict[Cell, int] = {}
-    returns: dict[Cell, int] = {}
-    square: dict[Cell, int] = {}
-    baselines: dict[Cell, int] = {}
-    targets: dict[Cell, int] = {}
-    grid: dict[Cell, int] = {}
+    names = ("main", "long", "chain", "returns", "square", "baselines", "targets", "grid")
+    tables: dict[str, dict[Cell, int]] = {name: {} for name in names}
     for world, budget in itertools.product(size.worlds, budgets(size)):
-        cell = Cell(world, _AWARE, "ours", budget, size.users, seed_of(world))
-        first = world in chain
-        main[cell] = size.chain_seeds if first else size.seeds
-        long_runs[replace(cell, users=size.long_users)] = size.long_chain_seeds if first else size.long_seeds
+        one, first = cell_of(size, world, _AWARE, "ours", budget), world.kind == "chain"
+        long_run = replace(one, users=size.long_users)
+        tables["main"][one] = size.chain_seeds if first else size.seeds
+        tables["long"][long_run] = size.long_chain_seeds if first else size.long_seeds
         if budget in RETURNS:
-            returns[by_returns(cell)] = size.seeds  # users are played one by one
+            tables["returns"][by_returns(one)] = size.seeds  # users are played one by one
         for users in size.chain_users if first else ():
-            by_users[replace(cell, users=users)] = size.long_chain_seeds
+            tables["chain"][replace(one, users=users)] = size.long_chain_seeds
     for world, (trust, delta), epsilon in itertools.product(size.worlds, FAMILIES, size.epsilons):
         for learner, mechanism in itertools.product((*_PAPERS, _AWARE), _BOTH):
-            if trust == "local" and delta is not None:
-                continue  # the papers' local mechanism is pure: compared with pure
-            budget = Budget(trust, epsilon, delta)
-            square[
-                Cell(
-                    world, learner, mechanism, budget, size.users, seed_of(world), _tuned(learner, mechanism)
-                )
-            ] = size.square_seeds
+            if trust == "joint" or delta is None:  # the papers' local mechanism is pure: compared with pure
+                one = cell_of(size, world, learner, mechanism, Budget(trust, epsilon, delta))
+                tables["square"][one] = size.square_seeds
     for world, learner in itertools.product(size.worlds, ("ucb-vi-bernstein", "ucb-vi", _AWARE)):
-        cell = Cell(world, learner, "none", NO_PRIVACY, size.users, seed_of(world), _tuned(learner, "none"))
-        baselines[cell] = size.seeds
+        tables["baselines"][cell_of(size, world, learner, "none", NO_PRIVACY)] = size.seeds
+    chain = [world for world in size.worlds if world.kind == "chain"]
     for world, (budget, _) in itertools.product(chain, TARGETS if size.grid else ()):
-        cell = Cell(world, _AWARE, "ours", budget, size.users, seed_of(world))
-        targets[cell] = size.chain_seeds
+        one = cell_of(size, world, _AWARE, "ours", budget)
+        tables["targets"][one] = size.chain_seeds
         for values in itertools.product(*(size.grid or {}).values()):
             knobs = tuple((f"learner.{n}", v) for n, v in zip(size.grid or {}, values, strict=True))
-            grid[replace(cell, options=knobs, seed=SUITE_SEED + 500)] = size.grid_seeds
-    return {
-        "main": main, "long": long_runs, "chain": by_users, "returns": returns, "square": square,
-        "baselines": baselines, "targets": targets, "grid": grid,
-    }  # fmt: skip
+            tables["grid"][replace(one, options=knobs, seed=SUITE_SEED + 500)] = size.grid_seeds
+    return tables
 
 
 # --------------------------------------------------------------------------------- measurements
@@ -352,9 +335,9 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        table = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        table["until"] = {name: getattr(self.until, name) for name in Until.__dataclass_fields__}
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in table.items()}
+        return {
+            k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()
+        }
 
 
 def lower_bound(mdp: TabularMDP, users: float, budget: Budget) -> float:
