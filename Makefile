@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: run test test-statistics lint format types imports bench warmup setup clean help
+.PHONY: run test test-statistics goldens lint format types imports bench warmup setup clean help
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -32,6 +32,9 @@ test: lint types imports warmup ## Lint, types, import contracts, tests
 
 test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two cores)
 	$(BIN)/python -m pytest -n $(WORKERS) -m statistics
+
+goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended
+	$(BIN)/python -m tests.goldens
 
 lint: $(STAMP) ## Style
 	$(BIN)/ruff check .
