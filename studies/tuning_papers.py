@@ -8,7 +8,7 @@ scale of what comes from sampling and the scale of what comes from noise, and on
 budgets. Score, as in :mod:`studies.tuning`: the geometric mean over budgets and worlds
 (:data:`discreet.experiments.suite.TRAINING`, no RiverSwim) of (mean regret) / (regret of the uniform policy).
 The noise-aware learner on our mechanism is not here: its setting is the library's default. The winners stand
-in :data:`discreet.experiments.price_of_privacy.TUNED`.
+in :data:`discreet.reproductions.price_of_privacy.runs.TUNED`.
 """
 
 from __future__ import annotations
