@@ -24,15 +24,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from discreet.envs import riverswim
-from discreet.experiments.simulate import Setup, default_workers
-from discreet.experiments.suite import TRAINING
+from discreet.experiments.simulate import Setup
+from discreet.experiments.suite import TRAINING, tuning_shares
 from discreet.mdp.tabular import TabularMDP
 from discreet.online.noise_aware import NoiseAwareUCBVI
 from discreet.privacy.privatizers import Central, Local, NoPrivacy
@@ -40,7 +39,6 @@ from discreet.privacy.shuffle import Shuffle
 
 TUNING_SEED = 31
 LEAST_GAIN = 0.01
-LEAST_SHARE = 1e-5  # regret shares below this are alike
 Setting = dict[str, Any]
 
 
@@ -118,14 +116,9 @@ def shares(
     setting: Mapping[str, Any], privatizer: Any, worlds: Sequence[TabularMDP], users: int, seeds: int
 ) -> list[float]:
     """Mean final regret over the uniform policy's in each world, by batches."""
-    learner, found = NoiseAwareUCBVI(**setting), []
-    with ThreadPoolExecutor(default_workers()) as pool:
-        for world in worlds:
-            setup = Setup(world, learner, privatizer, users, "batch")
-            finals = list(pool.map(lambda run, s=setup: s.run(TUNING_SEED, run).regret[-1], range(seeds)))
-            lost = users * (setup.optimal_value - setup.uniform_value)
-            found.append(max(LEAST_SHARE, float(np.mean(finals)) / lost))
-    return found
+    learner = NoiseAwareUCBVI(**setting)
+    setups = (Setup(world, learner, privatizer, users, "batch") for world in worlds)
+    return tuning_shares(setups, TUNING_SEED, seeds)
 
 
 def descend(search: Search, score: Callable[[Setting], float]) -> tuple[Setting, float]:

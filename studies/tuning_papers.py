@@ -16,14 +16,13 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from discreet.experiments.simulate import Setup, default_workers
-from discreet.experiments.suite import TRAINING
+from discreet.experiments.simulate import Setup
+from discreet.experiments.suite import TRAINING, tuning_shares
 from discreet.mdp.tabular import TabularMDP
 from discreet.online.noise_aware import NoiseAwareUCBVI
 from discreet.online.noise_aware_sums import NoiseAwareOnSums
@@ -34,7 +33,6 @@ TUNING_SEED = 32
 GROWTH = 1.1  # all replan alike
 PAPER_FAMILIES: Mapping[str, Any] = {"derive_visits": False, "center_rewards": False}
 PAPER_RELEASE: Mapping[str, Any] = {"release": "tree", "leaf": "user", "noise": "laplace"}
-_LEAST = 1e-5  # shares below this are alike
 _BONUS = {"bonus_scale": (0.03, 0.1, 0.3, 1.0)}
 _NOISY = {**_BONUS, "priv_scale": (0.0003, 0.003, 0.03)}
 _AWARE = {"stat_scale": (0.05, 0.1, 0.2), "priv_scale": (0.06, 0.25, 1.0)}
@@ -79,14 +77,12 @@ def score(
     side: Side, setting: Mapping[str, Any], worlds: Sequence[TabularMDP], users: int, seeds: int
 ) -> float:
     """Geometric mean over budgets and worlds of mean regret over the uniform policy's, by batches."""
-    learner, logs = side.learner(**{**side.fixed, **setting}), []
-    with ThreadPoolExecutor(default_workers()) as pool:
-        for privatizer, world in itertools.product(side.privatizers(), worlds):
-            setup = Setup(world, learner, privatizer, users, "batch")
-            runs = list(pool.map(lambda run, s=setup: s.run(TUNING_SEED, run).regret[-1], range(seeds)))
-            lost = users * (setup.optimal_value - setup.uniform_value)
-            logs.append(np.log(max(_LEAST, float(np.mean(runs)) / lost)))
-    return float(np.exp(np.mean(logs)))
+    learner = side.learner(**{**side.fixed, **setting})
+    setups = (
+        Setup(world, learner, privatizer, users, "batch")
+        for privatizer, world in itertools.product(side.privatizers(), worlds)
+    )
+    return float(np.exp(np.mean(np.log(tuning_shares(setups, TUNING_SEED, seeds)))))
 
 
 def main() -> None:

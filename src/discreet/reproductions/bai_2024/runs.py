@@ -24,7 +24,6 @@ else is at its default. ``central, batches`` takes the knobs of shuffle: the two
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -36,6 +35,7 @@ from numpy.typing import NDArray
 
 from discreet.envs import combination_lock, random_mdp, riverswim
 from discreet.experiments.simulate import Setup
+from discreet.experiments.suite import tuning_shares
 from discreet.mdp.tabular import TabularMDP
 from discreet.online.elimination import APEVE, SDPPE, EliminationMemory
 from discreet.online.noise_aware import NoiseAwareUCBVI, chosen
@@ -78,7 +78,6 @@ RUN: Mapping[tuple[str, str], tuple[str, ...]] = {
     (CHAIN, "noise-aware"): (NONE, CENTRAL, BATCHES, SHUFFLE, LOCAL),
 }
 BY_EPSILON = (CENTRAL, SHUFFLE, LOCAL)
-_LEAST_SHARE = 1e-5  # regret shares below this are alike to the tuning
 
 
 @dataclass(frozen=True)
@@ -276,14 +275,13 @@ def tune(folder: Path, size: Size, scenario: str, name: str, privacy: str) -> di
     def make() -> list[dict[str, float]]:
         scores = []
         for knobs in settings:
-            logs = []
-            for mdp, many in itertools.product(known.values(), users):
-                setup = Setup(mdp, learner(name, knobs, privacy), protects, many, "batch")
-                runs = range(size.tuning_seeds)
-                mean = np.mean([setup.run(TUNING_SEED, run).regret[-1] for run in runs])
-                share = mean / (many * (setup.optimal_value - setup.uniform_value))
-                logs.append(math.log(max(float(share), _LEAST_SHARE)))
-            scores.append({"score": math.exp(float(np.mean(logs)))})
+            learns = learner(name, knobs, privacy)
+            setups = (
+                Setup(mdp, learns, protects, many, "batch")
+                for mdp, many in itertools.product(known.values(), users)
+            )
+            shares = tuning_shares(setups, TUNING_SEED, size.tuning_seeds)
+            scores.append({"score": float(np.exp(np.mean(np.log(shares))))})
         return scores
 
     path = folder / file_name("tuning", scenario, name, privacy)
