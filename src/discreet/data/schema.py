@@ -286,41 +286,56 @@ def write_schema(schema: Schema, path: str | Path) -> None:
 
     :func:`read_schema` gives the same facts back, with the same hash.
     """
-    import tomli_w
-
     path = Path(path)
 
     def array(what: str, values: NDArray[Any]) -> str:
         name = f"{path.stem}.{what}.npy"
         np.save(path.with_name(name), values)
-        return name
+        return _quoted(name)
 
-    def sizes(count: int, labels: tuple[str, ...] | None) -> dict[str, Any]:
-        return {"count": count} if labels is None else {"labels": labels}
+    def sizes(count: int, labels: tuple[str, ...] | None) -> str:
+        return f"count = {count}" if labels is None else f"labels = {_listed(labels)}"
 
     layout = schema.layout
-    table: dict[str, Any] = {
-        "dataset": schema.dataset, "horizon": layout.horizon, "unit": schema.unit,
-        **{key: getattr(schema.columns, part) for key, part in _COLUMN_KEYS.items()},
-        "first_step": schema.first_step, "episodes_per_user": schema.episodes_per_user,
-        "contribute": schema.contribute, "stationary": schema.stationary,
-        "states": sizes(layout.states, schema.state_labels),
-        "actions": sizes(layout.actions, schema.action_labels),
-        "reward": {"low": float(schema.low), "high": float(schema.high)},
-    }  # fmt: skip
+    actions = sizes(layout.actions, schema.action_labels)
     if layout.mask is not None:
-        table["actions"]["mask"] = array("admissible", layout.mask)
+        actions += f", mask = {array('admissible', layout.mask)}"
+    reward = f"low = {float(schema.low)!r}, high = {float(schema.high)!r}"
     if schema.known is not None:
         known = schema.known if len(schema.known) > 1 else schema.known[0]
-        table["reward"] |= {"known": array("rewards", known), "scaled": True}
+        reward += f", known = {array('rewards', known)}, scaled = true"
+    lines = [
+        f"dataset = {_quoted(schema.dataset)}",
+        f"horizon = {layout.horizon}",
+        f"unit = {_quoted(schema.unit)}",
+        *(f"{key} = {_quoted(getattr(schema.columns, part))}" for key, part in _COLUMN_KEYS.items()),
+        f"first_step = {schema.first_step}",
+        f"episodes_per_user = {schema.episodes_per_user}",
+        f"contribute = {_quoted(schema.contribute)}",
+        f"stationary = {'true' if schema.stationary else 'false'}",
+        f"states = {{ {sizes(layout.states, schema.state_labels)} }}",
+        f"actions = {{ {actions} }}",
+        f"reward = {{ {reward} }}",
+    ]
     if schema.terminal:
         labels = schema.state_labels
         ends = schema.terminal if labels is None else tuple(labels[state] for state in schema.terminal)
-        table["terminal"] = {"states": ends, "unfinished": schema.unfinished}
+        lines.append(f"terminal = {{ states = {_listed(ends)}, unfinished = {_quoted(schema.unfinished)} }}")
     if schema.features is not None:
         file = array("features", schema.features)
-        table["features"] = {"file": file, "bound": float(schema.feature_bound)}
-    path.write_text(tomli_w.dumps({**table, "provenance": dict(schema.provenance)}), "utf-8")
+        lines.append(f"features = {{ file = {file}, bound = {float(schema.feature_bound)!r} }}")
+    lines += ["", "[provenance]"]
+    lines += [f"{fact} = {_quoted(source)}" for fact, source in schema.provenance.items()]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _quoted(text: str) -> str:
+    """A TOML string; JSON's escapes of quotes and backslashes are TOML's."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _listed(values: Sequence[str] | Sequence[int]) -> str:
+    return json.dumps(list(values), ensure_ascii=False)
 
 
 _COLUMN_KEYS = {f"{part.name}_column": part.name for part in fields(Columns)}

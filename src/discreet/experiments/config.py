@@ -235,12 +235,19 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
-    """A table as TOML, without what is None: ``tomllib.loads`` gives it back."""
+    """A table as TOML, without what is None, dotted names as tables: ``tomllib.loads`` gives it back."""
     import tomli_w
 
-    return tomli_w.dumps(_without_none(table))
+    return tomli_w.dumps(_nested(table))
 
 
-def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
-    known = {key: value for key, value in table.items() if value is not None}
-    return {key: _without_none(v) if isinstance(v, Mapping) else v for key, v in known.items()}
+def _nested(table: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        *path, key = name.split(".")
+        place = found
+        for part in path if value is not None else ():
+            place = place.setdefault(part, {})
+        if value is not None:
+            place[key] = _nested(value) if isinstance(value, Mapping) else value
+    return found
