@@ -204,6 +204,8 @@ class Watched:
         self.state: Any = None
 
     def __getattr__(self, name: str) -> Any:
+        if name == "learner":  # a copy that has nothing yet
+            raise AttributeError(name)
         return getattr(self.learner, name)
 
     def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Any:
