@@ -1,6 +1,6 @@
 """What learners without privacy reach: the baselines that a comparison should be held against.
 
-    python benchmarks/baselines.py [--users 20000 200000] [--seeds 6]
+    python benchmarks/baselines.py [--users 20000 200000] [--seeds 6] [--learners noise-aware]
     python benchmarks/baselines.py --part tuning [--seeds 6]
 
 ``suite``: mean final regret of UCB-VI with either bonus, PSRL, RLSVI and the noise-aware learner, all under
@@ -70,15 +70,16 @@ def shares(mdp: dr.TabularMDP, learner: Any, users: int, seed: int, seeds: int) 
     return finals / (users * (setup.optimal_value - setup.uniform_value))
 
 
-def on_suite(users: int, seeds: int) -> None:
-    """One table: a line for each world, a column for each learner."""
+def on_suite(users: int, seeds: int, learners: list[str]) -> None:
+    """One table: a line for each world, a column for each of these learners."""
     print(f"\nK = {users}, {seeds} seeds: regret in per cent of the uniform policy's\n")
-    print("| world | " + " | ".join(LEARNERS) + " | ε claimed for rlsvi |")
-    print("|---|" + "---|" * (len(LEARNERS) + 1))
-    found: dict[str, list[Any]] = {name: [] for name in LEARNERS}
+    print("| world | " + " | ".join(learners) + " | ε claimed for rlsvi |")
+    print("|---|" + "---|" * (len(learners) + 1))
+    found: dict[str, list[Any]] = {name: [] for name in learners}
     for number, world in enumerate(SUITE):
         mdp, cells = world.build(), []
-        for name, learner in LEARNERS.items():
+        for name in learners:
+            learner = LEARNERS[name]
             if getattr(learner, "stationary", False) and not mdp.stationary:
                 learner = replace(learner, stationary=False)
             values = 100 * shares(mdp, learner, users, SUITE_SEED + number, seeds)
@@ -118,12 +119,13 @@ def main() -> None:
     parser.add_argument("--part", choices=("suite", "tuning"), default="suite")
     parser.add_argument("--users", type=int, nargs="+", default=[20_000, 200_000])
     parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--learners", nargs="+", choices=tuple(LEARNERS), default=list(LEARNERS))
     args = parser.parse_args()
     if args.part == "tuning":
         tune(args.seeds)
         return
     for users in args.users:
-        on_suite(users, args.seeds)
+        on_suite(users, args.seeds, args.learners)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Policy elimination: what listing all policies and a stage of SDP-PE-OM cost, and what the learners reach.
 
-    python benchmarks/elimination.py [--part time|simulate|regret] [--seeds 16]
+    python benchmarks/elimination.py [--part time|simulate|regret] [--seeds 16] [--learners noise-aware]
 
 ``time``: evaluating all policies and finding the best visitor of every pair, by size; one stage of SDP-PE-OM
 at S = 50, A = 5, H = 20 at levels from free to tight, with where the time goes. One thread. ``simulate``:
@@ -29,6 +29,9 @@ from discreet.online.elimination import Enumeration
 from discreet.online.occupancy import Model
 
 SEED = 77
+LEARNERS: dict[str, Any] = {
+    "sdp-pe": dr.SDPPE(), "sdp-pe-om": dr.SDPPEOM(), "noise-aware": dr.NoiseAwareUCBVI(),
+}  # fmt: skip
 
 
 def seconds(call: Callable[[], Any], repeat: int = 3) -> float:
@@ -121,7 +124,7 @@ def simulation() -> None:
         print(f"| {name} | " + " | ".join(f"{one:.1f}" for one in row) + " |", flush=True)
 
 
-def regret(seeds: int) -> None:
+def regret(seeds: int, learners: list[str]) -> None:
     """Final regret over that of the uniform policy, in percent: mean and standard error over seeds."""
     small = {
         f"random 2, 2, 3 ({i})": envs.random_mdp(
@@ -138,19 +141,18 @@ def regret(seeds: int) -> None:
         "shuffle (1, 1e-6)": dr.Shuffle(epsilon=1.0, delta=1e-6),
         "local 1": dr.Local(epsilon=1.0),
     }
-    learners = {"sdp-pe": dr.SDPPE(), "sdp-pe-om": dr.SDPPEOM(), "noise-aware": dr.NoiseAwareUCBVI()}
     print(
         "\n| world | privacy | learner | " + " | ".join(f"K = {k:,}".replace(",", " ") for k in users) + " |"
     )
     print("|---|---|---|" + "---|" * len(users))
     for world, mdp in worlds.items():
         for privacy, privatizer in privatizers.items():
-            for name, learner in learners.items():
+            for name in learners:
                 if name == "sdp-pe" and world == "riverswim":
                     continue
                 cells = []
                 for k in users:
-                    setup = Setup(mdp, learner, privatizer, k, "batch")
+                    setup = Setup(mdp, LEARNERS[name], privatizer, k, "batch")
                     scale = 100.0 / (k * (setup.optimal_value - setup.uniform_value))
                     finals = np.array([scale * setup.run(SEED, run).regret[-1] for run in range(seeds)])
                     cells.append(f"{finals.mean():.3g} ± {finals.std(ddof=1) / seeds**0.5:.2g}")
@@ -164,6 +166,7 @@ def main() -> None:
     )
     parser.add_argument("--part", choices=("time", "simulate", "regret", "all"), default="all")
     parser.add_argument("--seeds", type=int, default=16)
+    parser.add_argument("--learners", nargs="+", choices=tuple(LEARNERS), default=list(LEARNERS))
     given = parser.parse_args()
     if given.part in ("time", "all"):
         enumeration()
@@ -171,7 +174,7 @@ def main() -> None:
     if given.part in ("simulate", "all"):
         simulation()
     if given.part in ("regret", "all"):
-        regret(given.seeds)
+        regret(given.seeds, given.learners)
 
 
 if __name__ == "__main__":

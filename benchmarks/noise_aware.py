@@ -2,10 +2,10 @@
 
     python benchmarks/noise_aware.py [--part riverswim] [--seeds 256]
 
-``riverswim``: every budget, with the defaults and with knobs tuned on this task (``experiments.tuning
+``riverswim``: every budget, with the defaults and with knobs tuned on this task (``studies.tuning
 --task``; those were chosen on other seeds). ``worlds``: seven others, defaults. ``returns``: exploration by
 measured returns beside the plain learner. Final regret after 20 000 users, by batches: mean, standard error,
-median, 10 to 90 %, share of what the uniform policy loses. docs/returns.md quotes an earlier run of the last.
+median, 10 to 90 %, share of what the uniform policy loses. docs/returns.md shows the last.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import discreet as dr
 from discreet.experiments.simulate import Setup, default_workers
@@ -31,7 +32,7 @@ PRIVATIZERS: dict[str, Any] = {
     "local 10": dr.Local(epsilon=10.0),
     "none": dr.NoPrivacy(),
 }
-# what ``python -m discreet.experiments.tuning --task NAME --seeds 32`` chose
+# what ``python -m studies.tuning --task NAME --seeds 32`` chose
 _START: dict[str, Any] = {"stat_scale": 0.1, "priv_scale": 0.25, "excess": 2.0, "reward_share": 0.2}
 _PURE: dict[str, Any] = {**_START, "replan_growth": 1.2, "pooled_share": 0.9, "pooled_share_end": 0.1}
 TUNED_ON_TASK: dict[str, dict[str, Any]] = {
@@ -44,17 +45,25 @@ TUNED_ON_TASK: dict[str, dict[str, Any]] = {
 }
 
 
+def final_regrets(setup: Setup, seeds: int) -> NDArray[np.float64]:
+    """(seeds,) final regret."""
+    with ThreadPoolExecutor(default_workers()) as pool:
+        found = pool.map(lambda run: float(setup.run(REPORTING_SEED, run).regret[-1]), range(seeds))
+        return np.array(list(found))
+
+
+def spaced(value: float) -> str:
+    """In whole units, thousands apart."""
+    return f"{value:,.0f}".replace(",", " ")
+
+
 def row(name: str, mdp: dr.TabularMDP, learner: Any, privatizer: Any, seeds: int, users: int = USERS) -> None:
     """Run one setting and print its line."""
     setup = Setup(mdp, learner, privatizer, users, "batch")
-    with ThreadPoolExecutor(default_workers()) as pool:
-        finals = list(pool.map(lambda run: float(setup.run(REPORTING_SEED, run).regret[-1]), range(seeds)))
-    values = np.array(finals)
+    values = final_regrets(setup, seeds)
     quantiles = np.quantile(values, [0.1, 0.5, 0.9])
     uniform = users * (setup.optimal_value - setup.uniform_value)
-    mean, error, low, median, high = (
-        f"{x:,.0f}".replace(",", " ") for x in (values.mean(), values.std(ddof=1) / seeds**0.5, *quantiles)
-    )
+    mean, error, low, median, high = map(spaced, (values.mean(), values.std(ddof=1) / seeds**0.5, *quantiles))
     share = 100 * values.mean() / uniform
     print(f"| {name} | {mean} ± {error} | {median} | {low} to {high} | {share:.3g} % |", flush=True)
 
@@ -94,15 +103,30 @@ def on_worlds(seeds: int) -> None:
 
 
 def with_returns(seeds: int) -> None:
-    """The declared suite at one budget, three of its worlds at the others."""
+    """The suite at one budget, four of its worlds at the others: plain and by returns, on the same seeds."""
     few = {"RiverSwim", "dense S=6 #1001", "sparse S=8 #1004", "switching chain #1000"}
     for name in ("(1, 1e-6)", "(10, 1e-6)", "pure 1", "pure 10"):
+        print(
+            f"\n{name}, {seeds} seeds\n\n| world | plain | returns | median | 90 % | ratio |\n|{'---|' * 6}"
+        )
         for world in SUITE:
             if name != "(1, 1e-6)" and world.name not in few:
                 continue
-            for explore in ("optimism", "returns"):
-                learner = dr.NoiseAwareUCBVI(explore=explore)
-                row(f"{world.name}; {name}; {explore}", world.build(), learner, PRIVATIZERS[name], seeds)
+            plain, by_returns = (
+                final_regrets(
+                    Setup(world.build(), dr.NoiseAwareUCBVI(explore=way), PRIVATIZERS[name], USERS, "batch"),
+                    seeds,
+                )
+                for way in ("optimism", "returns")
+            )
+            means = [
+                f"{spaced(x.mean())} ± {spaced(x.std(ddof=1) / seeds**0.5)}" for x in (plain, by_returns)
+            ]
+            median, high = map(spaced, np.quantile(by_returns, [0.5, 0.9]))
+            ratio = by_returns.mean() / plain.mean()
+            error = (by_returns - ratio * plain).std(ddof=1) / (seeds**0.5 * plain.mean())
+            cells = (world.name, *means, median, high, f"{ratio:.2f} ± {error:.2f}")
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:
@@ -112,9 +136,10 @@ def main() -> None:
     parser.add_argument("--part", choices=sorted(parts))
     parser.add_argument("--seeds", type=int)
     args = parser.parse_args()
-    print("| setting | mean ± s.e. | median | 10 % to 90 % | share |\n|---|---|---|---|---|")
     for name, (part, seeds) in parts.items():
         if args.part in (None, name):
+            if part is not with_returns:
+                print("| setting | mean ± s.e. | median | 10 % to 90 % | share |\n|---|---|---|---|---|")
             part(args.seeds or seeds)
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from counted import count
 
-from discreet.data.counting import count
 from discreet.data.made_up import made_up_world, write_made_up
 from discreet.data.readers import open_source
 from discreet.data.schema import Schema

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from counted import count
 from pyarrow import parquet
 
-from discreet.data.counting import count
 from discreet.data.readers import open_source
 from discreet.data.schema import Schema
 from discreet.mdp.layout import Layout

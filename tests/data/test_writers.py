@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counted import count
 
 import discreet as dr
-from discreet.data.counting import count
 from discreet.data.readers import open_source
 from discreet.data.validate import episodes
 from discreet.data.writers import TrajectoryWriter, cohort_schema, write_cohort, write_trajectories

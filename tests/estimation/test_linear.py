@@ -45,11 +45,12 @@ def test_width_covers():
         tail = linear.goe_tail(scale, d, p / 3)
         fixed = linear.repaired(x.T @ x + goe(scale, d, coins), ridge, 1.0)
         estimate = fixed.inverse @ (x.T @ y + coins.normal(scale, d))
-        width = linear.ridge_width(
-            deviation=0.5, log_det=float(np.linalg.slogdet(np.eye(d) + x.T @ x)[1]), weight_norm=1.0,
-            noise_norm=linear.vector_tail(scale, d, p / 3), low=max(1.0, ridge - tail), high=ridge + tail,
-            failure=p / 3,
-        )  # fmt: skip
+        # the width (1.5): a martingale, the ridge times the weights, the noise of the response (its tail)
+        log_det = float(np.linalg.slogdet(np.eye(d) + x.T @ x)[1])
+        noise_norm = scale * (math.sqrt(d) + math.sqrt(2 * math.log(3 / p)))
+        low, high = max(1.0, ridge - tail), ridge + tail
+        martingale = 0.5 * math.sqrt(2 * math.log(3 / p) + log_det)
+        width = martingale + math.sqrt(high) + noise_norm / math.sqrt(low)
         missed += float((w - estimate) @ fixed.matrix @ (w - estimate)) > width**2
     assert missed <= 40
 

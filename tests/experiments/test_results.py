@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from discreet.experiments.config import RunConfig
-from discreet.experiments.results import About, Result, RunFolder, SeedRun, short_labels, write_aside
+from discreet.experiments.labels import short_labels
+from discreet.experiments.results import About, Result, RunFolder, SeedRun
 from discreet.privacy.guarantee import no_guarantee
 
 Make = Callable[..., Result]
@@ -168,14 +169,6 @@ def test_half_written_files_are_never_results(tmp_path: Path, monkeypatch: pytes
     )
     with pytest.raises(ValueError, match="holds run 0, must hold run 3"):
         folder.read(3)
-
-
-def test_write_aside_replaces_whole_files(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    write_aside(path, b"one")
-    write_aside(path, b"two")
-    assert path.read_bytes() == b"two"
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
 def test_labels_come_from_the_configuration(make_setup: Callable[..., Any]) -> None:

@@ -21,7 +21,6 @@ from discreet.offline.linear import (
     PEVI,
     VAPVI,
     learn,
-    learn_stored,
     replan,
     schema_features,
 )
@@ -342,6 +341,15 @@ def test_noise_off_private_learners_with_known_rewards_are_the_plain_ones():
     np.testing.assert_array_equal(learner.solve(mdp.layout, mdp.features, session, known).q, plain.q)
     with pytest.raises(ValueError, match="known_rewards: every entry"):
         learner.solve(mdp.layout, mdp.features, session, known + 1)
+
+
+def learn_stored(learner, layout, features, chunks, randomness, known_rewards=None):
+    """(release, policy, records) from chunks of (episodes, the person of each): both stages at once."""
+    known = known_rewards is not None
+    with learner.open(layout, features, randomness, known_rewards=known) as session:
+        for trajectories, user in chunks:
+            session.submit_many(trajectories, user)
+        return *learner.ask(session, known_rewards), session.records
 
 
 def stored_again(release):

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from discreet.experiments.value_intervals import Drawn, Setting, draw, setting_of
 from discreet.offline.report import Report, report_of
 from discreet.offline.tabular import DPAPVI, OfflinePolicy
+from studies.value_intervals import Drawn, Setting, draw, setting_of
 
 
 def made(users: int, epsilon: float | None, seed: int = 1) -> tuple[Setting, Drawn, OfflinePolicy]:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from projected import project_rows
 
-from discreet.estimation.projection import project_rows
 from discreet.online.ldp_obi import LDPOBI
 from discreet.online.optimistic import DPUCBVI, UCBVI, PrivateUCBVI
 from discreet.online.policy_optimization import OPPO, PrivateUCBPO

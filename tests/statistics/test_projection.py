@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse as sparse
-
-from discreet.estimation.projection import project_rows
+from projected import project_rows
 
 TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 

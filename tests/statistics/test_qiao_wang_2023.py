@@ -8,9 +8,7 @@ instances): this is a check of these numbers, not a monitor.
 import numpy as np
 import pytest
 
-from discreet.experiments.papers import qiao_wang_2023_icu as icu
-from discreet.experiments.papers import qiao_wang_2023_linear as linear
-from discreet.experiments.papers import qiao_wang_2023_pages as pages
+from discreet.reproductions.qiao_wang_2023_offline import icu, linear, pages
 
 pytestmark = pytest.mark.statistics
 

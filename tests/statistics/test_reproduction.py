@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.experiments.papers.chowdhury_zhou_2021 import REFERENCE, published_code_setup
 from discreet.experiments.simulate import iterate_runs
+from discreet.reproductions.chowdhury_zhou_2021.figure import REFERENCE
+from discreet.reproductions.chowdhury_zhou_2021.public_code import published_code_setup
 
 NAMES = {"VI": "private-ucb-vi", "PO": "private-ucb-po"}
 

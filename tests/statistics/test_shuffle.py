@@ -10,7 +10,6 @@ from scipy.stats import binom, chi2
 import discreet as dr
 from discreet.device.encoders import ShuffleEncoder, SimulatedCoins, noise_ones
 from discreet.device.messages import Family
-from discreet.experiments.shuffle_regret import compare, setups
 from discreet.mdp.layout import Layout
 from discreet.privacy.audit import bounds_of
 from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, CountQuery
@@ -18,6 +17,7 @@ from discreet.privacy.protocol import Plan, Schedule
 from discreet.privacy.randomness import Seeded
 from discreet.privacy.shuffle import Shuffle, Shuffler, form_of
 from discreet.privacy.shuffle_calibration import pmf
+from studies.shuffle_regret import compare, setups
 
 pytestmark = pytest.mark.statistics
 

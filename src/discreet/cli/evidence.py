@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -24,10 +23,6 @@ from discreet.cli.shell import (
     progress_bar,
     say,
 )
-
-if TYPE_CHECKING:
-    from discreet.experiments.config import RunConfig
-    from discreet.experiments.simulate import Setup
 
 
 @command
@@ -204,79 +199,27 @@ def reproduce(
     as_json: JsonFlag = False,
 ) -> None:
     """Reproduce a paper's figure with the guarantee that its noise really buys, or price-of-privacy."""
-    known = [*_papers(), _STUDY]
-    if paper not in known:
-        raise ValueError(f"paper = {paper!r}: must be one of {', '.join(known)}")
-    if paper == _STUDY:
-        _price_of_privacy(out or Path("results") / paper, quick, workers, as_json)
-        return
-    module = importlib.import_module(f"discreet.experiments.papers.{paper.replace('-', '_')}")
+    from discreet import reproductions
+    from discreet.reproductions.study import Job, reproduce
+
+    found, folder = reproductions.load(paper), out or Path("results") / paper
     announce_compilation()
-    document = module.reproduce(out or Path("results") / paper, quick=quick, workers=workers, say=say)
+    if found.planned is None:
+        document = reproduce(found, Job(folder, quick, workers, say))
+    else:
+        with progress_bar(paper, found.planned(quick), "runs") as progress:
+            document = reproduce(found, Job(folder, quick, workers, say, progress))
     if as_json:
         print_json(document)
         return
-    if "tables" in document:
-        for one in document["tables"]:
-            console().print(one["title"], style="bold")
-            shown = new_table(*one["head"])
-            for row in one["rows"]:
-                shown.add_row(*(cell.replace("*", "") for cell in row))  # emphasis of the page
-            console().print(shown)
-        if quick:
-            say("discreet: --quick has too few users and seeds for verdicts: those of the full version count")
-        return
-    from discreet.experiments.statistics import number
-
-    numbers = ("true ε", "users", "final regret", "uniform policy", "learning begins after")
-    table = new_table("curve", "", *numbers, right=numbers)
-    for curve in document["curves"]:
-        epsilon, begins = curve["epsilon_true"], curve["learning_begins"]
-        table.add_row(
-            curve["curve"], curve["column"], "none" if epsilon is None else f"{epsilon:.4g}",
-            f"{curve['users']:,}", f"{number(curve['final_regret'])} ± {number(curve['standard_error'])}",
-            number(curve["uniform_regret"]), "—" if begins is None else f"{begins:,}",
-        )  # fmt: skip
-    console().print(table)
-    console().print(f"Means over {document['seeds']} seeds ± standard errors.")
-
-
-_STUDY = "price-of-privacy"
-
-
-def _price_of_privacy(out: Path, quick: bool, workers: int | None, as_json: bool) -> None:
-    from discreet import registry
-    from discreet.experiments import price_of_privacy, price_pages
-
-    def prepare(config: RunConfig) -> tuple[RunConfig, Setup]:
-        resolved = registry.resolved(config)
-        return resolved, registry.prepare(resolved)
-
-    announce_compilation()
-    size = price_of_privacy.QUICK if quick else price_of_privacy.FULL
-    with progress_bar("price of privacy", price_of_privacy.runs_planned(size), "runs") as progress:
-        study = price_of_privacy.reproduce(out, prepare, size, workers, progress, say)
-    if as_json:
-        print_json(study.to_json())
-        return
-    for title, table in price_pages.summary(study):
-        console().print(title, style="bold")
-        wide = len(table[0]) > 8  # else the first column would be squeezed out
-        shown = new_table(*table[0], right=() if wide else table[0][1:])
-        for row in table[1:]:
-            shown.add_row(*row)
+    for one in document["tables"]:
+        console().print(one["title"], style="bold")
+        shown = new_table(*one["head"])
+        for row in one["rows"]:
+            shown.add_row(*(cell.replace("*", "") for cell in row))  # emphasis of the page
         console().print(shown)
-
-
-def _papers() -> list[str]:
-    """Papers with a figure to reproduce by a command."""
-    import pkgutil
-
-    from discreet.experiments import papers
-
-    names = [m.name for m in pkgutil.iter_modules(papers.__path__) if "_kernels" not in m.name]
-    modules = {name: importlib.import_module(f"discreet.experiments.papers.{name}") for name in names}
-    return sorted(name.replace("_", "-") for name, module in modules.items() if hasattr(module, "reproduce"))
+    if quick:
+        say("discreet: --quick has too few users and seeds for verdicts: those of the full version count")
 
 
 @command

@@ -320,8 +320,8 @@ def _print_results(results: Sequence[Result]) -> None:
     """A row a result, then each guarantee in one sentence and what the curve's end says."""
     from rich.padding import Padding
 
+    from discreet.experiments.labels import short_labels
     from discreet.experiments.plots import privacy_words
-    from discreet.experiments.results import short_labels
     from discreet.experiments.statistics import number
 
     summaries = [result.summary() for result in results]

@@ -1,4 +1,4 @@
-"""Compiled passes over raw rows: check them, put them together, count them."""
+"""Compiled passes over raw rows: check them, put them together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ Bytes = NDArray[np.uint8]
 MISSING = -(2**63)  # an empty cell, in columns of integers
 KINDS = 12
 EMPTY, STATE, ACTION, REWARD, INADMISSIBLE, STEP, TWICE, GAP, BROKEN, SHORT, LEFT, MANY = range(KINDS)
-_STEPS = 512  # counted together: their addresses stay in the cache
 
 
 @inlined
@@ -119,44 +118,3 @@ def assemble(
                 states[out, t + 1] = end
             out += 1
         episode += 1
-
-
-@inlined
-def _add(size: int, rows: Ints, cells: Ints, gains: Floats, transitions: Floats, sums: Floats) -> None:
-    """Add by addresses that are known: many additions are on their way to memory at once."""
-    for k in range(size):
-        transitions[cells[k]] += 1.0
-    for k in range(size):
-        sums[rows[k]] += gains[k]
-
-
-@kernel
-def count_episodes(
-    states: Ints, actions: Ints, rewards: Floats, row_index: Ints, slots: int, all_rows: int,
-    shift: float, grid: float, transitions: Floats, sums: Floats,
-) -> None:  # fmt: skip
-    """Add episodes to ``transitions`` (T R S,) and ``sums`` (T R,), both flat; T = 1 pools the steps.
-
-    A reward enters as its nearest multiple of 1 / grid, less ``shift``: with a power of two every sum
-    below 2^53 / grid is exact, whatever the order.
-    """
-    n, horizon = actions.shape
-    all_states, unit = row_index.shape[0], 1.0 / grid
-    # pooled: episode by episode, as records lie; else step by step, which keeps to a part of the tables
-    pooled = slots == 1
-    block = max(1, _STEPS // horizon) if pooled else _STEPS
-    length = max(_STEPS, horizon)
-    rows, cells, gains = np.empty(length, np.int64), np.empty(length, np.int64), np.empty(length)
-    for begin in range(0, n, block):
-        end, k = min(begin + block, n), 0
-        for outer in range(begin, end) if pooled else range(horizon):
-            for inner in range(horizon) if pooled else range(begin, end):
-                i, h = (outer, inner) if pooled else (inner, outer)
-                row = row_index[states[i, h], actions[i, h]] + (0 if pooled else h * all_rows)
-                rows[k], cells[k] = row, row * all_states + states[i, h + 1]
-                gains[k] = np.rint(rewards[i, h] * grid) * unit - shift
-                k += 1
-            if not pooled:
-                _add(k, rows, cells, gains, transitions, sums)
-                k = 0
-        _add(k, rows, cells, gains, transitions, sums)

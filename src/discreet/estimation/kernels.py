@@ -1,8 +1,40 @@
-"""Compiled estimation: a release's cells to rows, the projection in closed form, one slot of a model.
+r"""Compiled estimation: a release's cells to rows, the projection in closed form, one slot of a model.
 
-Sources: Qiao and Wang 2023 (the linear programme), Chowdhury and Zhou 2021 (raw counts). The closed
-form and its proof are in :mod:`discreet.estimation.projection`, the slacks in
+Sources: Qiao and Wang 2023 (the linear programme), Chowdhury and Zhou 2021 (raw counts). The slacks are in
 :mod:`discreet.estimation.model`.
+
+**The projection of noisy counts onto consistent ones.** Qiao and Wang 2023 (also Bai et al. 2024)
+post-process the noisy transition counts v = N3-hat(s, a, .) and the noisy visits w = N-hat(s, a) of each pair
+by a linear programme,
+
+    minimise max_s |x_s - v_s|   over x >= 0,  |sum_s x_s - w| <= c,      c = E / 4,
+
+and then set N3~ = x + E / (2 S), N~ = sum x + E / 2. When E >= 4 max(E1, E3) bounds the noise, the
+true counts are feasible, whence N <= N~ <= N + E, |N3~ - N3| <= E, N3~ > 0 and N~ = sum N3~.
+
+**Closed form.** With B = max(0, w + c), A = max(0, w - c), u = v sorted downwards and c_j its prefix sums,
+
+    t* = max{0, -min v, (A - sum v) / S, max_j (c_j - B) / j}
+
+is the optimal value; with lo = sum (v_s - t*)_+, hi = sum (v_s + t*), y = clip(max(w, 0), lo, hi), the
+Euclidean projection of v onto {x >= 0, sum x = y}, that is x = (v - theta)_+, attains it.
+
+*Proof.* At level t the box [(v_s - t)_+, v_s + t] is non-empty for all s iff t >= -min v, and the sums
+reachable in it form [lo(t), hi(t)]. So t is feasible iff also lo(t) <= w + c and hi(t) >= w - c; the
+second is t >= (w - c - sum v) / S. For the first, sum (v_s - t)_+ is the largest of sum_J (v_s - t) over
+subsets J, attained at a prefix of u, hence lo(t) <= B iff c_j - j t <= B for all j. All four are lower
+bounds on t, so t* is their maximum. [lo, hi] meets [w - c, w + c], whose centre is w: the point of
+[lo, hi] nearest to w is within c of w. The map mu -> sum (v_s + mu)_+ is increasing, lo at mu = -t*, hi at
+mu = t*, and y lies between: |theta| <= t*, so |x_s - v_s| <= t*. QED
+
+**Which optimum.** The programme usually has many. This one has the smallest |sum x - w|, then the
+smallest Euclidean distance to v, and is unique. Where w + c < 0 nothing is feasible (possible only
+outside the good event): x = 0.
+
+**Computation.** theta is the root of sum (v_s - theta)_+ = y: for that no sort is needed, Newton's method
+from below ends, exactly, after a few passes (:func:`project_row`). If the
+bound lo(t) <= B is the one that binds, t* is itself such a root, with y = B, and theta = t*; so one
+root is found at most.
 """
 
 from __future__ import annotations

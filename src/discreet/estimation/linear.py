@@ -33,7 +33,7 @@ Project = Literal["simplex", "range", "none"]
 
 __all__ = [
     "Factored", "Project", "Repaired", "Ridge", "check_ridge", "factored", "goe_tail", "model_rewards",
-    "model_values", "norms", "repaired", "ridge_level", "ridge_width", "simplex_rows", "vector_tail",
+    "model_values", "norms", "repaired", "ridge_level", "simplex_rows",
 ]  # fmt: skip
 
 
@@ -41,12 +41,6 @@ def goe_tail(scale: float, dimension: int, failure: float, terms: int = 1) -> fl
     """A bound on the operator norm of a sum of ``terms`` GOE(s), with probability 1 - ``failure``."""
     p = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
     return scale * math.sqrt(terms) * (2 * math.sqrt(dimension) + 2 * math.sqrt(math.log(2 / p)))
-
-
-def vector_tail(scale: float, dimension: int, failure: float, terms: int = 1) -> float:
-    """A bound on the norm of a sum of ``terms`` vectors N(0, s^2 I), with probability 1 - ``failure``."""
-    p = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
-    return scale * math.sqrt(terms) * (math.sqrt(dimension) + math.sqrt(2 * math.log(1 / p)))
 
 
 def check_ridge(ridge: Ridge) -> Ridge:
@@ -134,23 +128,6 @@ def norms(rows: Floats, inverse: Floats) -> Floats:
     """(n,) ||phi||_{Lambda^-1} of every row phi of (n, d)."""
     squared = np.einsum("nd,nd->n", rows @ inverse, rows)
     return np.sqrt(np.maximum(squared, 0.0))
-
-
-def ridge_width(
-    *,
-    deviation: float,
-    log_det: float,
-    weight_norm: float,
-    noise_norm: float,
-    low: float,
-    high: float,
-    failure: float,
-) -> float:
-    """The width (1.5). ``deviation``: R; ``log_det``: of I + Gram / lam, or a bound of it."""
-    p = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
-    low = checks.positive("low", low)
-    martingale = deviation * math.sqrt(2 * math.log(1 / p) + checks.real("log_det", log_det, 0.0))
-    return martingale + weight_norm * math.sqrt(high) + noise_norm / math.sqrt(low)
 
 
 def simplex_rows(rows: Floats) -> Floats:

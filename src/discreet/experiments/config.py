@@ -235,42 +235,19 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
-    """Plain values, then tables, then arrays of tables: ``tomllib.loads`` gives the table back."""
-    plain = {k: v for k, v in table.items() if not isinstance(v, Mapping) and not _is_tables(v)}
-    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in plain.items() if value is not None]
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            lines += ["", f"[{_toml_key(key)}]"]
-            lines += [f"{_toml_key(k)} = {_toml_value(v)}" for k, v in value.items() if v is not None]
-        elif _is_tables(value):
-            for item in value:
-                lines += ["", f"[[{_toml_key(key)}]]"]
-                lines += [f"{_toml_key(k)} = {_toml_value(v)}" for k, v in item.items() if v is not None]
-    return "\n".join(lines) + "\n"
+    """A table as TOML, without what is None, dotted names as tables: ``tomllib.loads`` gives it back."""
+    import tomli_w
+
+    return tomli_w.dumps(_nested(table))
 
 
-def _is_tables(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(isinstance(x, Mapping) for x in value)
-
-
-def _toml_key(key: str) -> str:
-    return (
-        key
-        if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", key)
-        else json.dumps(key, ensure_ascii=False)
-    )
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, Mapping):
-        inner = ", ".join(f"{_toml_key(k)} = {_toml_value(v)}" for k, v in value.items() if v is not None)
-        return f"{{{inner}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml_value(item) for item in value)}]"
-    raise ValueError(f"{value!r}: must be a boolean, a number, a text, a list or a table")
+def _nested(table: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        *path, key = name.split(".")
+        place = found
+        for part in path if value is not None else ():
+            place = place.setdefault(part, {})
+        if value is not None:
+            place[key] = _nested(value) if isinstance(value, Mapping) else value
+    return found

@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet.experiments import statistics
-from discreet.experiments.results import Result, short_labels
+from discreet.experiments.labels import short_labels
 from discreet.numerics import checks
+from discreet.numerics.files import write_aside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from discreet.experiments.results import Result
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
@@ -164,8 +167,6 @@ def save_figure(figure: Figure, path: Path) -> None:
     import io
 
     import matplotlib
-
-    from discreet.experiments.results import write_aside
 
     suffix = path.suffix.lower()
     if suffix not in FORMATS:

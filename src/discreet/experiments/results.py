@@ -12,9 +12,8 @@ Regret is computed with the true model, on simulated people: it is not a private
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +24,9 @@ from numpy.typing import NDArray
 
 from discreet.experiments import statistics
 from discreet.experiments.config import MADE_BY, flattened, identity, made_by, read_toml, to_toml
+from discreet.experiments.labels import said_options
 from discreet.numerics import checks
+from discreet.numerics.files import write_aside
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,10 +82,10 @@ class About:
         environment, label = str(setup.mdp.name), setup.label
         if config:
             if label.startswith(name):
-                said = _said(config.get("options", {}), config.get("preset"))
+                said = said_options(config.get("options", {}), config.get("preset"))
                 label = f"{config['learner']}{said}{label.removeprefix(name)}"
             name, privatizer = config["learner"], config["privatizer"]
-            environment = f"{config['env']}{_said(config.get('env_options', {}))}"
+            environment = f"{config['env']}{said_options(config.get('env_options', {}))}"
         return cls(
             name, privatizer, environment, label, setup.optimal_value, setup.uniform_value, setup.guarantee
         )
@@ -92,29 +93,6 @@ class About:
     def to_json(self) -> dict[str, Any]:
         """Plain values, without the guarantee."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "guarantee"}
-
-
-def _said(options: Mapping[str, Any], *first: str | None) -> str:
-    """Preset and options as they were given, for a label: `` (paper, bonus_scale=0.1)``."""
-    given = [f"{name.rpartition('.')[2]}={value}" for name, value in options.items()]
-    said = [*(word for word in first if word), *given]
-    return f" ({', '.join(said)})" if said else ""
-
-
-def short_labels(results: Sequence[Result]) -> tuple[list[str], str]:
-    """Labels without the options that all results share, and those options as text (maybe empty)."""
-    given = [{"preset": r.config.get("preset"), **r.config.get("options", {})} for r in results]
-    shared = {k: v for k, v in given[0].items() if v is not None and all(g.get(k) == v for g in given)}
-    if len(results) < 2 or not shared:  # nothing to set apart
-        return [result.label for result in results], ""
-    labels = []
-    for result in results:
-        options, preset = result.config.get("options", {}), result.config.get("preset")
-        rest = {k: v for k, v in options.items() if k not in shared}
-        full, short = _said(options, preset), _said(rest, None if "preset" in shared else preset)
-        labels.append(result.label.replace(full, short, 1))
-    preset = shared.pop("preset", None)
-    return labels, _said(shared, preset).strip(" ()")
 
 
 @dataclass(frozen=True)
@@ -529,20 +507,6 @@ def _same_run(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> 
 
 def _value(table: Mapping[str, Any], key: str) -> str:
     return checks.said(table[key]) if key in table else "not given"
-
-
-def write_aside(path: Path, content: bytes) -> None:
-    """Write a file beside its place, then rename: readers see the old file or the new one, never a part."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with aside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
 
 
 def _json_bytes(value: Any) -> bytes:

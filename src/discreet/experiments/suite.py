@@ -14,7 +14,8 @@ the others (:data:`UNTRAINED`) was never tuned.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,7 @@ from discreet.envs import (
     switching_chain,
 )
 from discreet.experiments import statistics
+from discreet.experiments.simulate import Setup, default_workers
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics import checks
 
@@ -194,6 +196,9 @@ TRAINING = (
 )  # fmt: skip
 
 
+_LEAST_SHARE = 1e-5
+
+
 def fingerprint(mdp: TabularMDP) -> str:
     """Sixteen hexadecimal digits of a world: transitions, mean rewards, initial law, horizon, law of rewards.
 
@@ -204,6 +209,20 @@ def fingerprint(mdp: TabularMDP) -> str:
         digest.update(str(array.shape).encode())
         digest.update((np.round(np.ascontiguousarray(array, np.float64), 12) + 0.0).tobytes())
     return digest.hexdigest()[:16]
+
+
+def tuning_shares(setups: Iterable[Setup], seed: int, seeds: int) -> list[float]:
+    """What a tuning scores: mean final regret over the uniform policy's, of each set-up.
+
+    Shares below 1e-5 are alike. Seeds run side by side.
+    """
+    found = []
+    with ThreadPoolExecutor(default_workers()) as pool:
+        for setup in setups:
+            finals = list(pool.map(lambda run, s=setup: s.run(seed, run).regret[-1], range(seeds)))
+            lost = setup.episodes * (setup.optimal_value - setup.uniform_value)
+            found.append(max(_LEAST_SHARE, float(np.mean(finals)) / lost))
+    return found
 
 
 def geometric_mean(

@@ -31,16 +31,17 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.experiments import statistics
 from discreet.experiments.config import MADE_BY, RunConfig, made_by, read_toml, table_key
+from discreet.experiments.labels import short_labels
 from discreet.experiments.plots import privacy_words
 from discreet.experiments.results import (
     About,
     Result,
     RunFolder,
     SeedRun,
-    short_labels,
-    write_aside,
 )
 from discreet.numerics import checks
+from discreet.numerics.files import write_aside
+from discreet.numerics.tables import markdown
 
 if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup
@@ -262,11 +263,8 @@ def caption(comparisons: Sequence[Comparison]) -> str:
 
 def to_markdown(comparisons: Sequence[Comparison]) -> str:
     """A table in Markdown."""
-    lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
-    lines += [
-        f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in comparison_rows(comparisons)
-    ]
-    return "\n".join([*lines, "", caption(comparisons)])
+    rows = ([cell.replace("|", "/") for cell in row] for row in comparison_rows(comparisons))
+    return f"{markdown([HEAD, *rows])}\n\n{caption(comparisons)}"
 
 
 _LATEX = {

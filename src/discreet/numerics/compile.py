@@ -23,6 +23,8 @@ import numba
 from numba.core import config as _numba_config
 from numba.core.event import Listener, register
 
+from discreet.numerics.files import user_folder
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -49,15 +51,13 @@ def kernel_hash() -> str:
 def cache_folder() -> Path | None:
     """Folder of this version's compiled kernels, or None where nothing can be written.
 
-    The parent is ``NUMBA_CACHE_DIR`` if set, else ``$XDG_CACHE_HOME/discreet``, else
-    ``~/.cache/discreet``.
+    The parent is ``NUMBA_CACHE_DIR`` if set, else :func:`~discreet.numerics.files.user_folder`'s.
     """
     chosen = os.environ.get("NUMBA_CACHE_DIR")
-    if chosen:
-        parent = Path(chosen)
-    else:
-        base = os.environ.get("XDG_CACHE_HOME")
-        parent = (Path(base) if base else Path.home() / ".cache") / "discreet"
+    try:
+        parent = Path(chosen) if chosen else user_folder("cache")
+    except ValueError:
+        return None
     folder = parent / f"kernels-{kernel_hash()}"
     try:
         if not folder.exists():

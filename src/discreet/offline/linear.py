@@ -68,7 +68,7 @@ from discreet.numerics.knobs import Knobs
 from discreet.offline.linear_releases import LinearRelease, Recorder, Replay, fingerprint
 from discreet.privacy import budget as budgets
 from discreet.privacy.gram import gram_mu, vector_sensitivity
-from discreet.privacy.guarantee import Guarantee, MechanismRecord
+from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.randomness import Randomness, Secure
 from discreet.privacy.responses import Answer, Question, ResponseSession
 
@@ -80,7 +80,7 @@ _STATED_DELTA = 1e-6  # at which a budget in rho or mu is also stated as (epsilo
 _MOST_ONE_HOT = 1000  # dimensions: a minute of planning at H = 20
 
 __all__ = [
-    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "Learned", "Linear", "learn", "learn_stored", "replan",
+    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "Learned", "Linear", "learn", "replan",
     "schema_features",
 ]  # fmt: skip
 
@@ -310,28 +310,6 @@ def learn(
     with learner.open(layout, features, randomness, known_rewards=known) as session:
         session.submit_many(trajectories)
         return learner.ask(session, known_rewards)[1]
-
-
-def learn_stored(
-    learner: Linear,
-    layout: Layout,
-    features: Features,
-    chunks: Iterable[tuple[Trajectories, ArrayLike | None]],
-    randomness: Randomness,
-    *,
-    episodes: int = 1,
-    known_rewards: ArrayLike | None = None,
-) -> tuple[LinearRelease, Learned, tuple[MechanismRecord, ...]]:
-    """A policy from chunks of (episodes, the person of each), as a release, the policy, and the records.
-
-    Both stages at once; who keeps a ledger calls :meth:`Linear.open`, ``submit_many`` for every chunk, then
-    reserves what ``session.records`` cost, then calls :meth:`Linear.ask`.
-    """
-    known = known_rewards is not None
-    with learner.open(layout, features, randomness, episodes=episodes, known_rewards=known) as session:
-        for trajectories, user in chunks:
-            session.submit_many(trajectories, user)
-        return *learner.ask(session, known_rewards), session.records
 
 
 def replan(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from discreet.numerics.tables import markdown
 from discreet.offline.linear import Learned
 from discreet.offline.policies import PolicyTable, Unsupported
 
@@ -61,12 +62,9 @@ class LinearReport:
             f"* Eigenvalues of noisy matrices that had to be raised: {facts['floored_eigenvalues']}.",
         ]
         lines += [f"* Heuristic: {why}." for why in facts["heuristics"]]
-        lines += ["", "| step | supported states |", "|---|---|"]
-        lines += [
-            f"| {h + self.table.first_step} | {share:.1%} |"
-            for h, share in enumerate(facts["supported_by_step"])
-        ]
-        return "\n".join(lines) + "\n"
+        by_step = enumerate(facts["supported_by_step"], self.table.first_step)
+        rows = [(str(h), f"{share:.1%}") for h, share in by_step]
+        return "\n".join([*lines, "", markdown([("step", "supported states"), *rows])]) + "\n"
 
     def figures(self, folder: str | Path) -> list[Path]:
         """None: there is nothing to draw."""

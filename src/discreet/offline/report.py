@@ -14,8 +14,6 @@ what is usually done) are both followed as before, so that the behaviour policy 
 from __future__ import annotations
 
 import io
-import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.numerics import checks
+from discreet.numerics.files import write_aside
+from discreet.numerics.tables import markdown
 from discreet.offline.evaluation import BEHAVIOUR, Candidate, Evaluation, Value, uniform, values_of
 from discreet.offline.tabular import OfflinePolicy
 from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
@@ -146,17 +146,16 @@ class Report:
             "## Values", "",
             f"Expected return of one episode, at most {self.bound:g}, with {percent} intervals that cover "
             "the luck of who was in the data and the noise of privacy.", "",
-            f"| policy | estimate | {percent} interval | sd of noise | sd of sampling | "
-            "width for lack of support | width for choosing |",
-            "|---|---|---|---|---|---|---|",
         ]  # fmt: skip
+        rows: list[tuple[str, ...]] = [(
+            "policy", "estimate", f"{percent} interval", "sd of noise", "sd of sampling",
+            "width for lack of support", "width for choosing",
+        )]  # fmt: skip
         for name, value in (*self.values.items(), *self.differences.items()):
-            lines.append(
-                f"| {name} | {_number(value.estimate)} | {_number(value.low)} to {_number(value.high)} | "
-                f"{_number(value.noise)} | {_number(value.sampling)} | {_number(value.lack)} | "
-                f"{_number(value.choice)} |"
-            )
-        return [*lines, "", _DEPLOYED[self.unsupported], ""]
+            parts = map(_number, (value.noise, value.sampling, value.lack, value.choice))
+            interval = f"{_number(value.low)} to {_number(value.high)}"
+            rows.append((name, _number(value.estimate), interval, *parts))
+        return [*lines, markdown(rows), "", _DEPLOYED[self.unsupported], ""]
 
     def _support_lines(self) -> list[str]:
         lines = [
@@ -173,11 +172,10 @@ class Report:
                 "the actions apart; it took the first of them, which is no advice."
             )]  # fmt: skip
         if self.gaps:
-            lines += ["", "| step | state | visits (± noise) |", "|---|---|---|"]
-            lines += [
-                f"| {gap.step} | {gap.state} | {gap.visits:,.0f} ± {gap.deviation:,.0f} |"
-                for gap in self.gaps
+            rows = [
+                (str(gap.step), gap.state, f"{gap.visits:,.0f} ± {gap.deviation:,.0f}") for gap in self.gaps
             ]
+            lines += ["", markdown([("step", "state", "visits (± noise)"), *rows])]
         return [*lines, ""]
 
     def _change_lines(self) -> list[str]:
@@ -186,19 +184,17 @@ class Report:
             f"In {_percent(self.changed_share)} of decisions people did something else than the policy asks "
             "for.",
         ]  # fmt: skip
-        if self.changes:
-            lines += [
-                "", "| step | state | visits | usual action | policy | estimated gain (± sd) |",
-                "|---|---|---|---|---|---|",
-            ]  # fmt: skip
+        rows: list[tuple[str, ...]] = [
+            ("step", "state", "visits", "usual action", "policy", "estimated gain (± sd)")
+        ]
         for one in self.changes:
             gain = "not known" if one.gain is None else f"{_number(one.gain)} ± {_number(one.error or 0.0)}"
-            lines.append(
-                f"| {one.step} | {one.state} | {one.visits:,.0f} | {one.usual} "
-                f"({_percent(one.usual_share)}) | {one.action} ({_percent(one.action_share)}) | {gain} |"
-            )
+            rows.append((
+                str(one.step), one.state, f"{one.visits:,.0f}", f"{one.usual} ({_percent(one.usual_share)})",
+                f"{one.action} ({_percent(one.action_share)})", gain,
+            ))  # fmt: skip
         if self.changes:
-            lines += ["", (
+            lines += ["", markdown(rows), "", (
                 "The gain is of this one decision, followed by the policy, over what people did there. "
                 "Single gains are not corrected for having been chosen; the intervals of values are."
             )]  # fmt: skip
@@ -504,10 +500,4 @@ def _save(figure: Figure, path: Path) -> None:
     content = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "discreet"}):
         figure.savefig(content, format=suffix, dpi=200, metadata={"Date": None} if suffix == "svg" else {})
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    try:
-        aside.write_bytes(content.getvalue())
-        os.replace(aside, path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
+    write_aside(path, content.getvalue())

@@ -22,7 +22,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ import numpy as np
 import discreet
 from discreet.data.schema import Schema, read_schema
 from discreet.numerics import checks
+from discreet.numerics.files import write_aside
 from discreet.offline.linear import schema_features
 from discreet.offline.linear_releases import LinearRelease, fingerprint
 from discreet.offline.releases import StoredTables, read_release, read_tables
@@ -306,10 +306,7 @@ def statement_of(facts: RunFacts) -> Statement:
 def write_statement(folder: str | Path, statement: Statement) -> None:
     """Write ``statement.json`` and ``statement.md`` into the folder, each aside and then renamed."""
     for name, text in ((JSON_NAME, statement.to_json()), (MARKDOWN_NAME, statement.to_markdown())):
-        path = Path(folder) / name
-        aside = path.with_name(f".{name}.part")
-        aside.write_text(text, "utf-8", newline="\n")
-        os.replace(aside, path)
+        write_aside(Path(folder) / name, text.encode())
 
 
 def _canonical(value: Any) -> bytes:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from discreet.numerics import tables
 from discreet.privacy.wording import up
 
 __all__ = ["FREE", "JSON_NAME", "MARKDOWN_NAME", "SIGNED", "hundredths", "markdown"]
@@ -42,8 +43,7 @@ def _percent(rate: float | None) -> str:
 
 
 def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return lines + ["| " + " | ".join(row) + " |" for row in body]
+    return tables.markdown([head, *body]).split("\n")
 
 
 def markdown(doc: Mapping[str, Any]) -> str:

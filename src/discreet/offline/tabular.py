@@ -8,7 +8,7 @@ With hats for released sums, sigma_v and sigma_t the standard deviations of visi
 
 1. visits and transitions are combined by least squares (``combine``), then truncated at 0;
 2. per (h, s, a) the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
-   (:mod:`discreet.estimation.projection`, the same programme as online); n~ = sum x, P~ = x / n~. As the
+   (:mod:`discreet.estimation.kernels`, the same programme as online); n~ = sum x, P~ = x / n~. As the
    targets are not negative the optimum is unique: n^ itself if its sum fits, else all entries move
    up by one amount, or down with a floor at 0 (specification, section 8, step 2);
 3. a pair is *supported* if n~ > T;

@@ -431,7 +431,7 @@ class PostProcessed(ErrorAware):
     ----------
     post : "raw" or "lp"
         Noisy counts as they are, or projected onto consistent ones
-        (:mod:`discreet.estimation.projection`).
+        (:mod:`discreet.estimation.kernels`).
     form : "reward" or "cost"
         With raw counts the papers' cost form differs: a row's missing mass counts as cost 0, and
         r~ = 1 - (N - R) / D. Everywhere else the two are mirror images.

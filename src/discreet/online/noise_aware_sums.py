@@ -4,7 +4,7 @@ At each release it forgets the noise of older ones and reads the newest sums as 
 everybody so far (gain 1, decay 1), weighted by the public numbers of users who were assigned each
 action. That is :class:`~discreet.online.noise_aware.NoiseAwareUCBVI` without generalised least squares
 over releases, which needs noise that no two of them share. It exists to tell what a learner gains from
-what a mechanism gains (:mod:`discreet.experiments.price_of_privacy`); it has no theorem, and no compiled
+what a mechanism gains (:mod:`discreet.reproductions.price_of_privacy`); it has no theorem, and no compiled
 form.
 """
 

@@ -51,7 +51,6 @@ import math
 import os
 import secrets
 import sqlite3
-import sys
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -62,6 +61,7 @@ from types import TracebackType
 from typing import Any, Literal, TextIO
 
 from discreet.numerics import checks
+from discreet.numerics.files import user_folder
 from discreet.privacy import filters
 from discreet.privacy.budget import check_epsilon
 from discreet.privacy.filters import Record
@@ -128,14 +128,10 @@ def default_path() -> Path:
     chosen = os.environ.get(PATH_VARIABLE)
     if chosen:
         return Path(os.path.abspath(chosen))
-    base = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_DATA_HOME", "")
-    if not os.path.isabs(base):  # the XDG specification ignores relative ones
-        under = ("Library", "Application Support") if sys.platform == "darwin" else (".local", "share")
-        try:
-            base = str(Path.home().joinpath(*under))
-        except RuntimeError:
-            raise LedgerError(f"ledger: there is no home folder, set {PATH_VARIABLE}") from None
-    return Path(base) / "discreet" / "ledger.sqlite"
+    try:
+        return user_folder("data") / "ledger.sqlite"
+    except ValueError:
+        raise LedgerError(f"ledger: there is no home folder, set {PATH_VARIABLE}") from None
 
 
 # ------------------------------------------------------------------------------ entries

@@ -61,6 +61,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from discreet.numerics import checks
+from discreet.numerics.files import user_folder
 
 MAGIC = b"\x89discreet-state\n"
 VERSION = 2
@@ -300,12 +301,9 @@ def state_folder(folder: PathLike | None = None) -> Path:
     chosen = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
     if chosen is not None and chosen != "":
         return Path(os.path.abspath(chosen))
-    base = os.environ.get("XDG_STATE_HOME", "")
-    if os.path.isabs(base):  # the XDG specification ignores relative ones
-        return Path(base) / "discreet"
     try:
-        return Path.home() / ".local" / "state" / "discreet"
-    except RuntimeError:
+        return user_folder("state")
+    except ValueError:
         raise ValueError(f"folder = None: there is no home folder, set {FOLDER_VARIABLE}") from None
 
 

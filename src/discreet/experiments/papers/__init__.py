@@ -1,1 +1,0 @@
-"""One module a paper: settings, sweep, and the claims that it checks."""

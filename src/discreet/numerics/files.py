@@ -1,0 +1,48 @@
+"""Where a user's files are kept, and how a file is written: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Literal
+
+__all__ = ["user_folder", "write_aside"]
+
+_PLACES = {"cache": (".cache",), "data": (".local", "share"), "state": (".local", "state")}
+
+
+def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
+    """``discreet`` in a user's folder for files of this kind: XDG's base directories.
+
+    ``$XDG_CACHE_HOME``, ``$XDG_DATA_HOME`` or ``$XDG_STATE_HOME`` if it is absolute (the XDG specification
+    ignores relative ones), else ``~/.cache``, ``~/.local/share`` or ``~/.local/state``. Data are in
+    ``%LOCALAPPDATA%`` on Windows and in ``~/Library/Application Support`` on macOS. Nothing is created.
+    Raises ``ValueError`` where there is no home folder.
+    """
+    variable, place = f"XDG_{kind.upper()}_HOME", _PLACES[kind]
+    if kind == "data" and sys.platform == "win32":
+        variable = "LOCALAPPDATA"
+    if kind == "data" and sys.platform == "darwin":
+        place = ("Library", "Application Support")
+    base = os.environ.get(variable, "")
+    if os.path.isabs(base):
+        return Path(base) / "discreet"
+    try:
+        return Path.home().joinpath(*place, "discreet")
+    except RuntimeError:
+        raise ValueError("there is no home folder") from None
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a file beside its place, then rename: readers see the old file or the new one, never a part."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,90 @@
+"""What all studies share: tables that are kept, the order of work, and the files left behind."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from discreet import reproductions
+from discreet.experiments import plots
+from discreet.numerics.files import write_aside
+from discreet.reproductions.page import filled
+from discreet.reproductions.study import Job, Study, file_name, kept, reproduce
+
+DOCS = Path(__file__).parents[2] / "docs" / "reproductions"
+
+
+def test_kept_tables_are_made_again_from_other_facts(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / file_name("a curve, ρ = 1 ÷ 2", 3)
+    assert path.name == "a-curve-rho-1-over-2-3.parquet"
+    calls: list[int] = []
+
+    def make() -> list[dict[str, float | None]]:
+        calls.append(1)
+        return [{"x": 1.0}, {"x": None}]
+
+    for facts in ({"n": 1}, {"n": 1}, {"n": 2}, {"n": 2}):
+        assert kept(path, facts, make) == [{"x": 1.0}, {"x": None}]
+    assert len(calls) == 2
+
+
+def run(job: Job) -> dict[str, Any]:
+    return {"n": 3 if job.quick else 30, "found": object()}
+
+
+def drawn(document: Any) -> Any:
+    return document["n"] if "found" in document else None
+
+
+STUDY = Study(
+    "one", run, lambda given: [{"claim": "n", "holds": given["n"] > 3, "numbers": str(given["n"])}],
+    lambda given: [("N", [("n",), (str(given["n"]),)])], {"one-a": drawn, "one-b": lambda _: None},
+    lambda given: f"n = {given['n']}\n",
+)  # fmt: skip
+
+
+def test_a_study_leaves_numbers_page_and_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: _save(path, figure))
+    said: list[str] = []
+    found = reproduce(STUDY, Job(tmp_path, quick=True, say=said.append))
+    assert found == json.loads((tmp_path / "one.json").read_text()) == {
+        "paper": "one", "quick": True, "n": 3, "claims": [{"claim": "n", "holds": False, "numbers": "3"}],
+        "tables": [{"title": "N", "head": ["n"], "rows": [["3"]]}],
+    }  # fmt: skip
+    assert (tmp_path / "reproductions" / "one.md").read_text() == "n = 3\n"
+    assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["one-a.pdf", "one-a.png"]
+    assert said[0] == "FAILS: n: 3"
+    assert len(said) == 4
+
+
+def _save(path: Path, figure: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    write_aside(path, str(figure).encode())
+
+
+def test_jobs_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="workers = 0"):
+        Job(tmp_path, workers=0)
+    with pytest.raises(ValueError, match="quick = 1"):
+        Job(tmp_path, quick=1)  # type: ignore[arg-type]
+
+
+def test_every_name_is_a_study() -> None:
+    for name in reproductions.NAMES:
+        assert reproductions.load(name).name == name
+    with pytest.raises(ValueError, match="paper = 'none'"):
+        reproductions.load("none")
+
+
+@pytest.mark.parametrize("name", reproductions.NAMES)
+def test_the_documented_page_is_of_this_template(name: str, tmp_path: Path) -> None:
+    """Paragraphs without numbers stand in the documentation word for word."""
+    page = (DOCS / f"{name}.md").read_text("utf-8")
+    folder = Path(reproductions.__file__).parent / name.replace("-", "_")
+    for template in folder.glob("*.md"):
+        plain = [part for part in template.read_text("utf-8").split("\n\n") if "{" not in part]
+        assert plain
+        (tmp_path / template.name).write_text("\n\n".join(plain))
+        for part in filled(tmp_path / template.name, wrap=name != "price-of-privacy").split("\n\n"):
+            assert part.strip("\n") in page
