@@ -120,7 +120,7 @@ def _spread(noise: str, scale: float, shift: float, h: float) -> tuple[int, Floa
 
 
 def _moments(noise: str, scale: float, shift: float) -> tuple[float, float]:
-    """(variance of the loss under P, the most by which it is off its mean), but for what :data:`_REACH` cuts."""
+    """(variance of the loss under P, the most by which it is off its mean), within :data:`_REACH`."""
     atoms = _atoms(noise, scale, shift)
     if atoms is not None:
         losses, p = atoms
@@ -225,5 +225,5 @@ def _solved(masses: Floats, first: int, h: float, delta: float) -> float:
 
 
 def loss_norm(coordinates: Coordinates, power: int) -> float:
-    """(sum of (shift / scale)^power over all coordinates)^(1 / power): 1 for Laplace, 2 for Gaussian noise."""
+    """(sum of (shift / scale)^power over all coordinates)^(1 / power): 1 of Laplace, 2 of Gaussian noise."""
     return math.fsum(c * (abs(x) / s) ** power for _, s, x, c in coordinates) ** (1.0 / power)

@@ -70,7 +70,7 @@ from discreet.privacy.local_reports import ReportEncoder
 from discreet.privacy.protocol import Floats, Plan, Release, Report, Response, Schedule, Session, Spec, Terms
 from discreet.privacy.randomness import Seeded, SeededCoins
 
-__all__ = ["Identity", "white_box"]
+__all__ = ["Identity", "agreeing", "white_box"]
 
 
 @dataclass(frozen=True)
@@ -420,9 +420,9 @@ def _noise_checks(
     seeds, times, cells = draws.shape
     signs = np.sign(draws).astype(np.float32)
     flat = signs.reshape(seeds * times, cells)
-    shown = np.repeat(due[None], seeds, axis=0).reshape(seeds * times, cells).astype(np.float32)
+    shown = np.abs(flat)
     pairs = max(1, cells * (cells - 1) // 2)
-    shared = _agreeing(flat.T @ flat, shown.T @ shown, alarm / 8 / pairs)
+    shared = agreeing(flat.T @ flat, shown.T @ shown, alarm / 8 / pairs)
     out.append(
         Identity(
             "noise is independent from cell to cell",
@@ -433,7 +433,7 @@ def _noise_checks(
     count = max(1, times * (times - 1) // 2)
     if square or not laplace:
         both = seeds * np.einsum("ic,jc->ij", due.astype(np.float64), due.astype(np.float64))
-        mixed = _agreeing(np.einsum("sic,sjc->ij", signs, signs), both, alarm / 8 / count)
+        mixed = agreeing(np.einsum("sic,sjc->ij", signs, signs), both, alarm / 8 / count)
     else:  # uncorrelated, not independent: products of two have mean 0 and a variance that is measured
         products = np.einsum("sic,sjc->ij", draws, draws)
         squares = np.einsum("sic,sjc->ij", draws**2, draws**2)
@@ -449,8 +449,11 @@ def _noise_checks(
     return out
 
 
-def _agreeing(sums: Any, numbers: Any, alarm: float) -> int:
-    """How many pairs of signs agree (or differ) more often than fair coins: each with this alarm."""
+def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
+    """How many pairs of signs agree (or differ) more often than fair coins: each with this alarm.
+
+    sums : (n, n) of products of signs; numbers : (n, n) of how many were not 0.
+    """
     sums, numbers = np.abs(np.asarray(sums, np.float64)), np.asarray(numbers, np.float64)
     sizes, place = np.unique(numbers, return_inverse=True)
     most = (2 * stats.binom.isf(alarm, sizes, 0.5) - sizes)[place].reshape(sums.shape)
