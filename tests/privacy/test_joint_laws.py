@@ -48,7 +48,7 @@ def every_pair(table: NoiseTable) -> list[str]:
     """What shares noise, by sign (exact) and by size: |x| above its median agrees as nearly fair coins do."""
     assert table.single
     found = [f"{shared} {what}" for what, shared, _ in sharing(table, ALARM) if shared]
-    # a lattice puts up to unit / 3 on the median, so coins agree with probability 1/2 + 2 (unit / 6)^2 at most
+    # a lattice puts up to unit / 3 on the median: coins agree with probability 1/2 + 2 (unit / 6)^2 at most
     sizes = np.abs(table.draws)
     median = math.log(2) if table.laplace else float(stats.norm.isf(0.25))
     large = np.where(table.due, np.where(sizes > median, 1.0, -1.0), 0.0).reshape(len(sizes), -1)
@@ -99,7 +99,7 @@ COUNTS = {
     "local laplace": (Local(epsilon=0.5, mechanism="laplace"), ANY, "both"),
     "local gaussian": (Local(mu=0.3), ANY, "both"),
 }
-CASES = [(name, source) for name, case in COUNTS.items() for source in SOURCES if case[2] in ("both", source)]
+CASES = [(name, source) for name, (*_, of) in COUNTS.items() for source in SOURCES if of in ("both", source)]
 
 
 @pytest.mark.parametrize(("name", "source"), CASES)

@@ -115,6 +115,7 @@ def _random_life(layout: Layout, luck: np.random.Generator) -> Trajectory:
 _EVERY, _FIRST, _LAST = None, 0, 10**6  # policies by release: all actions alike, the first, the last
 _CYCLE = (_EVERY, _FIRST, _LAST, _LAST)
 _SHARES = (None, 0.3, 0.6)
+_FORGETS = (2, 5)  # releases of a query with groups that are the last to see anybody so far
 _CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)  # of what is left from the first C to H; then centred rewards
 
 
@@ -151,7 +152,8 @@ class _Bench:
         if not getattr(self.query, "groups", 0):
             return Plan(policy, users=users)
         share = _SHARES[release % len(_SHARES)]
-        return Plan(policy, users=users, group=release % self.query.groups, return_share=share)
+        group, forget = release % self.query.groups, release in _FORGETS
+        return Plan(policy, users=users, group=group, return_share=share, forget=forget)
 
     def life(self, release: int, states: Sequence[int], reward: Sequence[float]) -> Trajectory:
         """One that follows the release's policy."""
