@@ -447,13 +447,15 @@ def test_audit_prints_bounds_identities_and_what_a_pass_means() -> None:
     assert 0 <= out["lower_bound"]["epsilon"] <= out["claimed"]["epsilon"] == pytest.approx(2.0)
     assert out["lower_bound"]["mu"] is None
     assert 0 <= out["power_half_scale"] <= 1
-    assert len(out["games"]) == 2
-    assert all(one["passed"] for one in out["identities"])
+    assert len(out["games"]) == 3
+    assert out["mechanism"] == {"asked": "subset", "games": "subset"}
+    assert not any(one["passed"] is False for one in out["identities"])
     assert "saved and restored three times" in str(out["identities"])
     assert "no certificate" in out["verdict"]
     text = call(*known, "--option", "mechanism=gaussian", "--delta", "1e-6").stdout
     assert "no certificate" in text
     assert "mu at least" in text
+    assert "Mechanism at the size asked for: gaussian; in the games: gaussian." in text
 
 
 def test_audit_runs_under_a_learner() -> None:

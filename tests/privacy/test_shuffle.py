@@ -302,6 +302,32 @@ def test_the_guarantee_is_that_of_the_worst_batch():
     assert "less privacy loss" in paper.guarantee.statement
 
 
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({}, (60, 10, 160)),
+        ({"calibration": "composed"}, (260, 360)),  # the same flips a user: the smaller hides less
+        ({"mechanism": "amplified"}, (500, 900, 700)),
+        ({"mechanism": "amplified", "dishonest": 0.2}, (900, 500)),
+    ],
+    ids=str,
+)
+def test_unequal_batches_have_the_guarantee_of_the_worst_one_alone(options, sizes):
+    """A user is in one batch: parallel composition is the maximum over single batches, in any order."""
+    privatizer = Shuffle(epsilon=1.0, delta=1e-4, **options)
+    alone = {n: privatizer.start(QUERY, Schedule.one_shot(n), Seeded(0)).guarantee for n in sizes}
+    worst = max(one.epsilon for one in alone.values())
+    assert min(one.epsilon for one in alone.values()) < worst  # else it would not matter which one is kept
+    for order in (sizes, sizes[::-1]):
+        ends = np.cumsum(order)
+        final = privatizer.start(QUERY, Schedule(int(ends[-1]), times=[0, *ends], final=True), Seeded(0))
+        # people after the last release are a batch of their own
+        open_ended = privatizer.start(QUERY, Schedule(int(ends[-1]), times=[0, *ends[:-1]]), Seeded(0))
+        for session in (final, open_ended):
+            assert [users for users, _ in session.mechanism.batches] == list(order)
+            assert session.guarantee.epsilon == worst
+
+
 def test_what_does_not_fit_is_refused():
     for wrong, match in (
         ({}, "epsilon"), ({"epsilon": -1.0}, "epsilon"), ({"epsilon": 1.0, "delta": 0.0}, "delta"),

@@ -139,7 +139,7 @@ def _print_audit(found: Any) -> None:
     bounds = new_table(
         f"black box, H = {found.horizon}", "epsilon at least", "mu at least", "seen in the two worlds"
     )
-    for game, one in zip(("one release", "five releases"), found.evidence, strict=True):
+    for game, one in zip(found.games, found.evidence, strict=True):
         for b in one.bounds:
             epsilon, mu = (f"{max(0.0, value):.3f}" for value in (b.epsilon, b.mu))
             seen = f"{b.hits[0]} and {b.hits[1]} of {b.runs}"
@@ -150,6 +150,7 @@ def _print_audit(found: Any) -> None:
         checks.add_row(one.name, word, one.found)
     to = console()
     to.print(f"{found.privatizer} claims, at H = {found.horizon}, {words}.")
+    to.print(f"Mechanism at the size asked for: {found.mechanisms[0]}; in the games: {found.mechanisms[1]}.")
     to.print(bounds)
     to.print(checks)
     to.print(found.verdict)

@@ -1,14 +1,18 @@
 """``discreet audit``: a privatizer's black box and white box in one report, and the tables of the page.
 
-The machinery, and what it can see, is :mod:`discreet.privacy.audit` (privacy-mechanisms, section 7). Two
-black-box games share the alarm probability: a short one with one release, where the likelihood ratio has most
-power, and a longer one with several, where errors between releases show. A learner with linear features is
-played in worlds of its own (:mod:`discreet.privacy.audit_linear`): the short game asks its questions with the
-contexts that cost most, and features of any sign; the long one is its own, with features of one sign.
+The machinery, and what it can see, is :mod:`discreet.privacy.audit` (privacy-mechanisms, section 7). The
+black-box games share the alarm probability: a short one with one release, where the likelihood ratio has
+most power, a longer one with several, where errors between releases show, and one in which nobody says how
+many users come. A privatizer that chooses its mechanism would choose another one at the games' size: they
+are played with the noise and the release that it chooses at the size of the white box (:func:`as_asked`),
+and a report says so where that cannot be. A learner with linear features is played in worlds of its own
+(:mod:`discreet.privacy.audit_linear`): the short game asks its questions with the contexts that cost most,
+and features of any sign; the long one is its own, with features of one sign.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import tempfile
 import time
@@ -20,9 +24,11 @@ from typing import Any
 from discreet.mdp.layout import Layout
 from discreet.numerics import checks
 from discreet.privacy import audit as core
-from discreet.privacy import audit_linear
+from discreet.privacy import audit_linear, kernels
 from discreet.privacy.audit import Evidence, Game, People, Restart, Start
 from discreet.privacy.audit_identities import Identity, white_box
+from discreet.privacy.audit_replay import replay_box
+from discreet.privacy.audit_secure import secure_box
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.protocol import Session, Spec
 from discreet.privacy.randomness import Seeded
@@ -32,8 +38,9 @@ SHORT, LONG = 2, 6  # users of the two games
 
 NO_CERTIFICATE = (
     "A pass is no certificate: it says that no error was found by tests that see some errors and not others. "
-    "What is proved stands in the mechanism's own documentation. Noise from a seed was audited, as in "
-    "simulations; exact noise is drawn by other code."
+    "What is proved stands in the mechanism's own documentation. Games and replays ran on noise from a "
+    "seed, as in simulations; exact noise, which other code draws, was tested for its law, its grid and for "
+    "being shared."
 )
 
 
@@ -42,8 +49,9 @@ class Audit:
     """What was found.
 
     guarantee : at the black box's size, whose H is ``horizon``. evidence : of the short and the long game.
-    power : of the short one against half the noise, None where not known. alarm : of a false alarm by
-    anything here.
+    games : their names, one for each piece of evidence. power : of the short one against half the noise,
+    None where not known. alarm : of a false alarm by anything here. mechanisms : in words, at the size that
+    was asked for and in the games; notes : what was not played as it was asked for, and why.
     """
 
     privatizer: str
@@ -56,6 +64,9 @@ class Audit:
     alarm: float
     seconds: float
     horizon: int = 1
+    games: tuple[str, ...] = ("one release", "five releases")
+    mechanisms: tuple[str, str] = ("", "")
+    notes: tuple[str, ...] = ()
 
     @property
     def epsilon(self) -> float:
@@ -90,9 +101,10 @@ class Audit:
     @property
     def verdict(self) -> str:
         """One paragraph."""
+        notes = "".join(f" {note}." for note in self.notes)
         if self.failures:
-            return f"FAILED: {'; '.join(self.failures)}. {self.power_words}."
-        return f"Nothing was found. {self.power_words}. {NO_CERTIFICATE}"
+            return f"FAILED: {'; '.join(self.failures)}. {self.power_words}.{notes}"
+        return f"Nothing was found. {self.power_words}.{notes} {NO_CERTIFICATE}"
 
     def to_json(self) -> dict[str, Any]:
         """One document; bounds that say nothing are null."""
@@ -104,10 +116,14 @@ class Audit:
             "claimed": {name: getattr(self.guarantee, name) for name in ("epsilon", "delta", "mu")},
             "lower_bound": {"epsilon": self.epsilon, "mu": None if self.guarantee.mu is None else self.mu},
             "false_alarm": self.alarm,
+            "mechanism": {"asked": self.mechanisms[0], "games": self.mechanisms[1]},
+            "notes": list(self.notes),
             "runs_per_world": self.runs,
             "power_half_scale": self.power,
             "games": [
                 {
+                    "name": name,
+                    "claimed": {key: getattr(one.guarantee, key) for key in ("epsilon", "delta", "mu")},
                     "runs_per_world": one.runs,
                     "statistics": [
                         {
@@ -120,7 +136,7 @@ class Audit:
                         for b in one.bounds
                     ],
                 }
-                for one in self.evidence
+                for name, one in zip(self.games, self.evidence, strict=True)
             ],
             "identities": [
                 {"name": one.name, "passed": one.passed, "found": one.found} for one in self.identities
@@ -162,6 +178,81 @@ def _games(start: Start, learner: Any, budget: Any) -> tuple[Any, Game, Game]:
     )
 
 
+_NOISES = {kernels.LAPLACE: "laplace", kernels.GAUSSIAN: "gaussian"}
+_RELEASES = {"tree": "tree", "optimaltree": "tree", "signeddigits": "signed-digits"}
+
+
+def _options_of(mechanism: Any) -> dict[str, Any]:
+    """Options that would make this mechanism's choices again; empty where nothing was chosen."""
+    stream = getattr(mechanism, "stream", "exact")
+    if stream == "exact":
+        return {}
+    reports = getattr(mechanism, "reports", None)
+    if reports is not None:
+        if mechanism.trust == "local":
+            return {"randomizer": reports.kind}
+        return {"release": "reports"}
+    laplace = (
+        getattr(mechanism, "noise", "") == "laplace" or getattr(mechanism, "family", 0) == kernels.LAPLACE
+    )
+    noise = "laplace" if laplace else "gaussian"
+    if stream == "local":
+        return {"randomizer": noise}
+    if stream == "walk":
+        kind = type(mechanism.walk).__name__.lower()
+        found = {"noise": noise, "release": _RELEASES.get(kind, "square-root")}
+        return {**found, "tree_estimate": "optimal"} if kind == "optimaltree" else found
+    decay = float(getattr(mechanism, "decay", 0.0))
+    return (
+        {"noise": noise, "release": "decaying", "decay": decay}
+        if decay
+        else {"noise": noise, "release": "batches"}
+    )
+
+
+def _words(found: dict[str, Any]) -> str:
+    said = {"tree_estimate": "{} estimate", "decay": "decay {:g}", "noise": "{} noise"}
+    return (
+        ", ".join(said.get(name, "{}").format(value) for name, value in found.items()) or "nothing was chosen"
+    )
+
+
+def as_asked(
+    privatizer: Any, learner: Any, full: Spec, short: Spec
+) -> tuple[Any, tuple[str, str], list[str]]:
+    """(the privatizer with what it chooses at full size, mechanisms in words there and in the games, notes).
+
+    What is given, not chosen, stays. Where the choice cannot be made at the size of the games (or is none
+    that options can name) the privatizer is left as it is, and the note says what is played instead.
+    """
+
+    def chosen(one: Any, spec: Spec) -> tuple[dict[str, Any], Guarantee]:
+        mechanism = one.mechanism(learner.query(spec), learner.schedule(spec), Seeded(0))
+        return _options_of(mechanism), mechanism.guarantee
+
+    wanted, claim = chosen(privatizer, full)
+    plays, notes = privatizer, []
+    if dataclasses.is_dataclass(privatizer) and not isinstance(privatizer, type):
+        auto = {n: v for n, v in wanted.items() if getattr(privatizer, n, v) in (None, "auto", "plain")}
+        try:
+            fixed = dataclasses.replace(privatizer, **auto) if auto else privatizer
+            chosen(fixed, short)
+            plays = fixed
+        except (ValueError, TypeError):
+            pass
+    found, told = chosen(plays, short)
+    if found != wanted:
+        notes.append(
+            f"Asked for was {_words(wanted)}, the black box played {_words(found)}: its bounds are of that"
+        )
+    if claim.epsilon is not None and told.delta != claim.delta:
+        notes.append(
+            f"At the size asked for delta = {claim.delta:g} is claimed, in the games delta = {told.delta:g}: "
+            "there the black box tests another claim than was asked for"
+        )
+    return plays, (_words(wanted), _words(found)), notes
+
+
 def audit(
     privatizer: Any,
     learner: Any = None,
@@ -179,7 +270,7 @@ def audit(
     ----------
     privatizer : anything with ``start``.
     learner : asks and plans; None: counts with derived visits and centred rewards, a plan for each user.
-    runs : per world, of the short game; a quarter as many of the long one. From 800 on.
+    runs : per world, of the short game; a quarter as many of the others. From 800 on.
     seed : of all sessions. alarm : in (0, 0.5], of a false alarm; half of it is the black box's.
     layout : size of the white box; S = 6, A = 2, H = 20 by default; not of learners with linear features.
     restart : gets a session and gives its successor; by default, a session of the library is saved to a
@@ -198,14 +289,33 @@ def audit(
     start = privatizer.start
     plays = learner or core.reactive(start)
     budget = getattr(privatizer, "budget", None)
-    asks, short, long = _games(start, plays, budget)
+    linear = audit_linear.game_of(plays, 16, budget, horizon=4)
+    full = Spec(layout or Layout(6, 2, 20), 16) if linear is None else linear.spec
+    short_spec = _games(start, plays, budget)[1].spec
+    fixed, mechanisms, notes = as_asked(privatizer, plays, full, short_spec)
+    asks, short, long = _games(fixed.start, plays, budget)
     evidence = [
-        core.black_box(start, asks, runs, seed, alarm / 4, short),
-        core.black_box(start, plays, runs // 4, seed + 1, alarm / 4, long, restart),
+        core.black_box(fixed.start, asks, runs, seed, alarm / 4, short),
+        core.black_box(fixed.start, plays, runs // 4, seed + 1, alarm / 8, long, restart),
     ]
-    power = core.half_scale_power(start, asks, short, runs, alarm / 4)
+    games = ["one release", "five releases"]
+    if linear is None:
+        unknown = core.endless(start)
+        if isinstance(unknown, str):
+            notes.append(f"No game with an unknown number of users: {unknown}")
+        else:
+            bits = evidence[0].guarantee.trust == "shuffle"
+            people = People(LONG, bits=bits)
+            evidence.append(core.black_box(start, unknown, runs // 4, seed + 2, alarm / 8, people))
+            games.append("unknown number of users")
+    power = core.half_scale_power(fixed.start, asks, short, runs, alarm / 4)
     again = restart or _restart(start, plays, short.spec)
-    identities = white_box(start, plays, layout, seed=seed, alarm=alarm / 2, restart=again, budget=budget)
+    identities = white_box(start, plays, layout, seed=seed, alarm=alarm / 4, restart=again, budget=budget)
+    identities += secure_box(start, plays, seed=seed, alarm=alarm / 8, budget=budget)
+    identities.append(replay_box(start, plays, seed=seed, alarm=alarm / 16, budget=budget))
+    if len(games) == 3:
+        ended = replay_box(start, unknown, 48, seed, alarm / 16, budget)
+        identities.append(dataclasses.replace(ended, name=f"{ended.name} (unknown number of users)"))
     return Audit(
         names[0] or repr(privatizer),
         names[1] or ("reactive counts" if learner is None else repr(learner)),
@@ -217,6 +327,9 @@ def audit(
         alarm,
         time.perf_counter() - begin,
         short.spec.horizon,
+        tuple(games),
+        mechanisms,
+        tuple(notes),
     )
 
 

@@ -76,7 +76,7 @@ from discreet.privacy.protocol import (
 from discreet.privacy.randomness import Seeded, SeededCoins
 
 __all__ = [
-    "Bound", "Evidence", "Game", "People", "Reactive", "black_box", "bounds_of", "epsilon_bound",
+    "Bound", "Evidence", "Game", "People", "Reactive", "black_box", "bounds_of", "endless", "epsilon_bound",
     "fit_events", "fit_linear", "half_scale_power", "mu_bound", "noise_matrix", "play", "rate_limits",
     "reactive", "respond",
 ]  # fmt: skip
@@ -245,10 +245,14 @@ def respond(people: People, user: int, world: int, policy: NDArray[Any]) -> Traj
 
 @dataclass(frozen=True, eq=False)
 class Reactive:
-    """A learner for audits: a policy for each user, the action with the least noisy count in each state."""
+    """A learner for audits: a policy for each user, the action with the least noisy count in each state.
+
+    endless : it states no number of users, so that releases never end.
+    """
 
     asked: CountQuery | None = None
     reads: Literal["sums", "measurements"] = "sums"
+    endless: bool = False
 
     def query(self, spec: Spec) -> CountQuery:
         """Transitions and centred rewards, visits derived (the question of the default learner)."""
@@ -256,7 +260,7 @@ class Reactive:
 
     def schedule(self, spec: Spec) -> Schedule:
         """A release after each user."""
-        return Schedule(spec.users, reads=self.reads)
+        return Schedule(None if self.endless else spec.users, reads=self.reads)
 
     def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Spec:
         """The spec is all there is to remember."""
@@ -280,6 +284,16 @@ def reactive(start: Start) -> Reactive:
         start(learner.query(spec), learner.schedule(spec), Seeded(0)).close()
     except ValueError:
         return Reactive(reads="measurements")
+    return learner
+
+
+def endless(start: Start) -> Reactive | str:
+    """The learner for audits that never says how many users come, or why the privatizer refuses it."""
+    spec, learner = Spec(People.layout, 2), Reactive(endless=True)
+    try:
+        start(learner.query(spec), learner.schedule(spec), Seeded(0)).close()
+    except ValueError as error:
+        return str(error)
     return learner
 
 
@@ -562,8 +576,10 @@ def _report_likelihood(session: Any, people: Game, learner: Any) -> Callable[[Tr
 
 
 def session_times(session: Any) -> list[int]:
-    """Users at each release of a session but the first (which is before anybody came)."""
+    """Users at each release of a session but the first (which is before anybody came); [] if never ending."""
     schedule: Schedule = session.schedule
+    if schedule.users is None:
+        return []
     return [int(time) for time in schedule.release_times if time > 0]
 
 

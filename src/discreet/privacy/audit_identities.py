@@ -70,7 +70,7 @@ from discreet.privacy.local_reports import ReportEncoder
 from discreet.privacy.protocol import Floats, Plan, Release, Report, Response, Schedule, Session, Spec, Terms
 from discreet.privacy.randomness import Seeded, SeededCoins
 
-__all__ = ["Identity", "white_box"]
+__all__ = ["Identity", "agreeing", "white_box"]
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,7 @@ def _random_life(layout: Layout, luck: np.random.Generator) -> Trajectory:
 _EVERY, _FIRST, _LAST = None, 0, 10**6  # policies by release: all actions alike, the first, the last
 _CYCLE = (_EVERY, _FIRST, _LAST, _LAST)
 _SHARES = (None, 0.3, 0.6)
+_FORGETS = (2, 5)  # releases of a query with groups that are the last to see anybody so far
 _CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)  # of what is left from the first C to H; then centred rewards
 
 
@@ -151,7 +152,8 @@ class _Bench:
         if not getattr(self.query, "groups", 0):
             return Plan(policy, users=users)
         share = _SHARES[release % len(_SHARES)]
-        return Plan(policy, users=users, group=release % self.query.groups, return_share=share)
+        group, forget = release % self.query.groups, release in _FORGETS
+        return Plan(policy, users=users, group=group, return_share=share, forget=forget)
 
     def life(self, release: int, states: Sequence[int], reward: Sequence[float]) -> Trajectory:
         """One that follows the release's policy."""
@@ -420,9 +422,9 @@ def _noise_checks(
     seeds, times, cells = draws.shape
     signs = np.sign(draws).astype(np.float32)
     flat = signs.reshape(seeds * times, cells)
-    shown = np.repeat(due[None], seeds, axis=0).reshape(seeds * times, cells).astype(np.float32)
+    shown = np.abs(flat)
     pairs = max(1, cells * (cells - 1) // 2)
-    shared = _agreeing(flat.T @ flat, shown.T @ shown, alarm / 8 / pairs)
+    shared = agreeing(flat.T @ flat, shown.T @ shown, alarm / 8 / pairs)
     out.append(
         Identity(
             "noise is independent from cell to cell",
@@ -433,7 +435,7 @@ def _noise_checks(
     count = max(1, times * (times - 1) // 2)
     if square or not laplace:
         both = seeds * np.einsum("ic,jc->ij", due.astype(np.float64), due.astype(np.float64))
-        mixed = _agreeing(np.einsum("sic,sjc->ij", signs, signs), both, alarm / 8 / count)
+        mixed = agreeing(np.einsum("sic,sjc->ij", signs, signs), both, alarm / 8 / count)
     else:  # uncorrelated, not independent: products of two have mean 0 and a variance that is measured
         products = np.einsum("sic,sjc->ij", draws, draws)
         squares = np.einsum("sic,sjc->ij", draws**2, draws**2)
@@ -449,8 +451,11 @@ def _noise_checks(
     return out
 
 
-def _agreeing(sums: Any, numbers: Any, alarm: float) -> int:
-    """How many pairs of signs agree (or differ) more often than fair coins: each with this alarm."""
+def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
+    """How many pairs of signs agree (or differ) more often than fair coins: each with this alarm.
+
+    sums : (n, n) of products of signs; numbers : (n, n) of how many were not 0.
+    """
     sums, numbers = np.abs(np.asarray(sums, np.float64)), np.asarray(numbers, np.float64)
     sizes, place = np.unique(numbers, return_inverse=True)
     most = (2 * stats.binom.isf(alarm, sizes, 0.5) - sizes)[place].reshape(sums.shape)
