@@ -6,11 +6,14 @@
 --task``; those were chosen on other seeds). ``worlds``: seven others, defaults. ``returns``: exploration by
 measured returns beside the plain learner. Final regret after 20 000 users, by batches: mean, standard error,
 median, 10 to 90 %, share of what the uniform policy loses. docs/returns.md shows the last.
+``time``: milliseconds of CPU time that one run takes, a median.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -129,9 +132,30 @@ def with_returns(seeds: int) -> None:
             print(f"| {' | '.join(cells)} |", flush=True)
 
 
+def in_time(seeds: int) -> None:
+    """Milliseconds of one run by batches, its planning by the default learner included."""
+    riverswim = dr.make("riverswim", rewards="bernoulli")
+    large = dr.make("random", seed=5, states=20, actions=3, successors=3)
+    print("\n| run | ms |\n|---|---|")
+    for world, mdp in (("RiverSwim", riverswim), ("S=20 A=3 5", large)):
+        for name in ("(1, 1e-6)", "pure 1", "local 10", "none"):
+            for users in (20_000, 1_000_000):
+                setup = Setup(mdp, dr.NoiseAwareUCBVI(), PRIVATIZERS[name], users, "batch")
+                setup.run(REPORTING_SEED, 0)
+                times = []
+                for run in range(seeds):
+                    begin = time.thread_time()
+                    setup.run(REPORTING_SEED, run)
+                    times.append(1e3 * (time.thread_time() - begin))
+                print(f"| {world}; {name}; K = {users} | {statistics.median(times):.1f} |", flush=True)
+
+
 def main() -> None:
     """Print the tables."""
-    parts = {"riverswim": (on_riverswim, 256), "worlds": (on_worlds, 64), "returns": (with_returns, 48)}
+    parts = {
+        "riverswim": (on_riverswim, 256), "worlds": (on_worlds, 64), "returns": (with_returns, 48),
+        "time": (in_time, 11),
+    }  # fmt: skip
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=sorted(parts))
     parser.add_argument("--seeds", type=int)

@@ -40,10 +40,49 @@ def coin(total: float, visits: float) -> float:
     return float(mean * (1.0 - mean))
 
 
+def predicted(setting: "Setting", memory: np.ndarray) -> np.ndarray:
+    """(cells,) visits that the average policy leads to in a rough model, before counts bound them."""
+    knobs, slots, cells = setting.knobs, setting.slots, setting.cells
+    _, _, total, exposure, noise, *_ = memory[: 8 * cells].reshape(8, cells)
+    moves = memory[8 * cells :].reshape(cells, STATES)
+    weight = np.divide(total, setting.gain * exposure, out=np.zeros(cells), where=exposure > 0.0)
+    raw = weight[:, None] * moves
+    positive = np.maximum(raw.sum(axis=1), 0.0)
+    users = total[POINTERS[0] : POINTERS[1]].sum()
+    if not knobs["FLOW"] or slots == 1 or users <= 0.0:
+        return positive
+    g = np.where(exposure > 0.0, weight * np.sqrt(noise), np.inf)
+    owner = np.repeat(np.arange(STATES), np.diff(POINTERS))
+
+    def by_state(of_rows: np.ndarray) -> np.ndarray:
+        return np.bincount(owner, of_rows, STATES)
+
+    starts = by_state(np.maximum(0.0, raw.sum(axis=1)[:ROWS] - g[:ROWS]))
+    here = starts / starts.sum() if starts.sum() > 0.0 else np.full(STATES, 1.0 / STATES)
+    rough = np.empty((ROWS, STATES))
+    for r in range(ROWS):
+        steps = [c for c in range(r, slots * ROWS, ROWS) if total[c] > 0.0]
+        w = positive[steps] / (STATES * g[steps] ** 2 + positive[steps] + 1.0)
+        visits = w @ raw[steps].sum(axis=1)
+        hidden = math.sqrt(STATES) * np.linalg.norm(w * g[steps])
+        rough[r] = on_simplex(w @ raw[steps] / max(visits, hidden, 1e-9))
+    expected = np.zeros((cells // ROWS, ROWS))
+    for h in range(slots):
+        share = total[h * ROWS : (h + 1) * ROWS] / users
+        expected[h] = users * (here[owner] + 0.05 / STATES) * share  # some are where the model says nobody is
+        here = (here[owner] * share) @ rough
+    if setting.pooled:
+        expected[slots] = expected[:slots].sum(axis=0)
+        if knobs["FIRST"]:  # a user's first visit to a state alone
+            expected[slots] *= np.minimum(1.0, users / by_state(expected[slots]))[owner]
+    return expected.ravel()
+
+
 def reference(setting: "Setting", memory: np.ndarray, expected: np.ndarray) -> SimpleNamespace:
     """Everything that is believed, from the sums that are carried and the predicted visits.
 
-    ``expected`` (cells,) : what the flow of the public policies leads to, as the kernel says.
+    ``expected`` (cells,) : what the flow of the public policies leads to, as the kernel says; the kernel's
+    own is compared with ``predicted``.
     """
     knobs, slots, cells = setting.knobs, setting.slots, setting.cells
     _, _, total, exposure, noise, reward_noise, sampling, rewards = memory[: 8 * cells].reshape(8, cells)
@@ -408,6 +447,20 @@ def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
         assert np.isfinite(step.memory).all()
         assert np.isfinite(step.q).all()
         assert np.isfinite(step.trials).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", SETTINGS)
+def test_predicted_visits_are_the_references(name: str, seed: int) -> None:
+    """Up to two standard deviations above the count, which predictions may not exceed where it is known."""
+    setting = SETTINGS[name]
+    for step in setting.steps(seed):
+        mine = predicted(setting, step.memory)
+        if setting.knobs["FLOW"] and setting.slots > 1:
+            counts, noise = step.model.counts, step.model.noise
+            most = np.maximum(counts, 0.0) + 2.0 * math.sqrt(STATES) * noise
+            mine = np.minimum(mine, most)
+        np.testing.assert_allclose(step.model.expected, mine, **CLOSE)
 
 
 @pytest.mark.parametrize("sigma", [1e-9, 1e12])

@@ -72,14 +72,17 @@ def project_flow(
                     continue
                 many[h * states + s] += 1.0
                 size[h] += 1.0
-                for t in range(states):
-                    x = counts[c, t]
-                    if h == 0:
-                        start += x
-                    else:
-                        u[(h - 1) * states + s] -= x
-                    if h < horizon - 1:
-                        u[h * states + t] += x
+                if h == 0:
+                    for t in range(states):
+                        start += counts[c, t]
+                else:
+                    leaving = u[(h - 1) * states + s]
+                    for t in range(states):
+                        leaving -= counts[c, t]
+                    u[(h - 1) * states + s] = leaving
+                if h < horizon - 1:
+                    for t in range(states):
+                        u[h * states + t] += counts[c, t]
         cells += size[h] * states
     for h in range(horizon - 1):
         for s in range(states):

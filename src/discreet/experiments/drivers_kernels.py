@@ -241,10 +241,11 @@ def run_releases(
             errors[i] = error_table[table, i]
         if side.measures:
             errors[DECAY], errors[GAIN] = stream.decay, stream.gain
+            followed = trials if exploring[release] > 0 else trials[:0]
             noise_aware_step(
                 lk.knobs, state_ptr, horizon, n, release, transitions, reward_sums, pooled_transitions,
                 pooled_rewards, side.known_rewards, errors, due, side.memory, side.values, q, ties_key,
-                trials, scratch.plan,
+                followed, scratch.plan,
             )  # fmt: skip
         else:
             plan_step(
@@ -340,15 +341,18 @@ def _batch(
     truth: Truth, stream: Stream, side: Side, scratch: Scratch, users: int, state: Words
 ) -> tuple[float, float]:
     """Exact sums of one sub-batch into the stream's cells; its regret and gap regret."""
-    world = truth.world
-    rows, size = world.rows, world.states
-    begins, slots = stream.begins, stream.slots
-    scratch.starts[:] = 0.0
+    # Arrays are taken out of their tuples once, as above.
+    world, start_values, gaps = truth.world, truth.start_values, truth.gaps
+    horizon, rows, size = world.horizon, world.rows, world.states
+    cells, begins, slots, reward_shift = stream.cells, stream.begins, stream.slots, stream.reward_shift
+    batch_visits, batch_rewards = scratch.batch_visits, scratch.batch_rewards
+    starts, step_visits, policy_values = scratch.starts, scratch.step_visits, scratch.policy_values
+    starts[:] = 0.0
     for t in range(slots):
         for r in range(rows):
-            scratch.batch_visits[t, r] = 0.0
-            scratch.batch_rewards[t, r] = 0.0
-    transitions = stream.cells[begins[1] : begins[1] + slots * rows * size].reshape((slots, rows, size))
+            batch_visits[t, r] = 0.0
+            batch_rewards[t, r] = 0.0
+    transitions = cells[begins[1] : begins[1] + slots * rows * size].reshape((slots, rows, size))
     pooled = begins[3] >= 0
     if pooled:
         transitions = scratch.batch_transitions
@@ -357,42 +361,40 @@ def _batch(
         reports = stream.reports
         report_flow(
             world, users, side.stochastic, side.policy_rows, side.probabilities, reports.codes[STEPS],
-            reports.codes[SHARE] / 9007199254740992.0, state, reports.moves, reports.bits, scratch.starts,
-            scratch.step_visits, reports.flow,
+            reports.codes[SHARE] / 9007199254740992.0, state, reports.moves, reports.bits, starts,
+            step_visits, reports.flow,
         )  # fmt: skip
         slots = 0
     else:
         flow(
-            world, users, side.stochastic, side.policy_rows, side.probabilities, state, scratch.batch_visits,
-            transitions, scratch.batch_rewards, scratch.starts, scratch.step_visits, scratch.flow,
+            world, users, side.stochastic, side.policy_rows, side.probabilities, state, batch_visits,
+            transitions, batch_rewards, starts, step_visits, scratch.flow,
         )  # fmt: skip
     for t in range(slots):
         for r in range(rows):
             at = t * rows + r
             if begins[0] >= 0:
-                stream.cells[begins[0] + at] += scratch.batch_visits[t, r]
+                cells[begins[0] + at] += batch_visits[t, r]
             if begins[2] >= 0:
-                stream.cells[begins[2] + at] += (
-                    scratch.batch_rewards[t, r] - stream.reward_shift * scratch.batch_visits[t, r]
-                )
+                cells[begins[2] + at] += batch_rewards[t, r] - reward_shift * batch_visits[t, r]
     if pooled:
         for r in range(rows):
             for s in range(size):
                 moves = 0.0
                 for t in range(slots):
-                    stream.cells[begins[1] + (t * rows + r) * size + s] += transitions[t, r, s]
+                    cells[begins[1] + (t * rows + r) * size + s] += transitions[t, r, s]
                     moves += transitions[t, r, s]
-                stream.cells[begins[3] + r * size + s] += moves
+                cells[begins[3] + r * size + s] += moves
             if begins[4] >= 0:
                 earned = 0.0
                 for t in range(slots):
-                    earned += scratch.batch_rewards[t, r] - stream.reward_shift * scratch.batch_visits[t, r]
-                stream.cells[begins[4] + r] += earned
+                    earned += batch_rewards[t, r] - reward_shift * batch_visits[t, r]
+                cells[begins[4] + r] += earned
     regret = 0.0
     for s in range(size):
-        regret += scratch.starts[s] * (truth.start_values[s] - scratch.policy_values[0, s])
+        regret += starts[s] * (start_values[s] - policy_values[0, s])
     gap = 0.0
-    for h in range(world.horizon):
+    for h in range(horizon):
         for r in range(rows):
-            gap += scratch.step_visits[h, r] * truth.gaps[h, r]
+            gap += step_visits[h, r] * gaps[h, r]
     return regret, gap

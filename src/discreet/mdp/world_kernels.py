@@ -434,10 +434,12 @@ def evaluate(
     """Exact values of a policy, ``values (H + 1, S)``, by backward induction."""
     row_ptr, successor, probability = world.row_ptr, world.successor, world.probability
     state_ptr, mean = world.state_ptr, world.mean_reward
-    values[world.horizon] = 0.0
-    for h in range(world.horizon - 1, -1, -1):
-        move, reward = h * world.transition_stride, h * world.reward_stride
-        for s in range(world.states):
+    horizon, states = world.horizon, world.states
+    move_stride, reward_stride = world.transition_stride, world.reward_stride
+    values[horizon] = 0.0
+    for h in range(horizon - 1, -1, -1):
+        move, reward, after = h * move_stride, h * reward_stride, values[h + 1]
+        for s in range(states):
             first, last = state_ptr[s], state_ptr[s + 1]
             if not stochastic:
                 first = policy_rows[h, s]
@@ -447,9 +449,7 @@ def evaluate(
                 weight = probabilities[h, row] if stochastic else 1.0
                 if weight > 0.0:
                     ptr, end = row_ptr[move + row], row_ptr[move + row + 1]
-                    total += weight * _row_value(
-                        ptr, end, mean[reward + row], successor, probability, values[h + 1]
-                    )
+                    total += weight * _row_value(ptr, end, mean[reward + row], successor, probability, after)
             values[h, s] = total
 
 

@@ -196,38 +196,53 @@ def _normal_centre(q: float) -> float:
 
 
 @inlined
+def _tail_root(p: float) -> float:
+    """sqrt(-log(mass of the tail)) at p in (0, 1)."""
+    return np.sqrt(-log(p if p - 0.5 < 0.0 else 1.0 - p))
+
+
+@inlined
+def _normal_near(r: float) -> float:
+    """Absolute normal quantile where abs(p - 1/2) > 0.425 and the tail's root r is at most 5 (AS 241)."""
+    r -= 1.6
+    top = (
+        (((((((7.7454501427834140764e-4 * r + 0.0227238449892691845833) * r + 0.24178072517745061177) * r
+        + 1.27045825245236838258) * r + 3.64784832476320460504) * r + 5.7694972214606914055) * r
+        + 4.6303378461565452959) * r + 1.42343711074968357734)
+    )  # fmt: skip
+    bottom = (
+        (((((((1.05075007164441684324e-9 * r + 5.475938084995344946e-4) * r + 0.0151986665636164571966) * r
+        + 0.14810397642748007459) * r + 0.68976733498510000455) * r + 1.6763848301838038494) * r
+        + 2.05319162663775882187) * r + 1.0)
+    )  # fmt: skip
+    return top / bottom
+
+
+@inlined
+def _normal_far(r: float) -> float:
+    """The same where r > 5 (AS 241)."""
+    r -= 5.0
+    top = (
+        (((((((2.01033439929228813265e-7 * r + 2.71155556874348757815e-5) * r + 0.0012426609473880784386) * r
+        + 0.026532189526576123093) * r + 0.29656057182850489123) * r + 1.7848265399172913358) * r
+        + 5.4637849111641143699) * r + 6.6579046435011037772)
+    )  # fmt: skip
+    bottom = (
+        (((((((2.04426310338993978564e-15 * r + 1.4215117583164458887e-7) * r + 1.8463183175100546818e-5) * r
+        + 7.868691311456132591e-4) * r + 0.0148753612908506148525) * r + 0.13692988092273580531) * r
+        + 0.59983220655588793769) * r + 1.0)
+    )  # fmt: skip
+    return top / bottom
+
+
+@inlined
 def inverse_normal(p: float) -> float:
     """Quantile of the standard normal at p in (0, 1), relative error below 1.2e-15 (AS 241)."""
     q = p - 0.5
     if abs(q) <= 0.425:
         return _normal_centre(q)
-    r = p if q < 0.0 else 1.0 - p
-    r = np.sqrt(-log(r))
-    if r <= 5.0:
-        r -= 1.6
-        top = (
-            (((((((7.7454501427834140764e-4 * r + 0.0227238449892691845833) * r + 0.24178072517745061177) * r
-            + 1.27045825245236838258) * r + 3.64784832476320460504) * r + 5.7694972214606914055) * r
-            + 4.6303378461565452959) * r + 1.42343711074968357734)
-        )  # fmt: skip
-        bottom = (
-            (((((((1.05075007164441684324e-9 * r + 5.475938084995344946e-4) * r + 0.0151986665636164571966) * r
-            + 0.14810397642748007459) * r + 0.68976733498510000455) * r + 1.6763848301838038494) * r
-            + 2.05319162663775882187) * r + 1.0)
-        )  # fmt: skip
-    else:
-        r -= 5.0
-        top = (
-            (((((((2.01033439929228813265e-7 * r + 2.71155556874348757815e-5) * r + 0.0012426609473880784386) * r
-            + 0.026532189526576123093) * r + 0.29656057182850489123) * r + 1.7848265399172913358) * r
-            + 5.4637849111641143699) * r + 6.6579046435011037772)
-        )  # fmt: skip
-        bottom = (
-            (((((((2.04426310338993978564e-15 * r + 1.4215117583164458887e-7) * r + 1.8463183175100546818e-5) * r
-            + 7.868691311456132591e-4) * r + 0.0148753612908506148525) * r + 0.13692988092273580531) * r
-            + 0.59983220655588793769) * r + 1.0)
-        )  # fmt: skip
-    value = top / bottom
+    r = _tail_root(p)
+    value = _normal_near(r) if r <= 5.0 else _normal_far(r)
     return -value if q < 0.0 else value
 
 
@@ -413,16 +428,25 @@ def normal_range(
     state: NDArray[np.uint64], scale: float, out: NDArray[np.float64], first: int, last: int
 ) -> None:
     """out[first:last] = independent normals, as by ``scale *`` :func:`normal` one after the other."""
-    words = np.empty(_BLOCK, np.int64)
+    words, places = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64)
+    tails, roots, near = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
     for start in range(first, last, _BLOCK):
         count = min(_BLOCK, last - start)
         _words(state, words, count)
         for i in range(count):  # the centre's rational function, also where a tail will overwrite it
             out[start + i] = scale * _normal_centre(_open_uniform(words[i]) - 0.5)
-        for i in range(count):
+        many = 0
+        for i in range(count):  # tails move together without a branch: it would be guessed wrong
             p = _open_uniform(words[i])
-            if abs(p - 0.5) > 0.425:
-                out[start + i] = scale * inverse_normal(p)
+            tails[many], places[many] = p, start + i
+            many += 1 if abs(p - 0.5) > 0.425 else 0
+        for j in range(many):
+            roots[j] = _tail_root(tails[j])
+        for j in range(many):
+            near[j] = _normal_near(roots[j])
+        for j in range(many):
+            value = near[j] if roots[j] <= 5.0 else _normal_far(roots[j])
+            out[places[j]] = scale * (-value if tails[j] - 0.5 < 0.0 else value)
 
 
 @kernel

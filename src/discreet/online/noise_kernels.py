@@ -15,10 +15,11 @@ N_j(h, s, a), and its row is one more measurement of the average over steps, wit
 
 One call is: make the measurement's counts obey the flow of people (``_consistent``; where they all have one
 noise and one clock), take it in (``_absorb``), weigh all of them (``_weigh``), predict visits
-(``_flow``) and weigh them against the counts (``_visits``), per row pool the steps (``_pool``), find the
-variation over steps (``_variation``) and the law of mean rewards over pairs (``_learn_prior``), say what is
-believed of every step's reward (``_believe``), shrink its row (``_shrink``), plan (``_induct``), and draw
-what the explorers act on (``_explore``).
+(``_flow``) and weigh them against the counts (``_visits``), pool the steps of each row (``_pool``), find how
+much they vary (``_residuals``), say what is believed of every step's reward (``_believe``), from the law of
+mean rewards over pairs on (``_prior``), shrink its row (``_shrink``), draw what the explorers act on
+(``_explore``), and plan (``_induct``). These are loops over all cells: a call for each cell would cost more
+than its work, since it counts references to every array.
 Everything is a stream of sums per cell: no history is kept. All of it is post-processing, and the
 intervals are heuristic: weights and rows come from the same noisy data.
 
@@ -42,7 +43,7 @@ from discreet.estimation.consistency_kernels import project_flow
 from discreet.estimation.consistency_kernels import work_size as flow_work_size
 from discreet.estimation.kernels import _level
 from discreet.numerics.compile import inlined, kernel
-from discreet.numerics.streams_kernels import ROLE_EXPLORE, log, normal, open_stream
+from discreet.numerics.streams_kernels import ROLE_EXPLORE, log, normal_range, open_stream
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,13 +55,6 @@ Ints = NDArray[np.int64]
 # square root of a user who was assigned the cell, 1 + what a record adds to the variance of its count, and
 # what it adds to that of a reward sum
 (SIGMA_T, SIGMA_R, DECAY, GAIN, POOLED_SIGMA_T, POOLED_SIGMA_R, INFLATION, REWARD_VISIT, ERRORS) = range(9)
-# what pooling says of one row: noise std of an entry, sampling variance, mean reward, variance over steps (of
-# the row, summed over entries; of the reward), 1 if there is anything to pool, the share of the row that
-# noise hides; sum of rewards, visits behind it, variance of the sum
-(POOL_STD, POOL_SAMPLING, POOL_REWARD, VARIATION, REWARD_VARIATION, POOLED, POOL_MISSING, POOL_SUM, POOL_MASS,
- POOL_VARIANCE, FACTS) = range(11)  # fmt: skip
-# what is believed of the mean reward of a pair that nobody has seen: mean and standard deviation over pairs
-(PRIOR_MEAN, PRIOR_STD, PRIOR_WEIGHT, PRIOR_SUM, PRIOR_SQUARES, PRIOR) = range(6)
 
 
 _CLEARLY = 5.0  # standard deviations of the rows' joint excess; noise that is not normal has longer tails
@@ -74,6 +68,16 @@ _DRAWS = 5  # normal variables of a pair
 _HOLD = 2  # releases that an explorer keeps its normal variables for: noisy counts add up
 _KNOWN = 0.04  # variance of a mean reward at which it counts half in what is believed of others
 _SAMPLING = 0.2  # v: variance of a count per user behind it, of the order of a visit's
+
+
+class Problem(NamedTuple):
+    """What is public of the decision process and stays the same."""
+
+    state_ptr: Ints  # (S + 1,) rows of each state
+    horizon: int
+    slots: int  # T, 1 or H
+    rows: int
+    known_rewards: Floats  # (H, R), or without any cell
 
 
 class Sums(NamedTuple):
@@ -108,6 +112,27 @@ class Cells(NamedTuple):
     model: Floats  # (cells, S)
 
 
+class Pools(NamedTuple):
+    """What all steps and the pooled family say of a row together; std is infinite where they say nothing."""
+
+    std: Floats  # of the noise in one entry of the row
+    sampling: Floats  # variance
+    missing: Floats  # share of the row that noise hides, in [0, 1]
+    total: Floats  # sum of rewards
+    mass: Floats  # visits behind it
+    variance: Floats  # of the sum
+    reward: Floats  # mean
+    # squared residuals of the steps over what noise and sampling explain, the variance of that by chance, and
+    # what variation over steps is multiplied by in it: of the transitions, of rewards
+    top: Floats
+    null: Floats
+    bottom: Floats
+    reward_top: Floats
+    reward_null: Floats
+    reward_bottom: Floats
+    row: Floats  # (R, S)
+
+
 def all_cells(slots: int, rows: int, pooled: bool) -> int:
     """Cells with the pooled slot."""
     return (slots + int(pooled)) * rows
@@ -120,8 +145,8 @@ def memory_size(cells: int, states: int) -> int:
 
 def work_size(cells: int, rows: int, states: int) -> int:
     """Floats of scratch that ``noise_aware_step`` needs."""
-    flow = max((rows + 2) * states, flow_work_size(cells // rows, states), _DRAWS * rows + 2 * states)
-    return cells * (2 * states + 11) + 2 * states + FACTS + PRIOR + flow
+    flow = max((rows + 2) * states, flow_work_size(cells // rows, states), _DRAWS * rows)
+    return cells * (2 * states + 11) + rows * (states + 13) + flow
 
 
 @kernel
@@ -153,6 +178,15 @@ def _cells(work: Floats, cells: int, states: int) -> Cells:
     return Cells(
         part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7], part[8], part[9], part[10],
         rows[0], rows[1],
+    )  # fmt: skip
+
+
+@inlined
+def _pools(work: Floats, rows: int, states: int) -> Pools:
+    part = work[: 13 * rows].reshape(13, rows)
+    return Pools(
+        part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7], part[8], part[9], part[10],
+        part[11], part[12], work[13 * rows : (13 + states) * rows].reshape(rows, states),
     )  # fmt: skip
 
 
@@ -190,13 +224,10 @@ def noise_aware_step(
     pooled = pooled_transitions.shape[0] > 0
     cells = (slots + 1) * rows if pooled else slots * rows
     known = known_rewards.shape[0] > 0
+    problem = Problem(state_ptr, horizon, slots, rows, known_rewards)
     sums, model = _sums(memory, cells, states), _cells(work, cells, states)
     at = cells * (2 * states + 11)
-    pool = work[at : at + states].reshape(1, states)
-    scratch = work[at + states : at + 2 * states].reshape(1, states)
-    facts = work[at + 2 * states : at + 2 * states + FACTS]
-    prior = work[at + 2 * states + FACTS : at + 2 * states + FACTS + PRIOR]
-    flow_scratch = work[at + 2 * states + FACTS + PRIOR :]
+    pools, scratch = _pools(work[at:], rows, states), work[at + rows * (states + 13) :]
     if number == 0:
         for c in range(memory.shape[0]):
             memory[c] = 0.0
@@ -205,9 +236,7 @@ def noise_aware_step(
         moves, sigma = transitions.reshape(steps, states), errors[SIGMA_T]
         one_noise = sigma > 0.0 and errors[INFLATION] == 0.0 and due.shape[0] == 0
         if knobs[CONSISTENT] > 0.0 and one_noise and slots == horizon:
-            left = _consistent(
-                sums, model, horizon, state_ptr, errors[DECAY], errors[GAIN], moves, flow_scratch
-            )
+            left = _consistent(problem, sums, model, errors[DECAY], errors[GAIN], moves, scratch)
             moves, sigma = model.raw[:steps], sigma * np.sqrt(left)
         _absorb(
             sums, 0, sigma, errors[SIGMA_R], errors[DECAY], errors[INFLATION], due, moves,
@@ -220,57 +249,28 @@ def noise_aware_step(
                 pooled_rewards.reshape(pooled_rewards.shape[0] * pooled_rewards.shape[1]), known,
             )  # fmt: skip
     _weigh(sums, model, errors[GAIN], 0.5 * knobs[CENTERED], errors[INFLATION], errors[REWARD_VISIT])
-    _flow(
-        knobs[FLOW] > 0.0, state_ptr, horizon, slots, rows, knobs[FIRST] > 0.0, model.counts, sums.total,
-        model.raw, model.noise, model.expected, flow_scratch,
-    )  # fmt: skip
-    _visits(model, 0.0 if known else 0.5 * knobs[CENTERED], knobs[FLOW] > 0.0 and slots > 1)
-    shrink = knobs[SHRINK] > 0.0 and slots > 1
-    # first the world as a whole: if its rows together clearly vary, each row needs less to be believed
-    together = 0.0
-    judged = 0
-    prior[PRIOR_WEIGHT], prior[PRIOR_SUM], prior[PRIOR_SQUARES] = 1.0, 0.5, 0.5  # one pair: nothing or all
-    for r in range(rows):
-        _pool(sums, model, shrink, slots, rows, r, pool, scratch, facts)
-        if facts[POOLED] > 0.0:
-            _learn_prior(prior, facts[POOL_SUM], facts[POOL_MASS], facts[POOL_VARIANCE])
-            together += _variation(sums, model, knobs[EXCESS], slots, rows, r, pool, facts)
-            judged += 1
-        else:
-            for t in range(slots):
-                c = t * rows + r
-                if sums.exposure[c] > 0.0:
-                    _learn_prior(prior, model.rewards[c], model.visits[c], _cell_variance(model, c))
-    _settle_prior(prior)
+    predict = knobs[FLOW] > 0.0 and slots > 1
+    _flow(problem, predict, knobs[FIRST] > 0.0, sums, model, scratch)
+    _visits(model, 0.0 if known else 0.5 * knobs[CENTERED], predict)
+    _pool(problem, knobs[SHRINK] > 0.0 and slots > 1, sums, model, pools)
     excess = knobs[EXCESS]
-    if together > _CLEARLY * np.sqrt(np.float64(judged)):
+    if _residuals(problem, sums, model, pools) > _CLEARLY:  # then each row needs less to be believed
         excess = min(1.0, excess)
-    for r in range(rows):
-        _pool(sums, model, shrink, slots, rows, r, pool, scratch, facts)
-        if facts[POOLED] > 0.0:
-            _variation(sums, model, excess, slots, rows, r, pool, facts)
-        for t in range(slots):
-            if not known:  # before the row is shrunk: it reads how much a visit weighs
-                _believe(sums, model, t * rows + r, facts, prior)
-            _shrink(sums, model, t * rows + r, pool, scratch, facts)
-    _induct(knobs, state_ptr, horizon, slots, rows, known_rewards, model, values, q)
+    if not known:  # before rows are shrunk: it reads how much a visit weighs
+        _believe(problem, excess, sums, model, pools)
+    _shrink(problem, excess, sums, model, pools)
     width = _WIDTH * np.sqrt(log(1.0 + users))
     coins = np.empty(4, np.uint64)
     for e in range(trials.shape[0]):
         open_stream(ties, ROLE_EXPLORE, number // _HOLD, e, coins)
-        _explore(width, state_ptr, horizon, slots, rows, known_rewards, model, coins, flow_scratch, trials[e])
+        normal_range(coins, 1.0, scratch, 0, _DRAWS * rows)
+        _explore(problem, width, model, scratch[: _DRAWS * rows].reshape(rows, _DRAWS), values, trials[e])
+    _induct(problem, knobs[STAT], knobs[PRIVACY], model, values, q)
 
 
 @inlined
 def _consistent(
-    sums: Sums,
-    model: Cells,
-    horizon: int,
-    state_ptr: Ints,
-    decay: float,
-    gain: float,
-    moves: Floats,
-    work: Floats,
+    problem: Problem, sums: Sums, model: Cells, decay: float, gain: float, moves: Floats, work: Floats
 ) -> float:
     """The measurement's transitions, projected onto the flow of people, into ``model.raw``.
 
@@ -278,6 +278,7 @@ def _consistent(
     assigned. Returns the share of the noise's variance that is left on average.
     """
     pending, filtered, active, raw = sums.pending, sums.filtered, model.counts, model.raw
+    state_ptr = problem.state_ptr
     for c in range(moves.shape[0]):
         active[c] = decay * filtered[c] + pending[c]
         for s in range(moves.shape[1]):
@@ -285,7 +286,7 @@ def _consistent(
     users = 0.0
     for r in range(state_ptr[0], state_ptr[1]):  # all of them are assigned some action there
         users += active[r]
-    return project_flow(horizon, state_ptr, gain * users, active, raw, work)
+    return project_flow(problem.horizon, state_ptr, gain * users, active, raw, work)
 
 
 @inlined
@@ -388,173 +389,182 @@ def _visits(model: Cells, half: float, predicted: bool) -> None:
 
 
 @inlined
-def _pool(
-    sums: Sums,
-    model: Cells,
-    shrink: bool,
-    slots: int,
-    rows: int,
-    r: int,
-    pool: Floats,
-    scratch: Floats,
-    facts: Floats,
-) -> None:
-    """The row pooled over steps and over the pooled family, each by its precision.
+def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, pools: Pools) -> None:
+    """Each row pooled over steps and over the pooled family, each by its precision.
 
     Where noise exceeds the visits, what is divided by is the noise, and the rest of the row is missing: it is
     spread evenly.
     """
-    exposure, noise, expected, raw = sums.exposure, model.noise, model.expected, model.raw
-    counts, rewards, sampling = model.counts, model.rewards, model.sampling
-    states = raw.shape[1]
-    for i in range(FACTS):
-        facts[i] = 0.0
-    facts[POOL_STD] = np.inf
-    facts[POOL_SAMPLING] = np.inf
-    if not shrink:
-        return
-    mass = 0.0
-    reward_mass = 0.0
-    sampled = 0.0
-    variance = 0.0
-    reward_variance = 0.0
-    visits = 0.0
-    visit_variance = 0.0
-    for s in range(states):
-        pool[0, s] = 0.0
-    extra = 0.0  # weight that the pooled family gives to every record of a step
-    c = slots * rows + r
-    if c < counts.shape[0] and exposure[c] > 0.0:
-        n = expected[c]
-        extra = n / (states * noise[c] * noise[c] + n + 1.0)
-    for t in range(slots + 1):  # the last is the pooled family
-        c = t * rows + r
-        if c >= counts.shape[0] or exposure[c] <= 0.0:
+    slots, rows, exposure = problem.slots, problem.rows, sums.exposure
+    noise, expected, raw, visits = model.noise, model.expected, model.raw, model.visits
+    rewards, reward_noise, sampling = model.rewards, model.reward_noise, model.sampling
+    pool, cells, states = pools.row, model.counts.shape[0], model.raw.shape[1]
+    pool_std, pool_sampling, pool_missing, pool_total = pools.std, pools.sampling, pools.missing, pools.total
+    pool_mass, pool_variance, pool_reward = pools.mass, pools.variance, pools.reward
+    for r in range(rows):
+        pool_std[r] = np.inf
+        if not shrink:
             continue
-        g = noise[c]
-        # precision of a ratio from a count n with noise g: n^2 / (g^2 + n); n itself is noisy
-        n = expected[c]
-        w = n / (states * g * g + n + 1.0)
+        mass = 0.0
+        reward_mass = 0.0
+        sampled = 0.0
+        variance = 0.0
+        reward_variance = 0.0
+        seen = 0.0
+        seen_variance = 0.0
         for s in range(states):
-            pool[0, s] += w * raw[c, s]
-        mass += w * model.visits[c]
-        reward_mass += w * rewards[c]
-        variance += w * w * g * g
-        reward_variance += w * w * model.reward_noise[c] * model.reward_noise[c]
-        if t < slots:  # records of the pooled family are those of the steps
-            visits += model.visits[c]
-            visit_variance += states * g * g
-            sampled += (w + extra) * (w + extra) * max(n, model.visits[c]) * sampling[c]
-    hidden = np.sqrt(states * variance)
-    if mass <= 0.0 and hidden <= 0.0:
-        return
-    base = max(mass, hidden, 1.0e-9)
-    for s in range(states):
-        scratch[0, s] = pool[0, s] / base
-    _simplex(scratch, 0, pool, 0)
-    facts[POOLED] = 1.0
-    facts[POOL_STD] = np.sqrt(variance) / base
-    facts[POOL_SAMPLING] = max(
-        sampled / (base * base), 1.0 / max(1.0, max(0.0, visits) + np.sqrt(visit_variance))
-    )
-    facts[POOL_REWARD] = min(1.0, max(0.0, reward_mass / base))
-    facts[POOL_MISSING] = 1.0 - max(0.0, mass) / base
-    facts[POOL_SUM], facts[POOL_MASS] = reward_mass, max(0.0, mass)
-    facts[POOL_VARIANCE] = reward_variance + sampled * _of_reward(reward_mass, mass)
+            pool[r, s] = 0.0
+        extra = 0.0  # weight that the pooled family gives to every record of a step
+        c = slots * rows + r
+        if c < cells and exposure[c] > 0.0:
+            n = expected[c]
+            extra = n / (states * noise[c] * noise[c] + n + 1.0)
+        for t in range(slots + 1):  # the last is the pooled family
+            c = t * rows + r
+            if c >= cells or exposure[c] <= 0.0:
+                continue
+            g = noise[c]
+            # precision of a ratio from a count n with noise g: n^2 / (g^2 + n); n itself is noisy
+            n = expected[c]
+            w = n / (states * g * g + n + 1.0)
+            for s in range(states):
+                pool[r, s] += w * raw[c, s]
+            mass += w * visits[c]
+            reward_mass += w * rewards[c]
+            variance += w * w * g * g
+            reward_variance += w * w * reward_noise[c] * reward_noise[c]
+            if t < slots:  # records of the pooled family are those of the steps
+                seen += visits[c]
+                seen_variance += states * g * g
+                sampled += (w + extra) * (w + extra) * max(n, visits[c]) * sampling[c]
+        hidden = np.sqrt(states * variance)
+        if mass <= 0.0 and hidden <= 0.0:
+            continue
+        base = max(mass, hidden, 1.0e-9)
+        for s in range(states):
+            pool[r, s] /= base
+        _simplex(pool, r, pool, r)
+        pool_std[r] = np.sqrt(variance) / base
+        pool_sampling[r] = max(
+            sampled / (base * base), 1.0 / max(1.0, max(0.0, seen) + np.sqrt(seen_variance))
+        )
+        pool_reward[r] = min(1.0, max(0.0, reward_mass / base))
+        pool_missing[r] = 1.0 - max(0.0, mass) / base
+        pool_total[r], pool_mass[r] = reward_mass, max(0.0, mass)
+        pool_variance[r] = reward_variance + sampled * _of_reward(reward_mass, mass)
 
 
 @inlined
-def _variation(
-    sums: Sums, model: Cells, excess: float, slots: int, rows: int, r: int, pool: Floats, facts: Floats
-) -> float:
-    """Variance over steps: what squared residuals exceed their noise, sampling, and chance by.
+def _residuals(problem: Problem, sums: Sums, model: Cells, pools: Pools) -> float:
+    """Squared residuals of steps from their pooled row beyond noise and sampling, for :func:`_variation`.
 
-    Returns the excess of the transitions' residuals in standard deviations.
+    Returns by how many standard deviations those of all transitions together exceed nothing: does the world
+    as a whole vary over steps?
     """
-    exposure, noise, expected, raw = sums.exposure, model.noise, model.expected, model.raw
+    slots, rows, exposure = problem.slots, problem.rows, sums.exposure
+    noise, expected, raw, visits = model.noise, model.expected, model.raw, model.visits
     counts, rewards, reward_noise = model.counts, model.rewards, model.reward_noise
-    states, mean = raw.shape[1], facts[POOL_REWARD]
-    concentration = 0.0
-    for s in range(states):
-        concentration += pool[0, s] * pool[0, s]
-    top = 0.0
-    bottom = 0.0
-    null = 0.0
-    reward_top = 0.0
-    reward_bottom = 0.0
-    reward_null = 0.0
-    for t in range(slots):
-        c = t * rows + r
-        if exposure[c] <= 0.0:
+    pool, pool_std, pool_reward, states = pools.row, pools.std, pools.reward, model.raw.shape[1]
+    tops, nulls, bottoms = pools.top, pools.null, pools.bottom
+    reward_tops, reward_nulls, reward_bottoms = pools.reward_top, pools.reward_null, pools.reward_bottom
+    together = 0.0
+    judged = 0
+    for r in range(rows):
+        if pool_std[r] == np.inf:
             continue
-        n = expected[c]
-        g = noise[c]
-        w = 1.0 / (states * g * g + n + 1.0)
-        square = 0.0
+        mean = pool_reward[r]
+        concentration = 0.0
         for s in range(states):
-            d = raw[c, s] - counts[c] * pool[0, s]
-            square += d * d
-        usual = (states - 2.0 + states * concentration) * g * g + n * (1.0 - concentration)
-        top += w * w * n * (square - usual)
-        null += (w * w * n * usual) ** 2 * 2.0 / states
-        bottom += w * w * n * n * n
-        gr = reward_noise[c] * reward_noise[c] + mean * mean * states * g * g
-        d = rewards[c] - model.visits[c] * mean
-        w = 1.0 / (gr + n + 1.0)
-        reward_top += w * w * n * (d * d - gr - n * mean * (1.0 - mean))
-        reward_bottom += w * w * n * n * n
-        reward_null += (w * w * n * (gr + 0.25 * n)) ** 2 * 2.0
-    if bottom > 0.0:
-        facts[VARIATION] = max(0.0, (top - excess * np.sqrt(null)) / bottom)
-    if reward_bottom > 0.0:
-        facts[REWARD_VARIATION] = max(0.0, (reward_top - excess * np.sqrt(reward_null)) / reward_bottom)
-    return top / np.sqrt(null) if null > 0.0 else 0.0
+            concentration += pool[r, s] * pool[r, s]
+        top = 0.0
+        bottom = 0.0
+        null = 0.0
+        reward_top = 0.0
+        reward_bottom = 0.0
+        reward_null = 0.0
+        for t in range(slots):
+            c = t * rows + r
+            if exposure[c] <= 0.0:
+                continue
+            n = expected[c]
+            g = noise[c]
+            w = 1.0 / (states * g * g + n + 1.0)
+            square = 0.0
+            for s in range(states):
+                d = raw[c, s] - counts[c] * pool[r, s]
+                square += d * d
+            usual = (states - 2.0 + states * concentration) * g * g + n * (1.0 - concentration)
+            top += w * w * n * (square - usual)
+            null += (w * w * n * usual) ** 2 * 2.0 / states
+            bottom += w * w * n * n * n
+            gr = reward_noise[c] * reward_noise[c] + mean * mean * states * g * g
+            d = rewards[c] - visits[c] * mean
+            w = 1.0 / (gr + n + 1.0)
+            reward_top += w * w * n * (d * d - gr - n * mean * (1.0 - mean))
+            reward_bottom += w * w * n * n * n
+            reward_null += (w * w * n * (gr + 0.25 * n)) ** 2 * 2.0
+        tops[r], nulls[r], bottoms[r] = top, null, bottom
+        reward_tops[r], reward_nulls[r], reward_bottoms[r] = reward_top, reward_null, reward_bottom
+        together += top / np.sqrt(null) if null > 0.0 else 0.0
+        judged += 1
+    return together / np.sqrt(np.float64(judged)) if judged > 0 else 0.0
 
 
 @inlined
-def _shrink(sums: Sums, model: Cells, c: int, pool: Floats, scratch: Floats, facts: Floats) -> None:
-    """The row of one step: its own, moved towards the pooled one by the variation over steps."""
-    raw, rows = model.raw, model.model
-    states, have, seen = raw.shape[1], facts[POOLED] > 0.0, sums.exposure[c] > 0.0
-    if not seen and not have:
-        model.spread[c] = np.inf
-        model.missing[c] = 1.0
-        for s in range(states):
-            rows[c, s] = 1.0 / states
-        return
-    own, base, missing = 0.0, 1.0, 0.0
-    own_std, own_sampling = 0.0, 0.0  # multiplied by 0 where the step was not seen
-    if seen:
-        n, g = max(model.visits[c], 0.0), model.noise[c]
-        hidden = np.sqrt(np.float64(states)) * g
-        base = max(max(n, 1.0), hidden)
-        missing = 1.0 - n / base
-        own_std, own_sampling = g / base, max(model.sampling[c] / base, 1.0 / max(1.0, n + hidden))
-        own = 1.0
-        if have:
-            tau2 = facts[VARIATION]
-            s2 = (states * g * g + max(n, 1.0)) / (base * base)
-            own = tau2 / (tau2 + s2) if tau2 + s2 > 0.0 else 1.0
-    rest = 1.0 - own
-    if own == 0.0:
-        for s in range(states):
-            rows[c, s] = pool[0, s]
-        model.spread[c] = facts[POOL_STD]
-        model.sampling[c] = facts[POOL_SAMPLING]
-        model.missing[c] = facts[POOL_MISSING]
-        return
-    for s in range(states):
-        scratch[0, s] = own * (raw[c, s] / base)
-        if rest > 0.0:
-            scratch[0, s] += rest * pool[0, s]
-    _simplex(scratch, 0, rows, c)
-    model.spread[c] = own * own_std
-    model.sampling[c] = own * own * own_sampling
-    model.missing[c] = own * missing
-    if rest > 0.0:
-        model.spread[c] = np.sqrt((own * own_std) ** 2 + (rest * facts[POOL_STD]) ** 2)
-        model.sampling[c] += rest * rest * facts[POOL_SAMPLING]
-        model.missing[c] += rest * facts[POOL_MISSING]
+def _variation(excess: float, top: float, null: float, bottom: float) -> float:
+    """Variance over steps: what squared residuals exceed their noise, sampling, and chance by."""
+    return max(0.0, (top - excess * np.sqrt(null)) / bottom) if bottom > 0.0 else 0.0
+
+
+@inlined
+def _shrink(problem: Problem, excess: float, sums: Sums, model: Cells, pools: Pools) -> None:
+    """The row of each step: its own, moved towards the pooled one by the variation over steps."""
+    rows, exposure, raw, move = problem.rows, sums.exposure, model.raw, model.model
+    visits, noise, sampling = model.visits, model.noise, model.sampling
+    spread, missing, states = model.spread, model.missing, model.raw.shape[1]
+    pool, pool_std, pool_sampling, pool_missing = pools.row, pools.std, pools.sampling, pools.missing
+    tops, nulls, bottoms = pools.top, pools.null, pools.bottom
+    for r in range(rows):
+        have = pool_std[r] < np.inf
+        tau2 = _variation(excess, tops[r], nulls[r], bottoms[r]) if have else 0.0
+        for c in range(r, problem.slots * rows, rows):
+            seen = exposure[c] > 0.0
+            if not seen and not have:
+                spread[c] = np.inf
+                missing[c] = 1.0
+                for s in range(states):
+                    move[c, s] = 1.0 / states
+                continue
+            own, base, hidden_share = 0.0, 1.0, 0.0
+            own_std, own_sampling = 0.0, 0.0  # multiplied by 0 where the step was not seen
+            if seen:
+                n, g = max(visits[c], 0.0), noise[c]
+                hidden = np.sqrt(np.float64(states)) * g
+                base = max(max(n, 1.0), hidden)
+                hidden_share = 1.0 - n / base
+                own_std, own_sampling = g / base, max(sampling[c] / base, 1.0 / max(1.0, n + hidden))
+                own = 1.0
+                if have:
+                    s2 = (states * g * g + max(n, 1.0)) / (base * base)
+                    own = tau2 / (tau2 + s2) if tau2 + s2 > 0.0 else 1.0
+            rest = 1.0 - own
+            if own == 0.0:
+                for s in range(states):
+                    move[c, s] = pool[r, s]
+                spread[c], sampling[c], missing[c] = pool_std[r], pool_sampling[r], pool_missing[r]
+                continue
+            for s in range(states):
+                move[c, s] = own * (raw[c, s] / base)
+                if rest > 0.0:
+                    move[c, s] += rest * pool[r, s]
+            _simplex(move, c, move, c)
+            spread[c] = own * own_std
+            sampling[c] = own * own * own_sampling
+            missing[c] = own * hidden_share
+            if rest > 0.0:
+                spread[c] = np.sqrt((own * own_std) ** 2 + (rest * pool_std[r]) ** 2)
+                sampling[c] += rest * rest * pool_sampling[r]
+                missing[c] += rest * pool_missing[r]
 
 
 @inlined
@@ -565,80 +575,107 @@ def _of_reward(total: float, visits: float) -> float:
 
 
 @inlined
-def _cell_variance(model: Cells, c: int) -> float:
+def _of_sum(visits: float, reward_noise: float, sampling: float, rewards: float) -> float:
     """Variance of the sum of rewards of one cell: noise and sampling."""
-    n, g = max(0.0, model.visits[c]), model.reward_noise[c]
-    return g * g + n * model.sampling[c] * _of_reward(model.rewards[c], n)
+    n = max(0.0, visits)
+    return reward_noise * reward_noise + n * sampling * _of_reward(rewards, n)
 
 
 @inlined
-def _learn_prior(prior: Floats, total: float, visits: float, variance: float) -> None:
-    """Add a pair with this sum of rewards over visits, weighed by how well its mean is known."""
-    if visits <= 0.0 or variance == np.inf:
-        return
-    mean = min(1.0, max(0.0, total / visits))
-    weight = 1.0 / (1.0 + variance / (visits * visits * _KNOWN))
-    prior[PRIOR_WEIGHT] += weight
-    prior[PRIOR_SUM] += weight * mean
-    prior[PRIOR_SQUARES] += weight * mean * mean
+def _prior(problem: Problem, sums: Sums, model: Cells, pools: Pools) -> tuple[float, float]:
+    """Mean and standard deviation of mean rewards over the pairs that were seen, by how well each is known.
+
+    They are what is believed of a pair that nobody has seen.
+    """
+    rows, exposure, visits, rewards = problem.rows, sums.exposure, model.visits, model.rewards
+    reward_noise, sampling, pool_std = model.reward_noise, model.sampling, pools.std
+    pool_total, pool_mass, pool_variance = pools.total, pools.mass, pools.variance
+    weights, means, squares = 1.0, 0.5, 0.5  # one pair: nothing or all
+    for r in range(rows):
+        have = pool_std[r] < np.inf
+        for c in range(r, problem.slots * rows, rows):
+            if have and c > r:  # its steps speak together, once
+                break
+            if have:
+                total, n, variance = pool_total[r], pool_mass[r], pool_variance[r]
+            elif exposure[c] > 0.0:
+                total, n = rewards[c], visits[c]
+                variance = _of_sum(n, reward_noise[c], sampling[c], total)
+            else:
+                continue
+            if n <= 0.0 or variance == np.inf:
+                continue
+            mean = min(1.0, max(0.0, total / n))
+            weight = 1.0 / (1.0 + variance / (n * n * _KNOWN))
+            weights += weight
+            means += weight * mean
+            squares += weight * mean * mean
+    mean = means / weights
+    return mean, np.sqrt(max(_LEAST_PRIOR, squares / weights - mean * mean))
 
 
 @inlined
-def _settle_prior(prior: Floats) -> None:
-    """Mean and standard deviation of mean rewards over the pairs that were seen."""
-    mean = prior[PRIOR_SUM] / prior[PRIOR_WEIGHT]
-    prior[PRIOR_MEAN] = mean
-    prior[PRIOR_STD] = np.sqrt(max(_LEAST_PRIOR, prior[PRIOR_SQUARES] / prior[PRIOR_WEIGHT] - mean * mean))
-
-
-@inlined
-def _believe(sums: Sums, model: Cells, c: int, facts: Floats, prior: Floats) -> None:
-    """Mean reward of one step by Bayes' rule: other pairs, then the pooled steps, then the step itself.
+def _believe(problem: Problem, excess: float, sums: Sums, model: Cells, pools: Pools) -> None:
+    """Mean reward of each step by Bayes' rule: other pairs, then the pooled steps, then the step itself.
 
     Each is a normal law; the step's own mean differs from the pooled one by the variation over steps. What
     is left of the first law's standard deviation is ``unknown``; the rest of the last one's is
     ``reward_spread``.
     """
-    have, seen = facts[POOLED] > 0.0, sums.exposure[c] > 0.0
-    mean, first = prior[PRIOR_MEAN], prior[PRIOR_STD] * prior[PRIOR_STD]
-    variance = first
-    if have:
-        n, v = facts[POOL_MASS], max(facts[POOL_VARIANCE], _LEAST_VARIANCE)
-        precision = n * n / v + 1.0 / variance
-        mean = (n * facts[POOL_SUM] / v + mean / variance) / precision
-        variance = 1.0 / precision
-    if seen and (not have or facts[REWARD_VARIATION] > 0.0):
-        n, v = max(0.0, model.visits[c]), max(_cell_variance(model, c), _LEAST_VARIANCE)
-        variance += facts[REWARD_VARIATION]
-        precision = n * n / v + 1.0 / variance
-        mean = (n * model.rewards[c] / v + mean / variance) / precision
-        variance = 1.0 / precision
-    model.rewards[c] = min(1.0, max(0.0, mean))
-    model.unknown[c] = min(1.0, variance / first) * np.sqrt(first)
-    model.reward_spread[c] = np.sqrt(max(0.0, variance - model.unknown[c] ** 2))
+    rows, exposure, visits, rewards = problem.rows, sums.exposure, model.visits, model.rewards
+    reward_noise, sampling, unknown = model.reward_noise, model.sampling, model.unknown
+    reward_spread, pool_std, pool_mass = model.reward_spread, pools.std, pools.mass
+    pool_total, pool_variance = pools.total, pools.variance
+    tops, nulls, bottoms = pools.reward_top, pools.reward_null, pools.reward_bottom
+    prior, std = _prior(problem, sums, model, pools)
+    first = std * std
+    for r in range(rows):
+        have = pool_std[r] < np.inf
+        shared, shared_variance, varies = prior, first, 0.0
+        if have:
+            n, v = pool_mass[r], max(pool_variance[r], _LEAST_VARIANCE)
+            precision = n * n / v + 1.0 / first
+            shared = (n * pool_total[r] / v + prior / first) / precision
+            shared_variance = 1.0 / precision
+            varies = _variation(excess, tops[r], nulls[r], bottoms[r])
+        for c in range(r, problem.slots * rows, rows):
+            mean, variance = shared, shared_variance
+            if exposure[c] > 0.0 and (not have or varies > 0.0):
+                n = max(0.0, visits[c])
+                v = max(_of_sum(n, reward_noise[c], sampling[c], rewards[c]), _LEAST_VARIANCE)
+                variance += varies
+                precision = n * n / v + 1.0 / variance
+                mean = (n * rewards[c] / v + mean / variance) / precision
+                variance = 1.0 / precision
+            rewards[c] = min(1.0, max(0.0, mean))
+            unknown[c] = min(1.0, variance / first) * std
+            reward_spread[c] = np.sqrt(max(0.0, variance - unknown[c] ** 2))
 
 
 @inlined
-def _induct(
-    knobs: Floats,
-    state_ptr: Ints,
-    horizon: int,
-    slots: int,
-    rows: int,
-    known_rewards: Floats,
-    model: Cells,
-    values: Floats,
-    q: Floats,
-) -> None:
+def _best(state_ptr: Ints, h: int, q: Floats, values: Floats) -> None:
+    """values[h] = the maximum of q[h] over the rows of each state."""
+    for s in range(state_ptr.shape[0] - 1):
+        best = q[h, state_ptr[s]]
+        for r in range(state_ptr[s] + 1, state_ptr[s + 1]):
+            best = q[h, r] if q[h, r] > best else best
+        values[h, s] = best
+
+
+@inlined
+def _induct(problem: Problem, stat: float, privacy: float, model: Cells, values: Floats, q: Floats) -> None:
     """Optimistic backward induction: bonuses from sampling, from the noise law, and for unknown rewards."""
+    state_ptr, horizon, rows, known_rewards = (
+        problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
+    )  # fmt: skip
     move, rewards, spread, sampling = model.model, model.rewards, model.spread, model.sampling
-    states, stat, privacy = move.shape[1], knobs[STAT], knobs[PRIVACY]
+    unknown, reward_spread, states = model.unknown, model.reward_spread, model.raw.shape[1]
     known = known_rewards.shape[0] > 0
     for s in range(states):
         values[horizon, s] = 0.0
     for h in range(horizon - 1, -1, -1):
         left = float(horizon - h)
-        base_row = h * rows if slots > 1 else 0
+        base_row = h * rows if problem.slots > 1 else 0
         for r in range(rows):
             c = base_row + r
             if spread[c] == np.inf or sampling[c] == np.inf:
@@ -659,56 +696,40 @@ def _induct(
             if known:
                 reward = known_rewards[h, r]
             else:
-                reward = min(1.0, rewards[c] + _HOPE * model.unknown[c])
-                bonus += stat * np.sqrt(reward * (1.0 - reward)) * x + privacy * model.reward_spread[c]
+                reward = min(1.0, rewards[c] + _HOPE * unknown[c])
+                bonus += stat * np.sqrt(reward * (1.0 - reward)) * x + privacy * reward_spread[c]
             q[h, r] = min(left, reward + mean + bonus)
-        for s in range(states):
-            best = q[h, state_ptr[s]]
-            for r in range(state_ptr[s] + 1, state_ptr[s + 1]):
-                best = q[h, r] if q[h, r] > best else best
-            values[h, s] = best
+        _best(state_ptr, h, q, values)
 
 
 @inlined
-def _explore(
-    width: float,
-    state_ptr: Ints,
-    horizon: int,
-    slots: int,
-    rows: int,
-    known_rewards: Floats,
-    model: Cells,
-    coins: NDArray[np.uint64],
-    work: Floats,
-    q: Floats,
-) -> None:
+def _explore(problem: Problem, width: float, model: Cells, z: Floats, values: Floats, q: Floats) -> None:
     """One draw from what is believed: backward induction with errors that all steps of a pair share.
 
-    Per pair five standard normal variables: of the next value by sampling, by noise, and where the row is
-    hidden; of the reward by its data, and by other pairs'. To the data of a row one visit is added that leads
-    anywhere (w = x^2 / (1 + x^2) of the mass, x^2 = 1 / effective visits). ``width`` multiplies what comes
-    from data; what comes from none is drawn at its full width at least. A pair without any data earns 1/2 a
-    step, give or take.
+    Per pair five standard normal variables z (R, 5): of the next value by sampling, by noise, and where the
+    row is hidden; of the reward by its data, and by other pairs'. To the data of a row one visit is added
+    that leads anywhere (w = x^2 / (1 + x^2) of the mass, x^2 = 1 / effective visits). ``width`` multiplies
+    what comes from data; what comes from none is drawn at its full width at least. A pair without any data
+    earns 1/2 a step, give or take.
     """
-    move, spread, sampling = model.model, model.spread, model.sampling
-    states, full = move.shape[1], max(1.0, width)
+    state_ptr, horizon, rows, known_rewards = (
+        problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
+    )  # fmt: skip
+    move, rewards, spread, sampling = model.model, model.rewards, model.spread, model.sampling
+    unknown, reward_spread, hidden = model.unknown, model.reward_spread, model.missing
+    states, full = model.raw.shape[1], max(1.0, width)
     known = known_rewards.shape[0] > 0
-    z = work[: _DRAWS * rows].reshape(rows, _DRAWS)
-    at = _DRAWS * rows
-    after, here = work[at : at + states], work[at + states : at + 2 * states]
-    for r in range(rows):
-        for i in range(_DRAWS):
-            z[r, i] = normal(coins)
     for s in range(states):
-        after[s] = 0.0
+        values[horizon, s] = 0.0
     for h in range(horizon - 1, -1, -1):
         left = float(horizon - h)
-        base_row = h * rows if slots > 1 else 0
+        base_row = h * rows if problem.slots > 1 else 0
         centre, wide = 0.0, 0.0
         for s in range(states):
-            centre += after[s] / states
+            centre += values[h + 1, s] / states
         for s in range(states):
-            wide += (after[s] - centre) * (after[s] - centre) / states
+            wide += (values[h + 1, s] - centre) * (values[h + 1, s] - centre) / states
+        wide = np.sqrt(wide)
         for r in range(rows):
             c = base_row + r
             if spread[c] == np.inf or sampling[c] == np.inf:
@@ -717,56 +738,40 @@ def _explore(
             w = sampling[c] / (1.0 + sampling[c])
             expected = 0.0
             for s in range(states):
-                expected += move[c, s] * after[s]
+                expected += move[c, s] * values[h + 1, s]
             mean = (1.0 - w) * expected + w * centre
             variance = 0.0
             norm = 0.0
             for s in range(states):
-                d = after[s] - expected
+                d = values[h + 1, s] - expected
                 norm += d * d
-                d = after[s] - mean
+                d = values[h + 1, s] - mean
                 variance += ((1.0 - w) * move[c, s] + w / states) * (d * d)
             x = np.sqrt(sampling[c] / (1.0 + 2.0 * sampling[c]))
             value = mean + width * (np.sqrt(variance) * x * z[r, 0] + spread[c] * np.sqrt(norm) * z[r, 1])
-            value += full * model.missing[c] * np.sqrt(wide) * z[r, 2]
+            value += full * hidden[c] * wide * z[r, 2]
             if known:
                 reward = known_rewards[h, r]
             else:
-                reward = width * model.reward_spread[c] * z[r, 3] + full * model.unknown[c] * z[r, 4]
-                reward = min(1.0, max(0.0, model.rewards[c] + reward))
+                reward = width * reward_spread[c] * z[r, 3] + full * unknown[c] * z[r, 4]
+                reward = min(1.0, max(0.0, rewards[c] + reward))
             q[h, r] = min(left, max(0.0, reward + value))
-        for s in range(states):
-            best = q[h, state_ptr[s]]
-            for r in range(state_ptr[s] + 1, state_ptr[s + 1]):
-                best = q[h, r] if q[h, r] > best else best
-            here[s] = best
-        for s in range(states):
-            after[s] = here[s]
+        _best(state_ptr, h, q, values)
 
 
 @inlined
-def _flow(
-    predict: bool,
-    state_ptr: Ints,
-    horizon: int,
-    slots: int,
-    rows: int,
-    first: bool,
-    counts: Floats,
-    total: Floats,
-    raw: Floats,
-    noise: Floats,
-    expected: Floats,
-    scratch: Floats,
-) -> None:
+def _flow(problem: Problem, predict: bool, first: bool, sums: Sums, model: Cells, scratch: Floats) -> None:
     """Expected visits per cell: of the average policy in a rough model; else positive counts.
 
     ``first`` : the pooled family holds a user's first visits to each state.
     """
+    state_ptr, horizon, slots, rows = problem.state_ptr, problem.horizon, problem.slots, problem.rows
+    total, counts, raw, noise = sums.total, model.counts, model.raw, model.noise
+    expected = model.expected
     states = state_ptr.shape[0] - 1
     for c in range(expected.shape[0]):
         expected[c] = max(0.0, counts[c])
-    if not predict or slots == 1:
+    if not predict:
         return
     here, after = scratch[:states], scratch[states : 2 * states]
     for s in range(states):
