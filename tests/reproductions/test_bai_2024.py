@@ -224,6 +224,25 @@ def test_the_page(small: Small) -> None:
     assert not re.search(r"/(root|tmp|work|home)/", page)
 
 
+def test_the_page_says_where_runs_without_privacy_are_stuck(small: Small) -> None:
+    """Regret that grows as K does: its share of uniform play's does not fall."""
+    given = copy.deepcopy(small[0])
+    shares = {TINY.users[0]: 0.05, TINY.users[1]: 0.048}
+    for row in given["rows"]:
+        if (row["scenario"], row["learner"]) == (bai.SMALL, "noise-aware"):
+            falls = row["privacy"] != bai.NONE
+            row.update(finals=[[2.0, 2.0]], share=0.01 if falls else shares[row["users"]])
+    said = " ".join(pages.page(given).split())
+    stuck = (
+        "noise-aware, small MDPs has 5.00% of uniform play's regret at K = 3,000 without privacy and still"
+    )
+    assert f"{stuck} 4.80% at K = 10,000" in said
+    for row in given["rows"]:
+        if (row["scenario"], row["learner"], row["privacy"]) == (bai.SMALL, "noise-aware", bai.NONE):
+            row["share"] = shares[row["users"]] * (0.5 if row["users"] == TINY.users[1] else 1.0)
+    assert "noise-aware, small MDPs has" not in " ".join(pages.page(given).split())
+
+
 def test_finished_cells_are_not_run_again(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     found, folder, _ = small
 

@@ -52,6 +52,7 @@ STUDIES = (
 )  # fmt: skip
 _LEARNED = 0.5  # share of uniform play's regret above which a learner counts as one that has not begun
 _WITHIN = 1.1
+_STUCK = 0.9  # share of uniform play's regret over that at the K before, above which runs are stuck
 
 
 class Measured(NamedTuple):
@@ -488,11 +489,11 @@ def _ahead(document: Document) -> str:
 
 
 def _upside_down(document: Document) -> str:
-    """Where privacy seems to help, in words; empty if nowhere."""
+    """Where privacy seems to help, or a learner without privacy does not learn on, in words."""
     said = []
     for study in STUDIES:
         rows = [(p, against_users(document, study, p)[-1]) for p in BY_EPSILON]
-        free = against_users(document, study, NONE)[-1]
+        *_, before, free = [None, *against_users(document, study, NONE)]
         better = [p for p, row in rows if (high := ratio(row, free).high) is not None and high < 1.0]
         if better:
             said.append(
@@ -500,6 +501,12 @@ def _upside_down(document: Document) -> str:
                 f"without privacy, where its regret grows as K to the "
                 f"{regret_growth(document, study, NONE)}: with the knobs tuned for no noise it does not "
                 "find optimal policies in all runs. Its cost of privacy says nothing then."
+            )
+        elif before is not None and free["share"] > _STUCK * before["share"]:
+            said.append(
+                f"{title(study)} has {before['share']:.2%} of uniform play's regret at K = "
+                f"{before['users']:,} without privacy and still {free['share']:.2%} at K = {free['users']:,}"
+                ": some runs keep a policy that is not optimal. Its cost of privacy says nothing then."
             )
     return " ".join(said)
 
