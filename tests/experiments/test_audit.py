@@ -98,6 +98,7 @@ def test_another_mechanism_in_the_games_is_said_plainly() -> None:
     assert "delta = 1e-06 is claimed, in the games delta = 0" in second
 
 
+@pytest.mark.statistics
 def test_what_was_not_played_is_in_the_verdict_and_the_document() -> None:
     found = audit(Local(epsilon=1.0, randomizer="krr"), runs=800, layout=Layout(3, 2, 4))
     assert found.notes == ()

@@ -51,7 +51,11 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("name", RIGHT)
+QUICK = ("tree", "batches gaussian", "decaying", "clocks", "vtr")
+EACH = [name if name in QUICK else pytest.param(name, marks=pytest.mark.statistics) for name in RIGHT]
+
+
+@pytest.mark.parametrize("name", EACH)
 def test_what_is_right_passes_and_is_seen(name: str) -> None:
     """A bound of nothing would pass for ever."""
     privatizer, learner, least = RIGHT[name]
@@ -138,7 +142,7 @@ def test_cells_without_noise_and_batches_counted_again_are_found(monkeypatch: py
 OPEN = {"laplace": Central(epsilon=1.0, release="tree"), "gaussian": Central(mu=1.0), "local": Local(mu=1.0)}
 
 
-@pytest.mark.parametrize("name", OPEN)
+@pytest.mark.parametrize("name", ["laplace", "gaussian", pytest.param("local", marks=pytest.mark.statistics)])
 def test_an_unknown_number_of_users_is_played(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Epochs whose scales grow: right they pass; with the first one's scale in all, not."""
     start, learner = OPEN[name].start, endless(OPEN[name].start)
