@@ -39,8 +39,7 @@ from typing import Any, Literal
 import numpy as np
 
 from discreet.numerics import checks
-from discreet.privacy import calibration, kernels
-from discreet.privacy.accounting import Coordinate
+from discreet.privacy import kernels, parts
 from discreet.privacy.continual.clocks import Clocks
 from discreet.privacy.continual.decaying import FINE, Decaying
 from discreet.privacy.continual.optimal_tree import OptimalTree
@@ -56,17 +55,12 @@ from discreet.privacy.counts import (
     POOLED_TRANSITIONS,
     CountQuery,
 )
-from discreet.privacy.guarantee import (
-    Guarantee,
-    MechanismRecord,
-    NoiseFamily,
-    ReportRecord,
-    guarantee_of,
-    no_guarantee,
-)
+from discreet.privacy.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.privacy.local_reports import StepReports
 from discreet.privacy.protocol import Floats, NoiseLaw, Norm, Schedule, Trust
 from discreet.privacy.randomness import Randomness, Secure, Seeded
+from discreet.privacy.records import Coordinate
+from discreet.privacy.report_record import ReportRecord
 
 __all__ = [
     "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "Prefixes", "Reported", "Stated", "Strategy",
@@ -303,7 +297,11 @@ class CountMechanism:
         """Raise ``ValueError`` where privacy-loss distributions of single draws prove nothing."""
         walk = self.walk
         fresh = isinstance(walk, Tree | OptimalTree) and walk.leaves is not None if walk else not self.decay
-        if not fresh or calibration.shift_patterns(self.query, 1) is None or self.by_release.size:
+        if (
+            not fresh
+            or parts.module("calibration").shift_patterns(self.query, 1) is None
+            or self.by_release.size
+        ):
             raise ValueError(
                 "stated.numerical = True: needs noise that is drawn after the records that it hides, and a "
                 "query of counts per step"
@@ -437,17 +435,16 @@ class CountMechanism:
         name, grid = noise_name(self.family, self.reward_grid), self.reward_grid
         exchanges: tuple[tuple[Coordinate, ...], ...] = ()
         if self.stated.numerical:
+            calibration = parts.module("calibration")
             patterns = calibration.shift_patterns(self.query, self.levels) or ()
-            exchanges = calibration.exchanges(patterns, name, self._named(grid))
+            named = calibration.named(self.query, self.noise_scales, grid)
+            exchanges = calibration.exchanges(patterns, name, named)
         rounding = 0.0
         if self.fixed_point:
             releases = self.schedule.release_times.size - 1
             rounding = Decaying(self.decay).rounding(releases, self.query.layout.horizon)
         scales = dict(zip(self.query.row_families, self.noise_scales.tolist(), strict=True))
         return (MechanismRecord.of(self.query, _words(self), name, scales, self.levels, exchanges, rounding),)
-
-    def _named(self, grid: int | None) -> tuple[tuple[str, float, int], ...]:
-        return calibration.named(self.query, self.noise_scales, grid)
 
     @cached_property
     def guarantee(self) -> Guarantee:

@@ -49,12 +49,13 @@ from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
 from discreet.privacy import kernels, one_shot_kernels, records_kernels
 from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.guarantee import Guarantee, MechanismRecord, ReportRecord
+from discreet.privacy.guarantee import Guarantee, MechanismRecord
 from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.noise import laws
 from discreet.privacy.protocol import Floats, Ints, NoiseLaw, StepSums
 from discreet.privacy.randomness import Key, Randomness, SecureCoins, Seeded
+from discreet.privacy.report_record import ReportRecord
 
 __all__ = ["KeptRelease", "OneShotRelease", "OneShotSession", "check_query"]
 

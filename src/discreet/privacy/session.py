@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked, copied_many
 from discreet.numerics import checks
-from discreet.privacy import kernels, local_kernels, local_reports, saved_state
+from discreet.privacy import kernels, local_kernels, local_reports
 from discreet.privacy.continual import walks_kernels as walks
-from discreet.privacy.continual.clocks import Clocks, played_rows
+from discreet.privacy.continual.clocks import played_rows
 from discreet.privacy.continual.decaying import FINE, Decaying
 from discreet.privacy.continual.walk import Walk, prefix_noise, program
 from discreet.privacy.count_laws import CountLaws
@@ -38,25 +38,15 @@ from discreet.privacy.encoders import (
     rounded,
 )
 from discreet.privacy.local_reports import (
-    Randomizer,
     ReportEncoder,
     StepReports,
     policy_table,
     reported_tables,
 )
 from discreet.privacy.mechanism import (
-    WALKS,
-    Batches,
     CountMechanism,
-    Exact,
-    OnDevice,
-    Prefixes,
-    Reported,
-    Stated,
     check_on_grid,
 )
-from discreet.privacy.noise import laws
-from discreet.privacy.noise.report_law import ReportLaw
 from discreet.privacy.protocol import (
     Encoder,
     Estimate,
@@ -99,15 +89,6 @@ class CountSession(StreamSession):
     )  # fmt: skip
     _DERIVED = (
         *StreamSession._DERIVED, "_query", "_trust", "_laws", "_walk", "_decaying", "_reach",
-    )  # fmt: skip
-    _CLASSES = saved_state.classes_by_name(
-        [
-            *StreamSession._CLASSES.values(),
-            Batches, Clocks, CountMechanism, CountQuery, Exact, Measurement, OnDevice, Prefixes, Randomizer,
-            ReportLaw, Reported, Stated, StepReports, *WALKS,
-            laws.GaussianSumLaw, laws.LaplaceSumLaw, laws.NoNoise, laws.SubGaussianSumLaw,
-            laws.WeightedLaplaceLaw,
-        ]
     )  # fmt: skip
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
