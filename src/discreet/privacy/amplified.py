@@ -63,8 +63,8 @@ from discreet.privacy.local_reports import (
     reported_tables,
 )
 from discreet.privacy.mechanism import Stated
-from discreet.privacy.protocol import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
 from discreet.privacy.randomness import Key, Randomness
+from discreet.privacy.releases import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
 from discreet.privacy.saved_state import check_same_kind
 from discreet.privacy.shuffle import BatchTooSmall, ShuffleSession
 from discreet.privacy.shuffle_mechanism import AmplifiedMechanism

@@ -19,7 +19,7 @@ from discreet.privacy.continual.decaying import Decaying
 from discreet.privacy.continual.splits import split_scales, taking_turns
 from discreet.privacy.counts import CENTERED_REWARDS, CUT_REWARDS
 from discreet.privacy.noise import laws
-from discreet.privacy.protocol import Floats, Ints, NoiseLaw
+from discreet.privacy.releases import Floats, Ints, NoiseLaw
 
 if TYPE_CHECKING:
     from discreet.privacy.mechanism import CountMechanism

@@ -57,9 +57,9 @@ from discreet.privacy.counts import (
 )
 from discreet.privacy.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.privacy.local_reports import StepReports
-from discreet.privacy.protocol import Floats, NoiseLaw, Norm, Schedule, Trust
 from discreet.privacy.randomness import Randomness, Secure, Seeded
 from discreet.privacy.records import Coordinate
+from discreet.privacy.releases import Floats, NoiseLaw, Norm, Schedule, Trust
 from discreet.privacy.report_record import ReportRecord
 
 __all__ = [

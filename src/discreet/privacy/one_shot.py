@@ -53,8 +53,9 @@ from discreet.privacy.guarantee import Guarantee, MechanismRecord
 from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.noise import laws
-from discreet.privacy.protocol import Floats, Ints, NoiseLaw, StepSums
+from discreet.privacy.protocol import StepSums
 from discreet.privacy.randomness import Key, Randomness, SecureCoins, Seeded
+from discreet.privacy.releases import Floats, Ints, NoiseLaw
 from discreet.privacy.report_record import ReportRecord
 
 __all__ = ["KeptRelease", "OneShotRelease", "OneShotSession", "check_query"]

@@ -43,7 +43,7 @@ _HOMES = {
         "GaussianSumLaw", "LaplaceSumLaw", "NoNoise", "SubGaussianSumLaw", "WeightedLaplaceLaw",
     ),
     "privacy.noise.report_law": ("ReportLaw",),
-    "privacy.protocol": ("Estimate", "Measurement", "Plan", "Release", "Schedule"),
+    "privacy.releases": ("Estimate", "Measurement", "Plan", "Release", "Schedule"),
     "privacy.randomness": ("Secure", "Seeded"),
     "privacy.records": ("MechanismRecord",),
     "privacy.report_record": ("ReportRecord",),

@@ -47,17 +47,8 @@ from discreet.privacy.mechanism import (
     CountMechanism,
     check_on_grid,
 )
-from discreet.privacy.protocol import (
-    Encoder,
-    Estimate,
-    Floats,
-    Ints,
-    Measurement,
-    NoiseLaw,
-    Plan,
-    Report,
-)
 from discreet.privacy.randomness import Key, Randomness, SecureCoins, SeededCoins
+from discreet.privacy.releases import Encoder, Estimate, Floats, Ints, Measurement, NoiseLaw, Plan, Report
 from discreet.privacy.stream_session import StreamSession, read_only
 
 _STREAMS = ("exact", "walk", "local", "decaying", "reports")

@@ -52,23 +52,21 @@ from discreet.privacy.counts import CountQuery
 from discreet.privacy.guarantee import Record
 from discreet.privacy.mechanism import Stated
 from discreet.privacy.noise.binomial_law import Components
-from discreet.privacy.protocol import (
+from discreet.privacy.protocol import Mechanism, Session, Terms
+from discreet.privacy.randomness import Key, Randomness
+from discreet.privacy.releases import (
     Coins,
     Encoder,
     Estimate,
     Floats,
     Ints,
     Measurement,
-    Mechanism,
     Plan,
     Release,
     Report,
     Schedule,
-    Session,
-    Terms,
     Trust,
 )
-from discreet.privacy.randomness import Key, Randomness
 from discreet.privacy.saved_state import check_same_kind
 from discreet.privacy.sessions import session_of
 from discreet.privacy.shuffle_calibration import CALIBRATIONS, Calibration, Noise

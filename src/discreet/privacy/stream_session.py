@@ -25,7 +25,8 @@ from discreet.numerics import checks
 from discreet.privacy import parts
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.lifecycle import Guarded
-from discreet.privacy.protocol import (
+from discreet.privacy.randomness import Key, Randomness, Seeded
+from discreet.privacy.releases import (
     Encoder,
     Estimate,
     Floats,
@@ -37,7 +38,6 @@ from discreet.privacy.protocol import (
     Schedule,
     numbered,
 )
-from discreet.privacy.randomness import Key, Randomness, Seeded
 
 
 class StreamSession(Guarded, ABC):
