@@ -16,9 +16,10 @@ from discreet.privacy.continual.square_root import SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.local_reports import StepReports
-from discreet.privacy.mechanism import Batches, CountMechanism, Exact, OnDevice, Prefixes, Reported, Stated
+from discreet.privacy.mechanism import Batches, CountMechanism, Exact, OnDevice, Prefixes, Stated
 from discreet.privacy.protocol import Schedule
 from discreet.privacy.randomness import Secure, Seeded
+from discreet.privacy.reported import Reported
 from discreet.privacy.session import CountSession
 from discreet.privacy.sessions import session_of
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.privacy import kernels, local_reports
+from discreet.privacy import kernels
 from discreet.privacy.continual.decaying import Decaying
 from discreet.privacy.continual.splits import split_scales, taking_turns
 from discreet.privacy.counts import CENTERED_REWARDS, CUT_REWARDS
@@ -158,12 +158,9 @@ class CountLaws:
         return walk.parts if walk is not None and self.mechanism.family == kernels.GAUSSIAN else 1
 
     def _of_reports(self, users: int, most: int, share: float) -> Laws:
-        query, reports, plans = self.mechanism.query, self.mechanism.reports, self.mechanism.schedule.plans
-        assert reports is not None
-        return {
-            name: local_reports.law(reports, query, name, plans, users, most, share)
-            for name in query.row_families
-        }
+        query, reported, plans = self.mechanism.query, self.mechanism.reported, self.mechanism.schedule.plans
+        assert reported is not None
+        return {name: reported.law(query, name, plans, users, most, share) for name in query.row_families}
 
     def _of_unlike(self, n: int, number: int, squares: Floats) -> Laws:
         """Laws of prefix sums of measurements with unlike scales: std exact, bounds at the largest."""

@@ -39,7 +39,7 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -123,7 +123,7 @@ class OneShotSession(Guarded):
     @property
     def records(self) -> tuple[MechanismRecord | ReportRecord, ...]:
         """What the guarantee is computed from; empty without privacy."""
-        return self._mechanism.records
+        return cast(tuple[MechanismRecord, ...], self._mechanism.records)
 
     @property
     def query(self) -> CountQuery:
@@ -295,7 +295,7 @@ class OneShotRelease(Guarded):
     @property
     def records(self) -> tuple[MechanismRecord | ReportRecord, ...]:
         """What the guarantee is computed from; empty without privacy."""
-        return self._facts.mechanism.records
+        return cast(tuple[MechanismRecord, ...], self._facts.mechanism.records)
 
     @property
     def laws(self) -> Mapping[str, NoiseLaw]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from discreet.numerics import checks
 
-__all__ = ["RECORDS", "is_record", "module", "record_class"]
+__all__ = ["RECORDS", "is_record", "is_reported", "module", "record_class"]
 
 Part = Literal["accounting", "calibration", "saving"]
 
@@ -32,6 +32,9 @@ RECORDS = {
 """Every kind of record, as files name it: where its class stands."""
 
 
+_REPORTED = ("discreet.privacy.reported", "Reported")  # the strategy of a mechanism of counts
+
+
 def module(name: Part) -> Any:
     """A part, loaded."""
     return import_module(_MODULES[name])
@@ -41,6 +44,11 @@ def record_class(kind: Any) -> Any:
     """The class of a kind of record. Raises ``ValueError`` on a kind that there is not."""
     home, name = RECORDS[checks.choice("record: kind", kind, RECORDS)]
     return getattr(import_module(home), name)
+
+
+def is_reported(value: Any) -> bool:
+    """Is it the strategy of randomized reports, and of no subclass?"""
+    return (type(value).__module__, type(value).__qualname__) == _REPORTED
 
 
 def is_record(value: Any) -> bool:

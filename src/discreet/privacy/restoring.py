@@ -12,14 +12,19 @@ import os
 from discreet.numerics import checks
 from discreet.privacy import saved_state
 from discreet.privacy.amplified import AmplifiedSession
+from discreet.privacy.device_session import DeviceSession
 from discreet.privacy.linear_session import LinearSession
+from discreet.privacy.reported_session import ReportedSession
 from discreet.privacy.saving import CLASSES
 from discreet.privacy.session import CountSession
 from discreet.privacy.shuffle import ShuffleSession
 
 Restored = CountSession | LinearSession | ShuffleSession
 
-_KINDS = {kind._kind: kind for kind in (CountSession, LinearSession, ShuffleSession, AmplifiedSession)}
+_SESSIONS = (
+    CountSession, DeviceSession, ReportedSession, LinearSession, ShuffleSession, AmplifiedSession,
+)  # fmt: skip
+_KINDS = {kind._kind: kind for kind in _SESSIONS}
 
 
 def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Restored:

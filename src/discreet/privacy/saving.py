@@ -36,7 +36,7 @@ _HOMES = {
     "privacy.linear_sums": ("GramQuery", "MixtureQuery", "Prepared"),
     "privacy.local_reports": ("Randomizer", "StepReports"),
     "privacy.mechanism": (
-        "Batches", "CountMechanism", "Exact", "OnDevice", "Prefixes", "Reported", "Stated",
+        "Batches", "CountMechanism", "Exact", "OnDevice", "Prefixes", "Stated",
     ),
     "privacy.noise.binomial_law": ("BinomialLaw",),
     "privacy.noise.laws": (
@@ -47,6 +47,7 @@ _HOMES = {
     "privacy.randomness": ("Secure", "Seeded"),
     "privacy.records": ("MechanismRecord",),
     "privacy.report_record": ("ReportRecord",),
+    "privacy.reported": ("Reported",),
     "privacy.responses": ("Question",),
     "privacy.shuffle_calibration": ("Flips",),
     "privacy.shuffle_mechanism": ("AmplifiedMechanism", "FlipMechanism"),

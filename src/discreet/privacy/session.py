@@ -11,47 +11,38 @@ held in private copies.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mdp.trajectories import Trajectories, Trajectory, checked, copied_many
+from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
-from discreet.privacy import kernels, local_kernels, local_reports
-from discreet.privacy.continual import walks_kernels as walks
+from discreet.privacy import kernels
 from discreet.privacy.continual.clocks import played_rows
 from discreet.privacy.continual.decaying import FINE, Decaying
-from discreet.privacy.continual.walk import Walk, prefix_noise, program
+from discreet.privacy.continual.walk import Walk, prefix_noise
 from discreet.privacy.count_laws import CountLaws
 from discreet.privacy.counts import CUT_REWARDS, TRANSITIONS, CountQuery
 from discreet.privacy.encoders import (
-    REACH,
-    NoisyVectorEncoder,
     RawEncoder,
     add_record,
     family_begins,
-    local_message,
     noise_vector,
     rounded,
-)
-from discreet.privacy.local_reports import (
-    ReportEncoder,
-    StepReports,
-    policy_table,
-    reported_tables,
 )
 from discreet.privacy.mechanism import (
     CountMechanism,
     check_on_grid,
 )
-from discreet.privacy.randomness import Key, Randomness, SecureCoins, SeededCoins
+from discreet.privacy.randomness import Key, Randomness, SecureCoins
 from discreet.privacy.releases import Encoder, Estimate, Floats, Ints, Measurement, NoiseLaw, Plan, Report
 from discreet.privacy.stream_session import StreamSession, read_only
 
-_STREAMS = ("exact", "walk", "local", "decaying", "reports")
+if TYPE_CHECKING:
+    from discreet.privacy.local_reports import StepReports
 
 _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
 
@@ -71,15 +62,16 @@ class CountSession(StreamSession):
     """
 
     _kind = "counts"
+    _streams: ClassVar[tuple[str, ...]] = ("exact", "walk", "decaying")  # that it serves
     _BOUND = ("_mechanism", "_randomness")
     _STATE = (
         *StreamSession._STATE,
         "_scales", "_begins", "_cells", "_held", "_registers", "_pending", "_counted", "_played", "_filtered",
         "_measured", "_measurements", "_draws", "_scales_now", "_squares", "_forgotten", "_closed_users",
-        "_weights", "_reported", "_policy", "_cut",
+        "_weights", "_reported", "_cut",
     )  # fmt: skip
     _DERIVED = (
-        *StreamSession._DERIVED, "_query", "_trust", "_laws", "_walk", "_decaying", "_reach",
+        *StreamSession._DERIVED, "_query", "_trust", "_laws", "_walk", "_decaying",
     )  # fmt: skip
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
@@ -87,6 +79,11 @@ class CountSession(StreamSession):
             raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism, and no subclass of it")
         if mechanism.stored:
             raise ValueError("mechanism.stored = True: stored people are for OneShotSession")
+        if mechanism.stream not in self._streams:
+            raise ValueError(
+                f"mechanism.strategy = {mechanism.strategy!r}: has a session of its own, which "
+                "discreet.privacy.sessions.session_of starts"
+            )
         mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
         mechanism.check_source(randomness)
         query = mechanism.query
@@ -99,9 +96,6 @@ class CountSession(StreamSession):
         self._scales = np.array(mechanism.scales)
         self._begins = family_begins(query)
         self._cells = np.zeros(query.cells)
-        self._reach = np.zeros(0)  # of a local user's cells: what an honest device sends is inside
-        if mechanism.stream == "local":
-            self._reach = np.repeat(query.layout.horizon + REACH * self._scales, np.diff(query.offsets))
         self._walk = walk = mechanism.walk
         # of a walk: what its registers hold, the last leaf made; and the registers, never changed in place
         self._held = np.zeros(walk.registers + 1 if walk else 1, np.int64)
@@ -122,7 +116,6 @@ class CountSession(StreamSession):
         self._scales_now = self._scales  # of the noise that is drawn next
         self._squares = np.zeros(self._scales.size)  # of the measurements' noise, in units of scales
         self._reported = 0  # users who sent something before the last release
-        self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
         self._cut = query.cut  # C of the newest batch; infinite: centred rewards are released instead
 
     # -------------------------------------------------------------------------- public facts
@@ -159,8 +152,6 @@ class CountSession(StreamSession):
         plan = self._with_plain_group(plan)
         if self._mechanism.clocks is not None:
             self._assign(plan, users)
-        if self._mechanism.reports is not None:
-            self._policy = self._public_policy(plan)
         self._cut = self._cut if plan.cut is None else plan.cut  # it stands, even if an interrupt comes now
         return plan
 
@@ -170,13 +161,6 @@ class CountSession(StreamSession):
 
     def _randomizer(self, query: CountQuery) -> Encoder:
         """What makes of a trajectory of the newest plan what enters the sums; it holds this query."""
-        if self._mechanism.stream == "local":
-            return NoisyVectorEncoder(query, self.mechanism, self._begins.copy(), self._plans)
-        reports = self._mechanism.reports
-        if reports is not None:
-            stochastic, rows = self._policy
-            secure = self._key is None
-            return ReportEncoder(query.layout, reports, stochastic, rows.copy(), self._plans, secure=secure)
         return RawEncoder(self._plans)
 
     @property
@@ -188,20 +172,6 @@ class CountSession(StreamSession):
         """
         _ = self.open_plan
         return self._randomizer(self._query.copy())
-
-    def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
-        """Over which alphabet devices report: of all rows (True), or of those that the policy plays."""
-        stochastic, rows = policy_table(plan, self._query.layout)
-        rows = rows[self._query.counted]
-        declared = self._schedule.plans
-        if stochastic and declared == "deterministic":
-            raise ValueError(
-                "plan.policy is stochastic: must be deterministic, as schedule.plans declares, since the "
-                "noise laws were computed for that"
-            )
-        if declared == "stochastic":  # one alphabet for all plans
-            return True, np.zeros_like(rows)
-        return stochastic, rows
 
     @property
     def open_group(self) -> int:
@@ -266,18 +236,6 @@ class CountSession(StreamSession):
         self._played, self._pending = played, self._pending + counts
 
     def _add(self, report: Report) -> None:
-        if self._mechanism.reports is not None:
-            if self._trust == "local":
-                message = self._message(report)
-            else:  # a trusted server draws it: from here on nothing holds the trajectory
-                message = self._drawn(self._record(report), self._users)
-            self._add_reports(self._mechanism.reports, [message])
-            return
-        if self._mechanism.stream == "local":
-            message = local_message(self._message(report), self._reach)
-            self._count(1)
-            self._cells += message
-            return
         record = rounded(self._record(report), SecureCoins(), self._mechanism.reward_grid)
         self._count(1)
         add_record(self._query, self._begins, record, self._cells, self._played, self._up_to)
@@ -311,13 +269,15 @@ class CountSession(StreamSession):
             if not isinstance(trajectories, Trajectories):
                 raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
             users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
-            self._add_many(copied_many(trajectories, users, self._query.layout))
+            records = copied_many(trajectories, users, self._query.layout)
+            self._check_many(records)
+            self._add_many(records)
 
-    def _add_many(self, records: Trajectories) -> None:
-        """Check every record of private copies, then count the users, then add them all."""
+    def _check_many(self, records: Trajectories) -> None:
+        """Raise ``ValueError`` if any record of private copies is broken."""
         from discreet.privacy import records_kernels
 
-        query, layout = self._query, self._query.layout
+        layout = self._query.layout
         index = layout.row_index
         broken = int(records_kernels.first_broken(records.states, records.actions, records.rewards, index))
         if broken >= 0:
@@ -326,10 +286,12 @@ class CountSession(StreamSession):
             except ValueError as error:
                 message = str(error).removeprefix("trajectory")
                 raise ValueError(f"trajectories[{broken}]{message}") from None
-        if self._mechanism.reports is not None:
-            messages = [self._drawn(record, self._users + i) for i, record in enumerate(records)]
-            self._add_reports(self._mechanism.reports, messages)
-            return
+
+    def _add_many(self, records: Trajectories) -> None:
+        """Count the users of checked records, then add them all."""
+        from discreet.privacy import records_kernels
+
+        query, layout = self._query, self._query.layout
         rewards, grid = records.rewards, self._mechanism.reward_grid
         if grid is not None:
             rewards = SecureCoins().rounded(rewards, grid)
@@ -341,66 +303,27 @@ class CountSession(StreamSession):
         rewards = np.ascontiguousarray(rewards[:, steps])
         self._count(len(records))
         records_kernels.add_trajectories(
-            states, actions, rewards, index, query.slots, layout.rows, self._begins,
+            states, actions, rewards, layout.row_index, query.slots, layout.rows, self._begins,
             query.reward_shift, self._up_to, played, self._cells,
         )  # fmt: skip
         if query.groups:
             self._cells[query.cells - query.groups + self.open_group] += returns
 
-    def _drawn(self, record: Trajectory, user: int) -> Any:
-        """The message that a trusted server draws for one user, with coins that serve nobody else.
-
-        Seeded ones are those of her device in a local session. Nothing of a draw is seen before the user is
-        counted, so one that an interrupt ended may be drawn again.
-        """
-        coins = SecureCoins() if self._key is None else SeededCoins(self._key, user)
-        return self._randomizer(self._query)(record, self.open_plan, coins).message
-
-    def _add_reports(self, reports: StepReports, messages: Sequence[Any]) -> None:
-        """Users' reports, one message each, debiased, into the cells: all of them or none."""
-        stochastic, policy_rows = self._policy
-        found = [
-            report for message in messages for report in local_reports.decode(reports, stochastic, message)
-        ]
-        codes, values = reports.arrays()
-        layout, cells = self._query.layout, self._cells.copy()
-        for step, about, marks in found:
-            local_kernels.add_report(
-                codes, values, about, step, stochastic, policy_rows, marks, layout.states, layout.rows,
-                self._query.slots, self._begins, self._query.reward_shift, cells,
-            )  # fmt: skip
-        self._count(len(messages))
-        self._cells = cells
-
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add the exact sums of simulated users at once; noise of a local model from its exact law.
+        """Add the exact sums of simulated users at once, families by name.
 
-        For simulation only: raises ``ValueError`` under secure randomness. Where users report a few steps,
-        ``sums`` are the counts of the reported records, ``reported_moves`` (H, S, A, S) and ``reported_bits``
-        (H, S, A, 2), since sums over everybody do not determine their joint law:
-        :func:`discreet.mdp.simulation.reported_counts`.
+        For simulation only: raises ``ValueError`` under secure randomness.
         """
         super().submit_sum(sums, users)
 
     def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
-        if self._mechanism.reports is not None:
-            self._submit_reported(self._mechanism.reports, sums, users, key)
-            return
         cells = self._query.to_cells(sums)
         if self._played is not None:
             self._check_played(cells)
         if self._query.cut:
             self._check_cut_sums(cells, users)
-        if self._mechanism.stream != "local":
-            self._count(users)
-            self._cells += cells
-            return
-        noise = np.empty(self._query.cells)
-        kernels.fill_noise_sum(
-            self._mechanism.family, key, self._users, users, self._query.offsets, self._scales, noise
-        )
         self._count(users)
-        np.add(self._cells + cells, noise, out=self._cells)  # sums never stand there without their noise
+        self._cells += cells
 
     def _check_played(self, cells: Floats) -> None:
         assert self._played is not None
@@ -426,28 +349,6 @@ class CountSession(StreamSession):
                 for name in self._query.row_families
             ]
         )
-
-    def _submit_reported(
-        self, reports: StepReports, sums: Mapping[str, Floats], users: int, key: Key
-    ) -> None:
-        query, layout = self._query, self._query.layout
-        tables = reported_tables(reports, layout, sums, users)
-        stochastic, policy_rows = self._policy
-        if not stochastic:
-            for counts in tables:
-                left = counts.copy()
-                left[np.arange(reports.horizon)[:, None], policy_rows] = 0
-                if left.any():
-                    raise ValueError("sums hold records that the plan's policy does not lead to")
-        arrays = report_arrays(reports, layout.rows, layout.states, stochastic)
-        arrays.moves[:], arrays.bits[:] = tables
-        cells = self._cells.copy()
-        local_kernels.add_reported(
-            arrays, stochastic, policy_rows, key, self._users, layout.states, layout.rows, query.slots,
-            self._begins, query.reward_shift, cells,
-        )  # fmt: skip
-        self._count(users)
-        self._cells = cells
 
     # ----------------------------------------------------------------------------- releases
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement | None]:
@@ -581,102 +482,3 @@ class CountSession(StreamSession):
     def measurement_laws(self, n: int, senders: int, share: float | None = None) -> dict[str, NoiseLaw]:
         """As the mechanism's, of a query with a cut at the C that stands now."""
         return self._laws.measurement(n, senders, share, self._cut)
-
-    def _report_arrays(self) -> local_kernels.ReportArrays:
-        reports, layout = self._mechanism.reports, self._query.layout
-        if reports is None:
-            return _NO_REPORTS
-        return report_arrays(reports, layout.rows, layout.states, self._schedule.plans != "deterministic")
-
-    # ------------------------------------------------------------------------ fused driver
-    def kernel(self) -> SessionKernel:
-        """Flat arrays for the fused driver, and the end of stepwise use: two users of one noise are refused.
-
-        Raises ``RuntimeError`` unless the session is fresh, seeded, and K is known.
-        """
-        with self._call():
-            self._check_open()
-            if self._query.steered:
-                raise RuntimeError(
-                    "kernel: group returns and cut rewards are not part of the fused simulation"
-                )
-            if self._plans or self._number or self._key is None or self._schedule.users is None:
-                raise RuntimeError(
-                    "kernel: only a fresh, seeded session with a known number of users can be fused"
-                )
-            walk = self._walk
-            out = SessionKernel(
-                stream=_STREAMS.index(self._mechanism.stream),
-                family=self._mechanism.family,
-                key=self._key,
-                offsets=self._query.offsets,
-                scales=self._scales,
-                by_user=self._leaf == "user",
-                begins=self._begins,
-                slots=self._query.slots,
-                reward_shift=self._query.reward_shift,
-                cells=self._cells,
-                ends=self._held,
-                stack=np.zeros((walk.registers if walk else 2, self._query.cells)),
-                decay=self._decaying.decay,
-                gain=self._decaying.gain,
-                clock_growth=-1.0 if self._mechanism.clocks is None else self._mechanism.clocks.growth,
-                row_of=self._row_of() if self._mechanism.clocks else np.zeros(0, np.int64),
-                pending=self._pending,
-                counted=self._counted,
-                program=_NO_PROGRAM if walk is None else program(walk),
-                reports=self._report_arrays(),
-                release_scales=np.array(self._mechanism.release_scales),
-            )
-            self._drop()
-            return out
-
-
-def report_arrays(
-    reports: StepReports, rows: int, states: int, stochastic: bool
-) -> local_kernels.ReportArrays:
-    """Parameters and scratch of compiled reports, with room for a stochastic policy's alphabet or without."""
-    codes, values = reports.arrays()
-    most = max(reports.randomizer(about, stochastic).elements for about in (0, 1))
-    chosen, marks, hits, counts = (np.zeros(n, np.int64) for n in (reports.horizon, most + 1, most, most))
-    moves = np.zeros((reports.horizon, rows, states), np.int64)
-    bits = np.zeros((reports.horizon, rows, 2), np.int64)
-    flow = np.zeros((2 * (reports.steps + 1) + 1) * states + rows, np.int64)
-    return local_kernels.ReportArrays(codes, values, chosen, marks, hits, counts, moves, bits, flow)
-
-
-_NO_PROGRAM = walks.Program(
-    walks.TREE, np.zeros(2, np.int64), np.zeros(0), np.zeros((1, 6), np.int64), np.zeros((1, 4))
-)
-_NOTHING = np.zeros(1, np.int64)
-_NO_REPORTS = local_kernels.ReportArrays(
-    np.zeros(local_kernels.FIRST + 16, np.int64), np.zeros(8), _NOTHING, _NOTHING, _NOTHING, _NOTHING,
-    np.zeros((1, 1, 1), np.int64), np.zeros((1, 1, 1), np.int64), _NOTHING,
-)  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class SessionKernel:
-    """Arrays of a session inside the fused driver: see :mod:`discreet.privacy.kernels`."""
-
-    stream: int
-    family: int
-    key: Key
-    offsets: Ints
-    scales: Floats
-    by_user: bool
-    begins: Ints
-    slots: int
-    reward_shift: float
-    cells: Floats
-    ends: Ints
-    stack: Floats
-    decay: float
-    gain: float
-    clock_growth: float  # of rows' own clocks; below 0: the common clock
-    row_of: Ints  # (cells,) the row of each cell, empty on the common clock
-    pending: Floats
-    counted: Floats
-    program: walks.Program
-    reports: local_kernels.ReportArrays
-    release_scales: Floats
