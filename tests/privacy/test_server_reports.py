@@ -23,11 +23,11 @@ from discreet.privacy.audit_identities import white_box
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.encoders import RawEncoder, add_record
 from discreet.privacy.local_reports import StepReports
-from discreet.privacy.mechanism import Reported
 from discreet.privacy.privatizers import Central, Local
 from discreet.privacy.protocol import Plan, Report, Schedule, Spec, Terms
 from discreet.privacy.randomness import Secure, SecureCoins, Seeded, SeededCoins
 from discreet.privacy.report_choice import best_reports, reports_pay, weighed_error
+from discreet.privacy.reported import Reported
 
 LAYOUT = Layout(3, 2, 4)
 QUERY = CountQuery(LAYOUT, visits=False, center_rewards=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from discreet.privacy import kernels
+from discreet.privacy import seeded_kernels
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.encoders import REACH, NoisyVectorEncoder, local_message
 from discreet.privacy.mechanism import CountMechanism
@@ -45,7 +45,7 @@ class DeviceSession(CountSession):
     def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         cells = self._query.to_cells(sums)
         noise = np.empty(self._query.cells)
-        kernels.fill_noise_sum(
+        seeded_kernels.fill_noise_sum(
             self._mechanism.family, key, self._users, users, self._query.offsets, self._scales, noise
         )
         self._count(users)

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from discreet.numerics import checks
-from discreet.privacy import budget, parts, wording
+from discreet.privacy import conversions, parts, wording
 from discreet.privacy.records import (
     Composable,
     MechanismRecord,
@@ -239,7 +239,7 @@ def guarantee_of(
     """
     checks.choice("trust", trust, ("joint", "central", "local", "shuffle"))
     if epsilon_nominal is not None:
-        epsilon_nominal = budget.check_epsilon(epsilon_nominal, "epsilon_nominal")
+        epsilon_nominal = conversions.check_epsilon(epsilon_nominal, "epsilon_nominal")
     numbers = _composed(tuple(records), delta, randomness)
     return Guarantee(trust, *numbers, epsilon_nominal, episodes, users_public, randomness, tuple(records))
 
@@ -301,7 +301,7 @@ def _composed(records: tuple[Record, ...], delta: float | None, randomness: Sour
     if any(record.numerical for record in records):
         if len(records) > 1:
             raise ValueError("records: one that lists exchanges or shuffled batches must be the only one")
-        delta = budget.check_delta(delta)
+        delta = conversions.check_delta(delta)
         (record,) = records
         epsilon = record.epsilon(delta)
         if not math.isfinite(epsilon):
@@ -315,12 +315,12 @@ def _composed(records: tuple[Record, ...], delta: float | None, randomness: Sour
                 f"delta = {delta!r}: must be 0 or None for Laplace noise, whose guarantee is pure"
             )
         return math.fsum(losses), 0.0, None, None
-    delta = budget.check_delta(delta)
+    delta = conversions.check_delta(delta)
     squared = math.fsum(loss**2 for loss in losses)
     if len(continuous) == len(records):
         mu = math.sqrt(squared)
-        return budget.gdp_epsilon(mu, delta), delta, 0.5 * squared, mu
-    return budget.zcdp_epsilon(0.5 * squared, delta), delta, 0.5 * squared, None
+        return conversions.gdp_epsilon(mu, delta), delta, 0.5 * squared, mu
+    return conversions.zcdp_epsilon(0.5 * squared, delta), delta, 0.5 * squared, None
 
 
 def _worst(kinds: Sequence[tuple[str, Guarantee]]) -> _Four:

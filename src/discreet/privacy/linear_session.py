@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from discreet.device.linear import LinearDevice, drawn
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked
-from discreet.privacy import kernels
+from discreet.privacy import kernels, seeded_kernels
 from discreet.privacy.asking import asking
 from discreet.privacy.continual.exact_square_root import ExactSquareRoot
 from discreet.privacy.continual.walk import prefix_noise
@@ -73,13 +73,13 @@ class _Draws:
     def at(self, key: NDArray[np.uint64], i: int, j: int, factor: float = 1.0) -> Floats:
         """The seeded draw at address (i, j)."""
         noise = np.empty(self.offsets[-1])
-        kernels.fill_noise(self.family, key, i, j, factor, self.offsets, self.scales, noise)
+        seeded_kernels.fill_noise(self.family, key, i, j, factor, self.offsets, self.scales, noise)
         return noise
 
     def of_users(self, key: NDArray[np.uint64], i: int, users: int) -> Floats:
         """The sum of so many devices' noise, from its exact law."""
         noise = np.empty(self.offsets[-1])
-        kernels.fill_noise_sum(self.family, key, i, users, self.offsets, self.scales, noise)
+        seeded_kernels.fill_noise_sum(self.family, key, i, users, self.offsets, self.scales, noise)
         return noise
 
     def from_coins(self, coins: Coins, factor: float = 1.0) -> Floats:

@@ -45,10 +45,10 @@ from discreet.privacy.continual.clocks import Clocks
 from discreet.privacy.continual.decaying import FINE, Decaying
 from discreet.privacy.continual.optimal_tree import OptimalTree
 from discreet.privacy.continual.signed_digits import SignedDigits
+from discreet.privacy.continual.splits import split_scales, taking_turns
 from discreet.privacy.continual.square_root import SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk
-from discreet.privacy.count_laws import CountLaws
 from discreet.privacy.counts import (
     COUNTS,
     CUT_REWARDS,
@@ -62,6 +62,7 @@ from discreet.privacy.records import Coordinate, Record
 from discreet.privacy.releases import Floats, NoiseLaw, Norm, Schedule, Trust
 
 if TYPE_CHECKING:
+    from discreet.privacy.count_laws import CountLaws
     from discreet.privacy.local_reports import StepReports
 
 __all__ = [
@@ -403,6 +404,21 @@ class CountMechanism:
         """(families,) scales of the noise of a scheduled release (1 is the first)."""
         return self.by_release[release] if self.by_release.size else self.noise_scales
 
+    def scales_now(self, n: int, share: float | None, cut: float) -> Floats:
+        """(families,) scales of the release after n users; group returns get ``share`` of the budget.
+
+        Infinite for what is left out: group returns, or one of two reward families (``cut`` : the C that
+        stands). Raises ``RuntimeError`` between scheduled releases.
+        """
+        if self.stream != "decaying" or n == 0:
+            return self.noise_scales
+        scales = self.scales_at(self.schedule.leaf_at(n, self.leaf))
+        if self.query.cut:
+            return taking_turns(self.query, scales, cut)
+        if share is None or not self.query.groups:
+            return np.array(scales)
+        return split_scales(self.query, scales, share, self.family == kernels.LAPLACE)
+
     @property
     def fixed_point(self) -> bool:
         """A decaying sum under exact noise: kept and noised in multiples of 2^-20."""
@@ -476,7 +492,8 @@ class CountMechanism:
     @cached_property
     def laws(self) -> CountLaws:
         """What every release adds to each cell, before anybody comes."""
-        return CountLaws(self)
+        found: CountLaws = parts.module("laws").CountLaws(self)
+        return found
 
     def laws_at(self, n: int) -> dict[str, NoiseLaw]:
         """The noise law of every family in the sums after n users."""

@@ -47,7 +47,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
-from discreet.privacy import kernels, one_shot_kernels, records_kernels
+from discreet.privacy import kernels, one_shot_kernels, records_kernels, seeded_kernels
 from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee, MechanismRecord
 from discreet.privacy.lifecycle import Guarded
@@ -357,7 +357,9 @@ class OneShotRelease(Guarded):
             sizes = [table.size for table in tables.values()]
             offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
             noise = np.empty(int(offsets[-1]))
-            kernels.fill_noise(mechanism.family, self._key, 0, step, 1.0, offsets, np.array(scales), noise)
+            seeded_kernels.fill_noise(
+                mechanism.family, self._key, 0, step, 1.0, offsets, np.array(scales), noise
+            )
             for table, begin in zip(tables.values(), offsets.tolist()[:-1], strict=True):
                 table += noise[begin : begin + table.size]
             return

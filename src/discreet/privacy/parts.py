@@ -15,12 +15,15 @@ from discreet.numerics import checks
 
 __all__ = ["RECORDS", "is_record", "is_reported", "module", "record_class"]
 
-Part = Literal["accounting", "calibration", "saving"]
+Part = Literal["accounting", "calibration", "laws", "saving", "seeded noise", "streams"]
 
 _MODULES: dict[Part, str] = {
     "accounting": "discreet.privacy.accounting",  # numerical privacy losses
     "calibration": "discreet.privacy.calibration",  # what one exchanged user moves, coordinate by coordinate
+    "laws": "discreet.privacy.count_laws",  # what noise adds, for learners: public numbers, no cell of a sum
     "saving": "discreet.privacy.saving",  # from a session to a file
+    "seeded noise": "discreet.privacy.seeded_kernels",  # for simulation
+    "streams": "discreet.numerics.streams_kernels",  # random numbers by address, for simulation
 }
 
 RECORDS = {

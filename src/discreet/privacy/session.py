@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
-from discreet.privacy import kernels
+from discreet.privacy import kernels, parts
 from discreet.privacy.continual.clocks import played_rows
 from discreet.privacy.continual.decaying import FINE, Decaying
 from discreet.privacy.continual.walk import Walk, prefix_noise
-from discreet.privacy.count_laws import CountLaws
 from discreet.privacy.counts import CUT_REWARDS, TRANSITIONS, CountQuery
 from discreet.privacy.encoders import (
     RawEncoder,
@@ -90,7 +89,7 @@ class CountSession(StreamSession):
         super().__init__(query.layout, mechanism.schedule, randomness, mechanism.guarantee, mechanism.leaf)
         self._trust = mechanism.trust
         self._mechanism = mechanism
-        self._laws = CountLaws(mechanism)
+        self._laws = mechanism.laws
         self._query = query
         self._randomness = randomness
         self._scales = np.array(mechanism.scales)
@@ -432,7 +431,9 @@ class CountSession(StreamSession):
         decay, gain = self._decaying.decay, self._decaying.gain
         self._draws += 1
         exact = self._mechanism.fixed_point
-        wanted = self._laws.scales(n, None if self._plan is None else self._plan.return_share, self._cut)
+        wanted = self._mechanism.scales_now(
+            n, None if self._plan is None else self._plan.return_share, self._cut
+        )
         finite = np.isfinite(wanted)
         self._scales_now = np.where(finite, wanted, self._scales)
         told = np.repeat(finite, np.diff(self._query.offsets))
@@ -470,7 +471,8 @@ class CountSession(StreamSession):
         query, mechanism, scales = self._query, self._mechanism, self._scales_now
         if self._key is not None:
             noise = np.empty(query.cells)
-            kernels.fill_noise(mechanism.family, self._key, end, level, factor, query.offsets, scales, noise)
+            seeded = parts.module("seeded noise")
+            seeded.fill_noise(mechanism.family, self._key, end, level, factor, query.offsets, scales, noise)
             return noise
         return noise_vector(query, mechanism, factor, SecureCoins(), scales)
 
