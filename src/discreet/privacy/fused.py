@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from discreet.privacy import local_kernels
+from discreet.privacy.clock_session import ClockSession
 from discreet.privacy.continual import walks_kernels as walks
 from discreet.privacy.continual.walk import program
 from discreet.privacy.randomness import Key
@@ -68,7 +69,7 @@ def handed_over(session: CountSession) -> SessionKernel:
             raise RuntimeError(
                 "kernel: only a fresh, seeded session with a known number of users can be fused"
             )
-        walk = session._walk
+        walk, clocked = session._walk, session if isinstance(session, ClockSession) else None
         out = SessionKernel(
             stream=_STREAMS.index(session._mechanism.stream),
             family=session._mechanism.family,
@@ -85,9 +86,9 @@ def handed_over(session: CountSession) -> SessionKernel:
             decay=session._decaying.decay,
             gain=session._decaying.gain,
             clock_growth=-1.0 if session._mechanism.clocks is None else session._mechanism.clocks.growth,
-            row_of=session._row_of() if session._mechanism.clocks else np.zeros(0, np.int64),
-            pending=session._pending,
-            counted=session._counted,
+            row_of=clocked._row_of() if clocked else np.zeros(0, np.int64),
+            pending=clocked._pending if clocked else np.zeros(0),
+            counted=clocked._counted if clocked else np.zeros(0),
             program=_NO_PROGRAM if walk is None else program(walk),
             reports=_report_arrays(session),
             release_scales=np.array(session._mechanism.release_scales),

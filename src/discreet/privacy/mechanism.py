@@ -354,6 +354,13 @@ class CountMechanism:
         return found
 
     @property
+    def asks(self) -> Literal["plain", "group", "cut", "clocked"]:
+        """What its plans may set beside a policy: a group, a cut, or which rows their users may be in."""
+        if self.query.steered:
+            return "group" if self.query.groups else "cut"
+        return "plain" if self.clocks is None else "clocked"
+
+    @property
     def noisy(self) -> bool:
         """Is there noise in sums?"""
         return isinstance(self.strategy, Prefixes | Batches | OnDevice)

@@ -32,14 +32,17 @@ class ReportedSession(CountSession):
     _kind = "reported counts"
     _streams = ("reports",)
     _STATE = (*CountSession._STATE, "_policy")
-    _DERIVED = (*CountSession._DERIVED, "_reports")
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
+        self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
+
+    @property
+    def _reports(self) -> StepReports:
+        """The mechanism's."""
         reports = self._mechanism.reports
         assert reports is not None
-        self._reports: StepReports = reports
-        self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
+        return reports
 
     def _admitted(self, plan: Plan, users: int) -> Plan:
         plan = super()._admitted(plan, users)

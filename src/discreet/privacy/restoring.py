@@ -12,7 +12,10 @@ import os
 from discreet.numerics import checks
 from discreet.privacy import saved_state
 from discreet.privacy.amplified import AmplifiedSession
+from discreet.privacy.clock_session import ClockSession
+from discreet.privacy.cut_session import CutSession
 from discreet.privacy.device_session import DeviceSession
+from discreet.privacy.group_session import GroupSession
 from discreet.privacy.linear_session import LinearSession
 from discreet.privacy.reported_session import ReportedSession
 from discreet.privacy.saving import CLASSES
@@ -22,7 +25,8 @@ from discreet.privacy.shuffle import ShuffleSession
 Restored = CountSession | LinearSession | ShuffleSession
 
 _SESSIONS = (
-    CountSession, DeviceSession, ReportedSession, LinearSession, ShuffleSession, AmplifiedSession,
+    CountSession, GroupSession, CutSession, ClockSession, DeviceSession, ReportedSession, LinearSession,
+    ShuffleSession, AmplifiedSession,
 )  # fmt: skip
 _KINDS = {kind._kind: kind for kind in _SESSIONS}
 

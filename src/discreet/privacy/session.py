@@ -10,7 +10,6 @@ held in private copies.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -18,13 +17,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mdp.trajectories import Trajectories, checked, copied_many
+from discreet.mdp.trajectories import Trajectories, Trajectory, checked, copied_many
 from discreet.numerics import checks
-from discreet.privacy import kernels, parts
-from discreet.privacy.continual.clocks import played_rows
+from discreet.privacy import parts
 from discreet.privacy.continual.decaying import FINE, Decaying
 from discreet.privacy.continual.walk import Walk, prefix_noise
-from discreet.privacy.counts import CUT_REWARDS, TRANSITIONS, CountQuery
+from discreet.privacy.counts import CountQuery
 from discreet.privacy.encoders import (
     RawEncoder,
     add_record,
@@ -34,10 +32,9 @@ from discreet.privacy.encoders import (
 )
 from discreet.privacy.mechanism import (
     CountMechanism,
-    check_on_grid,
 )
 from discreet.privacy.randomness import Key, Randomness, SecureCoins
-from discreet.privacy.releases import Encoder, Estimate, Floats, Ints, Measurement, NoiseLaw, Plan, Report
+from discreet.privacy.releases import Encoder, Estimate, Floats, Measurement, NoiseLaw, Plan, Report
 from discreet.privacy.stream_session import StreamSession, read_only
 
 if TYPE_CHECKING:
@@ -62,12 +59,14 @@ class CountSession(StreamSession):
 
     _kind = "counts"
     _streams: ClassVar[tuple[str, ...]] = ("exact", "walk", "decaying")  # that it serves
+    _asks: ClassVar[str] = "plain"  # what it serves of queries and clocks: CountMechanism.asks
+    _played: NDArray[np.bool_] | None = None  # of the open plan: rows that its users may be in; None: any
     _BOUND = ("_mechanism", "_randomness")
     _STATE = (
         *StreamSession._STATE,
-        "_scales", "_begins", "_cells", "_held", "_registers", "_pending", "_counted", "_played", "_filtered",
+        "_scales", "_begins", "_cells", "_held", "_registers", "_filtered",
         "_measured", "_measurements", "_draws", "_scales_now", "_squares", "_forgotten", "_closed_users",
-        "_weights", "_reported", "_cut",
+        "_weights", "_reported",
     )  # fmt: skip
     _DERIVED = (
         *StreamSession._DERIVED, "_query", "_trust", "_laws", "_walk", "_decaying",
@@ -78,10 +77,10 @@ class CountSession(StreamSession):
             raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism, and no subclass of it")
         if mechanism.stored:
             raise ValueError("mechanism.stored = True: stored people are for OneShotSession")
-        if mechanism.stream not in self._streams:
+        if mechanism.stream not in self._streams or mechanism.asks != self._asks:
             raise ValueError(
-                f"mechanism.strategy = {mechanism.strategy!r}: has a session of its own, which "
-                "discreet.privacy.sessions.session_of starts"
+                f"mechanism.strategy = {mechanism.strategy!r}, of {mechanism.asks} sums: has a session of "
+                "its own, which discreet.privacy.sessions.session_of starts"
             )
         mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
         mechanism.check_source(randomness)
@@ -104,10 +103,6 @@ class CountSession(StreamSession):
         self._filtered = np.zeros(stateful)  # decaying: S; else what the last measurement had seen
         self._measured = np.zeros(stateful)  # decaying: the sum of all measurements so far
         self._measurements = 0  # decaying: how many those are
-        rows = query.slots * query.layout.rows if mechanism.clocks else 0
-        self._pending = np.zeros(rows)  # per row: users assigned since it was measured, and before
-        self._counted = np.zeros(rows)
-        self._played: NDArray[np.bool_] | None = None  # of the open plan: rows that its users may be in
         self._forgotten = False  # the last measurement was the last of everybody before it
         self._draws = 0  # noises asked for, also by calls that an interrupt ended
         self._closed_users = 0  # users of the measurements so far; sums of their weights and squares
@@ -115,7 +110,6 @@ class CountSession(StreamSession):
         self._scales_now = self._scales  # of the noise that is drawn next
         self._squares = np.zeros(self._scales.size)  # of the measurements' noise, in units of scales
         self._reported = 0  # users who sent something before the last release
-        self._cut = query.cut  # C of the newest batch; infinite: centred rewards are released instead
 
     # -------------------------------------------------------------------------- public facts
     @property
@@ -148,11 +142,28 @@ class CountSession(StreamSession):
                 f"plan.users = {users}: sums of more than {_MOST_UNITS // units} users in all are not "
                 "exact in float64"
             )
-        plan = self._with_plain_group(plan)
-        if self._mechanism.clocks is not None:
-            self._assign(plan, users)
-        self._cut = self._cut if plan.cut is None else plan.cut  # it stands, even if an interrupt comes now
-        return plan
+        return self._plain(plan)
+
+    def _plain(self, plan: Plan) -> Plan:
+        """The plan with plain values, which say the same at every look, in the fields that a session reads.
+
+        (An integer of the caller's making could name another cell when used than when checked.)
+        """
+        self._check_no_group(plan)
+        return replace(plan, group=None, return_share=None, forget=False, cut=None)
+
+    @property
+    def cut(self) -> float:
+        """C, to which the rewards of the newest plan's users are counted; 0 where the query has no such sums.
+
+        Infinite once centred rewards are released in their place.
+        """
+        return 0.0
+
+    @property
+    def _up_to(self) -> float:
+        """The total to which a user's rewards are added to the family of cut ones, if there is one."""
+        return 0.0
 
     def _encoder(self) -> Encoder:
         """What devices run: the randomizer, unless people trust the server with their trajectories."""
@@ -172,75 +183,14 @@ class CountSession(StreamSession):
         _ = self.open_plan
         return self._randomizer(self._query.copy())
 
-    @property
-    def open_group(self) -> int:
-        """The group of the newest plan; 0 where the query has none."""
-        return 0 if self._plan is None or self._plan.group is None else int(self._plan.group)
-
-    def _with_plain_group(self, plan: Plan) -> Plan:
-        """The plan with a checked group, share and forget: plain numbers, which say the same at every look.
-
-        (An integer of the caller's making could name another cell when used than when checked.)
-        """
-        groups, share = self._query.groups, plan.return_share
-        if not groups:
-            self._check_no_group(replace(plan, cut=None) if self._query.cut else plan)
-            return replace(plan, group=None, return_share=None, forget=False, cut=self._plain_cut(plan.cut))
-        if plan.cut is not None:
-            raise ValueError(f"plan.cut = {plan.cut!r}: must be None, it is for queries with a cut only")
-        group = checks.integer("plan.group", plan.group, 0, groups - 1)
-        if share is not None:
-            share = checks.real("plan.return_share", share, 0.0, 1.0, open_high=True)
-        forget = checks.flag("plan.forget", plan.forget)
-        return replace(plan, group=group, return_share=share, forget=forget)
-
-    @property
-    def cut(self) -> float:
-        """C, to which the rewards of the newest plan's users are counted; 0 where the query has no such sums.
-
-        Infinite once centred rewards are released in their place.
-        """
-        return self._cut
-
-    @property
-    def _up_to(self) -> float:
-        """The total to which a user's rewards are added to the family of cut ones, which may be over."""
-        return 0.0 if math.isinf(self._cut) else self._cut
-
-    def _plain_cut(self, given: float | None) -> float | None:
-        """A plan's C, checked: a plain number. What privacy rests on is that it never decreases."""
-        if given is None:
-            return None
-        stands, cut = self._cut, math.inf
-        if not (isinstance(given, float) and math.isinf(given) and given > 0.0):
-            if math.isinf(stands):
-                raise ValueError(
-                    f"plan.cut = {checks.said(given)}: must be None or infinite, centred rewards have taken "
-                    "the place of cut ones for good"
-                )
-            cut = checks.real("plan.cut", given, stands, float(self._query.layout.horizon))
-            check_on_grid("plan.cut", cut, self._mechanism.reward_grid)
-        if cut != stands and not self._fresh:
-            raise ValueError(
-                f"plan.cut = {cut:g}: must be {stands:g} or None, as it stood when the first plan of this "
-                "batch was begun"
-            )
-        return cut
-
-    def _assign(self, plan: Plan, users: int) -> None:
-        """Clocks count a plan's users for every row that its policy may play: public, before they act."""
-        played = played_rows(self._query.layout, plan.policy)
-        played = played[self._query.counted]
-        counts = users * (played if self._query.slots > 1 else played.sum(axis=0)).ravel()
-        self._played, self._pending = played, self._pending + counts
-
     def _add(self, report: Report) -> None:
         record = rounded(self._record(report), SecureCoins(), self._mechanism.reward_grid)
         self._count(1)
+        self._put(record)
+
+    def _put(self, record: Trajectory) -> None:
+        """Add a checked record of a user who is counted."""
         add_record(self._query, self._begins, record, self._cells, self._played, self._up_to)
-        if self._query.groups:
-            at = self._query.cells - self._query.groups + int(self.open_group)
-            self._cells[at] += self._query.clipped_return(record)
 
     def submit_many(self, trajectories: Trajectories, plan: int) -> None:
         """Add the trajectories of many users of the open plan at once: the same sums as one by one.
@@ -295,7 +245,6 @@ class CountSession(StreamSession):
         if grid is not None:
             rewards = SecureCoins().rounded(rewards, grid)
         played = np.zeros((0, layout.rows)) if self._played is None else self._played.astype(np.float64)
-        returns = np.minimum(rewards.sum(axis=1), query.clip).sum() if query.groups else 0.0
         steps = query.counted
         states = np.ascontiguousarray(records.states[:, steps.start : steps.stop + 1])
         actions = np.ascontiguousarray(records.actions[:, steps])
@@ -305,8 +254,6 @@ class CountSession(StreamSession):
             states, actions, rewards, layout.row_index, query.slots, layout.rows, self._begins,
             query.reward_shift, self._up_to, played, self._cells,
         )  # fmt: skip
-        if query.groups:
-            self._cells[query.cells - query.groups + self.open_group] += returns
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """Add the exact sums of simulated users at once, families by name.
@@ -317,37 +264,12 @@ class CountSession(StreamSession):
 
     def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         cells = self._query.to_cells(sums)
-        if self._played is not None:
-            self._check_played(cells)
-        if self._query.cut:
-            self._check_cut_sums(cells, users)
+        self._check_sums(cells, users)
         self._count(users)
         self._cells += cells
 
-    def _check_played(self, cells: Floats) -> None:
-        assert self._played is not None
-        played = self._played if self._query.slots > 1 else self._played.any(axis=0, keepdims=True)
-        if (cells[~played.ravel()[self._row_of()]] != 0).any():
-            raise ValueError("sums: must be 0 at pairs that the plan's policy does not play")
-
-    def _check_cut_sums(self, cells: Floats, users: int) -> None:
-        at = list(self._query.row_families).index(CUT_REWARDS)
-        table, most = cells[self._query.offsets[at] : self._query.offsets[at + 1]], users * self._up_to
-        if table.min() < 0.0 or table.sum() > most * (1.0 + 1e-9):
-            raise ValueError(
-                f"sums[{CUT_REWARDS!r}]: must be at least 0, and at most {most:g} in all, of {users} users "
-                f"cut at {self._up_to:g}"
-            )
-
-    def _row_of(self) -> Ints:
-        """(cells,) which row (step, pair) each cell belongs to."""
-        rows, states = self._query.slots * self._query.layout.rows, self._query.layout.states
-        return np.concatenate(
-            [
-                np.repeat(np.arange(rows), states if name == TRANSITIONS else 1)
-                for name in self._query.row_families
-            ]
-        )
+    def _check_sums(self, cells: Floats, users: int) -> None:
+        """Raise ``ValueError`` where sums of simulated users of the open plan cannot be."""
 
     # ----------------------------------------------------------------------------- releases
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement | None]:
@@ -360,7 +282,7 @@ class CountSession(StreamSession):
             due = self._tick(n)
             cells, fresh = self._measure(n, reports, due)
             measurement = self._described(fresh, laws_now, n, due)
-        told = self._mechanism.clocks is None and not self._query.steered
+        told = self._asks == "plain"
         number, squares = (self._next.get(name, vars(self)[name]) for name in ("_measurements", "_squares"))
         laws_now = self._laws.sums(n, reports, number, squares) if told else {}
         return self._estimates(cells, laws_now, "sum", n, float(n)), measurement
@@ -379,15 +301,8 @@ class CountSession(StreamSession):
         return {name: Estimate(tables[name], law, estimand, covers, effective) for name, law in laws.items()}
 
     def _tick(self, n: int) -> Floats | None:
-        """(T R,) 1 where a row is measured now, else 0; None on the common clock."""
-        if self._mechanism.clocks is None:
-            return None
-        due = np.zeros(self._pending.size)
-        if n > 0:
-            pending, counted = self._pending.copy(), self._counted.copy()
-            kernels.tick(self._mechanism.clocks.growth, pending, counted, due)
-            self._next |= {"_pending": pending, "_counted": counted}
-        return due
+        """(T R,) 1 where a row is measured now, else 0; None on the common clock: all are."""
+        return None
 
     def _described(
         self, fresh: Floats, laws: Mapping[str, NoiseLaw], n: int, due: Floats | None
@@ -432,7 +347,7 @@ class CountSession(StreamSession):
         self._draws += 1
         exact = self._mechanism.fixed_point
         wanted = self._mechanism.scales_now(
-            n, None if self._plan is None else self._plan.return_share, self._cut
+            n, None if self._plan is None else self._plan.return_share, self.cut
         )
         finite = np.isfinite(wanted)
         self._scales_now = np.where(finite, wanted, self._scales)
@@ -445,17 +360,20 @@ class CountSession(StreamSession):
         fresh = gain * (filtered + noise) if exact else gain * filtered + noise
         fresh = np.where(told, fresh, 0.0)  # what has no noise of its own stays inside
         sums = (fresh + (1.0 - decay) * self._measured) / gain
-        empty, measured, made = np.zeros(self._query.cells), self._measured + fresh, self._measurements + 1
-        if due is not None:  # rows that are not due keep what they hold, and nothing is said of them
-            cells_due = due[self._row_of()] > 0
-            fresh, empty = np.where(cells_due, fresh, 0.0), np.where(cells_due, 0.0, self._cells)
-            filtered = np.where(cells_due, filtered, self._filtered)
+        measured, made = self._measured + fresh, self._measurements + 1
+        fresh, left, filtered = self._closed_batch(due, fresh, filtered)
         filtered = np.zeros(self._query.cells) if self._forgets(n) else filtered
         self._next |= {
-            "_cells": empty, "_filtered": filtered, "_measured": measured, "_measurements": made,
+            "_cells": left, "_filtered": filtered, "_measured": measured, "_measurements": made,
             "_squares": squares,
         }  # fmt: skip
         return sums, fresh
+
+    def _closed_batch(
+        self, due: Floats | None, fresh: Floats, filtered: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """(what is said, what stays in the cells, the decaying sum) once rows that are due are measured."""
+        return fresh, np.zeros(self._query.cells), filtered
 
     def _noisy(self, walk: Walk, leaf: int) -> Floats:
         """The sums of the first leaves, with their prefix's noise."""
@@ -483,4 +401,4 @@ class CountSession(StreamSession):
 
     def measurement_laws(self, n: int, senders: int, share: float | None = None) -> dict[str, NoiseLaw]:
         """As the mechanism's, of a query with a cut at the C that stands now."""
-        return self._laws.measurement(n, senders, share, self._cut)
+        return self._laws.measurement(n, senders, share, self.cut)

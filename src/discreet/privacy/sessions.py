@@ -20,6 +20,9 @@ _PLACES = {
 _OTHER_COUNTS = {
     "local": ("device_session", "DeviceSession"),
     "reports": ("reported_session", "ReportedSession"),
+    "group": ("group_session", "GroupSession"),
+    "cut": ("cut_session", "CutSession"),
+    "clocked": ("clock_session", "ClockSession"),
 }
 
 
@@ -32,7 +35,7 @@ def session_of(mechanism: Any, randomness: Randomness) -> Session:
     name = type(mechanism).__name__
     place = _PLACES.get(name)
     if name == "CountMechanism":
-        place = _OTHER_COUNTS.get(mechanism.stream, place)
+        place = _OTHER_COUNTS.get(mechanism.stream, _OTHER_COUNTS.get(mechanism.asks, place))
     if place is None:
         raise ValueError(f"mechanism = {mechanism!r}: must be one of {', '.join(_PLACES)}")
     session: Session = getattr(import_module(f"discreet.privacy.{place[0]}"), place[1])(mechanism, randomness)
