@@ -26,7 +26,7 @@ from discreet.experiments.simulate import Setup
 from discreet.mdp import world_kernels as worlds
 from discreet.numerics import streams_kernels as streams
 from discreet.online import kernels as online
-from discreet.privacy import kernels as noise
+from discreet.privacy import seeded_kernels as noise
 
 LEARNERS = {
     "ucb-vi": (dr.UCBVI, {}),

@@ -2,15 +2,19 @@
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import grimp
 import pytest
+from closure import closure, code_lines
 
 import discreet as dr
+from discreet.privacy import parts, saving
 
 ROOT = Path(__file__).parents[1]
 
@@ -68,7 +72,6 @@ def test_type_checkers_see_the_same_names() -> None:
 
 # Circles that are still there, to go with the kernel; nothing may be added.
 CIRCLES = [
-    {"discreet.privacy.accounting", "discreet.privacy.guarantee"},
     {"discreet.privacy.amplified", "discreet.privacy.shuffle"},
 ]
 
@@ -123,5 +126,56 @@ def test_what_a_guarantee_is_made_of_has_no_import_circle() -> None:
             ]
             found[name] = {one for one in named if one in modules}
             left += found[name]
-    assert "discreet.privacy.shuffle_calibration" in found
+    assert "discreet.privacy.records" in found
     graphlib.TopologicalSorter(found).prepare()  # refuses a circle, and names it
+
+
+# What the sentence "this release of counts has the printed epsilon" rests on. Ceilings, to be lowered with
+# what they count and never raised without a reason: the aim is 3 000 lines (docs/kernel.md).
+MODULES, LINES = 31, 3820
+
+
+def test_what_a_count_release_rests_on_does_not_grow() -> None:
+    found = closure("discreet.privacy.session")
+    assert {"discreet.privacy.mechanism", "discreet.privacy.guarantee", "discreet.privacy.counts"} <= set(
+        found
+    )
+    assert len(found) <= MODULES, sorted(found)
+    assert sum(found.values()) <= LINES, sorted(found.items(), key=lambda one: -one[1])
+
+
+def test_code_is_counted_without_what_explains_it() -> None:
+    lines = (
+        '"""Doc.', "", 'More."""', "# why", 'x = """a', 'b"""', "", "def f():", '    "doc"', "    return (",
+        "        1,  # one", "    )", "",
+    )  # fmt: skip
+    assert code_lines("\n".join(lines)) == 6
+
+
+def test_the_kernel_is_described_as_it_is() -> None:
+    """The page that leads a reviewer through it names every file once, with about as many lines as it has."""
+    page = (ROOT / "docs" / "kernel.md").read_text()
+    told = dict(re.findall(r"^\| `([a-z_/]+\.py)` \| (\d+) \|", page, re.M))
+    found = closure("discreet.privacy.session")
+    paths = {name.removeprefix("discreet.").replace(".", "/") + ".py": n for name, n in found.items()}
+    assert set(told) == set(paths)
+    for path, lines in paths.items():
+        assert abs(int(told[path]) - lines) <= max(5, 0.1 * lines), (path, told[path], lines)
+
+
+def test_parts_that_are_looked_up_by_name_are_there() -> None:
+    """A table of names is no import: every name in it must lead to what it says, in this library."""
+    for part in get_args(parts.Part):
+        assert parts.module(part).__name__.startswith("discreet.")
+    for kind, (home, name) in parts.RECORDS.items():
+        assert home.startswith("discreet.privacy.")
+        assert parts.record_class(kind).__qualname__ == name
+    with pytest.raises(ValueError, match="record: kind"):
+        parts.record_class("os")
+    with pytest.raises(KeyError):
+        parts.module("os")  # type: ignore[arg-type]
+    for name, home in saving.CLASSES.items():
+        assert home.__name__ == name
+        assert home.__module__.startswith("discreet.")
+    with pytest.raises(KeyError):
+        saving.CLASSES["Popen"]

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-SESSION = tuple(
-    f"privacy/{name}.py" for name in ("session", "stream_session", "mechanism", "encoders", "lifecycle")
-)
+_SESSIONS = "session clock_session cut_session group_session device_session reported_session stream_session"
+SESSION = tuple(f"privacy/{name}.py" for name in (*_SESSIONS.split(), "mechanism", "encoders", "lifecycle"))
 
 
 def _no_signal_comes(frame: FrameType) -> bool:

@@ -16,10 +16,11 @@ from discreet.privacy.amplification import amplified_delta, amplified_epsilon, l
 from discreet.privacy.amplified import HEADER, AmplifiedSession, Histogram, ReportShuffler, reports_of
 from discreet.privacy.counts import TRANSITIONS, CountQuery
 from discreet.privacy.local_reports import StepReports
-from discreet.privacy.mechanism import CountMechanism, Reported
+from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.protocol import Plan, Report, Schedule
 from discreet.privacy.randomness import Secure, SecureCoins, Seeded, SeededCoins
-from discreet.privacy.session import CountSession
+from discreet.privacy.reported import Reported
+from discreet.privacy.reported_session import ReportedSession
 from discreet.privacy.shuffle import BatchTooSmall, Shuffle
 
 LAYOUT = Layout(2, 2, 3)
@@ -159,7 +160,7 @@ def test_sums_are_those_of_the_local_session():
         reports = sent(session, 10)
         schedule = Schedule(40, times=np.array([0, 10]), plans="stochastic")
         mechanism = CountMechanism(query, schedule, "seeded", Reported(session.reports, "device"))
-        local = CountSession(mechanism, Seeded(5))
+        local = ReportedSession(mechanism, Seeded(5))
         local.release()
         local.begin(Plan(np.full((3, 2, 2), 0.5), 10))
         for report in reports:

@@ -6,8 +6,9 @@ import pytest
 
 from discreet.privacy.accounting import verify
 from discreet.privacy.amplification import amplified_delta, amplified_epsilon, local_epsilon
-from discreet.privacy.amplified_record import AmplifiedRecord, recomputed
-from discreet.privacy.guarantee import Guarantee, composable_from_dict, guarantee_of, records_from_dict
+from discreet.privacy.amplified_record import AmplifiedRecord
+from discreet.privacy.guarantee import Guarantee, guarantee_of, records_from_dict
+from discreet.privacy.report_record import composable_from_dict
 
 DELTA = 1e-6
 
@@ -35,7 +36,7 @@ def test_guarantee_is_checked_by_dp_accounting():
 @pytest.mark.parametrize("own", [0.4, 2.0, 6.0])
 def test_two_ways_to_sum_agree(users, own):
     one = AmplifiedRecord("reports", ((users, own),))
-    assert recomputed(one, DELTA) == pytest.approx(amplified_epsilon(own, users, DELTA), abs=2e-3)
+    assert one.recomputed(DELTA) == pytest.approx(amplified_epsilon(own, users, DELTA), abs=2e-3)
     assert amplified_delta(own, users, one.epsilon(DELTA)) <= DELTA
 
 

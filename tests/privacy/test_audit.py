@@ -20,13 +20,14 @@ from discreet.privacy import (
     audit,
     audit_noise,
     audit_reports,
-    count_laws,
     encoders,
+    mechanism,
     restoring,
     stream_session,
 )
 from discreet.privacy.audit import People, Reactive, black_box, play, respond
 from discreet.privacy.audit_identities import white_box
+from discreet.privacy.clock_session import ClockSession
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.local_reports import ReportEncoder, StepReports
 from discreet.privacy.mechanism import CountMechanism
@@ -198,12 +199,12 @@ def test_scales_that_change_from_release_to_release(right: Any, monkeypatch: pyt
     assert right.start(
         Pools().query(_Spec()), Pools().schedule(_Spec()), Seeded(1)
     ).mechanism.release_scales.size
-    scales, split = CountMechanism.scales_at, count_laws.split_scales
+    scales, split = CountMechanism.scales_at, mechanism.split_scales
     weights = np.array([1.0, 1.0, 0.5, 0.5])  # shares that sum to more than the budget
     monkeypatch.setattr(CountMechanism, "scales_at", lambda self, i: weights * scales(self, i))
     assert failed(right.start, Pools()) == {"loss"}
     monkeypatch.setattr(CountMechanism, "scales_at", scales)
-    monkeypatch.setattr(count_laws, "split_scales", lambda q, s, x, laplace: 0.8 * split(q, s, x, laplace))
+    monkeypatch.setattr(mechanism, "split_scales", lambda q, s, x, laplace: 0.8 * split(q, s, x, laplace))
     assert failed(right.start, Groups()) == {"loss"}
 
 
@@ -424,7 +425,7 @@ class RawScaling(CountSession):
         return sums * (1.0 + 0.01 * raw), fresh
 
 
-class RawClocks(CountSession):
+class RawClocks(ClockSession):
     """10c. Rows are due when people were there, not when a public policy played them."""
 
     def _tick(self, n: int) -> Any:
@@ -434,7 +435,7 @@ class RawClocks(CountSession):
         return due * seen
 
 
-class RawRows(CountSession):
+class RawRows(ClockSession):
     """10d. Rows that are not due are released all the same."""
 
     def _measure(self, n: int, reports: int, due: Any) -> Any:
@@ -442,7 +443,7 @@ class RawRows(CountSession):
         return sums, fresh
 
 
-class OffPolicy(CountSession):
+class OffPolicy(ClockSession):
     """10e. What a user did off her policy is added too: clocks count assignments, which it has none of."""
 
     def _assign(self, plan: Any, users: int) -> None:

@@ -17,7 +17,7 @@ from discreet.experiments.forecast import forecast_of
 from discreet.experiments.simulate import Setup
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories, Trajectory
-from discreet.privacy import calibration, count_laws, restoring
+from discreet.privacy import calibration, mechanism, restoring
 from discreet.privacy.audit import Reactive, black_box
 from discreet.privacy.audit_identities import white_box
 from discreet.privacy.batch_session import batch_mechanism
@@ -686,13 +686,13 @@ def test_the_audit_knows_both_families(right: Any, monkeypatch: pytest.MonkeyPat
     assert [str(one) for one in found if one.passed is False] == []
     (loss,) = (one for one in found if one.name.startswith("realised loss"))
     assert loss.passed
-    turns = count_laws.taking_turns
+    turns = mechanism.taking_turns
     wrong = [
         lambda q, scales, cut: turns(q, scales, cut if math.isinf(cut) else q.cut),  # noise stays, C grows
         lambda q, scales, cut: turns(q, scales, cut) * (0.8 if math.isinf(cut) else 1.0),
     ]
     for broken in wrong:
-        monkeypatch.setattr(count_laws, "taking_turns", broken)
+        monkeypatch.setattr(mechanism, "taking_turns", broken)
         failed = [one.name for one in white_box(right.start, Cuts(), LAYOUT, 8) if one.passed is False]
         assert failed == [loss.name]
 
@@ -717,8 +717,8 @@ def test_the_black_box_reads_streams_whose_families_change(
     """Exact likelihoods at the C that stood: no bound above the claim; twice the loss is seen."""
     privatizer = Central(mu=2.0, release="decaying", decay=0.5)
     if halved:
-        turns = count_laws.taking_turns
-        monkeypatch.setattr(count_laws, "taking_turns", lambda q, scales, cut: 0.5 * turns(q, scales, cut))
+        turns = mechanism.taking_turns
+        monkeypatch.setattr(mechanism, "taking_turns", lambda q, scales, cut: 0.5 * turns(q, scales, cut))
     assert black_box(privatizer.start, Grows(), runs=1500).exceeded == halved
 
 

@@ -8,7 +8,8 @@ import pytest
 from scipy.stats import norm
 
 from discreet.privacy import budget, filters
-from discreet.privacy.guarantee import MechanismRecord, ReportRecord
+from discreet.privacy.guarantee import MechanismRecord
+from discreet.privacy.report_record import ReportRecord
 
 DELTA = 1e-6
 

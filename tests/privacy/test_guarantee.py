@@ -14,18 +14,18 @@ import pytest
 from discreet.mdp.layout import Layout
 from discreet.privacy import accounting, budget
 from discreet.privacy import guarantee as guarantee_module
+from discreet.privacy.amplified_record import AmplifiedRecord
+from discreet.privacy.binomial_record import BinomialRecord
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.guarantee import (
-    AmplifiedRecord,
-    BinomialRecord,
     Guarantee,
     MechanismRecord,
-    ReportRecord,
     guarantee_of,
     no_guarantee,
     parallel,
     records_from_dict,
 )
+from discreet.privacy.report_record import ReportRecord
 from discreet.privacy.shuffle_calibration import Flips
 
 HORIZON = 20

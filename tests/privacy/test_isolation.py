@@ -24,11 +24,11 @@ from discreet.mdp.features import Features
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories, Trajectory
 from discreet.privacy.counts import CountQuery
+from discreet.privacy.fused import SessionKernel
 from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.linear_sums import GramQuery
 from discreet.privacy.protocol import Plan, Report, Response, Schedule
 from discreet.privacy.randomness import Secure, Seeded, SeededCoins
-from discreet.privacy.session import SessionKernel
 from discreet.privacy.shuffle import Shuffler
 from discreet.privacy.stored import Stored
 

@@ -18,8 +18,9 @@ import pytest
 
 from discreet.privacy import filters
 from discreet.privacy import ledger as module
-from discreet.privacy.guarantee import MechanismRecord, ReportRecord
+from discreet.privacy.guarantee import MechanismRecord
 from discreet.privacy.ledger import BudgetError, Ledger, LedgerError, default_path, read_export, table
+from discreet.privacy.report_record import ReportRecord
 
 LAPLACE = MechanismRecord("counts", "discrete_laplace", {"v": 2.0}, {"v": 1.0}, 0.5, 2)  # epsilon 1
 GAUSSIAN = MechanismRecord("sums", "discrete_gaussian", {"v": 2.0}, {"v": 1.0}, 0.5)

@@ -15,11 +15,12 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.privacy import accounting, local_kernels
 from discreet.privacy.counts import CountQuery
-from discreet.privacy.guarantee import ReportRecord, guarantee_of
+from discreet.privacy.guarantee import guarantee_of
 from discreet.privacy.local_reports import GRID, KINDS, ReportEncoder, StepReports, decode, randomizer
 from discreet.privacy.privatizers import Local
 from discreet.privacy.protocol import Plan, Report, Schedule
 from discreet.privacy.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.privacy.report_record import ReportRecord
 
 LAYOUT = Layout(2, 2, 2)
 POLICY = np.zeros((2, 2), np.int64)

@@ -16,9 +16,10 @@ from discreet.privacy.continual.square_root import SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.local_reports import StepReports
-from discreet.privacy.mechanism import Batches, CountMechanism, Exact, OnDevice, Prefixes, Reported, Stated
+from discreet.privacy.mechanism import Batches, CountMechanism, Exact, OnDevice, Prefixes, Stated
 from discreet.privacy.protocol import Schedule
 from discreet.privacy.randomness import Secure, Seeded
+from discreet.privacy.reported import Reported
 from discreet.privacy.session import CountSession
 from discreet.privacy.sessions import session_of
 
@@ -47,7 +48,7 @@ def test_scales_of_anybodys_making_state_what_they_buy(name: str, factor: float)
     strategy, family, levels = STRATEGIES[name]
     made = CountMechanism(QUERY, SCHEDULE, "seeded", strategy, family, np.full(3, 20.0), stated=STATED)
     made = replace(made, scales=factor * made.noise_scales)
-    for guarantee in (made.guarantee, CountSession(made, Seeded(0)).guarantee):
+    for guarantee in (made.guarantee, sessions.session_of(made, Seeded(0)).guarantee):
         if family == kernels.LAPLACE:
             assert guarantee.epsilon == pytest.approx(levels * 24 / (20 * factor), rel=1e-12)
             assert guarantee.delta == 0.0
@@ -164,3 +165,29 @@ def test_guarantees_are_made_by_mechanisms_alone() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in found:
                 found[node.func.id].add(path.stem)
     assert found == allowed
+
+
+def test_each_kind_of_sums_has_one_session_that_takes_no_other() -> None:
+    scales = np.full(2, 20.0)
+    clocked = CountMechanism(
+        CountQuery(QUERY.layout, visits=False), SCHEDULE, "seeded", Batches(clocks=Clocks(0.5)),
+        kernels.GAUSSIAN, scales, stated=STATED,
+    )  # fmt: skip
+    groups = CountMechanism(CountQuery(QUERY.layout, groups=2, clip=1.0), SCHEDULE, "seeded", Exact())
+    cut = CountMechanism(
+        CountQuery(QUERY.layout, visits=False, center_rewards=True, cut=1.0), SCHEDULE, "seeded", Exact()
+    )
+    reported = dr.Local(epsilon=1.0, randomizer="subset").mechanism(QUERY, SCHEDULE, Seeded(0))
+    device = dr.Local(epsilon=1.0, randomizer="laplace").mechanism(QUERY, SCHEDULE, Seeded(0))
+    plain = CountMechanism(QUERY, SCHEDULE, "seeded", Exact())
+    made = {
+        type(sessions.session_of(one, Seeded(0))): one
+        for one in (clocked, groups, cut, reported, device, plain)
+    }
+    assert len(made) == 6
+    assert len({kind._kind for kind in made}) == 6
+    for kind, own in made.items():
+        for other in made.values():
+            if other is not own:
+                with pytest.raises(ValueError, match="has a session of its own"):
+                    kind(other, Seeded(0))

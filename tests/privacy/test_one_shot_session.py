@@ -348,7 +348,7 @@ def test_an_interrupt_never_adds_records_that_are_not_counted(randomness: Any) -
 
 def test_an_interrupted_step_is_lost_and_no_noise_is_drawn_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C at any line of a release or a step: no noise is asked for twice, no exact sum is shown."""
-    from discreet.privacy import kernels
+    from discreet.privacy import seeded_kernels as kernels
 
     drawn: list[int] = []
     fill = kernels.fill_noise

@@ -282,7 +282,8 @@ _TRANSLATING = ("_encode", "_decode", "__init__", "__post_init__", "<genexpr>", 
 @pytest.mark.parametrize("case", ["answers", "shuffle"])
 def test_an_interrupt_in_save_leaves_the_session_or_the_file(case, tmp_path):
     at, more = 0, True
-    files = (*SESSION, "privacy/saved_state.py", "privacy/linear_session.py", "privacy/shuffle.py")
+    names = ("saved_state", "saving", "linear_session", "shuffle")
+    files = (*SESSION, *(f"privacy/{name}.py" for name in names))
     while more:
         session, place = start(case), tmp_path / f"{at}"
         session.begin(Plan(POLICY, 2))

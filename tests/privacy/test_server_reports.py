@@ -17,17 +17,17 @@ from discreet.experiments.suite import TRAINING
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories, Trajectory
 from discreet.online.vtr import UCRLVTR
-from discreet.privacy import audit_reports, session
+from discreet.privacy import audit_reports, reported_session
 from discreet.privacy.audit import black_box
 from discreet.privacy.audit_identities import white_box
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.encoders import RawEncoder, add_record
 from discreet.privacy.local_reports import StepReports
-from discreet.privacy.mechanism import Reported
 from discreet.privacy.privatizers import Central, Local
 from discreet.privacy.protocol import Plan, Report, Schedule, Spec, Terms
 from discreet.privacy.randomness import Secure, SecureCoins, Seeded, SeededCoins
 from discreet.privacy.report_choice import best_reports, reports_pay, weighed_error
+from discreet.privacy.reported import Reported
 
 LAYOUT = Layout(3, 2, 4)
 QUERY = CountQuery(LAYOUT, visits=False, center_rewards=True)
@@ -84,7 +84,7 @@ def test_no_release_tells_two_trajectories_apart_by_more_than_epsilon(layout, st
     private, query = Central(epsilon=epsilon, release="reports"), CountQuery(layout)
 
     def through_the_session(life, plan, coins):
-        monkeypatch.setattr(session, "SeededCoins", lambda key, user: coins)
+        monkeypatch.setattr(reported_session, "SeededCoins", lambda key, user: coins)
         with private.start(query, Schedule(2, plans=plans), Seeded(0)) as one:
             one.release()
             encoder = one.begin(plan)
@@ -157,8 +157,8 @@ def test_secure_sessions_draw_exact_coins_on_the_server(monkeypatch):
     def refuse(*_):
         raise AssertionError("seeded coins in a secure session")
 
-    monkeypatch.setattr(session, "SecureCoins", Watched)
-    monkeypatch.setattr(session, "SeededCoins", refuse)
+    monkeypatch.setattr(reported_session, "SecureCoins", Watched)
+    monkeypatch.setattr(reported_session, "SeededCoins", refuse)
     with REPORTS.start(QUERY, Schedule(9), Secure()) as one:
         assert one.guarantee.randomness == "secure"
         one.release()
@@ -234,7 +234,7 @@ def test_audits_expose_a_server_that_randomizes_too_little_or_beside_the_truth()
         one._mechanism = dataclasses.replace(one._mechanism, strategy=strategy)
         return one
 
-    class Leaks(session.CountSession):
+    class Leaks(reported_session.ReportedSession):
         def _add(self, report):
             super()._add(report)
             add_record(self._query, self._begins, report.trajectory, self._cells)

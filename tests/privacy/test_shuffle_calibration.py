@@ -14,7 +14,8 @@ from discreet.privacy import shuffle_calibration as accountant
 from discreet.privacy.accounting import verify
 from discreet.privacy.binomial_record import BinomialRecord
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.guarantee import Guarantee, composable_from_dict, guarantee_of, records_from_dict
+from discreet.privacy.guarantee import Guarantee, guarantee_of, records_from_dict
+from discreet.privacy.report_record import composable_from_dict
 from discreet.privacy.shuffle_calibration import Flips, delta_of, epsilon_of, fair_flips, noise_of, ways
 
 DELTA = 1e-6

@@ -5,16 +5,11 @@ import pytest
 
 from discreet.mdp.layout import Layout
 from discreet.privacy import wording
+from discreet.privacy.amplified_record import AmplifiedRecord
+from discreet.privacy.binomial_record import BinomialRecord
 from discreet.privacy.counts import CountQuery
-from discreet.privacy.guarantee import (
-    AmplifiedRecord,
-    BinomialRecord,
-    MechanismRecord,
-    ReportRecord,
-    guarantee_of,
-    no_guarantee,
-    parallel,
-)
+from discreet.privacy.guarantee import MechanismRecord, guarantee_of, no_guarantee, parallel
+from discreet.privacy.report_record import ReportRecord
 from discreet.privacy.shuffle_calibration import Flips
 
 QUERY = CountQuery(Layout(2, 2, 2))

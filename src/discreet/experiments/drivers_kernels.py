@@ -26,9 +26,11 @@ from discreet.numerics.streams_kernels import (
 )
 from discreet.online.kernels import LearnerKernel, choose, part_size, plan_step
 from discreet.online.noise_kernels import DECAY, GAIN, noise_aware_step, note_assignments
-from discreet.privacy.continual.walks_kernels import Program, walk_advance
-from discreet.privacy.kernels import add_records, draw_noise, draw_noise_sum, tick_rows
+from discreet.privacy.continual.fused_kernels import walk_advance
+from discreet.privacy.continual.walks_kernels import Program
+from discreet.privacy.kernels import add_records, tick_rows
 from discreet.privacy.local_kernels import SHARE, STEPS, ReportArrays, add_batch, report_episode
+from discreet.privacy.seeded_kernels import draw_noise, draw_noise_sum
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -42,6 +42,7 @@ from discreet.mdp.simulation import (
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics import checks
 from discreet.numerics.compile import in_workers
+from discreet.privacy import fused
 from discreet.privacy.batch_session import BatchSession
 from discreet.privacy.counts import (
     CENTERED_REWARDS,
@@ -424,7 +425,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
     session = setup.start(randomness)
     assert isinstance(session, CountSession)
     measures = setup.schedule.reads == "measurements"
-    arrays = session.kernel()
+    arrays = fused.handed_over(session)
     family = (
         REWARD_ABSENT if query.known_rewards else REWARD_CENTERED if query.center_rewards else REWARD_SUMS
     )

@@ -60,12 +60,13 @@ from discreet.offline.statement import (
     statement_of,
     write_statement,
 )
-from discreet.privacy.guarantee import Guarantee, MechanismRecord, ReportRecord, composable_from_dict
+from discreet.privacy.guarantee import Guarantee, MechanismRecord
 from discreet.privacy.ledger import Ledger, Reservation
 from discreet.privacy.one_shot import OneShotSession
 from discreet.privacy.privatizers import Central, NoPrivacy
 from discreet.privacy.protocol import Floats
 from discreet.privacy.randomness import Randomness, Secure
+from discreet.privacy.report_record import ReportRecord, composable_from_dict
 from discreet.privacy.responses import ResponseSession
 from discreet.privacy.saved_state import sync_folder
 

@@ -41,18 +41,11 @@ from discreet.offline.statement_page import FREE, JSON_NAME, MARKDOWN_NAME, SIGN
 from discreet.offline.statement_schema import FORMAT, VERSION, violations
 from discreet.privacy import accounting, calibration, counts
 from discreet.privacy.counts import CountQuery
-from discreet.privacy.guarantee import (
-    Guarantee,
-    MechanismRecord,
-    ReportRecord,
-    composable_from_dict,
-    guarantee_of,
-    joint_loss,
-    no_guarantee,
-)
+from discreet.privacy.guarantee import Guarantee, MechanismRecord, guarantee_of, joint_loss, no_guarantee
+from discreet.privacy.report_record import ReportRecord, composable_from_dict
 from discreet.privacy.responses import planned_records
 from discreet.privacy.tradeoff import TradeOff
-from discreet.privacy.wording import line, up
+from discreet.privacy.wording import up
 
 Records = tuple[MechanismRecord | ReportRecord, ...]
 
@@ -419,7 +412,7 @@ def _mechanism(record: MechanismRecord | ReportRecord, facts: RunFacts) -> dict[
     if facts.guarantee.randomness == "secure":
         proof.append(_PROOFS["secure"])
     return {
-        "description": line(record, facts.guarantee.delta),
+        "description": record.line(facts.guarantee.delta),
         "loss": record.loss,
         "families": families,
         "source_of_randomness": _SOURCES[facts.guarantee.randomness],
@@ -727,7 +720,7 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
         query = count_query(list(record.scales), schema) if isinstance(record, MechanismRecord) else None
         name = f"sensitivities of mechanism {i + 1}"
         if query is None or not isinstance(record, MechanismRecord):
-            yield Check(name, line(record, 0.0), "no query of counts has these families", False)
+            yield Check(name, record.line(0.0), "no query of counts has these families", False)
             continue
         for family, own in record.sensitivities.items():
             yield _compared(f"{name}: {family}", own, float(query.sensitivity(record.norm, {family: 1.0})))

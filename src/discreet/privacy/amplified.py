@@ -52,21 +52,19 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
 from discreet.numerics import streams_kernels as streams
-from discreet.privacy import local_kernels, saved_state
+from discreet.privacy import local_kernels
 from discreet.privacy.amplification import local_epsilon
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.local_reports import (
     Kind,
-    Randomizer,
     ReportEncoder,
     StepReports,
     decode,
     reported_tables,
 )
 from discreet.privacy.mechanism import Stated
-from discreet.privacy.noise.report_law import ReportLaw
-from discreet.privacy.protocol import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
 from discreet.privacy.randomness import Key, Randomness
+from discreet.privacy.releases import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
 from discreet.privacy.saved_state import check_same_kind
 from discreet.privacy.shuffle import BatchTooSmall, ShuffleSession
 from discreet.privacy.shuffle_mechanism import AmplifiedMechanism
@@ -333,9 +331,6 @@ class AmplifiedSession(ShuffleSession):
 
     bits = False
     _kind = "amplified"
-    _CLASSES = saved_state.classes_by_name(
-        [*ShuffleSession._CLASSES.values(), AmplifiedMechanism, Randomizer, ReportLaw, StepReports]
-    )
 
     @classmethod
     def _made_of(cls) -> type:

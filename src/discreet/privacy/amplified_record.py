@@ -16,6 +16,8 @@ import numpy as np
 
 from discreet.numerics import checks
 from discreet.privacy import amplification
+from discreet.privacy.records import Trust
+from discreet.privacy.wording import up
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,28 @@ class AmplifiedRecord:
         """The batch that :meth:`epsilon` comes from."""
         return max(self.batches, key=lambda one: amplification.amplified_epsilon(one[1], one[0], delta))
 
+    def line(self, delta: float) -> str:
+        """The worst batch, with its epsilon at this delta."""
+        users, own = self.worst(delta)
+        return (
+            f"{self.mechanism}: worst of {len(self.batches)} kinds of batches: {users} users, each "
+            f"report {own:.6g}-locally private (in all batches at most {self.local:.6g}), amplified by "
+            f"shuffling, a user in one batch: epsilon = {self.epsilon(delta)!r}"
+        )
+
+    def sentence(self, trust: Trust) -> str:
+        """What is sent, and on whom it rests."""
+        return (
+            f"A device sends {self.mechanism}, without a look at the data when it chooses what to "
+            "report; the shuffler lets out how often each report came in a batch, and nothing of one "
+            "with fewer users than were accounted for. That rests on those users' following the "
+            f"protocol; against the shuffler itself a message is {up(self.local)}-locally private."
+        )
+
+    def recomputed(self, delta: float) -> float:
+        """The epsilon by dp-accounting, which shares no code with :meth:`epsilon`."""
+        return _recomputed(self, delta)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without loss."""
         return {
@@ -101,7 +125,7 @@ class AmplifiedRecord:
         return cls(table["mechanism"], tuple(batches))
 
 
-def recomputed(record: AmplifiedRecord, delta: float) -> float:
+def _recomputed(record: AmplifiedRecord, delta: float) -> float:
     """The epsilon of a record by dp-accounting from the joint law of the numbers of clones.
 
     Shares no code with :mod:`discreet.privacy.amplification`, which sums over one of the two numbers in
@@ -120,9 +144,9 @@ def recomputed(record: AmplifiedRecord, delta: float) -> float:
         inner = 10 * math.sqrt(0.25 * c) + 20
         a = np.arange(max(0, int(0.5 * c - inner)), min(c, int(0.5 * c + inner)) + 1)
         for k, part in zip(a.tolist(), (mass * binom.pmf(a, c, 0.5)).tolist(), strict=True):
-            for law, up in zip(laws, (odds / (odds + 1), 1 / (odds + 1)), strict=True):
-                law[k + 1, c - k] = law.get((k + 1, c - k), 0.0) + part * up
-                law[k, c - k + 1] = law.get((k, c - k + 1), 0.0) + part * (1 - up)
+            for law, high in zip(laws, (odds / (odds + 1), 1 / (odds + 1)), strict=True):
+                law[k + 1, c - k] = law.get((k + 1, c - k), 0.0) + part * high
+                law[k, c - k + 1] = law.get((k, c - k + 1), 0.0) + part * (1 - high)
     logs = [{i: math.log(law[key]) for i, key in enumerate(sorted(law)) if law[key] > 0} for law in laws]
     found = pld.from_two_probability_mass_functions(
         *logs, value_discretization_interval=1e-4, log_mass_truncation_bound=-60, symmetric=True

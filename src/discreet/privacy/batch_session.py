@@ -41,7 +41,8 @@ from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.local_reports import StepReports
 from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.noise.laws import NoNoise
-from discreet.privacy.protocol import (
+from discreet.privacy.randomness import Randomness, Secure
+from discreet.privacy.releases import (
     Coins,
     Encoder,
     Floats,
@@ -55,7 +56,6 @@ from discreet.privacy.protocol import (
     Trust,
     numbered,
 )
-from discreet.privacy.randomness import Randomness, Secure
 from discreet.privacy.sessions import session_of
 from discreet.privacy.shuffle_mechanism import AmplifiedMechanism, FlipMechanism
 

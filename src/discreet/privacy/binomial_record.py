@@ -12,6 +12,7 @@ import numpy as np
 from discreet.device.messages import COIN
 from discreet.numerics import checks
 from discreet.privacy import shuffle_calibration as accountant
+from discreet.privacy.records import Trust
 from discreet.privacy.shuffle_calibration import Flips, Noise, Way
 
 _LEAST = 1e-9  # the least epsilon that is stated
@@ -81,6 +82,30 @@ class BinomialRecord:
         """The batch that :meth:`epsilon` comes from."""
         return max(self.batches, key=lambda noise: accountant.epsilon_of(noise, self.ways, delta))
 
+    def line(self, delta: float) -> str:
+        """The worst batch, with its epsilon at this delta."""
+        parts = []
+        for name, flips in self.worst(delta):
+            pairs = " (half of them of the complement)" if flips.paired else ""
+            parts.append(f"{name} {flips.users} x {flips.each} flips{pairs}, p = {flips.chance:.6g}")
+        changes = max(sum(abs(by) * count for _, by, count in way) for way in self.ways)
+        return (
+            f"{self.mechanism}: worst of {len(self.batches)} kinds of batches: {'; '.join(parts)}; a "
+            f"user moves counters by {changes} in all, a user in one batch: "
+            f"epsilon = {self.epsilon(delta)!r}"
+        )
+
+    def sentence(self, trust: Trust) -> str:
+        """What is sent, and what becomes of it."""
+        return (
+            f"A device adds coin flips to every counter, visited or not ({self.mechanism}); the "
+            "shuffler lets out each counter's sum over a batch and nothing that tells its senders apart."
+        )
+
+    def recomputed(self, delta: float) -> float:
+        """The epsilon by dp-accounting, which shares no code with :meth:`epsilon`."""
+        return _recomputed(self, delta)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without loss."""
         return {
@@ -123,7 +148,7 @@ def _typed(values: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def recomputed(record: BinomialRecord, delta: float) -> float:
+def _recomputed(record: BinomialRecord, delta: float) -> float:
     """The epsilon of a record by dp-accounting, which shares no code with :mod:`shuffle_calibration`.
 
     Probabilities by the library's own mass functions, losses rounded up to its grid, both orders of the two

@@ -26,8 +26,9 @@ the whole curve has a parametric form without any minimum left::
 
     ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)            (3)
 
-Both sides are monotone in t, so each conversion below is one root of one monotone function.
-Roots are accurate to about 1e-12, relative.
+Both sides are monotone in t, so each conversion is one root of one monotone function. Roots are accurate to
+about 1e-12, relative. The two conversions that a guarantee needs, mu and rho to epsilon, stand in
+:mod:`discreet.privacy.conversions`; the others choose noise for a budget.
 """
 
 from __future__ import annotations
@@ -40,10 +41,16 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
 from discreet.numerics import checks
+from discreet.privacy.conversions import (
+    check_delta,
+    check_epsilon,
+    gdp_epsilon,
+    log_gdp_delta,
+    root,
+    zcdp_epsilon,
+)
 
 __all__ = [
     "GDP", "ZCDP", "Approx", "Budget", "Pure", "check_delta", "check_epsilon", "gdp_delta",
@@ -51,21 +58,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# ------------------------------------------------------------------------------ at the door
-
-
-def check_epsilon(value: Any, name: str = "epsilon") -> float:
-    """Return a finite epsilon above 0, or raise ``ValueError``; infinity is told what to say instead."""
-    if isinstance(value, Real | np.number) and float(value) == math.inf:
-        raise ValueError(
-            f'{name} = inf: must be finite and above 0; to learn without privacy, use privatizer "none"'
-        )
-    return checks.positive(name, value)
-
-
-def check_delta(value: Any, name: str = "delta") -> float:
-    """Return a delta inside (0, 1), or raise ``ValueError``."""
-    return checks.real(name, value, 0.0, 1.0, open_low=True, open_high=True)
+# ------------------------------------------------------------------------------ budgets
 
 
 @dataclass(frozen=True)
@@ -163,11 +156,6 @@ def group(budget: Budget, people: int) -> Budget:
 # ------------------------------------------------------------------------------ roots
 
 
-def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    """The root of a monotone function inside a bracket, to relative 4e-16 or absolute 1e-300."""
-    return float(brentq(function, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps, maxiter=500))
-
-
 def _widen(function: Callable[[float], float], start: float, factor: float) -> float:
     """Multiply ``start`` by ``factor`` until the function's sign differs from the one at ``start``."""
     sign = function(start) > 0
@@ -180,54 +168,11 @@ def _widen(function: Callable[[float], float], start: float, factor: float) -> f
 # ------------------------------------------------------------------------------ Gaussian
 
 
-def _log_gdp_delta(mu: float, epsilon: float) -> float:
-    """Logarithm of (1), without cancellation of large numbers.
-
-    With a = epsilon/mu - mu/2, b = epsilon/mu + mu/2 and Mills' ratio R(x) = Phi(-x) / phi(x),
-    e^epsilon phi(b) = phi(a), hence delta = phi(a) (R(a) - R(b)).
-    """
-    ratio = epsilon / mu
-    a, b = ratio - 0.5 * mu, ratio + 0.5 * mu
-    if a < -4.0:  # R(a) would overflow, and there is nothing to cancel: delta is near 1
-        return math.log(float(ndtr(-a)) - math.exp(epsilon + float(log_ndtr(-b))))
-    difference = float(erfcx(a / math.sqrt(2))) - float(erfcx(b / math.sqrt(2)))  # sqrt(2/pi) (R(a)-R(b))
-    if difference <= 0 or mu < 1e-4 * max(1.0, a):
-        # R(a) - R(b) lost its digits: integrate -R'(x) = 1 - x R(x) over the short interval instead
-        difference = math.sqrt(2 / math.pi) * mu * _mills_slope(ratio)
-    return -0.5 * a * a - math.log(2.0) + math.log(difference)
-
-
-def _mills_slope(x: float) -> float:
-    """1 - x R(x) for x >= -1, by its continued fraction where the direct form cancels."""
-    if x < 10.0:
-        return 1.0 - x * math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
-    # R(x) = 1/(x + 1/(x + 2/(x + 3/(x + ...)))), hence 1 - x R(x) = f/(x + f), f = 1/(x + 2/(x + ...))
-    tail = 0.0
-    for k in range(60, 1, -1):
-        tail = k / (x + tail)
-    f = 1.0 / (x + tail)
-    return f / (x + f)
-
-
 def gdp_delta(mu: float, epsilon: float) -> float:
     """The exact delta of mu-GDP at this epsilon >= 0: equation (1)."""
     mu = checks.positive("mu", mu)
     epsilon = checks.real("epsilon", epsilon, 0.0)
-    return min(1.0, math.exp(_log_gdp_delta(mu, epsilon)))
-
-
-@lru_cache(maxsize=1024)
-def gdp_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon >= 0 at which mu-GDP implies (epsilon, delta)-DP: equation (1) inverted."""
-    mu, delta = checks.positive("mu", mu), check_delta(delta)
-    target = math.log(delta)
-    if _log_gdp_delta(mu, 0.0) <= target:
-        return 0.0
-    if mu > 1e6:  # e^epsilon Phi(-b) is nothing beside mu^2 / 2, and leaves the range of floats
-        return mu * (0.5 * mu - float(ndtri(delta)))
-    # delta <= Phi(-a) <= exp(-a^2/2) for a >= 0 gives the upper end
-    high = mu * (0.5 * mu + math.sqrt(-2.0 * target)) * (1 + 1e-9)
-    return _root(lambda epsilon: _log_gdp_delta(mu, epsilon) - target, 0.0, high)
+    return min(1.0, math.exp(log_gdp_delta(mu, epsilon)))
 
 
 @lru_cache(maxsize=1024)
@@ -237,12 +182,12 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     target = math.log(delta)
 
     def excess(mu: float) -> float:
-        return _log_gdp_delta(mu, epsilon) - target
+        return log_gdp_delta(mu, epsilon) - target
 
     # at this mu the bound of gdp_epsilon equals epsilon, so that the truth is at most epsilon
     tail = math.sqrt(-2.0 * target)
     low = 2.0 * epsilon / (tail + math.sqrt(tail * tail + 2.0 * epsilon)) * (1 - 1e-9)
-    return _root(excess, low, _widen(excess, low, 2.0))
+    return root(excess, low, _widen(excess, low, 2.0))
 
 
 # ------------------------------------------------------------------------------ concentrated
@@ -260,21 +205,10 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         return 1.0  # the best order is 1 but for less than 1e-300: delta = 1 to all digits
     high = _widen(slope, 1.0, 2.0) if slope(1.0) < 0 else 1.0
     low = _widen(slope, 1.0, 0.5) if slope(1.0) >= 0 else 1.0
-    t = low if low == high else _root(slope, low, high)
+    t = low if low == high else root(slope, low, high)
     # the logarithm of (2) itself rather than (3): valid for any t, so that rounding of t costs nothing
     log_delta = t * ((t + 1) * rho - epsilon) - (t + 1) * math.log1p(1 / t) - math.log(t)
     return min(1.0, math.exp(log_delta))
-
-
-@lru_cache(maxsize=1024)
-def zcdp_epsilon(rho: float, delta: float) -> float:
-    """The smallest epsilon >= 0 that the best Renyi order gives for rho-zCDP at this delta: (3)."""
-    rho, delta = checks.positive("rho", rho), check_delta(delta)
-    target = -math.log(delta)
-    # rho t^2 <= target and ln(1 + t) <= target bound the root from above
-    high = min(math.sqrt(target / rho), math.expm1(min(target, 700.0))) * (1 + 1e-9)
-    t = _root(lambda t: rho * t * t + math.log1p(t) - target, 0.0, high)
-    return max(0.0, (2 * t + 1) * rho - math.log1p(1 / t))
 
 
 @lru_cache(maxsize=1024)
@@ -292,7 +226,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     # epsilon falls in t, from +inf at t = 0 to a negative number where rho_at reaches 0
     low = _widen(excess, 1.0, 0.5) if excess(1.0) <= 0 else 1.0
     high = _widen(excess, low, 2.0)
-    return rho_at(_root(excess, low, high))
+    return rho_at(root(excess, low, high))
 
 
 def zcdp_simple(epsilon: float, delta: float) -> float:

@@ -32,7 +32,7 @@ from functools import lru_cache
 
 from discreet.privacy import accounting
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.protocol import Floats
+from discreet.privacy.releases import Floats
 
 Pattern = tuple[tuple[str, float, int], ...]
 """(family, absolute shift, number of coordinates) of one way to exchange a user."""

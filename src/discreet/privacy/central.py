@@ -41,7 +41,6 @@ from discreet.privacy.mechanism import (
     Batches,
     CountMechanism,
     Prefixes,
-    Reported,
     Stated,
     check_on_grid,
     grid_of,
@@ -52,6 +51,7 @@ from discreet.privacy.one_shot import OneShotSession, check_query
 from discreet.privacy.protocol import Floats, Mechanism, Norm, Schedule, Terms, Trust
 from discreet.privacy.randomness import Randomness, Secure
 from discreet.privacy.report_choice import NAMES, best_reports, weighed_error
+from discreet.privacy.reported import Reported
 from discreet.privacy.sessions import Proposes
 
 Release = Literal["auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports"]

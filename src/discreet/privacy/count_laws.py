@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.privacy import kernels, local_reports
+from discreet.privacy import kernels
 from discreet.privacy.continual.decaying import Decaying
-from discreet.privacy.continual.splits import split_scales, taking_turns
 from discreet.privacy.counts import CENTERED_REWARDS, CUT_REWARDS
 from discreet.privacy.noise import laws
-from discreet.privacy.protocol import Floats, Ints, NoiseLaw
+from discreet.privacy.releases import Floats, Ints, NoiseLaw
 
 if TYPE_CHECKING:
     from discreet.privacy.mechanism import CountMechanism
@@ -63,23 +62,6 @@ class CountLaws:
         """The part of a failure probability that belongs to the release after n users."""
         releases = self.mechanism.schedule.releases
         return 1.0 / releases if releases is not None else laws.open_share(max(n, 1))
-
-    # -------------------------------------------------------------------------- scales
-    def scales(self, n: int, share: float | None, cut: float) -> Floats:
-        """Scales of the release after n users, of which group returns get ``share`` of the budget.
-
-        Infinite for what is left out: group returns, or one of two reward families (``cut`` : the C that
-        stands).
-        """
-        mechanism = self.mechanism
-        if mechanism.stream != "decaying" or n == 0:
-            return mechanism.noise_scales
-        scales = mechanism.scales_at(self.leaf(n))
-        if mechanism.query.cut:
-            return taking_turns(mechanism.query, scales, cut)
-        if share is None or not mechanism.query.groups:
-            return np.array(scales)
-        return split_scales(mechanism.query, scales, share, mechanism.family == kernels.LAPLACE)
 
     # -------------------------------------------------------------------------- laws
     def _law(
@@ -158,12 +140,9 @@ class CountLaws:
         return walk.parts if walk is not None and self.mechanism.family == kernels.GAUSSIAN else 1
 
     def _of_reports(self, users: int, most: int, share: float) -> Laws:
-        query, reports, plans = self.mechanism.query, self.mechanism.reports, self.mechanism.schedule.plans
-        assert reports is not None
-        return {
-            name: local_reports.law(reports, query, name, plans, users, most, share)
-            for name in query.row_families
-        }
+        query, reported, plans = self.mechanism.query, self.mechanism.reported, self.mechanism.schedule.plans
+        assert reported is not None
+        return {name: reported.law(query, name, plans, users, most, share) for name in query.row_families}
 
     def _of_unlike(self, n: int, number: int, squares: Floats) -> Laws:
         """Laws of prefix sums of measurements with unlike scales: std exact, bounds at the largest."""
@@ -202,7 +181,7 @@ class CountLaws:
         if mechanism.reports is not None:
             return self._of_reports(senders, senders, self._share(n))
         terms = senders if mechanism.stream == "local" else min(n, 1)
-        scales = self.scales(n, share, cut)
+        scales = mechanism.scales_now(n, share, cut)
         return {
             name: self._law(f, name, float(terms), terms, float(scales[f]), self._share(n), sums=False)
             for f, name in enumerate(query.row_families)

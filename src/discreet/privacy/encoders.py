@@ -23,7 +23,7 @@ from discreet.privacy.counts import (
     CountQuery,
 )
 from discreet.privacy.mechanism import CountMechanism
-from discreet.privacy.protocol import Coins, Floats, Ints, Plan, Report
+from discreet.privacy.releases import Coins, Floats, Ints, Plan, Report
 
 __all__ = [
     "REACH", "NoisyVectorEncoder", "RawEncoder", "add_record", "family_begins", "local_message",

@@ -56,7 +56,8 @@ from scipy.special import expit, ndtri
 
 from discreet.numerics import checks
 from discreet.privacy import accounting, budget
-from discreet.privacy.guarantee import MechanismRecord, ReportRecord
+from discreet.privacy.guarantee import MechanismRecord
+from discreet.privacy.report_record import ReportRecord
 
 Record = MechanismRecord | ReportRecord
 

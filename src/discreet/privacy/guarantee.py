@@ -34,30 +34,25 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from discreet.numerics import checks
-from discreet.privacy import accounting, budget, wording
+from discreet.privacy import conversions, parts, wording
 from discreet.privacy.records import (
-    AmplifiedRecord,
-    BinomialRecord,
+    Composable,
     MechanismRecord,
     NoiseFamily,
     PrivacyClaim,
     Record,
-    ReportRecord,
     Source,
     Trust,
-    composable_from_dict,
     joint_loss,
     records_from_dict,
 )
-from discreet.privacy.shuffle_calibration import Flips
 
 __all__ = [
-    "SAVED", "AmplifiedRecord", "BinomialRecord", "Guarantee", "MechanismRecord", "NoiseFamily", "Record",
-    "ReportRecord", "Trust", "composable_from_dict", "guarantee_of", "joint_loss", "no_guarantee", "parallel",
-    "records_from_dict",
+    "Composable", "Guarantee", "MechanismRecord", "NoiseFamily", "Record", "Trust", "guarantee_of",
+    "joint_loss", "no_guarantee", "parallel", "records_from_dict",
 ]  # fmt: skip
 
 _NUMBERS = ("epsilon", "delta", "rho", "mu")
@@ -201,12 +196,6 @@ class Guarantee(PrivacyClaim):
         return found
 
 
-SAVED: tuple[type, ...] = (
-    Guarantee, MechanismRecord, ReportRecord, BinomialRecord, AmplifiedRecord, Flips,
-)  # fmt: skip
-"""The classes that a saved guarantee consists of."""
-
-
 def no_guarantee(
     randomness: Source,
     *,
@@ -250,7 +239,7 @@ def guarantee_of(
     """
     checks.choice("trust", trust, ("joint", "central", "local", "shuffle"))
     if epsilon_nominal is not None:
-        epsilon_nominal = budget.check_epsilon(epsilon_nominal, "epsilon_nominal")
+        epsilon_nominal = conversions.check_epsilon(epsilon_nominal, "epsilon_nominal")
     numbers = _composed(tuple(records), delta, randomness)
     return Guarantee(trust, *numbers, epsilon_nominal, episodes, users_public, randomness, tuple(records))
 
@@ -295,6 +284,11 @@ _Four = tuple[float | None, float, float | None, float | None]
 
 def _composed(records: tuple[Record, ...], delta: float | None, randomness: Source) -> _Four:
     """What these mechanisms, all on the same users, give at this delta (module's docstring)."""
+    for record in records:
+        if not parts.is_record(record):
+            raise ValueError(
+                f"records hold {checks.said(record)}: must be records of a mechanism of this library"
+            )
     norms = {record.norm for record in records}
     if len(norms) != 1:
         raise ValueError(
@@ -307,29 +301,26 @@ def _composed(records: tuple[Record, ...], delta: float | None, randomness: Sour
     if any(record.numerical for record in records):
         if len(records) > 1:
             raise ValueError("records: one that lists exchanges or shuffled batches must be the only one")
-        delta = budget.check_delta(delta)
+        delta = conversions.check_delta(delta)
         (record,) = records
-        if isinstance(record, BinomialRecord | AmplifiedRecord):
-            epsilon = record.epsilon(delta)
-            if not math.isfinite(epsilon):
-                raise ValueError(f"records: these batches give no epsilon at delta = {delta:g}")
-            return epsilon, delta, None, None
-        assert isinstance(record, MechanismRecord)
-        rho = None if record.norm == "l1" else 0.5 * record.loss**2
-        return accounting.worst_epsilon(record.exchanges, delta), delta, rho, None
-    losses = [record.loss for record in records if isinstance(record, MechanismRecord | ReportRecord)]
+        epsilon = record.epsilon(delta)
+        if not math.isfinite(epsilon):
+            raise ValueError(f"records: these batches give no epsilon at delta = {delta:g}")
+        rho = 0.5 * cast(Composable, record).loss ** 2 if record.norm == "l2" else None
+        return epsilon, delta, rho, None
+    losses = [cast(Composable, record).loss for record in records]
     if norms == {"l1"}:
         if delta:
             raise ValueError(
                 f"delta = {delta!r}: must be 0 or None for Laplace noise, whose guarantee is pure"
             )
         return math.fsum(losses), 0.0, None, None
-    delta = budget.check_delta(delta)
+    delta = conversions.check_delta(delta)
     squared = math.fsum(loss**2 for loss in losses)
     if len(continuous) == len(records):
         mu = math.sqrt(squared)
-        return budget.gdp_epsilon(mu, delta), delta, 0.5 * squared, mu
-    return budget.zcdp_epsilon(0.5 * squared, delta), delta, 0.5 * squared, None
+        return conversions.gdp_epsilon(mu, delta), delta, 0.5 * squared, mu
+    return conversions.zcdp_epsilon(0.5 * squared, delta), delta, 0.5 * squared, None
 
 
 def _worst(kinds: Sequence[tuple[str, Guarantee]]) -> _Four:

@@ -1,4 +1,4 @@
-"""Compiled parts of the trusted core: contributions, the noise of tree nodes, local messages.
+"""Compiled parts of the trusted core: contributions, clocks of rows, the nodes of a tree.
 
 Sums live in one flat vector of cells (order and offsets: ``counts.CountQuery``). Families are told
 apart by codes: 0 visits, 1 transitions, 2 rewards; 3, 4 pooled transitions and rewards; 6 cut rewards.
@@ -10,18 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.numerics.compile import inlined, kernel
-from discreet.numerics.streams_kernels import (
-    ROLE_NOISE,
-    laplace_range,
-    laplace_sum,
-    normal,
-    normal_range,
-    open_stream,
-)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Words = NDArray[np.uint64]
 
 NO_NOISE, LAPLACE, GAUSSIAN = 0, 1, 2
 
@@ -72,52 +63,6 @@ def add_trajectory(
 ) -> None:  # fmt: skip
     """Door to :func:`add_records`."""
     add_records(states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, cut, cells)
-
-
-@inlined
-def draw_noise(
-    family: int, key: Words, i: int, j: int, factor: float, offsets: Ints, scales: Floats,
-    state: Words, out: Floats,
-) -> None:  # fmt: skip
-    """Independent noise in every cell from stream (noise, i, j); family f has scale factor * scales[f]."""
-    open_stream(key, ROLE_NOISE, i, j, state)
-    for f in range(scales.shape[0]):
-        scale = factor * scales[f]
-        if family == LAPLACE:
-            laplace_range(state, scale, out, offsets[f], offsets[f + 1])
-        else:
-            normal_range(state, scale, out, offsets[f], offsets[f + 1])
-
-
-@kernel
-def fill_noise(
-    family: int, key: Words, i: int, j: int, factor: float, offsets: Ints, scales: Floats, out: Floats
-) -> None:
-    """Door to :func:`draw_noise`."""
-    draw_noise(family, key, i, j, factor, offsets, scales, np.empty(4, np.uint64), out)
-
-
-@inlined
-def draw_noise_sum(
-    family: int, key: Words, i: int, users: int, offsets: Ints, scales: Floats, state: Words, out: Floats
-) -> None:
-    """The sum of ``users`` local users' noise in every cell, from its exact law, stream (noise, i, 1)."""
-    open_stream(key, ROLE_NOISE, i, 1, state)
-    root = np.sqrt(np.float64(users))
-    for f in range(scales.shape[0]):
-        for c in range(offsets[f], offsets[f + 1]):
-            if family == LAPLACE:
-                out[c] = laplace_sum(state, users, scales[f])
-            else:
-                out[c] = scales[f] * root * normal(state)
-
-
-@kernel
-def fill_noise_sum(
-    family: int, key: Words, i: int, users: int, offsets: Ints, scales: Floats, out: Floats
-) -> None:
-    """Door to :func:`draw_noise_sum`."""
-    draw_noise_sum(family, key, i, users, offsets, scales, np.empty(4, np.uint64), out)
 
 
 # ------------------------------------------------------------------------ clocks of rows

@@ -65,7 +65,8 @@ from discreet.numerics.files import user_folder
 from discreet.privacy import filters
 from discreet.privacy.budget import check_epsilon
 from discreet.privacy.filters import Record
-from discreet.privacy.guarantee import MechanismRecord, ReportRecord, composable_from_dict
+from discreet.privacy.guarantee import MechanismRecord
+from discreet.privacy.report_record import ReportRecord, composable_from_dict
 from discreet.privacy.saved_state import sync_folder
 
 __all__ = [

@@ -30,18 +30,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.device.linear import LinearDevice, drawn
-from discreet.mdp.features import Features, MixtureFeatures
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked
-from discreet.privacy import kernels, saved_state
+from discreet.privacy import kernels, seeded_kernels
 from discreet.privacy.asking import asking
 from discreet.privacy.continual.exact_square_root import ExactSquareRoot
 from discreet.privacy.continual.walk import prefix_noise
 from discreet.privacy.encoders import REACH, RawEncoder, local_message, rounded
 from discreet.privacy.guarantee import MechanismRecord
 from discreet.privacy.linear_laws import GoeLaw, VectorLaw
-from discreet.privacy.linear_mechanism import LINEAR_WALKS, LinearMechanism
-from discreet.privacy.linear_sums import GramQuery, LinearQuery, MixtureQuery, Prepared
-from discreet.privacy.mechanism import Batches, Exact, OnDevice, Prefixes, Stated
+from discreet.privacy.linear_mechanism import LinearMechanism
+from discreet.privacy.linear_sums import GramQuery, LinearQuery, Prepared
 from discreet.privacy.protocol import (
     Coins,
     Encoder,
@@ -52,7 +50,7 @@ from discreet.privacy.protocol import (
     Response,
 )  # fmt: skip
 from discreet.privacy.randomness import Key, Randomness, SecureCoins
-from discreet.privacy.responses import Question, ResponseSession
+from discreet.privacy.responses import ResponseSession
 from discreet.privacy.stream_session import StreamSession, read_only
 
 __all__ = ["Answers", "LinearEncoder", "LinearSession"]
@@ -75,13 +73,13 @@ class _Draws:
     def at(self, key: NDArray[np.uint64], i: int, j: int, factor: float = 1.0) -> Floats:
         """The seeded draw at address (i, j)."""
         noise = np.empty(self.offsets[-1])
-        kernels.fill_noise(self.family, key, i, j, factor, self.offsets, self.scales, noise)
+        seeded_kernels.fill_noise(self.family, key, i, j, factor, self.offsets, self.scales, noise)
         return noise
 
     def of_users(self, key: NDArray[np.uint64], i: int, users: int) -> Floats:
         """The sum of so many devices' noise, from its exact law."""
         noise = np.empty(self.offsets[-1])
-        kernels.fill_noise_sum(self.family, key, i, users, self.offsets, self.scales, noise)
+        seeded_kernels.fill_noise_sum(self.family, key, i, users, self.offsets, self.scales, noise)
         return noise
 
     def from_coins(self, coins: Coins, factor: float = 1.0) -> Floats:
@@ -187,13 +185,6 @@ class LinearSession(StreamSession):
     _DERIVED = (
         *StreamSession._DERIVED, "_query", "_draws", "_grid", "_most", "_reach", "_answers", "_device",
         "_ask",
-    )  # fmt: skip
-    _CLASSES = saved_state.classes_by_name(
-        [
-            *StreamSession._CLASSES.values(),
-            Batches, Exact, Features, GoeLaw, GramQuery, LinearMechanism, MechanismRecord, MixtureFeatures,
-            MixtureQuery, OnDevice, Prefixes, Prepared, Question, Stated, VectorLaw, *LINEAR_WALKS,
-        ]
     )  # fmt: skip
 
     def __init__(self, mechanism: LinearMechanism, randomness: Randomness) -> None:

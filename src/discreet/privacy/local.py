@@ -23,10 +23,11 @@ from discreet.privacy.budgeted import (
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.linear_start import LinearChoice, is_linear, linear_local, local_choices
 from discreet.privacy.local_reports import KINDS, Kind
-from discreet.privacy.mechanism import CountMechanism, OnDevice, Reported, Stated, grid_of
+from discreet.privacy.mechanism import CountMechanism, OnDevice, Stated, grid_of
 from discreet.privacy.protocol import Floats, Mechanism, Schedule, Trust
 from discreet.privacy.randomness import Randomness, Secure
 from discreet.privacy.report_choice import NAMES, report_candidates, reports_of
+from discreet.privacy.reported import Reported
 from discreet.privacy.sessions import Proposes
 
 LocalRandomizer = Literal["auto", "laplace", "gaussian", "subset", "oue", "krr"]

@@ -69,7 +69,7 @@ from discreet.numerics import checks
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery, cut_to
 from discreet.privacy.noise.exact import exp_minus
 from discreet.privacy.noise.report_law import ReportLaw
-from discreet.privacy.protocol import Coins, Floats, Ints, Plan, Report
+from discreet.privacy.releases import Coins, Floats, Ints, Plan, Report
 
 Kind = Literal["subset", "oue", "krr"]
 KINDS: tuple[Kind, ...] = ("subset", "oue", "krr")

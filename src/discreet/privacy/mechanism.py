@@ -22,8 +22,9 @@ sensitivity of :class:`~discreet.privacy.counts.CountQuery` in units of the nois
   (:mod:`discreet.privacy.continual.clocks`), and so do budgets that are split anew at each release
   (:mod:`discreet.privacy.continual.splits`).
 - :class:`OnDevice`: each user's own counters, all with independent noise: one sum of one user.
-- :class:`Reported`: reports of a few steps, randomized one by one (:mod:`discreet.privacy.local_reports`), on
-  the device or, once for each trajectory, by a trusted server, who keeps nothing else of it.
+- :class:`~discreet.privacy.reported.Reported`: reports of a few steps, randomized one by one
+  (:mod:`discreet.privacy.local_reports`), on the device or, once for each trajectory, by a trusted server,
+  who keeps nothing else of it.
 
 Under exact noise (``source = "secure"``) values lie on a grid: rewards are multiples of 1 / ``reward_grid``,
 counts are integers, and the noise is discrete on the same grid, of a size that can be drawn exactly.
@@ -34,21 +35,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 
 from discreet.numerics import checks
-from discreet.privacy import calibration, kernels
-from discreet.privacy.accounting import Coordinate
+from discreet.privacy import kernels, parts
 from discreet.privacy.continual.clocks import Clocks
 from discreet.privacy.continual.decaying import FINE, Decaying
 from discreet.privacy.continual.optimal_tree import OptimalTree
 from discreet.privacy.continual.signed_digits import SignedDigits
+from discreet.privacy.continual.splits import split_scales, taking_turns
 from discreet.privacy.continual.square_root import SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk
-from discreet.privacy.count_laws import CountLaws
 from discreet.privacy.counts import (
     COUNTS,
     CUT_REWARDS,
@@ -56,21 +56,18 @@ from discreet.privacy.counts import (
     POOLED_TRANSITIONS,
     CountQuery,
 )
-from discreet.privacy.guarantee import (
-    Guarantee,
-    MechanismRecord,
-    NoiseFamily,
-    ReportRecord,
-    guarantee_of,
-    no_guarantee,
-)
-from discreet.privacy.local_reports import StepReports
-from discreet.privacy.protocol import Floats, NoiseLaw, Norm, Schedule, Trust
+from discreet.privacy.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.privacy.randomness import Randomness, Secure, Seeded
+from discreet.privacy.records import Coordinate, Record
+from discreet.privacy.releases import Floats, NoiseLaw, Norm, Schedule, Trust
+
+if TYPE_CHECKING:
+    from discreet.privacy.count_laws import CountLaws
+    from discreet.privacy.local_reports import StepReports
 
 __all__ = [
-    "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "Prefixes", "Reported", "Stated", "Strategy",
-    "check_on_grid", "grid_of", "leaves_of", "noise_name", "widest_scales",
+    "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "Prefixes", "ReportStrategy", "Stated",
+    "Strategy", "check_on_grid", "grid_of", "leaves_of", "noise_name", "widest_scales",
 ]  # fmt: skip
 
 WALKS = (OptimalTree, SignedDigits, SquareRoot, Tree)
@@ -114,19 +111,29 @@ class OnDevice:
     """Noise in every counter of each user, drawn on her device."""
 
 
-@dataclass(frozen=True)
-class Reported:
-    """Randomized reports of a few steps of each user; by : where they are drawn."""
+class ReportStrategy(Protocol):
+    """Randomized reports of a few steps of each user: :class:`discreet.privacy.reported.Reported` alone."""
 
-    reports: StepReports
-    by: Literal["device", "server"]
+    @property
+    def reports(self) -> StepReports: ...
+    @property
+    def by(self) -> Literal["device", "server"]: ...
+    def check(self, query: CountQuery) -> None: ...
+    def record(self, schedule: Schedule) -> Record: ...
+    def law(
+        self, query: CountQuery, name: str, plans: str, terms: int, terms_bound: int, share: float
+    ) -> NoiseLaw: ...
 
 
-Strategy = Exact | Prefixes | Batches | OnDevice | Reported
+Strategy = Exact | Prefixes | Batches | OnDevice | ReportStrategy
 
-_STREAMS: dict[type, Literal["exact", "walk", "local", "decaying", "reports"]] = {
-    Exact: "exact", Prefixes: "walk", OnDevice: "local", Batches: "decaying", Reported: "reports",
-}  # fmt: skip
+Stream = Literal["exact", "walk", "local", "decaying", "reports"]
+_STREAMS: dict[type, Stream] = {Exact: "exact", Prefixes: "walk", OnDevice: "local", Batches: "decaying"}
+
+
+def _stream(strategy: Any) -> Stream | None:
+    """The strategy's code in compiled loops and audits; None: it is none of ours."""
+    return "reports" if parts.is_reported(strategy) else _STREAMS.get(type(strategy))
 
 
 @dataclass(frozen=True)
@@ -186,7 +193,7 @@ class CountMechanism:
         for name, kind in (("query", CountQuery), ("schedule", Schedule), ("stated", Stated)):
             if type(getattr(self, name)) is not kind:  # a subclass could declare anything
                 raise ValueError(f"{name} = {getattr(self, name)!r}: must be a {kind.__name__}, no subclass")
-        if type(self.strategy) not in _STREAMS:
+        if _stream(self.strategy) is None:
             raise ValueError(f"strategy = {self.strategy!r}: must be one of {', '.join(_NAMES)}")
         checks.choice("source", self.source, ("seeded", "secure"))
         checks.flag("stored", self.stored)
@@ -233,11 +240,8 @@ class CountMechanism:
             Decaying(strategy.decay)
             if strategy.clocks is not None and query.pooled != "none":
                 raise ValueError(f"query.pooled = {query.pooled!r}: must be 'none' under clocks of rows")
-        if isinstance(strategy, Reported):
-            checks.choice("strategy.by", strategy.by, ("device", "server"))
-            if query.pooled != "none":
-                raise ValueError(f"query.pooled = {query.pooled!r}: reports hold no pooled counts")
-            strategy.reports.check(query)
+        if self.reported is not None:
+            self.reported.check(query)
         if not self.noisy:
             if self.family != kernels.NO_NOISE or np.any(self.scales) or self.by_release.size:
                 raise ValueError(f"family, scales: {type(strategy).__name__}() has no noise in sums")
@@ -303,7 +307,11 @@ class CountMechanism:
         """Raise ``ValueError`` where privacy-loss distributions of single draws prove nothing."""
         walk = self.walk
         fresh = isinstance(walk, Tree | OptimalTree) and walk.leaves is not None if walk else not self.decay
-        if not fresh or calibration.shift_patterns(self.query, 1) is None or self.by_release.size:
+        if (
+            not fresh
+            or parts.module("calibration").shift_patterns(self.query, 1) is None
+            or self.by_release.size
+        ):
             raise ValueError(
                 "stated.numerical = True: needs noise that is drawn after the records that it hides, and a "
                 "query of counts per step"
@@ -339,9 +347,18 @@ class CountMechanism:
 
     # -------------------------------------------------------------------------- parts, by name
     @property
-    def stream(self) -> Literal["exact", "walk", "local", "decaying", "reports"]:
+    def stream(self) -> Stream:
         """The strategy's code in compiled loops and audits."""
-        return _STREAMS[type(self.strategy)]
+        found = _stream(self.strategy)
+        assert found is not None
+        return found
+
+    @property
+    def asks(self) -> Literal["plain", "group", "cut", "clocked"]:
+        """What its plans may set beside a policy: a group, a cut, or which rows their users may be in."""
+        if self.query.steered:
+            return "group" if self.query.groups else "cut"
+        return "plain" if self.clocks is None else "clocked"
 
     @property
     def noisy(self) -> bool:
@@ -375,9 +392,14 @@ class CountMechanism:
         return self.strategy.clocks if isinstance(self.strategy, Batches) else None
 
     @property
+    def reported(self) -> ReportStrategy | None:
+        """The strategy, where it is one of reports."""
+        return cast(ReportStrategy, self.strategy) if self.stream == "reports" else None
+
+    @property
     def reports(self) -> StepReports | None:
         """What users, or the server for them, report."""
-        return self.strategy.reports if isinstance(self.strategy, Reported) else None
+        return None if self.reported is None else self.reported.reports
 
     @property
     def by_release(self) -> Floats:
@@ -388,6 +410,21 @@ class CountMechanism:
     def scales_at(self, release: int) -> Floats:
         """(families,) scales of the noise of a scheduled release (1 is the first)."""
         return self.by_release[release] if self.by_release.size else self.noise_scales
+
+    def scales_now(self, n: int, share: float | None, cut: float) -> Floats:
+        """(families,) scales of the release after n users; group returns get ``share`` of the budget.
+
+        Infinite for what is left out: group returns, or one of two reward families (``cut`` : the C that
+        stands). Raises ``RuntimeError`` between scheduled releases.
+        """
+        if self.stream != "decaying" or n == 0:
+            return self.noise_scales
+        scales = self.scales_at(self.schedule.leaf_at(n, self.leaf))
+        if self.query.cut:
+            return taking_turns(self.query, scales, cut)
+        if share is None or not self.query.groups:
+            return np.array(scales)
+        return split_scales(self.query, scales, share, self.family == kernels.LAPLACE)
 
     @property
     def fixed_point(self) -> bool:
@@ -417,7 +454,7 @@ class CountMechanism:
         if isinstance(self.strategy, Exact):
             return "none"
         if isinstance(self.strategy, OnDevice) or (
-            isinstance(self.strategy, Reported) and self.strategy.by == "device"
+            self.reported is not None and self.reported.by == "device"
         ):
             return "local"
         return "central" if self.stored else "joint"
@@ -428,17 +465,19 @@ class CountMechanism:
         return 1 if self.walk is None else self.walk.levels
 
     @cached_property
-    def records(self) -> tuple[MechanismRecord | ReportRecord, ...]:
+    def records(self) -> tuple[Record, ...]:
         """What it does to one user, in public numbers; empty without noise."""
         if isinstance(self.strategy, Exact):
             return ()
-        if isinstance(self.strategy, Reported):
-            return (_report_record(self.strategy.reports, self.schedule),)
+        if self.reported is not None:
+            return (self.reported.record(self.schedule),)
         name, grid = noise_name(self.family, self.reward_grid), self.reward_grid
         exchanges: tuple[tuple[Coordinate, ...], ...] = ()
         if self.stated.numerical:
+            calibration = parts.module("calibration")
             patterns = calibration.shift_patterns(self.query, self.levels) or ()
-            exchanges = calibration.exchanges(patterns, name, self._named(grid))
+            named = calibration.named(self.query, self.noise_scales, grid)
+            exchanges = calibration.exchanges(patterns, name, named)
         rounding = 0.0
         if self.fixed_point:
             releases = self.schedule.release_times.size - 1
@@ -446,17 +485,12 @@ class CountMechanism:
         scales = dict(zip(self.query.row_families, self.noise_scales.tolist(), strict=True))
         return (MechanismRecord.of(self.query, _words(self), name, scales, self.levels, exchanges, rounding),)
 
-    def _named(self, grid: int | None) -> tuple[tuple[str, float, int], ...]:
-        return calibration.named(self.query, self.noise_scales, grid)
-
     @cached_property
     def guarantee(self) -> Guarantee:
         """What everybody who takes part is promised: computed from the records."""
         if not self.records:
             return no_guarantee(self.source, episodes=self.query.episodes)
-        pure = isinstance(self.strategy, Reported) or (
-            self.family == kernels.LAPLACE and not self.stated.numerical
-        )
+        pure = self.reported is not None or (self.family == kernels.LAPLACE and not self.stated.numerical)
         return guarantee_of(
             self.trust, self.records, randomness=self.source, delta=None if pure else self.stated.delta,
             epsilon_nominal=self.stated.epsilon, episodes=self.query.episodes,
@@ -465,7 +499,8 @@ class CountMechanism:
     @cached_property
     def laws(self) -> CountLaws:
         """What every release adds to each cell, before anybody comes."""
-        return CountLaws(self)
+        found: CountLaws = parts.module("laws").CountLaws(self)
+        return found
 
     def laws_at(self, n: int) -> dict[str, NoiseLaw]:
         """The noise law of every family in the sums after n users."""
@@ -483,22 +518,8 @@ class CountMechanism:
             )
 
 
-_NAMES = [kind.__name__ for kind in _STREAMS]
+_NAMES = [*(kind.__name__ for kind in _STREAMS), "Reported"]
 _WALK_NAMES = ", ".join(walk.__name__ for walk in WALKS)
-
-
-def _report_record(reports: StepReports, schedule: Schedule) -> ReportRecord:
-    """The randomizers that the schedule's policies can lead to."""
-    alphabets = {}
-    plans = {"deterministic": (False,), "stochastic": (True,)}.get(schedule.plans, (False, True))
-    for about, name in enumerate(("moves", "rewards")[: 2 if reports.share else 1]):
-        for stochastic in plans:
-            one = reports.randomizer(about, stochastic)
-            kind = "stochastic" if stochastic else "public"
-            label = name if len(plans) == 1 else f"{name} of a {kind} policy"
-            numbers = (one.elements, one.size, one.own, one.other)
-            alphabets[label] = ("unary" if one.unary else "subset", *numbers)
-    return ReportRecord(reports.words(), reports.steps, alphabets)
 
 
 # ------------------------------------------------------------------------------ public facts

@@ -39,7 +39,7 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,14 +47,16 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
-from discreet.privacy import kernels, one_shot_kernels, records_kernels
+from discreet.privacy import kernels, one_shot_kernels, records_kernels, seeded_kernels
 from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.guarantee import Guarantee, MechanismRecord, ReportRecord
+from discreet.privacy.guarantee import Guarantee, MechanismRecord
 from discreet.privacy.lifecycle import Guarded
 from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.noise import laws
-from discreet.privacy.protocol import Floats, Ints, NoiseLaw, StepSums
+from discreet.privacy.protocol import StepSums
 from discreet.privacy.randomness import Key, Randomness, SecureCoins, Seeded
+from discreet.privacy.releases import Floats, Ints, NoiseLaw
+from discreet.privacy.report_record import ReportRecord
 
 __all__ = ["KeptRelease", "OneShotRelease", "OneShotSession", "check_query"]
 
@@ -121,7 +123,7 @@ class OneShotSession(Guarded):
     @property
     def records(self) -> tuple[MechanismRecord | ReportRecord, ...]:
         """What the guarantee is computed from; empty without privacy."""
-        return self._mechanism.records
+        return cast(tuple[MechanismRecord, ...], self._mechanism.records)
 
     @property
     def query(self) -> CountQuery:
@@ -293,7 +295,7 @@ class OneShotRelease(Guarded):
     @property
     def records(self) -> tuple[MechanismRecord | ReportRecord, ...]:
         """What the guarantee is computed from; empty without privacy."""
-        return self._facts.mechanism.records
+        return cast(tuple[MechanismRecord, ...], self._facts.mechanism.records)
 
     @property
     def laws(self) -> Mapping[str, NoiseLaw]:
@@ -355,7 +357,9 @@ class OneShotRelease(Guarded):
             sizes = [table.size for table in tables.values()]
             offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
             noise = np.empty(int(offsets[-1]))
-            kernels.fill_noise(mechanism.family, self._key, 0, step, 1.0, offsets, np.array(scales), noise)
+            seeded_kernels.fill_noise(
+                mechanism.family, self._key, 0, step, 1.0, offsets, np.array(scales), noise
+            )
             for table, begin in zip(tables.values(), offsets.tolist()[:-1], strict=True):
                 table += noise[begin : begin + table.size]
             return

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.numerics import checks
-from discreet.numerics.streams_kernels import run_key
+from discreet.privacy import parts
 
 Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
@@ -69,6 +69,7 @@ class Seeded:
     @cached_property
     def keys(self) -> RunKeys:
         """The run's keys, one per door."""
+        run_key = parts.module("streams").run_key
         return RunKeys(run_key(self.seed, self.run), self._secret(b"noise"), self._secret(b"ties"))
 
     def _secret(self, role: bytes) -> Key:
@@ -134,9 +135,7 @@ class SeededCoins:
     exact = False
 
     def __init__(self, key: Key, user: int) -> None:
-        from discreet.numerics import streams_kernels as streams
-
-        self._streams = streams
+        self._streams = streams = parts.module("streams")
         self._state = streams.open_at(key, streams.ROLE_NOISE, user, 0)
 
     def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:

@@ -1,6 +1,8 @@
 """Records: what mechanisms did to one user, in public numbers; and what a guarantee claims, all in numbers.
 
-Nothing here is text but the names of mechanisms: :mod:`discreet.privacy.wording` makes sentences of it.
+:class:`Record` says what a guarantee asks of any of them. :class:`MechanismRecord`, of noise in sums, stands
+here; the other kinds stand in files of their own, which :mod:`discreet.privacy.parts` lists. Nothing here is
+text but the names of mechanisms: :mod:`discreet.privacy.wording` makes sentences of it.
 """
 
 from __future__ import annotations
@@ -8,18 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from fractions import Fraction
 from typing import Any, Literal, Protocol, get_args
 
 from discreet.numerics import checks
-from discreet.privacy.amplified_record import AmplifiedRecord
-from discreet.privacy.binomial_record import BinomialRecord
+from discreet.privacy import parts
 
 __all__ = [
-    "AmplifiedRecord", "BinomialRecord", "Coordinate", "MechanismRecord", "NoiseFamily", "PrivacyClaim",
-    "Record", "ReportRecord", "Source", "Trust", "composable_from_dict", "joint_loss", "records_from_dict",
+    "Composable", "Coordinate", "Fixed", "MechanismRecord", "NoiseFamily", "PrivacyClaim", "Record", "Source",
+    "Trust", "joint_loss", "plain_record", "record_fields", "records_from_dict",
 ]  # fmt: skip
 
+NOISE_WORDS = {
+    "laplace": "Laplace", "gaussian": "Gaussian",
+    "discrete_laplace": "discrete Laplace", "discrete_gaussian": "discrete Gaussian",
+}  # fmt: skip
 NoiseFamily = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gaussian"]
 Trust = Literal["none", "joint", "central", "local", "shuffle"]
 Source = Literal["secure", "seeded"]
@@ -30,7 +34,7 @@ Coordinate = tuple[str, float, float, int]
 """
 
 
-class _Fixed(dict[str, Any]):
+class Fixed(dict[str, Any]):
     """A mapping that no one changes: a release shows its guarantee's records to whoever reads it."""
 
     def _refused(self, *_: Any, **__: Any) -> Any:
@@ -38,8 +42,8 @@ class _Fixed(dict[str, Any]):
 
     __setitem__ = __delitem__ = __ior__ = update = pop = popitem = clear = setdefault = _refused
 
-    def __reduce__(self) -> tuple[type[_Fixed], tuple[dict[str, Any]]]:
-        return _Fixed, (dict(self),)
+    def __reduce__(self) -> tuple[type[Fixed], tuple[dict[str, Any]]]:
+        return Fixed, (dict(self),)
 
 
 class _Query(Protocol):
@@ -47,6 +51,51 @@ class _Query(Protocol):
 
 
 # ------------------------------------------------------------------------------ what was done
+
+
+class Record(Protocol):
+    """What one mechanism did to one user: what a guarantee and its sentences ask of it.
+
+    ``norm`` : how losses of several records add: ``l1`` as they are, ``l2`` as squares; ``losses``: not by a
+    closed form, so such a record is the only one of its guarantee. ``levels`` : in how many noisy sums,
+    messages or batches a user can be.
+    """
+
+    @property
+    def mechanism(self) -> str: ...
+    @property
+    def noise(self) -> str: ...
+    @property
+    def norm(self) -> Literal["l1", "l2", "losses"]: ...
+    @property
+    def levels(self) -> int: ...
+    @property
+    def numerical(self) -> bool:
+        """Is epsilon to be had from laws of loss, by :meth:`epsilon`, and not from closed forms?"""
+        ...
+
+    def epsilon(self, delta: float) -> float:
+        """Of a numerical record, at this delta in (0, 1); infinity where there is none."""
+        ...
+
+    def line(self, delta: float) -> str:
+        """What was done, with its loss, in a line of a composition."""
+        ...
+
+    def sentence(self, trust: Trust) -> str:
+        """What hides the data, for who takes part."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+class Composable(Record, Protocol):
+    """A record of which several on the same users add up: ``norm`` is l1 or l2."""
+
+    @property
+    def loss(self) -> float:
+        """Epsilon under l1, mu or sqrt(2 rho) under l2."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -103,8 +152,8 @@ class MechanismRecord:
             raise ValueError(
                 f"joint = {joint!r}: must be in [{max(parts):g}, {most:g}], by the families' own"
             )
-        object.__setattr__(self, "scales", _Fixed(scales))
-        object.__setattr__(self, "sensitivities", _Fixed(own))
+        object.__setattr__(self, "scales", Fixed(scales))
+        object.__setattr__(self, "sensitivities", Fixed(own))
         object.__setattr__(self, "joint", joint)
         object.__setattr__(self, "levels", checks.integer("levels", self.levels, 1))
 
@@ -130,14 +179,14 @@ class MechanismRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without loss: JSON writes a float with all digits that tell it from any other."""
-        table = _plain_record(self, "noise")
+        table = plain_record(self, "noise")
         table["exchanges"] = [[list(coordinate) for coordinate in way] for way in self.exchanges]
         return table
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> MechanismRecord:
         """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
-        given = _record_fields(cls, "noise", table)
+        given = record_fields(cls, "noise", table)
         given["scales"] = {str(name): _float(f"scales[{name!r}]", x) for name, x in given["scales"].items()}
         given["sensitivities"] = {
             str(name): _float(f"sensitivities[{name!r}]", x) for name, x in given["sensitivities"].items()
@@ -161,6 +210,33 @@ class MechanismRecord:
         """levels * joint (Laplace: its epsilon), or sqrt(levels) * joint (Gaussian: its mu)."""
         return self.levels * self.joint if self.norm == "l1" else math.sqrt(self.levels) * self.joint
 
+    def epsilon(self, delta: float) -> float:
+        """Of listed exchanges: the worst one's, by privacy-loss distributions. ``ValueError`` without any."""
+        found: float = parts.module("accounting").worst_epsilon(self.exchanges, delta)
+        return found
+
+    def sentence(self, trust: Trust) -> str:
+        """What hides the data, and in how many sums."""
+        times = f", each user in at most {self.levels} noisy sums" if self.levels > 1 else ""
+        return self.mechanism + times
+
+    def line(self, delta: float) -> str:
+        """What was done, with its loss (at no delta: in the norm of the noise)."""
+        letter = "b" if self.norm == "l1" else "sigma"
+        shown = ", ".join(
+            f"{name} {letter} = {scale:.6g} ({self.norm} sensitivity {self.sensitivities[name]:.6g})"
+            for name, scale in self.scales.items()
+        )
+        times = f"{self.levels}" if self.norm == "l1" else f"sqrt({self.levels})"
+        symbol = {"laplace": "epsilon", "gaussian": "mu"}[self.noise.removeprefix("discrete_")]
+        if self.noise == "discrete_gaussian":
+            symbol = "sqrt(2 rho)"
+        return (
+            f"{self.mechanism}: {NOISE_WORDS[self.noise]} noise, {shown}; joint {self.norm} in units of the "
+            f"noise {self.joint:.6g}, a user in at most {self.levels} noisy "
+            f"sum{'s' if self.levels > 1 else ''}: {symbol} = {times} x {self.joint:.6g} = {self.loss:.6g}"
+        )
+
 
 def joint_loss(
     query: _Query, norm: Literal["l1", "l2"], scales: Mapping[str, float], rounding: float = 0.0
@@ -178,108 +254,11 @@ def joint_loss(
     return min(joint + add([rounding / scale for scale in scales.values()]), apart)
 
 
-@dataclass(frozen=True)
-class ReportRecord:
-    """What randomized reports of a user's own records did, in public numbers.
-
-    Parameters
-    ----------
-    mechanism : str
-        Its name in words.
-    reports : int
-        m, how many records of one user are reported, each by independent coins.
-    alphabets : mapping
-        Name to (kind, elements d, size w, own, other): ``"subset"`` reports w of the d elements, the own
-        one with probability own / 2^53, uniform otherwise; ``"unary"`` reports a bit for each element,
-        1 with probability own / 2^53 for the user's own one and other / 2^53 for every other. A report
-        is about one of the alphabets, chosen by coins that see no data.
-
-    Raises
-    ------
-    ValueError
-        On numbers out of range.
-    """
-
-    mechanism: str
-    reports: int
-    alphabets: Mapping[str, tuple[str, int, int, int, int]] = field(hash=False)
-
-    def __post_init__(self) -> None:
-        checks.integer("reports", self.reports, 1)
-        if not self.alphabets:
-            raise ValueError("alphabets is empty: must hold at least one")
-        for name, (kind, elements, size, own, other) in self.alphabets.items():
-            checks.choice(f"alphabets[{name!r}]", kind, ("subset", "unary"))
-            checks.integer("elements", elements, 1)
-            checks.integer("own", own, 1, 2**53 - (elements > 1))
-            if kind == "unary":
-                checks.integer("other", other, 1, 2**53 - 1)
-            else:
-                checks.integer("size", size, 1, max(1, elements - 1))
-        object.__setattr__(self, "alphabets", _Fixed(self.alphabets))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, without loss."""
-        table = _plain_record(self, "reports")
-        table["alphabets"] = {name: list(alphabet) for name, alphabet in self.alphabets.items()}
-        return table
-
-    @classmethod
-    def from_dict(cls, table: Mapping[str, Any]) -> ReportRecord:
-        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
-        given = _record_fields(cls, "reports", table)
-        alphabets = {}
-        for name, alphabet in given["alphabets"].items():
-            kind, *numbers = alphabet
-            if len(numbers) != 4 or any(type(number) is not int for number in numbers):
-                raise ValueError(f"alphabets[{name!r}] = {alphabet!r}: must be a kind and four integers")
-            alphabets[str(name)] = (kind, *numbers)
-        return cls(**{**given, "alphabets": alphabets})
-
-    @property
-    def norm(self) -> Literal["l1"]:
-        """Losses of independent reports add, as those of Laplace noise."""
-        return "l1"
-
-    @property
-    def noise(self) -> str:
-        """What hides the records."""
-        return "reports"
-
-    @property
-    def numerical(self) -> bool:
-        """Epsilon has a closed form."""
-        return False
-
-    @property
-    def levels(self) -> int:
-        """One message."""
-        return 1
-
-    def ratio(self, name: str) -> Fraction:
-        """The largest likelihood ratio of one report about this alphabet, exactly."""
-        kind, elements, size, own, other = self.alphabets[name]
-        if elements == 1:
-            return Fraction(1)
-        if kind == "unary":
-            odds = Fraction(own * (2**53 - other), other * (2**53 - own))
-        else:
-            odds = Fraction(own * (elements - size), (2**53 - own) * size)
-        return max(odds, 1 / odds)
-
-    @property
-    def loss(self) -> float:
-        """Epsilon: reports times ln of the largest ratio."""
-        return self.reports * max(map(_log, map(self.ratio, self.alphabets)))
-
-
-Record = MechanismRecord | ReportRecord | BinomialRecord | AmplifiedRecord
-"""What one mechanism did. The last two: to the users of one batch that a shuffler let out."""
-
 _SHAPES = {"scales": dict, "sensitivities": dict, "alphabets": dict, "exchanges": list, "mechanism": str}
 
 
-def _plain_record(record: MechanismRecord | ReportRecord, kind: str) -> dict[str, Any]:
+def plain_record(record: Any, kind: str) -> dict[str, Any]:
+    """The fields of a record as plain values, after its kind."""
     table: dict[str, Any] = {"kind": kind}
     for item in fields(record):
         value = getattr(record, item.name)
@@ -287,7 +266,7 @@ def _plain_record(record: MechanismRecord | ReportRecord, kind: str) -> dict[str
     return table
 
 
-def _record_fields(cls: type, kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
+def record_fields(cls: type, kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
     """The table without its kind, if it has exactly the keys of the class, and containers in place."""
     names = {"kind", *(item.name for item in fields(cls))}
     wrong = names.symmetric_difference(table)
@@ -321,41 +300,12 @@ def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[Record, ...]:
 
     Raises ``ValueError`` on a kind, a key or a type that no record has.
     """
-    kinds: dict[Any, type[Record]] = {
-        "noise": MechanismRecord, "reports": ReportRecord, "flips": BinomialRecord,
-        "amplified": AmplifiedRecord,
-    }  # fmt: skip
     found = []
     for table in plain:
         if not isinstance(table, Mapping):
             raise ValueError(f"records hold {checks.said(table)}: must be tables")
-        kind = checks.choice("record: kind", table.get("kind"), kinds)
-        found.append(kinds[kind].from_dict(table))
+        found.append(parts.record_class(table.get("kind")).from_dict(table))
     return tuple(found)
-
-
-def composable_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[MechanismRecord | ReportRecord, ...]:
-    """:func:`records_from_dict` of what is composed on one population: stored releases and their ledger.
-
-    Raises ``ValueError`` on records of shuffled batches too: each speaks of the users of one batch, and what
-    several of them cost together is not computed here.
-    """
-    found = []
-    for record in records_from_dict(plain):
-        if not isinstance(record, MechanismRecord | ReportRecord):
-            raise ValueError(
-                f"records hold a {type(record).__name__}: must be MechanismRecord or ReportRecord; batches "
-                "of the shuffle model have a guarantee of their own, which no ledger composes"
-            )
-        found.append(record)
-    return tuple(found)
-
-
-def _log(ratio: Fraction) -> float:
-    """ln of a rational of any size, accurate also near 1."""
-    if ratio < 2:
-        return math.log1p(float(ratio - 1))
-    return math.log(ratio.numerator) - math.log(ratio.denominator)
 
 
 @dataclass(frozen=True)

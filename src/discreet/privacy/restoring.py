@@ -12,14 +12,23 @@ import os
 from discreet.numerics import checks
 from discreet.privacy import saved_state
 from discreet.privacy.amplified import AmplifiedSession
+from discreet.privacy.clock_session import ClockSession
+from discreet.privacy.cut_session import CutSession
+from discreet.privacy.device_session import DeviceSession
+from discreet.privacy.group_session import GroupSession
 from discreet.privacy.linear_session import LinearSession
+from discreet.privacy.reported_session import ReportedSession
+from discreet.privacy.saving import CLASSES
 from discreet.privacy.session import CountSession
 from discreet.privacy.shuffle import ShuffleSession
 
 Restored = CountSession | LinearSession | ShuffleSession
 
-_KINDS = {kind._kind: kind for kind in (CountSession, LinearSession, ShuffleSession, AmplifiedSession)}
-_CLASSES = {name: cls for kind in _KINDS.values() for name, cls in kind._CLASSES.items()}
+_SESSIONS = (
+    CountSession, GroupSession, CutSession, ClockSession, DeviceSession, ReportedSession, LinearSession,
+    ShuffleSession, AmplifiedSession,
+)  # fmt: skip
+_KINDS = {kind._kind: kind for kind in _SESSIONS}
 
 
 def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Restored:
@@ -50,7 +59,7 @@ def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None 
 
     A seeded run continued here equals the uninterrupted one bit for bit; a secure one has the same law.
     """
-    saved = saved_state.read(path, _CLASSES)
+    saved = saved_state.read(path, CLASSES)
     claim = saved_state.Claim(saved, folder)
     session = _revived(saved)
     try:
@@ -60,7 +69,7 @@ def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None 
     except BaseException:
         # nobody has seen the session: it ends before anybody else can have its state
         session._drop()
-        claim.undo(saved.values, _CLASSES)
+        claim.undo(saved.values, CLASSES)
         raise
 
 

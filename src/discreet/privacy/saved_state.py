@@ -80,11 +80,6 @@ PathLike = str | os.PathLike[str]
 # ------------------------------------------------------------------------------ values as JSON
 
 
-def classes_by_name(classes: Sequence[type]) -> Classes:
-    """The dataclasses that may stand in a file, by name."""
-    return {cls.__name__: cls for cls in classes}
-
-
 def _encode(name: str, value: Any, classes: Classes, arrays: list[np.ndarray[Any, Any]]) -> Any:
     if value is None or isinstance(value, str):
         return value
@@ -372,11 +367,6 @@ class Claim:
             draft.publish()
         elif self._taken.exists() and not os.path.lexists(self._saved.path):
             os.rename(self._taken, self._saved.path)
-
-
-def new_identity() -> str:
-    """128 random bits: ids of two sessions never meet."""
-    return secrets.token_hex(16)
 
 
 def check_same_kind(name: str, value: Any, fresh: Any) -> None:

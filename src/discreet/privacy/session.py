@@ -10,67 +10,35 @@ held in private copies.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked, copied_many
 from discreet.numerics import checks
-from discreet.privacy import kernels, local_kernels, local_reports, saved_state
-from discreet.privacy.continual import walks_kernels as walks
-from discreet.privacy.continual.clocks import Clocks, played_rows
+from discreet.privacy import parts
 from discreet.privacy.continual.decaying import FINE, Decaying
-from discreet.privacy.continual.walk import Walk, prefix_noise, program
-from discreet.privacy.count_laws import CountLaws
-from discreet.privacy.counts import CUT_REWARDS, TRANSITIONS, CountQuery
+from discreet.privacy.continual.walk import Walk, prefix_noise
+from discreet.privacy.counts import CountQuery
 from discreet.privacy.encoders import (
-    REACH,
-    NoisyVectorEncoder,
     RawEncoder,
     add_record,
     family_begins,
-    local_message,
     noise_vector,
     rounded,
 )
-from discreet.privacy.local_reports import (
-    Randomizer,
-    ReportEncoder,
-    StepReports,
-    policy_table,
-    reported_tables,
-)
 from discreet.privacy.mechanism import (
-    WALKS,
-    Batches,
     CountMechanism,
-    Exact,
-    OnDevice,
-    Prefixes,
-    Reported,
-    Stated,
-    check_on_grid,
 )
-from discreet.privacy.noise import laws
-from discreet.privacy.noise.report_law import ReportLaw
-from discreet.privacy.protocol import (
-    Encoder,
-    Estimate,
-    Floats,
-    Ints,
-    Measurement,
-    NoiseLaw,
-    Plan,
-    Report,
-)
-from discreet.privacy.randomness import Key, Randomness, SecureCoins, SeededCoins
+from discreet.privacy.randomness import Key, Randomness, SecureCoins
+from discreet.privacy.releases import Encoder, Estimate, Floats, Measurement, NoiseLaw, Plan, Report
 from discreet.privacy.stream_session import StreamSession, read_only
 
-_STREAMS = ("exact", "walk", "local", "decaying", "reports")
+if TYPE_CHECKING:
+    from discreet.privacy.local_reports import StepReports
 
 _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
 
@@ -90,24 +58,18 @@ class CountSession(StreamSession):
     """
 
     _kind = "counts"
+    _streams: ClassVar[tuple[str, ...]] = ("exact", "walk", "decaying")  # that it serves
+    _asks: ClassVar[str] = "plain"  # what it serves of queries and clocks: CountMechanism.asks
+    _played: NDArray[np.bool_] | None = None  # of the open plan: rows that its users may be in; None: any
     _BOUND = ("_mechanism", "_randomness")
     _STATE = (
         *StreamSession._STATE,
-        "_scales", "_begins", "_cells", "_held", "_registers", "_pending", "_counted", "_played", "_filtered",
+        "_scales", "_begins", "_cells", "_held", "_registers", "_filtered",
         "_measured", "_measurements", "_draws", "_scales_now", "_squares", "_forgotten", "_closed_users",
-        "_weights", "_reported", "_policy", "_cut",
+        "_weights", "_reported",
     )  # fmt: skip
     _DERIVED = (
-        *StreamSession._DERIVED, "_query", "_trust", "_laws", "_walk", "_decaying", "_reach",
-    )  # fmt: skip
-    _CLASSES = saved_state.classes_by_name(
-        [
-            *StreamSession._CLASSES.values(),
-            Batches, Clocks, CountMechanism, CountQuery, Exact, Measurement, OnDevice, Prefixes, Randomizer,
-            ReportLaw, Reported, Stated, StepReports, *WALKS,
-            laws.GaussianSumLaw, laws.LaplaceSumLaw, laws.NoNoise, laws.SubGaussianSumLaw,
-            laws.WeightedLaplaceLaw,
-        ]
+        *StreamSession._DERIVED, "_query", "_trust", "_laws", "_walk", "_decaying",
     )  # fmt: skip
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
@@ -115,21 +77,23 @@ class CountSession(StreamSession):
             raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism, and no subclass of it")
         if mechanism.stored:
             raise ValueError("mechanism.stored = True: stored people are for OneShotSession")
+        if mechanism.stream not in self._streams or mechanism.asks != self._asks:
+            raise ValueError(
+                f"mechanism.strategy = {mechanism.strategy!r}, of {mechanism.asks} sums: has a session of "
+                "its own, which discreet.privacy.sessions.session_of starts"
+            )
         mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
         mechanism.check_source(randomness)
         query = mechanism.query
         super().__init__(query.layout, mechanism.schedule, randomness, mechanism.guarantee, mechanism.leaf)
         self._trust = mechanism.trust
         self._mechanism = mechanism
-        self._laws = CountLaws(mechanism)
+        self._laws = mechanism.laws
         self._query = query
         self._randomness = randomness
         self._scales = np.array(mechanism.scales)
         self._begins = family_begins(query)
         self._cells = np.zeros(query.cells)
-        self._reach = np.zeros(0)  # of a local user's cells: what an honest device sends is inside
-        if mechanism.stream == "local":
-            self._reach = np.repeat(query.layout.horizon + REACH * self._scales, np.diff(query.offsets))
         self._walk = walk = mechanism.walk
         # of a walk: what its registers hold, the last leaf made; and the registers, never changed in place
         self._held = np.zeros(walk.registers + 1 if walk else 1, np.int64)
@@ -139,10 +103,6 @@ class CountSession(StreamSession):
         self._filtered = np.zeros(stateful)  # decaying: S; else what the last measurement had seen
         self._measured = np.zeros(stateful)  # decaying: the sum of all measurements so far
         self._measurements = 0  # decaying: how many those are
-        rows = query.slots * query.layout.rows if mechanism.clocks else 0
-        self._pending = np.zeros(rows)  # per row: users assigned since it was measured, and before
-        self._counted = np.zeros(rows)
-        self._played: NDArray[np.bool_] | None = None  # of the open plan: rows that its users may be in
         self._forgotten = False  # the last measurement was the last of everybody before it
         self._draws = 0  # noises asked for, also by calls that an interrupt ended
         self._closed_users = 0  # users of the measurements so far; sums of their weights and squares
@@ -150,8 +110,6 @@ class CountSession(StreamSession):
         self._scales_now = self._scales  # of the noise that is drawn next
         self._squares = np.zeros(self._scales.size)  # of the measurements' noise, in units of scales
         self._reported = 0  # users who sent something before the last release
-        self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
-        self._cut = query.cut  # C of the newest batch; infinite: centred rewards are released instead
 
     # -------------------------------------------------------------------------- public facts
     @property
@@ -184,13 +142,28 @@ class CountSession(StreamSession):
                 f"plan.users = {users}: sums of more than {_MOST_UNITS // units} users in all are not "
                 "exact in float64"
             )
-        plan = self._with_plain_group(plan)
-        if self._mechanism.clocks is not None:
-            self._assign(plan, users)
-        if self._mechanism.reports is not None:
-            self._policy = self._public_policy(plan)
-        self._cut = self._cut if plan.cut is None else plan.cut  # it stands, even if an interrupt comes now
-        return plan
+        return self._plain(plan)
+
+    def _plain(self, plan: Plan) -> Plan:
+        """The plan with plain values, which say the same at every look, in the fields that a session reads.
+
+        (An integer of the caller's making could name another cell when used than when checked.)
+        """
+        self._check_no_group(plan)
+        return replace(plan, group=None, return_share=None, forget=False, cut=None)
+
+    @property
+    def cut(self) -> float:
+        """C, to which the rewards of the newest plan's users are counted; 0 where the query has no such sums.
+
+        Infinite once centred rewards are released in their place.
+        """
+        return 0.0
+
+    @property
+    def _up_to(self) -> float:
+        """The total to which a user's rewards are added to the family of cut ones, if there is one."""
+        return 0.0
 
     def _encoder(self) -> Encoder:
         """What devices run: the randomizer, unless people trust the server with their trajectories."""
@@ -198,13 +171,6 @@ class CountSession(StreamSession):
 
     def _randomizer(self, query: CountQuery) -> Encoder:
         """What makes of a trajectory of the newest plan what enters the sums; it holds this query."""
-        if self._mechanism.stream == "local":
-            return NoisyVectorEncoder(query, self.mechanism, self._begins.copy(), self._plans)
-        reports = self._mechanism.reports
-        if reports is not None:
-            stochastic, rows = self._policy
-            secure = self._key is None
-            return ReportEncoder(query.layout, reports, stochastic, rows.copy(), self._plans, secure=secure)
         return RawEncoder(self._plans)
 
     @property
@@ -217,101 +183,14 @@ class CountSession(StreamSession):
         _ = self.open_plan
         return self._randomizer(self._query.copy())
 
-    def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
-        """Over which alphabet devices report: of all rows (True), or of those that the policy plays."""
-        stochastic, rows = policy_table(plan, self._query.layout)
-        rows = rows[self._query.counted]
-        declared = self._schedule.plans
-        if stochastic and declared == "deterministic":
-            raise ValueError(
-                "plan.policy is stochastic: must be deterministic, as schedule.plans declares, since the "
-                "noise laws were computed for that"
-            )
-        if declared == "stochastic":  # one alphabet for all plans
-            return True, np.zeros_like(rows)
-        return stochastic, rows
-
-    @property
-    def open_group(self) -> int:
-        """The group of the newest plan; 0 where the query has none."""
-        return 0 if self._plan is None or self._plan.group is None else int(self._plan.group)
-
-    def _with_plain_group(self, plan: Plan) -> Plan:
-        """The plan with a checked group, share and forget: plain numbers, which say the same at every look.
-
-        (An integer of the caller's making could name another cell when used than when checked.)
-        """
-        groups, share = self._query.groups, plan.return_share
-        if not groups:
-            self._check_no_group(replace(plan, cut=None) if self._query.cut else plan)
-            return replace(plan, group=None, return_share=None, forget=False, cut=self._plain_cut(plan.cut))
-        if plan.cut is not None:
-            raise ValueError(f"plan.cut = {plan.cut!r}: must be None, it is for queries with a cut only")
-        group = checks.integer("plan.group", plan.group, 0, groups - 1)
-        if share is not None:
-            share = checks.real("plan.return_share", share, 0.0, 1.0, open_high=True)
-        forget = checks.flag("plan.forget", plan.forget)
-        return replace(plan, group=group, return_share=share, forget=forget)
-
-    @property
-    def cut(self) -> float:
-        """C, to which the rewards of the newest plan's users are counted; 0 where the query has no such sums.
-
-        Infinite once centred rewards are released in their place.
-        """
-        return self._cut
-
-    @property
-    def _up_to(self) -> float:
-        """The total to which a user's rewards are added to the family of cut ones, which may be over."""
-        return 0.0 if math.isinf(self._cut) else self._cut
-
-    def _plain_cut(self, given: float | None) -> float | None:
-        """A plan's C, checked: a plain number. What privacy rests on is that it never decreases."""
-        if given is None:
-            return None
-        stands, cut = self._cut, math.inf
-        if not (isinstance(given, float) and math.isinf(given) and given > 0.0):
-            if math.isinf(stands):
-                raise ValueError(
-                    f"plan.cut = {checks.said(given)}: must be None or infinite, centred rewards have taken "
-                    "the place of cut ones for good"
-                )
-            cut = checks.real("plan.cut", given, stands, float(self._query.layout.horizon))
-            check_on_grid("plan.cut", cut, self._mechanism.reward_grid)
-        if cut != stands and not self._fresh:
-            raise ValueError(
-                f"plan.cut = {cut:g}: must be {stands:g} or None, as it stood when the first plan of this "
-                "batch was begun"
-            )
-        return cut
-
-    def _assign(self, plan: Plan, users: int) -> None:
-        """Clocks count a plan's users for every row that its policy may play: public, before they act."""
-        played = played_rows(self._query.layout, plan.policy)
-        played = played[self._query.counted]
-        counts = users * (played if self._query.slots > 1 else played.sum(axis=0)).ravel()
-        self._played, self._pending = played, self._pending + counts
-
     def _add(self, report: Report) -> None:
-        if self._mechanism.reports is not None:
-            if self._trust == "local":
-                message = self._message(report)
-            else:  # a trusted server draws it: from here on nothing holds the trajectory
-                message = self._drawn(self._record(report), self._users)
-            self._add_reports(self._mechanism.reports, [message])
-            return
-        if self._mechanism.stream == "local":
-            message = local_message(self._message(report), self._reach)
-            self._count(1)
-            self._cells += message
-            return
         record = rounded(self._record(report), SecureCoins(), self._mechanism.reward_grid)
         self._count(1)
+        self._put(record)
+
+    def _put(self, record: Trajectory) -> None:
+        """Add a checked record of a user who is counted."""
         add_record(self._query, self._begins, record, self._cells, self._played, self._up_to)
-        if self._query.groups:
-            at = self._query.cells - self._query.groups + int(self.open_group)
-            self._cells[at] += self._query.clipped_return(record)
 
     def submit_many(self, trajectories: Trajectories, plan: int) -> None:
         """Add the trajectories of many users of the open plan at once: the same sums as one by one.
@@ -339,13 +218,15 @@ class CountSession(StreamSession):
             if not isinstance(trajectories, Trajectories):
                 raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
             users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
-            self._add_many(copied_many(trajectories, users, self._query.layout))
+            records = copied_many(trajectories, users, self._query.layout)
+            self._check_many(records)
+            self._add_many(records)
 
-    def _add_many(self, records: Trajectories) -> None:
-        """Check every record of private copies, then count the users, then add them all."""
+    def _check_many(self, records: Trajectories) -> None:
+        """Raise ``ValueError`` if any record of private copies is broken."""
         from discreet.privacy import records_kernels
 
-        query, layout = self._query, self._query.layout
+        layout = self._query.layout
         index = layout.row_index
         broken = int(records_kernels.first_broken(records.states, records.actions, records.rewards, index))
         if broken >= 0:
@@ -354,128 +235,41 @@ class CountSession(StreamSession):
             except ValueError as error:
                 message = str(error).removeprefix("trajectory")
                 raise ValueError(f"trajectories[{broken}]{message}") from None
-        if self._mechanism.reports is not None:
-            messages = [self._drawn(record, self._users + i) for i, record in enumerate(records)]
-            self._add_reports(self._mechanism.reports, messages)
-            return
+
+    def _add_many(self, records: Trajectories) -> None:
+        """Count the users of checked records, then add them all."""
+        from discreet.privacy import records_kernels
+
+        query, layout = self._query, self._query.layout
         rewards, grid = records.rewards, self._mechanism.reward_grid
         if grid is not None:
             rewards = SecureCoins().rounded(rewards, grid)
         played = np.zeros((0, layout.rows)) if self._played is None else self._played.astype(np.float64)
-        returns = np.minimum(rewards.sum(axis=1), query.clip).sum() if query.groups else 0.0
         steps = query.counted
         states = np.ascontiguousarray(records.states[:, steps.start : steps.stop + 1])
         actions = np.ascontiguousarray(records.actions[:, steps])
         rewards = np.ascontiguousarray(rewards[:, steps])
         self._count(len(records))
         records_kernels.add_trajectories(
-            states, actions, rewards, index, query.slots, layout.rows, self._begins,
+            states, actions, rewards, layout.row_index, query.slots, layout.rows, self._begins,
             query.reward_shift, self._up_to, played, self._cells,
         )  # fmt: skip
-        if query.groups:
-            self._cells[query.cells - query.groups + self.open_group] += returns
-
-    def _drawn(self, record: Trajectory, user: int) -> Any:
-        """The message that a trusted server draws for one user, with coins that serve nobody else.
-
-        Seeded ones are those of her device in a local session. Nothing of a draw is seen before the user is
-        counted, so one that an interrupt ended may be drawn again.
-        """
-        coins = SecureCoins() if self._key is None else SeededCoins(self._key, user)
-        return self._randomizer(self._query)(record, self.open_plan, coins).message
-
-    def _add_reports(self, reports: StepReports, messages: Sequence[Any]) -> None:
-        """Users' reports, one message each, debiased, into the cells: all of them or none."""
-        stochastic, policy_rows = self._policy
-        found = [
-            report for message in messages for report in local_reports.decode(reports, stochastic, message)
-        ]
-        codes, values = reports.arrays()
-        layout, cells = self._query.layout, self._cells.copy()
-        for step, about, marks in found:
-            local_kernels.add_report(
-                codes, values, about, step, stochastic, policy_rows, marks, layout.states, layout.rows,
-                self._query.slots, self._begins, self._query.reward_shift, cells,
-            )  # fmt: skip
-        self._count(len(messages))
-        self._cells = cells
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add the exact sums of simulated users at once; noise of a local model from its exact law.
+        """Add the exact sums of simulated users at once, families by name.
 
-        For simulation only: raises ``ValueError`` under secure randomness. Where users report a few steps,
-        ``sums`` are the counts of the reported records, ``reported_moves`` (H, S, A, S) and ``reported_bits``
-        (H, S, A, 2), since sums over everybody do not determine their joint law:
-        :func:`discreet.mdp.simulation.reported_counts`.
+        For simulation only: raises ``ValueError`` under secure randomness.
         """
         super().submit_sum(sums, users)
 
     def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
-        if self._mechanism.reports is not None:
-            self._submit_reported(self._mechanism.reports, sums, users, key)
-            return
         cells = self._query.to_cells(sums)
-        if self._played is not None:
-            self._check_played(cells)
-        if self._query.cut:
-            self._check_cut_sums(cells, users)
-        if self._mechanism.stream != "local":
-            self._count(users)
-            self._cells += cells
-            return
-        noise = np.empty(self._query.cells)
-        kernels.fill_noise_sum(
-            self._mechanism.family, key, self._users, users, self._query.offsets, self._scales, noise
-        )
+        self._check_sums(cells, users)
         self._count(users)
-        np.add(self._cells + cells, noise, out=self._cells)  # sums never stand there without their noise
+        self._cells += cells
 
-    def _check_played(self, cells: Floats) -> None:
-        assert self._played is not None
-        played = self._played if self._query.slots > 1 else self._played.any(axis=0, keepdims=True)
-        if (cells[~played.ravel()[self._row_of()]] != 0).any():
-            raise ValueError("sums: must be 0 at pairs that the plan's policy does not play")
-
-    def _check_cut_sums(self, cells: Floats, users: int) -> None:
-        at = list(self._query.row_families).index(CUT_REWARDS)
-        table, most = cells[self._query.offsets[at] : self._query.offsets[at + 1]], users * self._up_to
-        if table.min() < 0.0 or table.sum() > most * (1.0 + 1e-9):
-            raise ValueError(
-                f"sums[{CUT_REWARDS!r}]: must be at least 0, and at most {most:g} in all, of {users} users "
-                f"cut at {self._up_to:g}"
-            )
-
-    def _row_of(self) -> Ints:
-        """(cells,) which row (step, pair) each cell belongs to."""
-        rows, states = self._query.slots * self._query.layout.rows, self._query.layout.states
-        return np.concatenate(
-            [
-                np.repeat(np.arange(rows), states if name == TRANSITIONS else 1)
-                for name in self._query.row_families
-            ]
-        )
-
-    def _submit_reported(
-        self, reports: StepReports, sums: Mapping[str, Floats], users: int, key: Key
-    ) -> None:
-        query, layout = self._query, self._query.layout
-        tables = reported_tables(reports, layout, sums, users)
-        stochastic, policy_rows = self._policy
-        if not stochastic:
-            for counts in tables:
-                left = counts.copy()
-                left[np.arange(reports.horizon)[:, None], policy_rows] = 0
-                if left.any():
-                    raise ValueError("sums hold records that the plan's policy does not lead to")
-        arrays = report_arrays(reports, layout.rows, layout.states, stochastic)
-        arrays.moves[:], arrays.bits[:] = tables
-        cells = self._cells.copy()
-        local_kernels.add_reported(
-            arrays, stochastic, policy_rows, key, self._users, layout.states, layout.rows, query.slots,
-            self._begins, query.reward_shift, cells,
-        )  # fmt: skip
-        self._count(users)
-        self._cells = cells
+    def _check_sums(self, cells: Floats, users: int) -> None:
+        """Raise ``ValueError`` where sums of simulated users of the open plan cannot be."""
 
     # ----------------------------------------------------------------------------- releases
     def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement | None]:
@@ -488,7 +282,7 @@ class CountSession(StreamSession):
             due = self._tick(n)
             cells, fresh = self._measure(n, reports, due)
             measurement = self._described(fresh, laws_now, n, due)
-        told = self._mechanism.clocks is None and not self._query.steered
+        told = self._asks == "plain"
         number, squares = (self._next.get(name, vars(self)[name]) for name in ("_measurements", "_squares"))
         laws_now = self._laws.sums(n, reports, number, squares) if told else {}
         return self._estimates(cells, laws_now, "sum", n, float(n)), measurement
@@ -507,15 +301,8 @@ class CountSession(StreamSession):
         return {name: Estimate(tables[name], law, estimand, covers, effective) for name, law in laws.items()}
 
     def _tick(self, n: int) -> Floats | None:
-        """(T R,) 1 where a row is measured now, else 0; None on the common clock."""
-        if self._mechanism.clocks is None:
-            return None
-        due = np.zeros(self._pending.size)
-        if n > 0:
-            pending, counted = self._pending.copy(), self._counted.copy()
-            kernels.tick(self._mechanism.clocks.growth, pending, counted, due)
-            self._next |= {"_pending": pending, "_counted": counted}
-        return due
+        """(T R,) 1 where a row is measured now, else 0; None on the common clock: all are."""
+        return None
 
     def _described(
         self, fresh: Floats, laws: Mapping[str, NoiseLaw], n: int, due: Floats | None
@@ -559,7 +346,9 @@ class CountSession(StreamSession):
         decay, gain = self._decaying.decay, self._decaying.gain
         self._draws += 1
         exact = self._mechanism.fixed_point
-        wanted = self._laws.scales(n, None if self._plan is None else self._plan.return_share, self._cut)
+        wanted = self._mechanism.scales_now(
+            n, None if self._plan is None else self._plan.return_share, self.cut
+        )
         finite = np.isfinite(wanted)
         self._scales_now = np.where(finite, wanted, self._scales)
         told = np.repeat(finite, np.diff(self._query.offsets))
@@ -571,17 +360,20 @@ class CountSession(StreamSession):
         fresh = gain * (filtered + noise) if exact else gain * filtered + noise
         fresh = np.where(told, fresh, 0.0)  # what has no noise of its own stays inside
         sums = (fresh + (1.0 - decay) * self._measured) / gain
-        empty, measured, made = np.zeros(self._query.cells), self._measured + fresh, self._measurements + 1
-        if due is not None:  # rows that are not due keep what they hold, and nothing is said of them
-            cells_due = due[self._row_of()] > 0
-            fresh, empty = np.where(cells_due, fresh, 0.0), np.where(cells_due, 0.0, self._cells)
-            filtered = np.where(cells_due, filtered, self._filtered)
+        measured, made = self._measured + fresh, self._measurements + 1
+        fresh, left, filtered = self._closed_batch(due, fresh, filtered)
         filtered = np.zeros(self._query.cells) if self._forgets(n) else filtered
         self._next |= {
-            "_cells": empty, "_filtered": filtered, "_measured": measured, "_measurements": made,
+            "_cells": left, "_filtered": filtered, "_measured": measured, "_measurements": made,
             "_squares": squares,
         }  # fmt: skip
         return sums, fresh
+
+    def _closed_batch(
+        self, due: Floats | None, fresh: Floats, filtered: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """(what is said, what stays in the cells, the decaying sum) once rows that are due are measured."""
+        return fresh, np.zeros(self._query.cells), filtered
 
     def _noisy(self, walk: Walk, leaf: int) -> Floats:
         """The sums of the first leaves, with their prefix's noise."""
@@ -597,7 +389,8 @@ class CountSession(StreamSession):
         query, mechanism, scales = self._query, self._mechanism, self._scales_now
         if self._key is not None:
             noise = np.empty(query.cells)
-            kernels.fill_noise(mechanism.family, self._key, end, level, factor, query.offsets, scales, noise)
+            seeded = parts.module("seeded noise")
+            seeded.fill_noise(mechanism.family, self._key, end, level, factor, query.offsets, scales, noise)
             return noise
         return noise_vector(query, mechanism, factor, SecureCoins(), scales)
 
@@ -608,103 +401,4 @@ class CountSession(StreamSession):
 
     def measurement_laws(self, n: int, senders: int, share: float | None = None) -> dict[str, NoiseLaw]:
         """As the mechanism's, of a query with a cut at the C that stands now."""
-        return self._laws.measurement(n, senders, share, self._cut)
-
-    def _report_arrays(self) -> local_kernels.ReportArrays:
-        reports, layout = self._mechanism.reports, self._query.layout
-        if reports is None:
-            return _NO_REPORTS
-        return report_arrays(reports, layout.rows, layout.states, self._schedule.plans != "deterministic")
-
-    # ------------------------------------------------------------------------ fused driver
-    def kernel(self) -> SessionKernel:
-        """Flat arrays for the fused driver, and the end of stepwise use: two users of one noise are refused.
-
-        Raises ``RuntimeError`` unless the session is fresh, seeded, and K is known.
-        """
-        with self._call():
-            self._check_open()
-            if self._query.steered:
-                raise RuntimeError(
-                    "kernel: group returns and cut rewards are not part of the fused simulation"
-                )
-            if self._plans or self._number or self._key is None or self._schedule.users is None:
-                raise RuntimeError(
-                    "kernel: only a fresh, seeded session with a known number of users can be fused"
-                )
-            walk = self._walk
-            out = SessionKernel(
-                stream=_STREAMS.index(self._mechanism.stream),
-                family=self._mechanism.family,
-                key=self._key,
-                offsets=self._query.offsets,
-                scales=self._scales,
-                by_user=self._leaf == "user",
-                begins=self._begins,
-                slots=self._query.slots,
-                reward_shift=self._query.reward_shift,
-                cells=self._cells,
-                ends=self._held,
-                stack=np.zeros((walk.registers if walk else 2, self._query.cells)),
-                decay=self._decaying.decay,
-                gain=self._decaying.gain,
-                clock_growth=-1.0 if self._mechanism.clocks is None else self._mechanism.clocks.growth,
-                row_of=self._row_of() if self._mechanism.clocks else np.zeros(0, np.int64),
-                pending=self._pending,
-                counted=self._counted,
-                program=_NO_PROGRAM if walk is None else program(walk),
-                reports=self._report_arrays(),
-                release_scales=np.array(self._mechanism.release_scales),
-            )
-            self._drop()
-            return out
-
-
-def report_arrays(
-    reports: StepReports, rows: int, states: int, stochastic: bool
-) -> local_kernels.ReportArrays:
-    """Parameters and scratch of compiled reports, with room for a stochastic policy's alphabet or without."""
-    codes, values = reports.arrays()
-    most = max(reports.randomizer(about, stochastic).elements for about in (0, 1))
-    chosen, marks, hits, counts = (np.zeros(n, np.int64) for n in (reports.horizon, most + 1, most, most))
-    moves = np.zeros((reports.horizon, rows, states), np.int64)
-    bits = np.zeros((reports.horizon, rows, 2), np.int64)
-    flow = np.zeros((2 * (reports.steps + 1) + 1) * states + rows, np.int64)
-    return local_kernels.ReportArrays(codes, values, chosen, marks, hits, counts, moves, bits, flow)
-
-
-_NO_PROGRAM = walks.Program(
-    walks.TREE, np.zeros(2, np.int64), np.zeros(0), np.zeros((1, 6), np.int64), np.zeros((1, 4))
-)
-_NOTHING = np.zeros(1, np.int64)
-_NO_REPORTS = local_kernels.ReportArrays(
-    np.zeros(local_kernels.FIRST + 16, np.int64), np.zeros(8), _NOTHING, _NOTHING, _NOTHING, _NOTHING,
-    np.zeros((1, 1, 1), np.int64), np.zeros((1, 1, 1), np.int64), _NOTHING,
-)  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class SessionKernel:
-    """Arrays of a session inside the fused driver: see :mod:`discreet.privacy.kernels`."""
-
-    stream: int
-    family: int
-    key: Key
-    offsets: Ints
-    scales: Floats
-    by_user: bool
-    begins: Ints
-    slots: int
-    reward_shift: float
-    cells: Floats
-    ends: Ints
-    stack: Floats
-    decay: float
-    gain: float
-    clock_growth: float  # of rows' own clocks; below 0: the common clock
-    row_of: Ints  # (cells,) the row of each cell, empty on the common clock
-    pending: Floats
-    counted: Floats
-    program: walks.Program
-    reports: local_kernels.ReportArrays
-    release_scales: Floats
+        return self._laws.measurement(n, senders, share, self.cut)

@@ -17,6 +17,13 @@ _PLACES = {
     "AmplifiedMechanism": ("amplified", "AmplifiedSession"),
     "BatchMechanism": ("batch_session", "BatchSession"),
 }
+_OTHER_COUNTS = {
+    "local": ("device_session", "DeviceSession"),
+    "reports": ("reported_session", "ReportedSession"),
+    "group": ("group_session", "GroupSession"),
+    "cut": ("cut_session", "CutSession"),
+    "clocked": ("clock_session", "ClockSession"),
+}
 
 
 def session_of(mechanism: Any, randomness: Randomness) -> Session:
@@ -25,7 +32,10 @@ def session_of(mechanism: Any, randomness: Randomness) -> Session:
     What the session guarantees is what the mechanism says; that the kinds are exact (no subclass that could
     state another loss) is checked by each session.
     """
-    place = _PLACES.get(type(mechanism).__name__)
+    name = type(mechanism).__name__
+    place = _PLACES.get(name)
+    if name == "CountMechanism":
+        place = _OTHER_COUNTS.get(mechanism.stream, _OTHER_COUNTS.get(mechanism.asks, place))
     if place is None:
         raise ValueError(f"mechanism = {mechanism!r}: must be one of {', '.join(_PLACES)}")
     session: Session = getattr(import_module(f"discreet.privacy.{place[0]}"), place[1])(mechanism, randomness)

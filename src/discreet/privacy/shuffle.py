@@ -40,35 +40,33 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from discreet.device import encoders, messages
-from discreet.device.messages import Family, Form, Reason, Refused
+from discreet.device.messages import Form, Reason, Refused
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
 from discreet.privacy import budget as budgets
-from discreet.privacy import saved_state
 from discreet.privacy import shuffle_calibration as accountant
 from discreet.privacy.batch_session import batch_mechanism, has_batches
 from discreet.privacy.budgeted import check_source, continual_query, private_schedule
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.guarantee import Record
 from discreet.privacy.mechanism import Stated
-from discreet.privacy.noise.binomial_law import BinomialLaw, Components
-from discreet.privacy.protocol import (
+from discreet.privacy.noise.binomial_law import Components
+from discreet.privacy.protocol import Mechanism, Terms
+from discreet.privacy.randomness import Key, Randomness
+from discreet.privacy.releases import (
     Coins,
     Encoder,
     Estimate,
     Floats,
     Ints,
     Measurement,
-    Mechanism,
     Plan,
     Release,
     Report,
     Schedule,
-    Terms,
     Trust,
 )
-from discreet.privacy.randomness import Key, Randomness
 from discreet.privacy.saved_state import check_same_kind
 from discreet.privacy.sessions import Proposes
 from discreet.privacy.shuffle_calibration import CALIBRATIONS, Calibration, Noise
@@ -307,12 +305,6 @@ class ShuffleSession(StreamSession):
         "_session", "_open_batches", "_batch", "_sums", "_components", "_refused",
     )  # fmt: skip
     _DERIVED = (*StreamSession._DERIVED, "_query", "_ends", "_shufflers")
-    _CLASSES = saved_state.classes_by_name(
-        [
-            *StreamSession._CLASSES.values(),
-            BinomialLaw, CountQuery, Family, FlipMechanism, accountant.Flips, Form, Measurement,
-        ]
-    )  # fmt: skip
 
     def __init__(self, mechanism: ShuffledMechanism, randomness: Randomness) -> None:
         if type(mechanism) is not self._made_of():  # a subclass could state any loss

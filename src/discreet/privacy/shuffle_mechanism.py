@@ -28,13 +28,14 @@ from discreet.privacy import shuffle_calibration as accountant
 from discreet.privacy.amplified_record import AmplifiedRecord
 from discreet.privacy.binomial_record import BinomialRecord
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.guarantee import Guarantee, Record, ReportRecord, guarantee_of
+from discreet.privacy.guarantee import Guarantee, Record, guarantee_of
 from discreet.privacy.local_reports import StepReports
 from discreet.privacy.mechanism import Stated
 from discreet.privacy.noise.binomial_law import BinomialLaw, Components, merged
 from discreet.privacy.noise.report_law import joined
 from discreet.privacy.protocol import Ints, Schedule, Trust
 from discreet.privacy.randomness import Secure, Seeded
+from discreet.privacy.report_record import ReportRecord
 from discreet.privacy.shuffle_calibration import Flips, Noise
 
 __all__ = ["AmplifiedMechanism", "FlipMechanism", "ShuffledMechanism", "batch_ends", "flips_of", "form_of"]

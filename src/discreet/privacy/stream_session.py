@@ -12,6 +12,7 @@ releases at once would draw two noises for one sum. A user is counted before her
 from __future__ import annotations
 
 import os
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NoReturn
@@ -21,11 +22,11 @@ import numpy as np
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory, checked
 from discreet.numerics import checks
-from discreet.privacy import saved_state
-from discreet.privacy.guarantee import SAVED, Guarantee
+from discreet.privacy import parts
+from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.lifecycle import Guarded
-from discreet.privacy.mechanism import Stated
-from discreet.privacy.protocol import (
+from discreet.privacy.randomness import Key, Randomness, Seeded
+from discreet.privacy.releases import (
     Encoder,
     Estimate,
     Floats,
@@ -37,14 +38,13 @@ from discreet.privacy.protocol import (
     Schedule,
     numbered,
 )
-from discreet.privacy.randomness import Key, Randomness, Secure, Seeded
 
 
 class StreamSession(Guarded, ABC):
     """One stream of releases; see :class:`~discreet.privacy.protocol.Session` for the calls.
 
     To be saved, each kind of session names every attribute in one of three tables (tests compare them with
-    ``vars``), and the dataclasses that may stand in its files.
+    ``vars``); :mod:`discreet.privacy.saving` reads the tables, and lists what may stand in a file.
     """
 
     _kind: ClassVar[str]  # of session, as files name it
@@ -59,9 +59,6 @@ class StreamSession(Guarded, ABC):
         "_process", "_lock", "_closed", "_saving", "_identity", "_layout", "_schedule", "_guarantee", "_leaf",
         "_most_users", "_next",
     )  # fmt: skip
-    _CLASSES: ClassVar[saved_state.Classes] = saved_state.classes_by_name(
-        [Estimate, Layout, Plan, Release, Schedule, Secure, Seeded, Stated, *SAVED]
-    )
 
     def __init__(
         self,
@@ -74,7 +71,7 @@ class StreamSession(Guarded, ABC):
         super().__init__()
         self._layout, self._schedule, self._guarantee = layout, schedule, guarantee
         self._saving = False  # a save was interrupted before its file was visible or withdrawn
-        self._identity = saved_state.new_identity()  # of the file that this session is saved to
+        self._identity = secrets.token_hex(16)  # of the file that this session is saved to
         self._leaf = leaf  # with "user" a release after n users has seen n leaves, not one for each batch
         self._key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
         self._most_users = schedule.users  # who may come in all
@@ -300,21 +297,7 @@ class StreamSession(Guarded, ABC):
         """
         with self._call():
             super()._check_open()  # also after a save that was interrupted
-            draft = saved_state.Draft(path)
-            values = {name: getattr(self, name) for name in (*self._BOUND, *self._STATE)}
-            values["session"] = self._kind
-            try:
-                self._saving = True  # no call but this one and close until the file's fate is known
-                draft.write(self._identity, values, self._CLASSES)
-                draft.publish()
-            except BaseException:
-                if draft.published:
-                    self._drop()
-                else:
-                    draft.withdraw()
-                    self._saving = False
-                raise
-            self._drop()
+            parts.module("saving").write(self, path)
 
 
 def _no_answer(question: Response) -> NoReturn:

@@ -37,7 +37,8 @@ from scipy.special import ndtr, ndtri
 
 from discreet.numerics import checks
 from discreet.privacy import budget
-from discreet.privacy.guarantee import Guarantee, MechanismRecord, ReportRecord
+from discreet.privacy.guarantee import Guarantee, MechanismRecord
+from discreet.privacy.report_record import ReportRecord
 
 __all__ = ["TradeOff"]
 

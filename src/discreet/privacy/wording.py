@@ -10,21 +10,10 @@ import math
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
 
-from discreet.privacy.records import (
-    AmplifiedRecord,
-    BinomialRecord,
-    MechanismRecord,
-    PrivacyClaim,
-    Record,
-    ReportRecord,
-)
+from discreet.privacy.records import NOISE_WORDS, MechanismRecord, PrivacyClaim
 
-__all__ = ["composition", "line", "neighbours", "statement", "unit", "up"]
+__all__ = ["composition", "neighbours", "statement", "unit", "up"]
 
-_WORDS = {
-    "laplace": "Laplace", "gaussian": "Gaussian",
-    "discrete_laplace": "discrete Laplace", "discrete_gaussian": "discrete Gaussian",
-}  # fmt: skip
 _SOURCES = {
     "seeded": "Noise from a seeded generator in floating point: for simulation only, "
     "whoever knows the seed can remove it.",
@@ -61,56 +50,6 @@ def up(x: float, digits: int = 4) -> str:
 # ------------------------------------------------------------------------------ the composition, line by line
 
 
-def line(record: Record, delta: float) -> str:
-    """What a mechanism did, with its loss (``delta``: at which the loss of shuffled batches is told)."""
-    if isinstance(record, BinomialRecord):
-        parts = []
-        for name, flips in record.worst(delta):
-            pairs = " (half of them of the complement)" if flips.paired else ""
-            parts.append(f"{name} {flips.users} x {flips.each} flips{pairs}, p = {flips.chance:.6g}")
-        changes = max(sum(abs(by) * count for _, by, count in way) for way in record.ways)
-        return (
-            f"{record.mechanism}: worst of {len(record.batches)} kinds of batches: {'; '.join(parts)}; a "
-            f"user moves counters by {changes} in all, a user in one batch: "
-            f"epsilon = {record.epsilon(delta)!r}"
-        )
-    if isinstance(record, AmplifiedRecord):
-        users, own = record.worst(delta)
-        return (
-            f"{record.mechanism}: worst of {len(record.batches)} kinds of batches: {users} users, each "
-            f"report {own:.6g}-locally private (in all batches at most {record.local:.6g}), amplified by "
-            f"shuffling, a user in one batch: epsilon = {record.epsilon(delta)!r}"
-        )
-    if isinstance(record, ReportRecord):
-        return _line_of_reports(record)
-    letter = "b" if record.norm == "l1" else "sigma"
-    shown = ", ".join(
-        f"{name} {letter} = {scale:.6g} ({record.norm} sensitivity {record.sensitivities[name]:.6g})"
-        for name, scale in record.scales.items()
-    )
-    times = f"{record.levels}" if record.norm == "l1" else f"sqrt({record.levels})"
-    symbol = {"laplace": "epsilon", "gaussian": "mu"}[record.noise.removeprefix("discrete_")]
-    if record.noise == "discrete_gaussian":
-        symbol = "sqrt(2 rho)"
-    return (
-        f"{record.mechanism}: {_WORDS[record.noise]} noise, {shown}; joint {record.norm} in units of the "
-        f"noise {record.joint:.6g}, a user in at most {record.levels} noisy "
-        f"sum{'s' if record.levels > 1 else ''}: {symbol} = {times} x {record.joint:.6g} = {record.loss:.6g}"
-    )
-
-
-def _line_of_reports(record: ReportRecord) -> str:
-    parts = []
-    for name, (kind, elements, size, own, other) in record.alphabets.items():
-        q = f", q = {other / 2**53:.6g}" if kind == "unary" else f", {size} of {elements} reported"
-        parts.append(f"{name} (d = {elements}{q}, p = {own / 2**53:.6g})")
-    each, loss, m = f"{record.loss / record.reports:.6g}", f"{record.loss:.6g}", record.reports
-    return (
-        f"{record.mechanism}: {', '.join(parts)}; largest ln of a likelihood ratio {each}, {m} independent "
-        f"report{'s'[: m - 1]} a user: epsilon = {m} x {each} = {loss}"
-    )
-
-
 def composition(claim: PrivacyClaim) -> tuple[str, ...]:
     """One line per mechanism, or per kind of batches, with the numbers that led to the last line's."""
     if claim.epsilon is None:
@@ -135,7 +74,7 @@ def composition(claim: PrivacyClaim) -> tuple[str, ...]:
     else:
         sums = f"mu^2 adds to {claim.mu:.6g}^2; {stated} by the exact Gaussian curve"
     return (
-        *(line(record, claim.delta) for record in claim.records),
+        *(record.line(claim.delta) for record in claim.records),
         f"{number} mechanism{'s' if number > 1 else ''} on the same users: {sums}",
     )
 
@@ -218,42 +157,12 @@ def _mechanisms(claim: PrivacyClaim) -> list[str]:
     sentences = []
     noisy = [record for record in claim.records if isinstance(record, MechanismRecord)]
     if noisy:
-        noise = " and ".join(dict.fromkeys(_WORDS[record.noise] for record in noisy))
-        sentences.append(f"Noise: {noise} in every cell ({'; '.join(map(_sums, noisy))}).")
-    for record in claim.records:
-        if isinstance(record, ReportRecord):
-            sentences.append(
-                f"{_reporter(claim, record.mechanism)}; a step, and what a report is about, are drawn "
-                "without looking at the data."
-            )
-        elif isinstance(record, BinomialRecord):
-            sentences.append(
-                f"A device adds coin flips to every counter, visited or not ({record.mechanism}); the "
-                "shuffler lets out each counter's sum over a batch and nothing that tells its senders apart."
-            )
-        elif isinstance(record, AmplifiedRecord):
-            sentences.append(
-                f"A device sends {record.mechanism}, without a look at the data when it chooses what to "
-                "report; the shuffler lets out how often each report came in a batch, and nothing of one "
-                "with fewer users than were accounted for. That rests on those users' following the "
-                f"protocol; against the shuffler itself a message is {up(record.local)}-locally private."
-            )
-    return sentences
-
-
-def _sums(record: MechanismRecord) -> str:
-    times = f", each user in at most {record.levels} noisy sums" if record.levels > 1 else ""
-    return record.mechanism + times
-
-
-def _reporter(claim: PrivacyClaim, reports: str) -> str:
-    """Who randomizes a user's records, and what becomes of them."""
-    if claim.trust == "local":
-        return f"A device sends {reports}"
-    return (
-        f"The trusted server draws {reports} from each trajectory, once and with coins of their own, adds "
-        "them up, and keeps nothing else of it; there is no other noise"
-    )
+        noise = " and ".join(dict.fromkeys(NOISE_WORDS[record.noise] for record in noisy))
+        sentences.append(
+            f"Noise: {noise} in every cell ({'; '.join(record.sentence(claim.trust) for record in noisy)})."
+        )
+    others = (record for record in claim.records if not isinstance(record, MechanismRecord))
+    return [*sentences, *(record.sentence(claim.trust) for record in others)]
 
 
 def _closing(claim: PrivacyClaim) -> Sequence[str]:

@@ -55,7 +55,7 @@ import math
 import numpy as np
 
 from discreet.privacy.counts import CENTERED_REWARDS, CUT_REWARDS, GROUP_RETURNS, CountQuery
-from discreet.privacy.protocol import Floats
+from discreet.privacy.releases import Floats
 
 
 def split_scales(query: CountQuery, scales: Floats, share: float, laplace: bool) -> Floats:
