@@ -96,7 +96,7 @@ class BatchMechanism:
             raise ValueError("schedule: must be a Schedule with queries")
         object.__setattr__(self, "schedule", replace(self.schedule))
         object.__setattr__(self, "parts", tuple(self.parts))
-        sizes = np.diff(self.schedule.release_times).tolist()
+        sizes, asked = np.diff(self.schedule.release_times).tolist(), self.schedule.queries
         if len(self.parts) != len(sizes):
             raise ValueError(
                 f"parts has {len(self.parts)} entries: must have {len(sizes)}, one for each batch"
@@ -107,6 +107,8 @@ class BatchMechanism:
             times = part.schedule.release_times.tolist()
             if not part.schedule.final or times != [0, size]:
                 raise ValueError(f"parts[{i}].schedule: must be one release of all {size} users of the batch")
+            if _asked(part.query) != _asked(asked[i]):
+                raise ValueError(f"parts[{i}].query: must be schedule.queries[{i}], what people are asked")
 
     @property
     def trust(self) -> Trust:
@@ -505,6 +507,13 @@ def _facts(query: CountQuery) -> tuple[Any, ...]:
         query.stationary, query.visits, query.center_rewards, query.known_rewards, query.reward_share,
         query.pooled, query.pooled_share, query.episodes, query.step is None,
     )  # fmt: skip
+
+
+def _asked(query: Any) -> tuple[Any, ...] | None:
+    """All that a batch's query says; None: it is no CountQuery."""
+    if type(query) is not CountQuery:
+        return None
+    return (query.layout, *_facts(query), query.step, query.cut, query.groups)
 
 
 def _of(sizes: Sequence[int]) -> str:

@@ -22,14 +22,13 @@ import numpy as np
 from discreet.numerics import checks
 from discreet.privacy.continual.exact_square_root import ExactSquareRoot
 from discreet.privacy.continual.optimal_tree import OptimalTree
-from discreet.privacy.continual.signed_digits import SignedDigits
 from discreet.privacy.continual.square_root import SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.continual.walk import Walk
 from discreet.privacy.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.privacy.linear_laws import GoeLaw, VectorLaw
 from discreet.privacy.linear_sums import GramQuery, LinearQuery, MixtureQuery, Noise
-from discreet.privacy.mechanism import Batches, Exact, OnDevice, Prefixes, Stated, leaves_of
+from discreet.privacy.mechanism import Batches, Exact, OnDevice, Prefixes, Stated, leaves_of, plain_walk
 from discreet.privacy.protocol import Floats, Schedule, Trust
 from discreet.privacy.randomness import Secure, Seeded
 from discreet.privacy.responses import Question, checked_plan, planned_records
@@ -80,7 +79,12 @@ class LinearMechanism:
         if type(self.strategy) not in _STREAMS:
             raise ValueError(f"strategy = {self.strategy!r}: must be Exact, Batches, Prefixes or OnDevice")
         checks.choice("source", self.source, ("seeded", "secure"))
-        checks.choice("noise", self.noise, get_args(Noise))
+        put(self, "noise", checks.choice("noise", self.noise, get_args(Noise)))
+        if self.grid is not None:
+            put(self, "grid", checks.integer("grid", self.grid, 2))
+        if isinstance(self.strategy, Prefixes):
+            leaf = checks.choice("strategy.leaf", self.strategy.leaf, ("batch", "user"))
+            put(self, "strategy", Prefixes(plain_walk(self.strategy.walk, LINEAR_WALKS), leaf))
         if self.stated.numerical:
             raise ValueError("stated.numerical = True: linear sums are accounted by closed forms")
         put(self, "query", self.query.copy())
@@ -105,8 +109,6 @@ class LinearMechanism:
         if not isinstance(strategy, Prefixes):
             return
         walk = strategy.walk
-        if type(walk) not in LINEAR_WALKS or isinstance(walk, SignedDigits):
-            raise ValueError(f"strategy.walk = {walk!r}: linear sums have none of this kind")
         if walk.leaves != leaves_of(self.schedule, strategy.leaf) or walk.leaves is None:
             raise ValueError(f"strategy.walk: has {walk.leaves} leaves, which are not those of the schedule")
         if isinstance(walk, SquareRoot | ExactSquareRoot) and laplace:
@@ -149,7 +151,7 @@ class LinearMechanism:
             return
         if isinstance(self.strategy, OnDevice):
             raise ValueError("questions: are asked of stored trajectories, which no local user hands out")
-        checked_plan(self.questions, query.layout)
+        object.__setattr__(self, "questions", checked_plan(self.questions, query.layout))
         noisy = not isinstance(self.strategy, Exact)
         if any(question.private != noisy for question in self.questions):
             raise ValueError("questions: must have a loss of their own where sums have noise, and none else")

@@ -240,6 +240,9 @@ class StepReports:
             if value not in allowed:
                 raise ValueError(f"reports.{name} = {value!r}: does not fit the query")
         layout = query.layout
+        for name in ("moves", "rewards"):
+            if type(getattr(self, name)) is not tuple:  # a list could hold weaker ones once people come
+                raise ValueError(f"reports.{name}: must be a tuple of two Randomizers")
         for randomizers, times in ((self.moves, layout.states), (self.rewards, 2)):
             for one, pairs in zip(randomizers, (layout.states, layout.rows), strict=True):
                 d = times * pairs

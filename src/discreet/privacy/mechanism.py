@@ -33,7 +33,7 @@ counts are integers, and the noise is discrete on the same grid, of a size that 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "Prefixes", "ReportStrategy", "Stated",
-    "Strategy", "check_on_grid", "grid_of", "leaves_of", "noise_name", "widest_scales",
+    "Strategy", "check_on_grid", "grid_of", "leaves_of", "noise_name", "plain_walk", "widest_scales",
 ]  # fmt: skip
 
 WALKS = (OptimalTree, SignedDigits, SquareRoot, Tree)
@@ -118,6 +118,7 @@ class ReportStrategy(Protocol):
     def reports(self) -> StepReports: ...
     @property
     def by(self) -> Literal["device", "server"]: ...
+    def plain(self) -> ReportStrategy: ...
     def check(self, query: CountQuery) -> None: ...
     def record(self, schedule: Schedule) -> Record: ...
     def law(
@@ -197,12 +198,19 @@ class CountMechanism:
             raise ValueError(f"strategy = {self.strategy!r}: must be one of {', '.join(_NAMES)}")
         checks.choice("source", self.source, ("seeded", "secure"))
         checks.flag("stored", self.stored)
+        checks.flag("stated.numerical", self.stated.numerical)
+        if type(self.family) is not int:  # two looks at it must see the same
+            raise ValueError(f"family = {self.family!r}: must be LAPLACE or GAUSSIAN")
+        if self.reward_grid is not None:
+            put(self, "reward_grid", checks.integer("reward_grid", self.reward_grid, 2))
+        put(self, "strategy", _plain_strategy(self.strategy))
         put(self, "query", self.query.copy())
         put(self, "schedule", replace(self.schedule))
         families = len(self.query.row_families)
         scales = np.zeros(families) if self.scales is None else np.array(self.scales, np.float64)
         given = self.release_scales
-        by_release = np.zeros((0, families)) if given is None else np.array(given, np.float64)
+        none = given is None or not np.size(given)  # rows without scales are none
+        by_release = np.zeros((0, families)) if none else np.array(given, np.float64)
         for name, array in (("scales", scales), ("release_scales", by_release)):
             array.flags.writeable = False
             put(self, name, array)
@@ -226,9 +234,6 @@ class CountMechanism:
         if self.stored and not isinstance(strategy, Exact | Batches):
             raise ValueError("stored = True: stored people are released once, by Exact() or Batches()")
         if isinstance(strategy, Prefixes):
-            if type(strategy.walk) not in WALKS:
-                raise ValueError(f"strategy.walk = {strategy.walk!r}: must be one of {_WALK_NAMES}")
-            checks.choice("strategy.leaf", strategy.leaf, ("batch", "user"))
             leaves = leaves_of(self.schedule, strategy.leaf)
             if strategy.walk.leaves != leaves:
                 raise ValueError(
@@ -237,7 +242,6 @@ class CountMechanism:
         if isinstance(strategy, Batches):
             if not self.stored and self.schedule.users is None:
                 raise ValueError("schedule.users = None: Batches(...) need a known number of users")
-            Decaying(strategy.decay)
             if strategy.clocks is not None and query.pooled != "none":
                 raise ValueError(f"query.pooled = {query.pooled!r}: must be 'none' under clocks of rows")
         if self.reported is not None:
@@ -519,7 +523,40 @@ class CountMechanism:
 
 
 _NAMES = [*(kind.__name__ for kind in _STREAMS), "Reported"]
-_WALK_NAMES = ", ".join(walk.__name__ for walk in WALKS)
+
+
+def plain_walk(walk: Any, allowed: tuple[type[Walk], ...]) -> Walk:
+    """The walk again from plain numbers, whatever the caller's compare as or are made to hold later.
+
+    Raises ``ValueError`` on a walk of another class, and on a number that its class does not take.
+    """
+    if type(walk) not in allowed:
+        raise ValueError(
+            f"strategy.walk = {walk!r}: must be one of {', '.join(kind.__name__ for kind in allowed)}"
+        )
+    numbers: dict[str, Any] = {item.name: getattr(walk, item.name) for item in fields(walk)}
+    for name, value in numbers.items():
+        if name == "gaussian":  # 2 is neither true nor false: it told check and program different things
+            numbers[name] = checks.flag("strategy.walk.gaussian", value)
+        elif value is not None:
+            numbers[name] = checks.integer(f"strategy.walk.{name}", value)
+    made: Walk = type(walk)(**numbers)
+    return made
+
+
+def _plain_strategy(strategy: Strategy) -> Strategy:
+    """The strategy again from plain parts, of exact classes. Raises ``ValueError`` on others."""
+    if isinstance(strategy, Prefixes):
+        leaf = checks.choice("strategy.leaf", strategy.leaf, ("batch", "user"))
+        return Prefixes(plain_walk(strategy.walk, WALKS), leaf)
+    if isinstance(strategy, Batches):
+        clocks = strategy.clocks
+        if clocks is not None and type(clocks) is not Clocks:
+            raise ValueError(f"strategy.clocks = {clocks!r}: must be Clocks or None, no subclass")
+        return Batches(Decaying(strategy.decay).decay, None if clocks is None else Clocks(clocks.growth))
+    if parts.is_reported(strategy):
+        return cast(Strategy, cast(ReportStrategy, strategy).plain())
+    return strategy
 
 
 # ------------------------------------------------------------------------------ public facts

@@ -25,9 +25,14 @@ class Reported:
     reports: StepReports
     by: Literal["device", "server"]
 
+    def plain(self) -> Reported:
+        """The same from plain parts, of exact classes. Raises ``ValueError`` on others."""
+        if type(self.reports) is not StepReports:  # a subclass could randomize otherwise than it says
+            raise ValueError(f"strategy.reports = {self.reports!r}: must be StepReports, no subclass")
+        return Reported(self.reports, checks.choice("strategy.by", self.by, ("device", "server")))
+
     def check(self, query: CountQuery) -> None:
         """Raise ``ValueError`` unless the reports are exact randomizers of this query's records."""
-        checks.choice("strategy.by", self.by, ("device", "server"))
         if query.pooled != "none":
             raise ValueError(f"query.pooled = {query.pooled!r}: reports hold no pooled counts")
         self.reports.check(query)

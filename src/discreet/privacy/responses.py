@@ -680,7 +680,10 @@ def checked_plan(plan: Sequence[Question], layout: Layout) -> tuple[Question, ..
             raise ValueError(f"plan[{i}].kind = 'model': must be another one, there is one state only")
     if len({(question.mu is None, question.epsilon is None) for question in questions}) > 1:
         raise ValueError("plan: mu (or epsilon) must be given in all questions or in none")
-    return tuple(replace(question) for question in questions)  # private copies: no noise can be moved later
+    return tuple(  # private copies, no list in them: no noise can be moved later
+        replace(question, shares=question.shares and tuple(question.shares))  # type: ignore[arg-type]
+        for question in questions
+    )
 
 
 def _check_records(records: Trajectories, layout: Layout) -> None:

@@ -64,12 +64,12 @@ class CountSession(StreamSession):
     _BOUND = ("_mechanism", "_randomness")
     _STATE = (
         *StreamSession._STATE,
-        "_scales", "_begins", "_cells", "_held", "_registers", "_filtered",
+        "_cells", "_held", "_registers", "_filtered",
         "_measured", "_measurements", "_draws", "_scales_now", "_squares", "_forgotten", "_closed_users",
         "_weights", "_reported",
     )  # fmt: skip
     _DERIVED = (
-        *StreamSession._DERIVED, "_query", "_trust", "_laws", "_walk", "_decaying",
+        *StreamSession._DERIVED, "_query", "_trust", "_laws", "_walk", "_decaying", "_scales", "_begins",
     )  # fmt: skip
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:

@@ -92,6 +92,9 @@ class ShuffledMechanism(ABC):
         if type(self.query) is not CountQuery or type(self.schedule) is not Schedule:
             raise ValueError("query, schedule: must be a CountQuery and a Schedule, no subclasses")
         checks.choice("source", self.source, ("seeded", "secure"))
+        if type(self.stated) is not Stated:
+            raise ValueError(f"stated = {self.stated!r}: must be a Stated, no subclass")
+        checks.real("stated.delta", self.stated.delta, accountant.LEAST_DELTA, 1.0, open_high=True)
         if self.query.episodes > 1:
             raise ValueError(f"query.episodes = {self.query.episodes}: must be 1, a user sends one message")
         object.__setattr__(self, "query", self.query.copy())
@@ -183,7 +186,9 @@ class FlipMechanism(ShuffledMechanism):
         query, sizes = self.query, self.sizes
         if query.steered or query.stationary or query.pooled != "none":
             raise ValueError("query: must be of bits, not with pooled steps, group returns or cut rewards")
-        object.__setattr__(self, "noises", tuple(self.noises))
+        # tuples all through: what a list holds could change once people come
+        noises = tuple(tuple((name, flips) for name, flips in noise) for noise in self.noises)
+        object.__setattr__(self, "noises", noises)
         if len(self.noises) != len(sizes):
             raise ValueError(
                 f"noises has {len(self.noises)} entries: must have {len(sizes)}, one for each batch"
@@ -264,7 +269,8 @@ class AmplifiedMechanism(ShuffledMechanism):
                 "query: reports of random steps hold counts per step; counts pooled over steps (stationary, "
                 "pooled) and group returns are not"
             )
-        object.__setattr__(self, "choices", tuple(self.choices))
+        # tuples all through: what a list holds could change once people come
+        object.__setattr__(self, "choices", tuple((honest, reports) for honest, reports in self.choices))
         if len(self.choices) != len(sizes):
             raise ValueError(
                 f"choices has {len(self.choices)} entries: must have {len(sizes)}, one for each batch"
