@@ -62,6 +62,7 @@ from typing import Any, Literal, TextIO
 
 from discreet.numerics import checks
 from discreet.numerics.files import user_folder
+from discreet.numerics.shown import brief
 from discreet.privacy import filters
 from discreet.privacy.budget import check_epsilon
 from discreet.privacy.filters import Record
@@ -170,6 +171,8 @@ class Entry:
 class Reservation:
     """What :meth:`Ledger.reserve` recorded: number and hash of its entry, which a statement should hold."""
 
+    __repr__ = brief
+
     dataset: str
     number: int
     hash: str
@@ -188,6 +191,8 @@ class Totals:
     filtered, rule : epsilon at the limit's delta by the filter that the limit is held against; None without
     limit.
     """
+
+    __repr__ = brief
 
     dataset: str
     reservations: int

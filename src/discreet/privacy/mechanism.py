@@ -39,6 +39,7 @@ from typing import Any, Literal
 import numpy as np
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy import calibration, kernels
 from discreet.privacy.accounting import Coordinate
 from discreet.privacy.continual.clocks import Clocks
@@ -93,6 +94,8 @@ class Prefixes:
     leaf : the users between two scheduled releases, or one user.
     """
 
+    __repr__ = brief
+
     walk: Walk
     leaf: Literal["batch", "user"] = "batch"
 
@@ -104,6 +107,8 @@ class Batches:
     decay : in [0, 1), of the sum of batches that it is added to; 0: the batch alone.
     clocks : of rows that are measured by clocks of their own; None: the common clock.
     """
+
+    __repr__ = brief
 
     decay: float = 0.0
     clocks: Clocks | None = None
@@ -117,6 +122,8 @@ class OnDevice:
 @dataclass(frozen=True)
 class Reported:
     """Randomized reports of a few steps of each user; by : where they are drawn."""
+
+    __repr__ = brief
 
     reports: StepReports
     by: Literal["device", "server"]
@@ -169,6 +176,8 @@ class CountMechanism:
     ValueError
         If the parts do not fit together: their loss would not be what the module's head derives.
     """
+
+    __repr__ = brief
 
     query: CountQuery
     schedule: Schedule

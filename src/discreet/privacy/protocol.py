@@ -29,6 +29,7 @@ from discreet.mdp.features import Features, MixtureFeatures, fitting_features
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy.counts import Norm as Norm
 
 if TYPE_CHECKING:
@@ -40,15 +41,17 @@ Ints = NDArray[np.int64]
 Trust = Literal["none", "joint", "central", "local", "shuffle"]
 
 __all__ = [
-    "Ask", "Coins", "Encoder", "Estimate", "Learner", "Measurement", "NoiseLaw", "Plan", "Privatizer",
-    "Query", "Release", "Report", "Response", "Schedule", "Session", "Spec", "Terms", "Trust",
+    "Ask", "Budget", "Coins", "Encoder", "Estimate", "Learner", "Measurement", "Mechanism", "Message",
+    "NoiseLaw", "Plan", "Privatizer", "Query", "Release", "Report", "Response", "Schedule", "Session", "Spec",
+    "Trust",
 ]  # fmt: skip
 
 
 # ------------------------------------------------------------- public, from the learner's side
 @dataclass(frozen=True)
-class Terms:
-    """The privacy budget as the privatizer states it: public, so that learners may choose by it.
+class Budget:
+    """A privacy budget as a privatizer states it (``privatizer.budget``): public, so that learners may choose
+    by it.
 
     trust : who sees raw data; then epsilon (with delta; 0 is pure), or rho, or mu; none of them for no
     privacy.
@@ -88,19 +91,21 @@ class Spec:
     initial : (S,) law of the first state if it is public, else None.
     """
 
+    __repr__ = brief
+
     layout: Layout
     users: int | None = None
     stationary: bool = False
     known_rewards: Floats | None = None
-    budget: Terms | None = None
+    budget: Budget | None = None
     features: Features | MixtureFeatures | None = None
     initial: Floats | None = None
 
     def __post_init__(self) -> None:
         if self.users is not None:
             object.__setattr__(self, "users", checks.integer("users", self.users, 1))
-        if self.budget is not None and not isinstance(self.budget, Terms):
-            raise ValueError(f"budget = {self.budget!r}: must be privatizer.budget (Terms) or None")
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise ValueError(f"budget = {self.budget!r}: must be privatizer.budget (a Budget) or None")
         if self.known_rewards is not None:
             shape = (self.layout.horizon, self.layout.states, self.layout.actions)
             rewards = checks.floats("known_rewards", self.known_rewards, shape)
@@ -131,6 +136,8 @@ class Spec:
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What the server makes public before people act: a function of releases and public data only."""
+
+    __repr__ = brief
 
     policy: NDArray[Any]  # (H, S) int, or (H, S, A) float
     users: int = 1  # how many people follow it
@@ -172,6 +179,8 @@ class Schedule:
     ``final`` : the last of ``times`` may be ``users`` itself. Online such a release is refused, since nobody
     is left to use it; a stored data set is released in just that way (:meth:`one_shot`).
     """
+
+    __repr__ = brief
 
     users: int | None
     times: Ints | None = None
@@ -312,6 +321,8 @@ class Query(Protocol):
 class Response:
     """A new sum over the users already stored, with public arrays (LSVI, DP-VAPVI)."""
 
+    __repr__ = brief
+
     step: int
     values: Floats  # (S,), inside `interval`
     interval: tuple[float, float]
@@ -357,6 +368,8 @@ class NoiseLaw(Protocol):
 class Estimate:
     """One family of a release: the value, the law of its noise, and what it estimates."""
 
+    __repr__ = brief
+
     value: Floats
     law: NoiseLaw
     estimand: Literal["sum", "weighted"] = "sum"
@@ -379,6 +392,8 @@ class Measurement:
     pair's batches are then those between its own measurements, and pairs not measured read 0.
     """
 
+    __repr__ = brief
+
     estimates: Mapping[str, Estimate]
     decay: float
     gain: float
@@ -388,6 +403,8 @@ class Measurement:
 @dataclass(frozen=True, eq=False)
 class Release:
     """Noisy sums, their noise laws, and the guarantee: all that a learner sees of people."""
+
+    __repr__ = brief
 
     estimates: Mapping[str, Estimate]
     users: int  # submitted so far; public
@@ -399,6 +416,8 @@ class Release:
 @dataclass(frozen=True, eq=False)
 class StepSums:
     """Noisy sums of one step of a one-shot release, by admissible pairs (the R rows of the layout)."""
+
+    __repr__ = brief
 
     step: int
     transitions: Floats  # (R, S)
@@ -461,19 +480,24 @@ class Coins(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
-    """What leaves a person's hands: the raw trajectory (none, joint) or a message (local; bytes: shuffle)."""
+class Message:
+    """What leaves a person's hands: her trajectory (none, joint) or ``message`` (local; bytes: shuffle)."""
+
+    __repr__ = brief
 
     plan: int
     trajectory: Trajectory | None = None
     message: Floats | Ints | bytes | None = None
 
 
+Report = Message  # as encoders and sessions call it
+
+
 @runtime_checkable
 class Encoder(Protocol):
     """Runs on the person's device: a pure function of its arguments, tagged with the plan's number."""
 
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report: ...
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message: ...
 
 
 @runtime_checkable
@@ -483,7 +507,7 @@ class Session(Protocol):
     @property
     def guarantee(self) -> Guarantee: ...
     def begin(self, plan: Plan) -> Encoder: ...
-    def submit(self, report: Report) -> None: ...
+    def submit(self, report: Message) -> None: ...
     def absent(self, users: int = 1) -> None: ...
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None: ...
     def release(self) -> Release: ...

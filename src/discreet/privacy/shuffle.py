@@ -54,6 +54,7 @@ from discreet.privacy.guarantee import Record
 from discreet.privacy.mechanism import Stated
 from discreet.privacy.noise.binomial_law import BinomialLaw, Components
 from discreet.privacy.protocol import (
+    Budget,
     Coins,
     Encoder,
     Estimate,
@@ -66,7 +67,6 @@ from discreet.privacy.protocol import (
     Report,
     Schedule,
     Session,
-    Terms,
     Trust,
 )
 from discreet.privacy.randomness import Key, Randomness
@@ -587,9 +587,9 @@ class Shuffle(Knobs):
         return "shuffle"
 
     @property
-    def budget(self) -> Terms:
+    def budget(self) -> Budget:
         """The stated budget: public, for learners that choose by it."""
-        return Terms("shuffle", self.epsilon, float(self.delta or 0.0))
+        return Budget("shuffle", self.epsilon, float(self.delta or 0.0))
 
     def honest(self, users: int) -> int:
         """How many of so many users add flips at least: those the calibration rests on."""
