@@ -452,7 +452,7 @@ def test_audit_prints_bounds_identities_and_what_a_pass_means() -> None:
     assert not any(one["passed"] is False for one in out["identities"])
     assert "saved and restored three times" in str(out["identities"])
     assert "no certificate" in out["verdict"]
-    text = call(*known, "--option", "mechanism=gaussian", "--delta", "1e-6").stdout
+    text = call(*known, "--option", "randomizer=gaussian", "--delta", "1e-6").stdout
     assert "no certificate" in text
     assert "mu at least" in text
     assert "Mechanism at the size asked for: gaussian; in the games: gaussian." in text
@@ -483,7 +483,7 @@ def test_audit_of_a_false_claim_is_status_one(monkeypatch: pytest.MonkeyPatch) -
         "--privatizer",
         "local",
         "--option",
-        "mechanism=laplace",
+        "randomizer=laplace",
         "--runs",
         "1600",
         "--epsilon",
@@ -598,8 +598,8 @@ LOCAL = ("--privatizer", "local", "--epsilon", "1")
             r"explore = 'returns'.*privatizer 'central'",
         ),
         (
-            (*LOCAL, "--option", "mechanism=laplace", "--option", "steps=2"),
-            r"steps = 2: goes with mechanism 'auto', 'subset', 'oue' or 'krr'",
+            (*LOCAL, "--option", "randomizer=laplace", "--option", "steps=2"),
+            r"steps = 2: goes with randomizer 'auto', 'subset', 'oue' or 'krr'",
         ),
         (("--learner", "dp-ucbvi", *CENTRAL, "--episodes", "10000000000"), "users = 10000000000: must be"),
         (("--option", "bonus_scale=3", *CENTRAL), r"bonus_scale = 3\.0: is no option of this learner"),

@@ -207,6 +207,9 @@ class Wrapping:
     def trust(self) -> str:
         return "joint"
 
+    def mechanism(self, query: Any, schedule: Any, randomness: Any) -> Any:
+        return dr.Central(epsilon=self.epsilon, release="tree").mechanism(query, schedule, randomness)
+
     def start(self, query: Any, schedule: Any, randomness: Any) -> Any:
         session = dr.Central(epsilon=self.epsilon, release="tree").start(query, schedule, randomness)
         if self.claim != 1.0:

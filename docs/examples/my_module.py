@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import discreet as dr
+from discreet.privacy.sessions import Proposes
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class ImaginedVisits:
 
 
 @dataclass(frozen=True)
-class MostlyTransitions:
+class MostlyTransitions(Proposes):
     """Joint DP with most of the budget on the transitions; the core sets the scales and the guarantee."""
 
     epsilon: float = 1.0
@@ -58,12 +59,12 @@ class MostlyTransitions:
             raise ValueError(f"share = {self.share}: must be in (0, 1)")
         dr.Central(epsilon=self.epsilon)  # a budget that Central refuses is refused here
 
-    def start(self, query: Any, schedule: dr.Schedule, randomness: Any) -> Any:
+    def mechanism(self, query: Any, schedule: dr.Schedule, randomness: Any) -> Any:
         names = list(query.row_families)
         rest = (1 - self.share) / max(1, len(names) - 1)
         weights = [self.share if name == "transition_counts" else rest for name in names]
         central = dr.Central(epsilon=self.epsilon, weights=tuple(weights) if len(names) > 1 else None)
-        return central.start(query, schedule, randomness)
+        return central.mechanism(query, schedule, randomness)
 
 
 def ward(*, treatments: int = 2, horizon: int = 12) -> dr.TabularMDP:

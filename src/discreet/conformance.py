@@ -403,7 +403,7 @@ def _guaranteed(learner: str, privatizer: str) -> None:
     setup = _setup(learner, privatizer)
     guarantee = setup.guarantee
     seen = _interact(setup)
-    _expect(seen.guarantee == guarantee, "the guarantee depends on the seed")
+    _expect(seen.guarantee == guarantee, "the session's guarantee is not the one of the mechanism")
     _expect(
         all(release.guarantee == guarantee for release in seen.releases), "the guarantee changed on the way"
     )
@@ -429,7 +429,11 @@ def _recomputed(learner: str, privatizer: str) -> None:
 
 
 def _costs_what_it_states(setup: Setup, where: str) -> None:
-    loss, stated = worst_loss(setup), setup.guarantee
+    from discreet.privacy.randomness import Seeded
+
+    session = setup.start(Seeded(0, 0))
+    loss, stated = worst_loss(setup), session.guarantee  # of a session, whoever made it
+    session.close()
     promised = stated.epsilon if loss.norm == "l1" else stated.mu
     name = "epsilon" if loss.norm == "l1" else "mu"
     if promised is None:
@@ -877,7 +881,7 @@ def run_every_combination() -> int:
 def _secure_release() -> None:
     """One release with noise from the operating system, of each family."""
     from discreet.privacy.protocol import Plan
-    from discreet.privacy.randomness import Secure
+    from discreet.privacy.randomness import Secure, SecureCoins
 
     for privatizer in ("central", "central" + _GAUSSIAN):
         setup = _setup(_PARTNERS[0], privatizer)
@@ -886,6 +890,6 @@ def _secure_release() -> None:
         policy = np.zeros((setup.mdp.layout.horizon, setup.mdp.layout.states), np.int64)
         plan = Plan(policy)
         encoder = session.begin(plan)
-        session.submit(encoder(_first_life(setup), plan, None))
+        session.submit(encoder(_first_life(setup), plan, SecureCoins()))
         session.release()
         session.close()

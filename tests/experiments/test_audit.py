@@ -15,6 +15,7 @@ from discreet.privacy import audit_linear
 from discreet.privacy.audit import People, reactive
 from discreet.privacy.privatizers import Central, Local
 from discreet.privacy.protocol import Spec
+from discreet.privacy.sessions import session_of
 
 FULL, SHORT = Spec(Layout(6, 2, 20), 16), People(2).spec
 
@@ -78,10 +79,13 @@ def test_linear_learners_play_what_they_were_asked_for() -> None:
 class Small:
     """A privatizer with no options, that takes another mechanism for short horizons."""
 
-    def start(self, query: Any, schedule: Any, randomness: Any) -> Any:
+    def mechanism(self, query: Any, schedule: Any, randomness: Any) -> Any:
         large = query.layout.horizon > 5
         one = Central(mu=1.0, release="square-root") if large else Central(epsilon=1.0, release="batches")
-        return one.start(query, schedule, randomness)
+        return one.mechanism(query, schedule, randomness)
+
+    def start(self, query: Any, schedule: Any, randomness: Any) -> Any:
+        return session_of(self.mechanism(query, schedule, randomness), randomness)
 
 
 def test_another_mechanism_in_the_games_is_said_plainly() -> None:

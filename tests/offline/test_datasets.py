@@ -52,7 +52,7 @@ def test_secure_noise_is_for_records() -> None:
 @pytest.mark.parametrize("mechanism", ["laplace", "subset"])
 def test_devices_report_for_themselves(mechanism: str) -> None:
     data = Simulated(MDP, UNIFORM, 40, seed=2)
-    local = dr.Local(epsilon=3.0, mechanism=mechanism)  # type: ignore[arg-type]
+    local = dr.Local(epsilon=3.0, randomizer=mechanism)  # type: ignore[arg-type]
     by_law = learn_from(data, DPAPVI(), local, dr.Seeded(0), SPEC)
     one_by_one = learn_from(next(data.chunks()), DPAPVI(), local, dr.Seeded(0), SPEC)
     assert by_law.threshold == one_by_one.threshold > 0

@@ -358,7 +358,7 @@ def test_raw_data_does_not_ride_along_with_a_local_message() -> None:
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 def test_no_local_message_drowns_the_others(mechanism: Any) -> None:
-    local = Local(epsilon=1.0, delta=1e-6 if mechanism == "gaussian" else None, mechanism=mechanism)
+    local = Local(epsilon=1.0, delta=1e-6 if mechanism == "gaussian" else None, randomizer=mechanism)
     session = local.start(QUERY, Schedule(8), Seeded(0))
     encoder = session.begin(Plan(POLICY))
     report = encoder(LIFE, session.open_plan, SeededCoins(Seeded(0).keys.noise, 0))

@@ -65,7 +65,7 @@ def keeps(self: CountSession, right: Any, n: int, reports: int, due: Any) -> Any
     held = self._cells + self._decaying.decayed(self._filtered, self._mechanism.fixed_point)
     out = right(self, n, reports, due)
     if n and self._forgets(n):
-        self._filtered = held
+        self._next["_filtered"] = held
     return out
 
 
@@ -127,7 +127,7 @@ def test_cells_without_noise_and_batches_counted_again_are_found(monkeypatch: py
     def again(self: Any, n: int, reports: int, due: Any) -> Any:
         batch = self._cells.copy()
         sums, fresh = measure(self, n, reports, due)
-        self._cells = self._cells + batch * (n > 0)  # it stays in the next batch
+        self._next["_cells"] = self._next.get("_cells", self._cells) + batch * (n > 0)  # it comes again
         return sums, fresh
 
     monkeypatch.setattr(CountSession, "_measure", again)

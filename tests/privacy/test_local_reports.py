@@ -232,7 +232,7 @@ def test_estimates_are_unbiased_exactly_and_the_law_holds(kind, options, stochas
     else:
         layout = LAYOUT
     query = CountQuery(layout, **options)
-    privatizer = Local(epsilon=1.3, mechanism=kind, steps=1, reward_share=0.3)
+    privatizer = Local(epsilon=1.3, randomizer=kind, steps=1, reward_share=0.3)
     policy = np.zeros((2, layout.states), np.int64)
     plan = Plan(policy)
     if stochastic:
@@ -281,7 +281,7 @@ def test_estimates_are_unbiased_exactly_and_the_law_holds(kind, options, stochas
 def test_functional_std_knows_that_a_report_shares_noise(kind):
     """Against enumeration with the record spread evenly over the cells of a step."""
     query = CountQuery(LAYOUT, visits=False, known_rewards=True)
-    privatizer = Local(epsilon=0.8, mechanism=kind, steps=1)
+    privatizer = Local(epsilon=0.8, randomizer=kind, steps=1)
     session = privatizer.start(query, Schedule(5, plans="deterministic"), Seeded(0))
     law = session.measurement_laws(1, 1)["transition_counts"]
     session.release()
@@ -335,11 +335,11 @@ def test_auto_takes_the_least_noise_and_says_so():
     for epsilon in (0.1, 1.0, 3.0, 10.0):
         choices = Local(epsilon=epsilon, delta=1e-6).choices(SPEC, Schedule(1000), Seeded(0))
         assert [c.error for c in choices] == sorted(c.error for c in choices)
-        assert {c.mechanism for c in choices} == {"laplace", "gaussian", "subset", "oue", "krr"}
-        assert choices[0].mechanism == "subset"
+        assert {c.randomizer for c in choices} == {"laplace", "gaussian", "subset", "oue", "krr"}
+        assert choices[0].randomizer == "subset"
         for choice in choices[1:]:
             if choice.steps:
-                again = Local(epsilon=epsilon, mechanism=choice.mechanism, steps=choice.steps + 1)
+                again = Local(epsilon=epsilon, randomizer=choice.randomizer, steps=choice.steps + 1)
                 assert again.choices(SPEC, Schedule(1000), Seeded(0))[0].error >= choice.error
     assert Local(epsilon=1.0).choices(SPEC, Schedule(1000), Seeded(0))[0].error <= 9.1
     paper = Local(epsilon=1.0, preset="paper").start(SPEC, Schedule(1000), Seeded(0))
@@ -363,13 +363,13 @@ def test_one_state_has_nothing_to_hide_in_its_moves():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epsilon": 1.0, "mechanism": "hadamard"}, "'auto', 'laplace', 'gaussian', 'subset', 'oue', 'krr'"),
-        ({"rho": 1.0, "mechanism": "subset"}, "pure epsilon"),
-        ({"epsilon": 1.0, "mechanism": "subset", "noise": "laplace"}, "adds no noise"),
-        ({"epsilon": 1.0, "mechanism": "oue", "weights": (0.5, 0.5)}, "give reward_share"),
-        ({"epsilon": 1.0, "mechanism": "krr", "calibration": "published"}, "under calibration 'published'"),
-        ({"epsilon": 1.0, "mechanism": "laplace", "noise": "gaussian", "delta": 0.1}, "noise = 'gaussian'"),
-        ({"epsilon": 1.0, "mechanism": "laplace", "steps": 2}, "not with noise in every counter"),
+        ({"epsilon": 1.0, "randomizer": "hadamard"}, "'auto', 'laplace', 'gaussian', 'subset', 'oue', 'krr'"),
+        ({"rho": 1.0, "randomizer": "subset"}, "pure epsilon"),
+        ({"epsilon": 1.0, "randomizer": "subset", "noise": "laplace"}, "adds no noise"),
+        ({"epsilon": 1.0, "randomizer": "oue", "weights": (0.5, 0.5)}, "give reward_share"),
+        ({"epsilon": 1.0, "randomizer": "krr", "calibration": "published"}, "under calibration 'published'"),
+        ({"epsilon": 1.0, "randomizer": "laplace", "noise": "gaussian", "delta": 0.1}, "noise = 'gaussian'"),
+        ({"epsilon": 1.0, "randomizer": "laplace", "steps": 2}, "not with noise in every counter"),
         ({"epsilon": 1.0, "steps": 0}, "steps = 0"),
         ({"epsilon": 1.0, "reward_share": 1.0}, "reward_share = 1.0"),
     ],
@@ -418,7 +418,7 @@ def test_cells_that_no_policy_assigns_carry_no_noise():
 
 
 # ------------------------------------------------------------------------------------ guarantee
-@pytest.mark.parametrize("options", [{}, {"mechanism": "oue"}, {"mechanism": "krr", "steps": 3}])
+@pytest.mark.parametrize("options", [{}, {"randomizer": "oue"}, {"randomizer": "krr", "steps": 3}])
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 8.0])
 def test_guarantee_is_pure_and_recomputed(options, epsilon):
     session = Local(epsilon=epsilon, **options).start(SPEC, Schedule(100), Seeded(0))
@@ -440,7 +440,7 @@ def test_guarantee_is_pure_and_recomputed(options, epsilon):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_secure_sessions_work_and_take_no_sums(kind):
-    session = Local(epsilon=1.0, mechanism=kind).start(CountQuery(LAYOUT), Schedule(9), Secure())
+    session = Local(epsilon=1.0, randomizer=kind).start(CountQuery(LAYOUT), Schedule(9), Secure())
     assert session.guarantee.randomness == "secure"
     session.release()
     encoder = session.begin(Plan(POLICY, users=3))
@@ -471,7 +471,7 @@ def test_secure_sessions_work_and_take_no_sums(kind):
 def test_stepwise_equals_fused(kind, learner):
     mdp = dr.make("riverswim", rewards="bernoulli", horizon=4)
     for steps, by in ((1, "episode"), (2, "episode"), (1, "batch"), (3, "batch")):
-        private = Local(epsilon=2.0, mechanism=kind, steps=steps)
+        private = Local(epsilon=2.0, randomizer=kind, steps=steps)
         fused, slow = (
             dr.simulate(mdp, learner, private, 120, seeds=1, seed=4, by=by, stepwise=s, workers=1)
             for s in (False, True)

@@ -58,7 +58,7 @@ def test_auto_takes_one_batch() -> None:
 
 @pytest.mark.parametrize("mechanism", ["laplace", "subset"])
 def test_local_laws_count_the_last_user(mechanism: str) -> None:
-    local = dr.Local(epsilon=1.0, mechanism=mechanism)  # type: ignore[arg-type]
+    local = dr.Local(epsilon=1.0, randomizer=mechanism)  # type: ignore[arg-type]
     session = run(local, Schedule.one_shot(6), dr.Seeded(0))
     law = session.release().estimates["visits"].law  # type: ignore[attr-defined]
     assert law.std_bound() >= law.std() > 0

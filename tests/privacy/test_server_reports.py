@@ -23,6 +23,7 @@ from discreet.privacy.audit_identities import white_box
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.encoders import RawEncoder, add_record
 from discreet.privacy.local_reports import StepReports
+from discreet.privacy.mechanism import Reported
 from discreet.privacy.privatizers import Central, Local
 from discreet.privacy.protocol import Budget, Plan, Report, Schedule, Spec
 from discreet.privacy.randomness import Secure, SecureCoins, Seeded, SeededCoins
@@ -229,7 +230,8 @@ def test_audits_expose_a_server_that_randomizes_too_little_or_beside_the_truth()
         one = Central(epsilon=1.0, release="reports").start(query, schedule, randomness)
         old = one._mechanism.reports
         twice = StepReports.of(query, old.kind, 2.0, old.steps, old.reward_share)
-        one._mechanism = dataclasses.replace(one._mechanism, reports=twice)
+        strategy = Reported(twice, "server")
+        one._mechanism = dataclasses.replace(one._mechanism, strategy=strategy)
         return one
 
     class Leaks(session.CountSession):
@@ -349,7 +351,7 @@ def test_error_is_the_formula():
     assert weighed_error(reports, pooled, few) == pytest.approx(one * math.sqrt(4 * last))
     best = best_reports(QUERY, 3.0, stochastic=False)
     local = Local(epsilon=3.0).choices(QUERY, few, Seeded(0))[0]
-    assert (best.kind, best.steps, best.unit_std()) == (local.mechanism, local.steps, local.error)
+    assert (best.kind, best.steps, best.unit_std()) == (local.randomizer, local.steps, local.error)
 
 
 def test_terms_say_whether_counts_come_as_reports():

@@ -10,8 +10,8 @@ from scipy import stats
 
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
+from discreet.privacy.count_laws import report_grid
 from discreet.privacy.counts import CountQuery
-from discreet.privacy.mechanism import report_grid
 from discreet.privacy.privatizers import Central, Local, NoPrivacy
 from discreet.privacy.protocol import Plan, Release, Report, Response, Schedule
 from discreet.privacy.randomness import Secure, Seeded, SeededCoins

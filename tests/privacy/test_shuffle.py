@@ -307,8 +307,8 @@ def test_the_guarantee_is_that_of_the_worst_batch():
     [
         ({}, (60, 10, 160)),
         ({"calibration": "composed"}, (260, 360)),  # the same flips a user: the smaller hides less
-        ({"mechanism": "amplified"}, (500, 900, 700)),
-        ({"mechanism": "amplified", "dishonest": 0.2}, (900, 500)),
+        ({"randomizer": "amplified"}, (500, 900, 700)),
+        ({"randomizer": "amplified", "dishonest": 0.2}, (900, 500)),
     ],
     ids=str,
 )

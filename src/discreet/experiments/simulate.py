@@ -60,7 +60,7 @@ from discreet.privacy.protocol import Learner, Mechanism, Plan, Privatizer, Sche
 from discreet.privacy.randomness import Seeded, SeededCoins
 from discreet.privacy.roles import check_role
 from discreet.privacy.session import CountSession
-from discreet.privacy.sessions import session_of
+from discreet.privacy.sessions import Proposes, session_of
 
 if TYPE_CHECKING:
     from discreet.experiments.results import Result
@@ -201,7 +201,9 @@ class Setup:
         """True if the compiled driver runs it."""
         if self.stepwise or not hasattr(self.learner, "kernel") or self.query.steered:
             return False
-        return isinstance(self.mechanism, CountMechanism)
+        if not isinstance(self.mechanism, CountMechanism):
+            return False
+        return isinstance(self.privatizer, Proposes) or isinstance(self.start(Seeded(0, 0)), CountSession)
 
     @cached_property
     def error_steps(self) -> tuple[Ints, Floats]:
@@ -246,8 +248,11 @@ class Setup:
         return np.unique(np.round(wanted).astype(np.int64))
 
     def start(self, randomness: Seeded) -> Session:
-        """A fresh session of the mechanism."""
-        return session_of(self.mechanism, randomness)
+        """A fresh session: of the mechanism, or a privatizer's own."""
+        if isinstance(self.privatizer, Proposes):
+            return session_of(self.mechanism, randomness)
+        session: Session = self.privatizer.start(self.query, self.schedule, randomness)
+        return session
 
     @property
     def label(self) -> str:

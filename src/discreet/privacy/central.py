@@ -49,10 +49,10 @@ from discreet.privacy.mechanism import (
     widest_scales,
 )
 from discreet.privacy.one_shot import OneShotSession, check_query
-from discreet.privacy.protocol import Budget, Floats, Mechanism, Norm, Schedule, Session, Trust
+from discreet.privacy.protocol import Budget, Floats, Mechanism, Norm, Schedule, Trust
 from discreet.privacy.randomness import Randomness, Secure
 from discreet.privacy.report_choice import NAMES, best_reports, weighed_error
-from discreet.privacy.sessions import session_of
+from discreet.privacy.sessions import Proposes
 
 Release = Literal["auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports"]
 TreeEstimate = Literal["plain", "optimal"]
@@ -111,7 +111,7 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Central(Budgeted):
+class Central(Budgeted, Proposes):
     """Joint differential privacy: a trusted server releases noisy sums.
 
     Parameters
@@ -490,10 +490,6 @@ class Central(Budgeted):
         leaves = leaves_of(schedule, self.leaf or "batch")
         walk = next(self._walks(leaves, isinstance(randomness, Secure)))[2]
         return Choice("tree", 0.0, walk.levels, kernels.LAPLACE, scales, 0.0, walk)
-
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
-        """A session of :meth:`mechanism`."""
-        return session_of(self.mechanism(query, schedule, randomness), randomness)
 
     def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
         """One noisy sum over stored people, however many they are.

@@ -38,52 +38,6 @@ class Guarded:
         words = [] if claim is None else [f"trust={claim.trust!r}", f"epsilon={claim.epsilon}"]
         if claim is not None and claim.delta:
             words.append(f"delta={claim.delta:g}")
-        words.append(
-            "closed" if self.__dict__.get("_closed", True) else f"users={getattr(self, 'users', '?')}"
-        )
-        return f"<{type(self).__name__} {', '.join(words)}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """The end: records and noise are dropped, every later call raises."""
-        if os.getpid() != self._process:  # a fork may have inherited the lock, held by a thread it lacks
-            self._drop()
-            return
-        with nullcontext() if self._calling_here() else self._lock:
-            self._drop()
-
-    def _drop(self) -> None:
-        """Forget what is private. Subclasses add their own."""
-        self._closed = True
-
-    def _calling_here(self) -> bool:
-        """Is a call of this very thread running?"""
-        return bool(self._lock._is_owned())  # type: ignore[attr-defined]
-
-    def _check_open(self) -> None:
-        """Raise ``RuntimeError`` where no call may begin; asked under the lock."""
-        if self._closed:
-            raise RuntimeError(f"this {self._what} is closed: start another one")
-
-    def _call(self) -> threading.RLock:
-        """One call at a time, in the process that started the object.
-
-        For ``with self._call(): self._check_open()``. It is the lock itself, whose ``with`` no interrupt can
-        come into. (A generator, or an ``__enter__`` in Python, ends after the lock is taken, and an interrupt
-        there would leave it to nobody.)
-        """
-        if os.getpid() != self._process:
-            raise RuntimeError(
-                f"this {self._what} was started in another process: a copy would draw the same noise again"
-            )
-        if self._calling_here():
-            raise RuntimeError(f"a call on this {self._what} is running in this thread: it must end first")
-        return self._lock
         if self.__dict__.get("_closed", True):
             words.append("closed")
         elif hasattr(self, "users"):

@@ -24,10 +24,10 @@ from discreet.privacy.counts import CountQuery
 from discreet.privacy.linear_start import LinearChoice, is_linear, linear_local, local_choices
 from discreet.privacy.local_reports import KINDS, Kind
 from discreet.privacy.mechanism import CountMechanism, OnDevice, Reported, Stated, grid_of
-from discreet.privacy.protocol import Floats, Mechanism, Schedule, Session, Trust
+from discreet.privacy.protocol import Floats, Mechanism, Schedule, Trust
 from discreet.privacy.randomness import Randomness, Secure
 from discreet.privacy.report_choice import NAMES, report_candidates, reports_of
-from discreet.privacy.sessions import session_of
+from discreet.privacy.sessions import Proposes
 
 LocalRandomizer = Literal["auto", "laplace", "gaussian", "subset", "oue", "krr"]
 _VECTORS = ("laplace", "gaussian")
@@ -67,7 +67,7 @@ class LocalChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local(Budgeted):
+class Local(Budgeted, Proposes):
     """Local differential privacy: each user's device randomizes what it sends; nobody sees raw data.
 
     Parameters
@@ -235,10 +235,6 @@ class Local(Budgeted):
                 f"{given} = {getattr(self, given)!r}: is for counts; under linear sums randomizer must be "
                 "'gaussian', 'laplace' or 'auto', and steps and reward_share must not be given"
             )
-
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
-        """A session that sums randomized messages: of :meth:`mechanism`."""
-        return session_of(self.mechanism(query, schedule, randomness), randomness)
 
     def _published(self, query: CountQuery) -> float:
         assert self.epsilon is not None

@@ -52,15 +52,15 @@ from discreet.privacy.linear_start import is_linear, linear_none
 from discreet.privacy.local import Local, LocalChoice
 from discreet.privacy.mechanism import CountMechanism, Exact
 from discreet.privacy.one_shot import OneShotSession
-from discreet.privacy.protocol import Budget, Mechanism, Schedule, Session, Trust
+from discreet.privacy.protocol import Budget, Mechanism, Schedule, Trust
 from discreet.privacy.randomness import Randomness
-from discreet.privacy.sessions import session_of
+from discreet.privacy.sessions import Proposes
 
 __all__ = ["Central", "Choice", "Local", "LocalChoice", "NoPrivacy"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoPrivacy(Knobs):
+class NoPrivacy(Knobs, Proposes):
     """Exact sums, no guarantee: the baseline."""
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "paper": {}}
@@ -85,10 +85,6 @@ class NoPrivacy(Knobs):
         query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
         check_cut(query, schedule)
         return CountMechanism(query, schedule, randomness.kind, Exact())
-
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
-        """A session that releases exact sums. Raises ``ValueError`` as :meth:`mechanism`."""
-        return session_of(self.mechanism(query, schedule, randomness), randomness)
 
     def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
         """Exact sums of stored people."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from discreet.privacy.protocol import Session
+from discreet.privacy.protocol import Mechanism, Schedule, Session
 from discreet.privacy.randomness import Randomness
 
-__all__ = ["session_of"]
+__all__ = ["Proposes", "session_of"]
 
 _PLACES = {
     "CountMechanism": ("session", "CountSession"),
@@ -30,3 +30,15 @@ def session_of(mechanism: Any, randomness: Randomness) -> Session:
         raise ValueError(f"mechanism = {mechanism!r}: must be one of {', '.join(_PLACES)}")
     session: Session = getattr(import_module(f"discreet.privacy.{place[0]}"), place[1])(mechanism, randomness)
     return session
+
+
+class Proposes:
+    """Base of privatizers that propose mechanisms, and open no sessions but those of the core."""
+
+    def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
+        """What would be done to people, and what that costs: fixed before data."""
+        raise TypeError(f"{type(self).__name__}: must have a method mechanism(query, schedule, randomness)")
+
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
+        """A session of :meth:`mechanism`. Raises ``ValueError`` as that does."""
+        return session_of(self.mechanism(query, schedule, randomness), randomness)

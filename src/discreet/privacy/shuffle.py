@@ -66,12 +66,11 @@ from discreet.privacy.protocol import (
     Release,
     Report,
     Schedule,
-    Session,
     Trust,
 )
 from discreet.privacy.randomness import Key, Randomness
 from discreet.privacy.saved_state import check_same_kind
-from discreet.privacy.sessions import session_of
+from discreet.privacy.sessions import Proposes
 from discreet.privacy.shuffle_calibration import CALIBRATIONS, Calibration, Noise
 from discreet.privacy.shuffle_mechanism import FlipMechanism, ShuffledMechanism, batch_ends, flips_of, form_of
 from discreet.privacy.stream_session import StreamSession, read_only
@@ -518,7 +517,7 @@ class ShuffleSession(StreamSession):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shuffle(Knobs):
+class Shuffle(Knobs, Proposes):
     """Shuffle privacy: devices randomize, a shuffler lets out sums of batches, nobody sees a trajectory.
 
     Composes with every learner whose schedule is public and whose sums are bits a user and counter: not with
@@ -631,10 +630,6 @@ class Shuffle(Knobs):
         noises = tuple(by_size[size] for size in sizes)
         stated = Stated(self.delta, self.epsilon)
         return FlipMechanism(query, schedule, randomness.kind, stated, noises, self._words())
-
-    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
-        """A session of :meth:`mechanism`."""
-        return session_of(self.mechanism(query, schedule, randomness), randomness)
 
     def _words(self) -> str:
         words = f"bits and coin flips, {self.calibration} calibration"
