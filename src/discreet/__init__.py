@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from discreet import conformance as conformance
     from discreet.data.readers import open_source as open_source
     from discreet.data.schema import Schema as Schema
     from discreet.data.schema import read_schema as read_schema
@@ -125,6 +126,7 @@ if TYPE_CHECKING:
     from discreet.privacy.privatizers import Local as Local
     from discreet.privacy.privatizers import NoPrivacy as NoPrivacy
     from discreet.privacy.protocol import Budget as Budget
+    from discreet.privacy.protocol import Encoder as Encoder
     from discreet.privacy.protocol import Learner as Learner
     from discreet.privacy.protocol import Mechanism as Mechanism
     from discreet.privacy.protocol import Message as Message
@@ -143,6 +145,7 @@ if TYPE_CHECKING:
     from discreet.privacy.responses import Question as Question
     from discreet.privacy.responses import ResponseSession as ResponseSession
     from discreet.privacy.restoring import restore as restore
+    from discreet.privacy.sessions import Proposes as Proposes
     from discreet.privacy.sessions import session_of as session_of
     from discreet.privacy.shuffle import Shuffle as Shuffle
     from discreet.privacy.shuffle_mechanism import AmplifiedMechanism as AmplifiedMechanism
@@ -218,6 +221,7 @@ _HOMES = {
     "Guarantee": "privacy.guarantee",
     # the door between learners and privatizers
     "Budget": "privacy.protocol",
+    "Encoder": "privacy.protocol",
     "Learner": "privacy.protocol",
     "Mechanism": "privacy.protocol",
     "Message": "privacy.protocol",
@@ -252,6 +256,7 @@ _HOMES = {
     "BatchMechanism": "privacy.batch_session",
     "AmplifiedMechanism": "privacy.shuffle_mechanism",
     "FlipMechanism": "privacy.shuffle_mechanism",
+    "Proposes": "privacy.sessions",
     "session_of": "privacy.sessions",
     "restore": "privacy.restoring",
     # on a person's device
@@ -298,17 +303,23 @@ _HOMES = {
     "Ledger": "privacy.ledger",
 }
 
-__all__ = ["__version__", *_HOMES]
+_MODULES = ("conformance",)  # that are used whole: dr.conformance.cases("my_module")
+
+__all__ = ["__version__", *_HOMES, *_MODULES]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'discreet' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker knows the names above, and no others
 
-    value = getattr(import_module(f"discreet.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        from importlib import import_module
+
+        if name in _MODULES:
+            return import_module(f"discreet.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'discreet' has no attribute {name!r}")
+        value = getattr(import_module(f"discreet.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

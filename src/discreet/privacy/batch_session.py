@@ -170,6 +170,8 @@ class BatchEncoder:
     inner : None for people of no batch, whose devices send nothing.
     """
 
+    __repr__ = brief
+
     inner: Encoder | None
     plan: Plan  # as the batch's session numbers it
     number: int

@@ -270,6 +270,9 @@ class Ledger:
         self._file = _identity(path)
         self._entries: list[Entry] = []
 
+    def __repr__(self) -> str:
+        return f"<Ledger {str(self._path)!r}{', read-only' if self._readonly else ''}>"
+
     # -------------------------------------------------------------- opening
 
     @classmethod

@@ -330,6 +330,8 @@ class ReportEncoder:
     how many elements, the elements ascending).
     """
 
+    __repr__ = brief
+
     layout: Layout
     reports: StepReports
     stochastic: bool

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any, Literal, Protocol, get_args
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy.amplified_record import AmplifiedRecord
 from discreet.privacy.binomial_record import BinomialRecord
 
@@ -79,6 +80,8 @@ class MechanismRecord:
         On a value out of range, families that differ, or a joint sensitivity that cannot be: below
         the largest family's own, or above all families' together.
     """
+
+    __repr__ = brief
 
     mechanism: str
     noise: NoiseFamily
@@ -199,6 +202,8 @@ class ReportRecord:
     ValueError
         On numbers out of range.
     """
+
+    __repr__ = brief
 
     mechanism: str
     reports: int

@@ -14,7 +14,7 @@ Role = Literal["learner", "offline learner", "privatizer"]
 _CALLS: dict[Role, tuple[str, ...]] = {
     "learner": ("plan", "schedule", "query", "begin"),
     "offline learner": ("learn", "schedule", "query"),
-    "privatizer": ("start",),
+    "privatizer": ("mechanism", "start"),
 }
 _SUCH: dict[Role, str] = {
     "learner": "discreet.DPUCBVI()",

@@ -44,6 +44,7 @@ from discreet.device.messages import Family, Form, Reason, Refused
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
+from discreet.numerics.shown import brief
 from discreet.privacy import budget as budgets
 from discreet.privacy import saved_state
 from discreet.privacy import shuffle_calibration as accountant
@@ -103,6 +104,8 @@ class BitEncoder:
 
     secure : the session promises exact noise, so that seeded coins are refused.
     """
+
+    __repr__ = brief
 
     device: encoders.ShuffleEncoder
     secure: bool

@@ -287,6 +287,8 @@ def open_share(number: int) -> float:
 class NoNoise:
     """Exact sums."""
 
+    __repr__ = brief
+
     family: str = "none"
     exact: bool = True
 
