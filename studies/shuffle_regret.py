@@ -119,7 +119,7 @@ def main() -> None:
     args = parser.parse_args()
     world = riverswim(rewards="bernoulli")
     runs = setups(world, args.users, args.epsilon, args.delta, args.growth)
-    growth = runs["shuffle"].learner.replan_growth
+    growth = runs["shuffle"].compiled.replan_growth
     print(f"growth {growth:g}, {args.users} users, {args.seeds} seeds from seed {args.seed}")
     print(table(compare(runs, args.seed, args.seeds)))
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 import discreet as dr
-from discreet.privacy.sessions import Proposes
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class ImaginedVisits:
 
 
 @dataclass(frozen=True)
-class MostlyTransitions(Proposes):
+class MostlyTransitions(dr.Proposes):
     """Joint DP with most of the budget on the transitions; the core sets the scales and the guarantee."""
 
     epsilon: float = 1.0

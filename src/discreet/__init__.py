@@ -16,21 +16,71 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from discreet import conformance as conformance
+    from discreet.data.readers import open_source as open_source
+    from discreet.data.schema import Schema as Schema
+    from discreet.data.schema import read_schema as read_schema
+    from discreet.data.schema import write_schema as write_schema
+    from discreet.data.writers import write_trajectories as write_trajectories
+    from discreet.device.linear import LinearDevice as LinearDevice
+    from discreet.device.planning import greedy as greedy
+    from discreet.device.planning import optimistic as optimistic
+    from discreet.envs import expert_policy as expert_policy
+    from discreet.envs import from_gymnasium as from_gymnasium
+    from discreet.envs import synthetic_linear_behaviour as synthetic_linear_behaviour
+    from discreet.envs import synthetic_linear_mdp as synthetic_linear_mdp
+    from discreet.envs import to_gymnasium as to_gymnasium
+    from discreet.experiments.audit import Audit as Audit
+    from discreet.experiments.audit import audit as audit
+    from discreet.experiments.forecast import Forecast as Forecast
+    from discreet.experiments.forecast import forecast_of as forecast_of
+    from discreet.experiments.plots import regret_figure as regret_figure
     from discreet.experiments.results import Result as Result
+    from discreet.experiments.simulate import Setup as Setup
     from discreet.experiments.simulate import simulate as simulate
+    from discreet.experiments.sweep import compare as compare
+    from discreet.experiments.sweep import load_results as load_results
+    from discreet.mdp.features import Features as Features
+    from discreet.mdp.features import MixtureFeatures as MixtureFeatures
     from discreet.mdp.layout import Layout as Layout
+    from discreet.mdp.linear import LinearMDP as LinearMDP
+    from discreet.mdp.mixture import LinearMixtureMDP as LinearMixtureMDP
     from discreet.mdp.planning import evaluate as evaluate
     from discreet.mdp.planning import occupancy as occupancy
     from discreet.mdp.planning import optimal_values as optimal_values
     from discreet.mdp.planning import uniform_policy as uniform_policy
+    from discreet.mdp.planning import value as value
     from discreet.mdp.simulation import rollout as rollout
     from discreet.mdp.simulation import rollouts as rollouts
     from discreet.mdp.tabular import TabularMDP as TabularMDP
     from discreet.mdp.trajectories import Trajectories as Trajectories
     from discreet.mdp.trajectories import Trajectory as Trajectory
+    from discreet.offline.datasets import OfflineLearner as OfflineLearner
     from discreet.offline.datasets import Simulated as Simulated
     from discreet.offline.datasets import learn_from as learn_from
     from discreet.offline.datasets import release_of as release_of
+    from discreet.offline.evaluation import Candidate as Candidate
+    from discreet.offline.evaluation import values_of as values_of
+    from discreet.offline.forecast import SchemaForecast as SchemaForecast
+    from discreet.offline.forecast import forecast as forecast
+    from discreet.offline.learn import Outcome as Outcome
+    from discreet.offline.learn import Settings as Settings
+    from discreet.offline.learn import learn as learn
+    from discreet.offline.learn import plan_again as plan_again
+    from discreet.offline.linear import DPPEVI as DPPEVI
+    from discreet.offline.linear import DPVAPVI as DPVAPVI
+    from discreet.offline.linear import PEVI as PEVI
+    from discreet.offline.linear import VAPVI as VAPVI
+    from discreet.offline.linear import learn_linear as learn_linear
+    from discreet.offline.linear import replan as replan
+    from discreet.offline.membership import membership_attack as membership_attack
+    from discreet.offline.policies import PolicyTable as PolicyTable
+    from discreet.offline.policies import read_policy as read_policy
+    from discreet.offline.policies import write_policy as write_policy
+    from discreet.offline.releases import read_release as read_release
+    from discreet.offline.report import report_of as report_of
+    from discreet.offline.statement import Statement as Statement
+    from discreet.offline.statement import verify as verify
     from discreet.offline.tabular import APVI as APVI
     from discreet.offline.tabular import DPAPVI as DPAPVI
     from discreet.offline.tabular import OfflinePolicy as OfflinePolicy
@@ -40,6 +90,7 @@ if TYPE_CHECKING:
     from discreet.online.ldp_obi import LDPOBI as LDPOBI
     from discreet.online.lsvi import LSVIUCB as LSVIUCB
     from discreet.online.noise_aware import NoiseAwareUCBVI as NoiseAwareUCBVI
+    from discreet.online.noise_aware_sums import NoiseAwareOnSums as NoiseAwareOnSums
     from discreet.online.occupancy import SDPPEOM as SDPPEOM
     from discreet.online.optimistic import DPUCBVI as DPUCBVI
     from discreet.online.optimistic import UCBVI as UCBVI
@@ -49,86 +100,226 @@ if TYPE_CHECKING:
     from discreet.online.psrl import PSRL as PSRL
     from discreet.online.pucb import PUCB as PUCB
     from discreet.online.rlsvi import RLSVI as RLSVI
+    from discreet.online.vtr import UCRLVTR as UCRLVTR
+    from discreet.online.vtr import UCRLVTRPlus as UCRLVTRPlus
+    from discreet.privacy.batch_session import BatchMechanism as BatchMechanism
+    from discreet.privacy.continual.clocks import Clocks as Clocks
+    from discreet.privacy.continual.optimal_tree import OptimalTree as OptimalTree
+    from discreet.privacy.continual.signed_digits import SignedDigits as SignedDigits
+    from discreet.privacy.continual.square_root import SquareRoot as SquareRoot
+    from discreet.privacy.continual.tree import Tree as Tree
     from discreet.privacy.counts import CountQuery as CountQuery
     from discreet.privacy.guarantee import Guarantee as Guarantee
+    from discreet.privacy.ledger import Ledger as Ledger
+    from discreet.privacy.linear_mechanism import LinearMechanism as LinearMechanism
+    from discreet.privacy.linear_sums import GramQuery as GramQuery
+    from discreet.privacy.linear_sums import MixtureQuery as MixtureQuery
+    from discreet.privacy.local_reports import StepReports as StepReports
+    from discreet.privacy.mechanism import Batches as Batches
+    from discreet.privacy.mechanism import CountMechanism as CountMechanism
+    from discreet.privacy.mechanism import Exact as Exact
+    from discreet.privacy.mechanism import OnDevice as OnDevice
+    from discreet.privacy.mechanism import Prefixes as Prefixes
+    from discreet.privacy.mechanism import Stated as Stated
     from discreet.privacy.privatizers import Central as Central
     from discreet.privacy.privatizers import Local as Local
     from discreet.privacy.privatizers import NoPrivacy as NoPrivacy
+    from discreet.privacy.protocol import Budget as Budget
+    from discreet.privacy.protocol import Encoder as Encoder
+    from discreet.privacy.protocol import Learner as Learner
+    from discreet.privacy.protocol import Mechanism as Mechanism
+    from discreet.privacy.protocol import Message as Message
+    from discreet.privacy.protocol import NoiseLaw as NoiseLaw
     from discreet.privacy.protocol import Plan as Plan
+    from discreet.privacy.protocol import Privatizer as Privatizer
     from discreet.privacy.protocol import Release as Release
+    from discreet.privacy.protocol import Response as Response
     from discreet.privacy.protocol import Schedule as Schedule
+    from discreet.privacy.protocol import Session as Session
     from discreet.privacy.protocol import Spec as Spec
     from discreet.privacy.randomness import Secure as Secure
+    from discreet.privacy.randomness import SecureCoins as SecureCoins
     from discreet.privacy.randomness import Seeded as Seeded
+    from discreet.privacy.randomness import SeededCoins as SeededCoins
+    from discreet.privacy.reported import Reported as Reported
+    from discreet.privacy.responses import Question as Question
+    from discreet.privacy.responses import ResponseSession as ResponseSession
     from discreet.privacy.restoring import restore as restore
+    from discreet.privacy.sessions import Proposes as Proposes
+    from discreet.privacy.sessions import session_of as session_of
     from discreet.privacy.shuffle import Shuffle as Shuffle
+    from discreet.privacy.shuffle_mechanism import AmplifiedMechanism as AmplifiedMechanism
+    from discreet.privacy.shuffle_mechanism import FlipMechanism as FlipMechanism
     from discreet.registry import make as make
     from discreet.registry import register as register
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    # worlds
     "make": "registry",
     "register": "registry",
-    "simulate": "experiments.simulate",
-    "Result": "experiments.results",
-    "NoiseAwareUCBVI": "online.noise_aware",
-    "JointModel": "online.joint",
+    "TabularMDP": "mdp.tabular",
+    "LinearMDP": "mdp.linear",
+    "LinearMixtureMDP": "mdp.mixture",
+    "Features": "mdp.features",
+    "MixtureFeatures": "mdp.features",
+    "Layout": "mdp.layout",
+    "expert_policy": "envs",
+    "from_gymnasium": "envs",
+    "synthetic_linear_behaviour": "envs",
+    "synthetic_linear_mdp": "envs",
+    "to_gymnasium": "envs",
+    # exact planning, and people who follow a policy
+    "evaluate": "mdp.planning",
+    "occupancy": "mdp.planning",
+    "optimal_values": "mdp.planning",
+    "uniform_policy": "mdp.planning",
+    "value": "mdp.planning",
+    "rollout": "mdp.simulation",
+    "rollouts": "mdp.simulation",
+    "Trajectories": "mdp.trajectories",
+    "Trajectory": "mdp.trajectories",
+    # learners from people as they come
     "UCBVI": "online.optimistic",
     "PrivateUCBVI": "online.optimistic",
     "DPUCBVI": "online.optimistic",
+    "PSRL": "online.psrl",
+    "RLSVI": "online.rlsvi",
     "OPPO": "online.policy_optimization",
     "PrivateUCBPO": "online.policy_optimization",
-    "PSRL": "online.psrl",
     "PUCB": "online.pucb",
-    "RLSVI": "online.rlsvi",
+    "NoiseAwareUCBVI": "online.noise_aware",
+    "NoiseAwareOnSums": "online.noise_aware_sums",
+    "JointModel": "online.joint",
     "LDPOBI": "online.ldp_obi",
-    "SDPPE": "online.elimination",
     "APEVE": "online.elimination",
+    "SDPPE": "online.elimination",
     "SDPPEOM": "online.occupancy",
     "LSVIUCB": "online.lsvi",
+    "UCRLVTR": "online.vtr",
+    "UCRLVTRPlus": "online.vtr",
+    # learners from stored people
     "APVI": "offline.tabular",
     "DPAPVI": "offline.tabular",
     "OfflinePolicy": "offline.tabular",
+    "DPPEVI": "offline.linear",
+    "DPVAPVI": "offline.linear",
+    "PEVI": "offline.linear",
+    "VAPVI": "offline.linear",
+    "learn_linear": "offline.linear",
+    "replan": "offline.linear",
+    # privatizers, randomness, and what they promise
+    "Central": "privacy.privatizers",
+    "Local": "privacy.privatizers",
+    "NoPrivacy": "privacy.privatizers",
+    "Shuffle": "privacy.shuffle",
+    "Secure": "privacy.randomness",
+    "SecureCoins": "privacy.randomness",
+    "Seeded": "privacy.randomness",
+    "SeededCoins": "privacy.randomness",
+    "Guarantee": "privacy.guarantee",
+    # the door between learners and privatizers
+    "Budget": "privacy.protocol",
+    "Encoder": "privacy.protocol",
+    "Learner": "privacy.protocol",
+    "Mechanism": "privacy.protocol",
+    "Message": "privacy.protocol",
+    "NoiseLaw": "privacy.protocol",
+    "Plan": "privacy.protocol",
+    "Privatizer": "privacy.protocol",
+    "Release": "privacy.protocol",
+    "Response": "privacy.protocol",
+    "Schedule": "privacy.protocol",
+    "Session": "privacy.protocol",
+    "Spec": "privacy.protocol",
+    "CountQuery": "privacy.counts",
+    "GramQuery": "privacy.linear_sums",
+    "MixtureQuery": "privacy.linear_sums",
+    "Question": "privacy.responses",
+    "ResponseSession": "privacy.responses",
+    # mechanisms: what is done to people, and what it costs them
+    "Batches": "privacy.mechanism",
+    "CountMechanism": "privacy.mechanism",
+    "Exact": "privacy.mechanism",
+    "OnDevice": "privacy.mechanism",
+    "Prefixes": "privacy.mechanism",
+    "Reported": "privacy.reported",
+    "Stated": "privacy.mechanism",
+    "Clocks": "privacy.continual.clocks",
+    "Tree": "privacy.continual.tree",
+    "OptimalTree": "privacy.continual.optimal_tree",
+    "SignedDigits": "privacy.continual.signed_digits",
+    "SquareRoot": "privacy.continual.square_root",
+    "StepReports": "privacy.local_reports",
+    "LinearMechanism": "privacy.linear_mechanism",
+    "BatchMechanism": "privacy.batch_session",
+    "AmplifiedMechanism": "privacy.shuffle_mechanism",
+    "FlipMechanism": "privacy.shuffle_mechanism",
+    "Proposes": "privacy.sessions",
+    "session_of": "privacy.sessions",
+    "restore": "privacy.restoring",
+    # on a person's device
+    "LinearDevice": "device.linear",
+    "greedy": "device.planning",
+    "optimistic": "device.planning",
+    # simulations
+    "Setup": "experiments.simulate",
+    "simulate": "experiments.simulate",
+    "Result": "experiments.results",
+    "compare": "experiments.sweep",
+    "load_results": "experiments.sweep",
+    "regret_figure": "experiments.plots",
+    "Forecast": "experiments.forecast",
+    "forecast_of": "experiments.forecast",
+    "Audit": "experiments.audit",
+    "audit": "experiments.audit",
+    # stored people
+    "Schema": "data.schema",
+    "read_schema": "data.schema",
+    "write_schema": "data.schema",
+    "open_source": "data.readers",
+    "write_trajectories": "data.writers",
+    "OfflineLearner": "offline.datasets",
     "Simulated": "offline.datasets",
     "learn_from": "offline.datasets",
     "release_of": "offline.datasets",
-    "NoPrivacy": "privacy.privatizers",
-    "Central": "privacy.privatizers",
-    "Local": "privacy.privatizers",
-    "Shuffle": "privacy.shuffle",
-    "Guarantee": "privacy.guarantee",
-    "Seeded": "privacy.randomness",
-    "Secure": "privacy.randomness",
-    "restore": "privacy.restoring",
-    "CountQuery": "privacy.counts",
-    "Plan": "privacy.protocol",
-    "Release": "privacy.protocol",
-    "Schedule": "privacy.protocol",
-    "Spec": "privacy.protocol",
-    "TabularMDP": "mdp.tabular",
-    "Layout": "mdp.layout",
-    "Trajectory": "mdp.trajectories",
-    "Trajectories": "mdp.trajectories",
-    "optimal_values": "mdp.planning",
-    "evaluate": "mdp.planning",
-    "occupancy": "mdp.planning",
-    "uniform_policy": "mdp.planning",
-    "rollout": "mdp.simulation",
-    "rollouts": "mdp.simulation",
+    "Outcome": "offline.learn",
+    "Settings": "offline.learn",
+    "learn": "offline.learn",
+    "plan_again": "offline.learn",
+    "SchemaForecast": "offline.forecast",
+    "forecast": "offline.forecast",
+    "read_release": "offline.releases",
+    "PolicyTable": "offline.policies",
+    "read_policy": "offline.policies",
+    "write_policy": "offline.policies",
+    "report_of": "offline.report",
+    "Candidate": "offline.evaluation",
+    "values_of": "offline.evaluation",
+    "Statement": "offline.statement",
+    "verify": "offline.statement",
+    "membership_attack": "offline.membership",
+    "Ledger": "privacy.ledger",
 }
 
-__all__ = ["__version__", *_HOMES]
+_MODULES = ("conformance",)  # that are used whole: dr.conformance.cases("my_module")
+
+__all__ = ["__version__", *_HOMES, *_MODULES]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'discreet' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker knows the names above, and no others
 
-    value = getattr(import_module(f"discreet.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        from importlib import import_module
+
+        if name in _MODULES:
+            return import_module(f"discreet.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'discreet' has no attribute {name!r}")
+        value = getattr(import_module(f"discreet.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

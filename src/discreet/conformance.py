@@ -881,7 +881,7 @@ def run_every_combination() -> int:
 def _secure_release() -> None:
     """One release with noise from the operating system, of each family."""
     from discreet.privacy.protocol import Plan
-    from discreet.privacy.randomness import Secure
+    from discreet.privacy.randomness import Secure, SecureCoins
 
     for privatizer in ("central", "central" + _GAUSSIAN):
         setup = _setup(_PARTNERS[0], privatizer)
@@ -890,6 +890,6 @@ def _secure_release() -> None:
         policy = np.zeros((setup.mdp.layout.horizon, setup.mdp.layout.states), np.int64)
         plan = Plan(policy)
         encoder = session.begin(plan)
-        session.submit(encoder(_first_life(setup), plan, None))
+        session.submit(encoder(_first_life(setup), plan, SecureCoins()))
         session.release()
         session.close()

@@ -42,8 +42,7 @@ from discreet.experiments.simulate import Setup
 from discreet.mdp.features import Features, MixtureFeatures
 from discreet.offline.forecast import forecast
 from discreet.offline.learn import learn, plan_again
-from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI
-from discreet.offline.linear import learn as learn_linear
+from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
 from discreet.offline.statement import verify
 from discreet.online.noise_aware_sums import NoiseAwareOnSums
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus

@@ -20,7 +20,7 @@ from discreet.offline.linear import (
     DPVAPVI,
     PEVI,
     VAPVI,
-    learn,
+    learn_linear,
     replan,
     schema_features,
 )
@@ -48,13 +48,15 @@ def exact(learner, mdp, data):
 
 def test_noise_off_dp_pevi_is_pevi():
     mdp, _, data = world()
-    plain = learn(PEVI(c=0.005), mdp.layout, mdp.features, data, Seeded(0))
+    plain = learn_linear(PEVI(c=0.005), mdp.layout, mdp.features, data, Seeded(0))
     constant = 0.005 * math.sqrt(mdp.features.dimension) * mdp.horizon
     for joint in (True, False):
         for span in ("values", "declared"):
             private = DPPEVI(rho=1.0, centre=False, C=constant, joint=joint, range=span)
             np.testing.assert_allclose(exact(private, mdp, data).q, plain.q, atol=1e-12)
-    limit = learn(DPPEVI(rho=1e12, centre=False, C=constant), mdp.layout, mdp.features, data, Seeded(0))
+    limit = learn_linear(
+        DPPEVI(rho=1e12, centre=False, C=constant), mdp.layout, mdp.features, data, Seeded(0)
+    )
     np.testing.assert_allclose(limit.q, plain.q, atol=3e-4)
     np.testing.assert_array_equal(limit.policy, plain.policy)
 
@@ -62,15 +64,15 @@ def test_noise_off_dp_pevi_is_pevi():
 @pytest.mark.parametrize("split", [False, True])
 def test_noise_off_dp_vapvi_is_vapvi_bit_for_bit(split):
     mdp, _, data = world(1)
-    plain = learn(VAPVI(split=split), mdp.layout, mdp.features, data, Seeded(0))
+    plain = learn_linear(VAPVI(split=split), mdp.layout, mdp.features, data, Seeded(0))
     np.testing.assert_array_equal(exact(DPVAPVI(rho=1.0, preset="paper", split=split), mdp, data).q, plain.q)
 
 
 def test_equal_weights_make_vapvi_a_pevi():
     mdp, _, data = world(2)
     constant = 0.01 * math.sqrt(mdp.features.dimension) * mdp.horizon
-    flat = learn(VAPVI(C=constant, var_max=1.0), mdp.layout, mdp.features, data, Seeded(0))
-    plain = learn(PEVI(c=0.01), mdp.layout, mdp.features, data, Seeded(0))
+    flat = learn_linear(VAPVI(C=constant, var_max=1.0), mdp.layout, mdp.features, data, Seeded(0))
+    plain = learn_linear(PEVI(c=0.01), mdp.layout, mdp.features, data, Seeded(0))
     np.testing.assert_allclose(flat.q, plain.q, atol=1e-12)
 
 
@@ -79,8 +81,8 @@ def test_one_hot_is_the_tabular_ridge_form():
     table = random_mdp(states=3, actions=2, horizon=4, seed=3)
     data, s_n, a_n, lam = rollouts(table, uniform_policy(table), 300, 5), 3, 2, 0.1
     phi, layout = one_hot(s_n, a_n), Layout(s_n, a_n, 4)
-    pevi = learn(PEVI(c=0.01), layout, phi, data, Seeded(0))
-    vapvi = learn(VAPVI(C=0.1), layout, phi, data, Seeded(0))
+    pevi = learn_linear(PEVI(c=0.01), layout, phi, data, Seeded(0))
+    vapvi = learn_linear(VAPVI(C=0.1), layout, phi, data, Seeded(0))
     for h in range(4):
         pair = data.states[:, h] * a_n + data.actions[:, h]
         n = np.bincount(pair, minlength=6)
@@ -119,8 +121,8 @@ def test_scaled_features_give_the_same_policy():
     """phi -> c phi with lam -> c^2 lam; noise follows the bound (test 15)."""
     mdp, _, data = world(4)
     for response in ("requery", "model"):
-        one = learn(DPPEVI(rho=3.0, response=response), mdp.layout, mdp.features, data, Seeded(1))
-        other = learn(
+        one = learn_linear(DPPEVI(rho=3.0, response=response), mdp.layout, mdp.features, data, Seeded(1))
+        other = learn_linear(
             DPPEVI(rho=3.0, response=response, lam=0.1 * 0.25),
             mdp.layout,
             mdp.features.scaled(0.5),
@@ -164,12 +166,12 @@ def test_printed_noise_is_drawn():
 )
 def test_budgets_are_spent_exactly(learner):
     mdp, _, data = world(6)
-    found = learn(learner(rho=0.5), mdp.layout, mdp.features, data, Seeded(0))
+    found = learn_linear(learner(rho=0.5), mdp.layout, mdp.features, data, Seeded(0))
     assert found.guarantee.rho == pytest.approx(0.5, rel=1e-9)
-    found = learn(learner(epsilon=2.0, delta=1e-5), mdp.layout, mdp.features, data, Seeded(0))
+    found = learn_linear(learner(epsilon=2.0, delta=1e-5), mdp.layout, mdp.features, data, Seeded(0))
     assert found.guarantee.mu == pytest.approx(gdp_mu(2.0, 1e-5), rel=1e-9)
     assert found.guarantee.epsilon == pytest.approx(2.0, rel=1e-6)
-    secure = learn(learner(epsilon=2.0, delta=1e-5), mdp.layout, mdp.features, data, Secure())
+    secure = learn_linear(learner(epsilon=2.0, delta=1e-5), mdp.layout, mdp.features, data, Secure())
     assert secure.guarantee.epsilon == pytest.approx(2.0, rel=1e-6)
     assert secure.guarantee.randomness == "secure"
     assert secure.policy.shape == (4, 5)
@@ -181,11 +183,11 @@ def test_pure_budgets_are_spent_exactly_and_vanish_in_the_limit(response, joint)
     mdp, _, data = world(17)
     learner = DPPEVI(epsilon=2.0, noise="laplace", response=response, joint=joint)
     for randomness in (Seeded(0), Secure()):
-        guarantee = learn(learner, mdp.layout, mdp.features, data, randomness).guarantee
+        guarantee = learn_linear(learner, mdp.layout, mdp.features, data, randomness).guarantee
         assert (guarantee.epsilon, guarantee.delta) == (pytest.approx(2.0), 0.0)
     quiet = dataclasses.replace(learner, epsilon=1e9)
     gauss = dataclasses.replace(learner, epsilon=None, rho=1e15, noise="gaussian")
-    found = [learn(x, mdp.layout, mdp.features, data, Seeded(0)).q for x in (quiet, gauss)]
+    found = [learn_linear(x, mdp.layout, mdp.features, data, Seeded(0)).q for x in (quiet, gauss)]
     np.testing.assert_allclose(*found, atol=1e-3)
 
 
@@ -226,7 +228,7 @@ def test_values_are_pessimistic_at_large_constants():
     mdp, table, _ = world(8)
     data = rollouts(table, uniform_policy(table), 20_000, 1)
     for learner in (PEVI(c=0.2), VAPVI(C=2.0)):
-        found = learn(learner, mdp.layout, mdp.features, data, Seeded(0))
+        found = learn_linear(learner, mdp.layout, mdp.features, data, Seeded(0))
         own, best = evaluate(table, found.policy)[0], optimal_values(table)[0][0]
         assert (found.values[0] <= own + 1e-9).all()
         assert (own <= best + 1e-9).all()
@@ -239,7 +241,7 @@ def test_masked_actions_are_never_chosen():
     mask[:, 2] = False
     keep = (data.actions != 2).all(axis=1)
     kept = type(data)(data.states[keep], data.actions[keep], data.rewards[keep])
-    found = learn(PEVI(), Layout(5, 3, 4, mask), one_hot(5, 3), kept, Seeded(0))
+    found = learn_linear(PEVI(), Layout(5, 3, 4, mask), one_hot(5, 3), kept, Seeded(0))
     assert (found.policy != 2).all()
     assert np.isneginf(found.q[:, :, 2]).all()
 
@@ -277,7 +279,7 @@ def test_synthetic_world_end_to_end():
     mdp = synthetic_linear_mdp(seed=1)
     table = mdp.to_tabular()
     data = rollouts(table, synthetic_linear_behaviour(), 500, 1)
-    found = learn(DPPEVI(epsilon=5.0, delta=1e-5), mdp.layout, mdp.features, data, Seeded(1))
+    found = learn_linear(DPPEVI(epsilon=5.0, delta=1e-5), mdp.layout, mdp.features, data, Seeded(1))
     assert found.policy.shape == (20, 2)
     assert "40 planned questions" not in found.guarantee.statement
     assert "20 planned questions" in found.guarantee.statement
@@ -306,7 +308,9 @@ def test_known_rewards_are_never_asked_for(learner):
     assert max(q.step for q in plan) == mdp.horizon - 2
     assert max((q.high for q in plan if q.step == 0 and q.kind == "pair"), default=3.0) == mdp.horizon - 1
     other = type(data)(data.states, data.actions, 1.0 - data.rewards)
-    found = [learn(learner, mdp.layout, mdp.features, x, Seeded(0), known_of(table)) for x in (data, other)]
+    found = [
+        learn_linear(learner, mdp.layout, mdp.features, x, Seeded(0), known_of(table)) for x in (data, other)
+    ]
     np.testing.assert_array_equal(found[0].q, found[1].q)
     np.testing.assert_array_equal(found[0].q[-1], known_of(table)[-1])
     assert (found[0].q >= known_of(table) - 1e-12).all()
@@ -319,7 +323,7 @@ def test_one_hot_with_known_rewards_is_the_tabular_form():
     """Q = r + clip(sum V / (n + lam) - beta / sqrt(n + lam), 0, b): the tabular ridge form, noise off."""
     table = random_mdp(states=3, actions=2, horizon=4, seed=3)
     data, lam, known = rollouts(table, uniform_policy(table), 300, 5), 0.1, known_of(table)
-    found = learn(PEVI(c=0.01), Layout(3, 2, 4), one_hot(3, 2), data, Seeded(0), known)
+    found = learn_linear(PEVI(c=0.01), Layout(3, 2, 4), one_hot(3, 2), data, Seeded(0), known)
     for h in range(4):
         pair, v = data.states[:, h] * 2 + data.actions[:, h], found.values[h + 1]
         n = np.bincount(pair, minlength=6)
@@ -331,7 +335,7 @@ def test_one_hot_with_known_rewards_is_the_tabular_form():
 def test_noise_off_private_learners_with_known_rewards_are_the_plain_ones():
     mdp, table, data = world(11)
     known = known_of(table)
-    plain = learn(VAPVI(), mdp.layout, mdp.features, data, Seeded(0), known)
+    plain = learn_linear(VAPVI(), mdp.layout, mdp.features, data, Seeded(0), known)
     learner = DPVAPVI(rho=1.0, preset="paper")
     plan = learner.questions(mdp.layout, mdp.features, known_rewards=True)
     session = ResponseSession(
@@ -371,7 +375,7 @@ def test_a_stored_release_plans_the_same_policy_again(learner, known):
     release, learned, records = learn_stored(
         learner, mdp.layout, mdp.features, halves, Seeded(3), known_rewards=rewards
     )
-    direct = learn(learner, mdp.layout, mdp.features, data, Seeded(3), rewards)
+    direct = learn_linear(learner, mdp.layout, mdp.features, data, Seeded(3), rewards)
     np.testing.assert_array_equal(learned.q, direct.q)
     again = replan(learner, stored_again(release), mdp.features, rewards)
     np.testing.assert_array_equal(again.q, learned.q)
@@ -466,16 +470,18 @@ def test_support_is_visits_in_the_tabular_case():
     """One-hot, noise off: n_eff = n, supported where anybody was. With noise: above two of its deviations."""
     table = random_mdp(states=4, actions=3, horizon=3, seed=3)
     data, layout, phi = rollouts(table, uniform_policy(table), 40, 5), Layout(4, 3, 3), one_hot(4, 3)
-    found = learn(PEVI(), layout, phi, data, Seeded(0))
-    weighted = learn(VAPVI(), layout, phi, data, Seeded(0))
+    found = learn_linear(PEVI(), layout, phi, data, Seeded(0))
+    weighted = learn_linear(VAPVI(), layout, phi, data, Seeded(0))
     for h in range(3):
         n = np.bincount(data.states[:, h] * 3 + data.actions[:, h], minlength=12).reshape(4, 3)
         np.testing.assert_allclose(found.effective[h], n, atol=1e-9)
         np.testing.assert_allclose(weighted.effective[h], n, atol=1e-9)
         np.testing.assert_array_equal(found.supported[h], n[range(4), found.policy[h]] > 0)
-    noisy = learn(DPPEVI(rho=0.01), layout, phi, data, Seeded(0))
+    noisy = learn_linear(DPPEVI(rho=0.01), layout, phi, data, Seeded(0))
     assert noisy.supported.mean() < 0.2
-    many = learn(DPPEVI(rho=10.0), layout, phi, rollouts(table, uniform_policy(table), 20_000, 5), Seeded(0))
+    many = learn_linear(
+        DPPEVI(rho=10.0), layout, phi, rollouts(table, uniform_policy(table), 20_000, 5), Seeded(0)
+    )
     start = table.initial > 0.02
     assert many.supported[0][start].all()
     assert many.lower_bound(table.initial) > 0

@@ -17,7 +17,7 @@ from discreet.mdp.linear import LinearMDP, as_linear
 from discreet.mdp.planning import value
 from discreet.mdp.simulation import rollout
 from discreet.online.lsvi import LSVIUCB
-from discreet.privacy.protocol import Spec, Terms
+from discreet.privacy.protocol import Budget, Spec
 from discreet.privacy.randomness import Seeded, SeededCoins
 from discreet.registry import prepare, resolved
 
@@ -202,7 +202,7 @@ def test_schedule_and_first_batch():
     layout = Layout(6, 3, 4)
     phi = random_linear().features
     plain = Spec(layout, 1000, features=phi)
-    private = replace(plain, budget=Terms("joint", 1.0, 1e-5))
+    private = replace(plain, budget=Budget("joint", 1.0, 1e-5))
     assert LSVIUCB().tuned(plain).replan_growth == 1.5
     assert LSVIUCB().schedule(plain).release_times[:5].tolist() == [0, 1, 2, 3, 5]
     assert LSVIUCB().schedule(private).release_times[:4].tolist() == [0, 32, 48, 72]

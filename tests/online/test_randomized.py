@@ -17,7 +17,7 @@ from discreet.numerics.streams_kernels import ROLE_SAMPLES, generator_at
 from discreet.online.psrl import PSRL
 from discreet.online.rlsvi import RLSVI
 from discreet.privacy.noise.laws import NoNoise
-from discreet.privacy.protocol import Estimate, Release, Spec, Terms
+from discreet.privacy.protocol import Budget, Estimate, Release, Spec
 
 TIES = np.array([5, 6], np.uint64)
 BOTH = [PSRL, RLSVI]
@@ -149,7 +149,7 @@ def test_noisy_releases_are_refused_where_no_budget_is_known(cls, problem):
 
 @pytest.mark.parametrize("cls", BOTH)
 def test_what_does_not_fit_is_refused(cls, problem):
-    spec = Spec(Layout(4, 3, 4), 100, budget=Terms("none"))
+    spec = Spec(Layout(4, 3, 4), 100, budget=Budget("none"))
     for options, message in (
         ({"stationary": True}, "stationary = True: must be false"),
         ({"known_rewards": True}, "known_rewards = True: must be false"),

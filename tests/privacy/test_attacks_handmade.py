@@ -16,10 +16,11 @@ from discreet.privacy.continual.signed_digits import SignedDigits
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.local_reports import StepReports
-from discreet.privacy.mechanism import Batches, CountMechanism, Prefixes, Reported, Stated
+from discreet.privacy.mechanism import Batches, CountMechanism, Prefixes, Stated
 from discreet.privacy.privatizers import Central
 from discreet.privacy.protocol import Plan, Report, Schedule
 from discreet.privacy.randomness import Seeded
+from discreet.privacy.reported import Reported
 from discreet.privacy.responses import Question, checked_plan
 from discreet.privacy.restoring import restore
 from discreet.privacy.session import CountSession

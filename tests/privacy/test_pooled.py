@@ -7,7 +7,7 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.privatizers import Central, Local, NoPrivacy
-from discreet.privacy.protocol import Plan, Schedule, Terms
+from discreet.privacy.protocol import Budget, Plan, Schedule
 from discreet.privacy.randomness import Secure, SecureCoins, Seeded
 from discreet.privacy.session import CountSession
 
@@ -138,8 +138,8 @@ def test_what_cannot_follow_a_schedule_of_shares_refuses_it() -> None:
 
 
 def test_budgets_are_public_terms() -> None:
-    assert Central(epsilon=1.0).budget == Terms("joint", 1.0)
+    assert Central(epsilon=1.0).budget == Budget("joint", 1.0)
     assert Central(epsilon=1.0).budget.pure
-    assert Central(epsilon=1.0, delta=1e-6).budget == Terms("joint", 1.0, 1e-6, reports=False)
-    assert Local(mu=0.5).budget == Terms("local", mu=0.5)
+    assert Central(epsilon=1.0, delta=1e-6).budget == Budget("joint", 1.0, 1e-6, reports=False)
+    assert Local(mu=0.5).budget == Budget("local", mu=0.5)
     assert not NoPrivacy().budget.private

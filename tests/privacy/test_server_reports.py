@@ -24,7 +24,7 @@ from discreet.privacy.counts import CountQuery
 from discreet.privacy.encoders import RawEncoder, add_record
 from discreet.privacy.local_reports import StepReports
 from discreet.privacy.privatizers import Central, Local
-from discreet.privacy.protocol import Plan, Report, Schedule, Spec, Terms
+from discreet.privacy.protocol import Budget, Plan, Report, Schedule, Spec
 from discreet.privacy.randomness import Secure, SecureCoins, Seeded, SeededCoins
 from discreet.privacy.report_choice import best_reports, reports_pay, weighed_error
 from discreet.privacy.reported import Reported
@@ -355,7 +355,7 @@ def test_error_is_the_formula():
 
 
 def test_terms_say_whether_counts_come_as_reports():
-    assert Central(epsilon=1.0).budget == Terms("joint", 1.0)
+    assert Central(epsilon=1.0).budget == Budget("joint", 1.0)
     assert Central(epsilon=1.0, release="reports").budget.reports is True
     for options in ({"release": "batches"}, {"noise": "laplace"}, {"delta": 1e-6}, {"weights": (0.5, 0.5)}):
         assert Central(epsilon=1.0, **options).budget.reports is False

@@ -18,7 +18,7 @@ from discreet.mdp import planning
 from discreet.mdp.mixture import as_mixture
 from discreet.mdp.simulation import rollout, rollouts
 from discreet.offline.datasets import Simulated, learn_from
-from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, learn
+from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
 from discreet.offline.tabular import APVI, DPAPVI
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
@@ -214,7 +214,7 @@ def test_pevi_is_pessimistic_at_the_constant_of_its_theory():
     outside = optimistic = 0
     for seed in range(runs):
         data = rollouts(mdp, planning.uniform_policy(mdp), n, seed)
-        found = learn(PEVI(c=constant, lam=1.0), model.layout, model.features, data, Seeded(seed))
+        found = learn_linear(PEVI(c=constant, lam=1.0), model.layout, model.features, data, Seeded(seed))
         worst = 0.0
         for h in range(2):
             x = phi[data.states[:, h] * 2 + data.actions[:, h]]
@@ -246,7 +246,7 @@ def linear_gaps(learner, users):
         best = float(table.initial @ planning.optimal_values(table)[0][0])
         for run in range(2):
             data = rollouts(table, behaviour, users, 1000 + i, run)
-            policy = learn(learner, mdp.layout, mdp.features, data, Seeded(i, run)).policy
+            policy = learn_linear(learner, mdp.layout, mdp.features, data, Seeded(i, run)).policy
             found[i, run] = best - planning.value(table, policy)
     return found
 

@@ -15,7 +15,7 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.planning import optimal_values, value
 from discreet.mdp.simulation import rollouts
 from discreet.mdp.trajectories import Trajectories
-from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, learn
+from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
 from discreet.privacy.gram import pair_mu
 from discreet.privacy.randomness import Seeded
 from discreet.privacy.responses import Question, ResponseSession
@@ -33,7 +33,7 @@ def gaps(learner, users, runs=2):
         best = float(table.initial @ optimal_values(table)[0][0])
         for run in range(runs):
             data = rollouts(table, BEHAVIOUR, users, 1000 + i, run)
-            policy = learn(learner, mdp.layout, mdp.features, data, Seeded(i, run)).policy
+            policy = learn_linear(learner, mdp.layout, mdp.features, data, Seeded(i, run)).policy
             found[i, run] = best - value(table, policy)
     return found
 

@@ -32,6 +32,7 @@ from pyarrow import parquet
 from discreet.data.kernels import MISSING
 from discreet.data.schema import Schema
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 
 Ints = NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
@@ -55,6 +56,8 @@ class Source:
     ``malformed`` lists the CSV lines (file, line from 1; 0: not known) that were skipped in the last pass
     since their number of fields was wrong; they have no row number.
     """
+
+    __repr__ = brief
 
     schema: Schema
     files: tuple[Path, ...] = ()

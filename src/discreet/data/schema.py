@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 
 from discreet.mdp.layout import Layout
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 
 Floats = NDArray[np.float64]
 
@@ -114,6 +115,8 @@ class Schema:
     ValueError
         Naming the key, its value, and what is allowed.
     """
+
+    __repr__ = brief
 
     dataset: str
     unit: str

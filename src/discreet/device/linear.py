@@ -336,6 +336,11 @@ class LinearDevice:
     grid: int | None = None
     session: int = 0
 
+    def __repr__(self) -> str:
+        form, noise = type(self.form).__name__, f"{self.family}, {self.offsets.size - 1} scales"
+        grid = "" if self.grid is None else f", grid = {self.grid}"
+        return f"<LinearDevice of {form}: {noise}{grid}, session {self.session:#018x}>"
+
     def cells(
         self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, coins: LinearCoins
     ) -> Floats:

@@ -23,6 +23,7 @@ from typing import Any
 
 from discreet.mdp.layout import Layout
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy import audit as core
 from discreet.privacy import audit_linear, kernels
 from discreet.privacy.audit import Evidence, Game, People, Restart, Start
@@ -30,9 +31,10 @@ from discreet.privacy.audit_identities import Identity, white_box
 from discreet.privacy.audit_replay import replay_box
 from discreet.privacy.audit_secure import secure_box
 from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.protocol import Session, Spec
+from discreet.privacy.protocol import Learner, Privatizer, Session, Spec
 from discreet.privacy.randomness import Seeded
 from discreet.privacy.restoring import restore
+from discreet.privacy.roles import check_role
 
 SHORT, LONG = 2, 6  # users of the two games
 
@@ -53,6 +55,8 @@ class Audit:
     None where not known. alarm : of a false alarm by anything here. mechanisms : in words, at the size that
     was asked for and in the games; notes : what was not played as it was asked for, and why.
     """
+
+    __repr__ = brief
 
     privatizer: str
     learner: str
@@ -254,8 +258,8 @@ def as_asked(
 
 
 def audit(
-    privatizer: Any,
-    learner: Any = None,
+    privatizer: Privatizer,
+    learner: Learner | None = None,
     *,
     runs: int = 8000,
     seed: int = 1,
@@ -286,6 +290,9 @@ def audit(
             f"learner = {names[1] or learner!r}: must not explore in stages, whose people are more than an "
             "audit plays; each of its batches is a session of the privatizer, which can be audited alone"
         )
+    check_role("privatizer", privatizer, "privatizer")
+    if learner is not None:
+        check_role("learner", learner, "learner")
     start = privatizer.start
     plays = learner or core.reactive(start)
     budget = getattr(privatizer, "budget", None)

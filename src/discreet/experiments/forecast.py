@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from discreet.experiments.simulate import Setup
+from discreet.numerics.shown import brief
 from discreet.privacy.linear_mechanism import LinearMechanism
 from discreet.privacy.privatizers import Central, Local
 from discreet.privacy.protocol import NoiseLaw
@@ -35,6 +36,8 @@ class Forecast:
     choices : mechanisms that meet the budget, best first; criterion : of their order; per : what their errors
     are of, a transition count or, for sums of features, a unit of what one sum's noise would be.
     """
+
+    __repr__ = brief
 
     statement: str
     users: int

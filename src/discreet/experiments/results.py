@@ -27,6 +27,7 @@ from discreet.experiments.config import MADE_BY, flattened, identity, made_by, r
 from discreet.experiments.labels import said_options
 from discreet.numerics import checks
 from discreet.numerics.files import write_aside
+from discreet.numerics.shown import brief
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +52,8 @@ class SeedRun:
     trajectories; seconds : time of this run.
     """
 
+    __repr__ = brief
+
     run: int
     episodes: Ints
     regret: Floats
@@ -66,6 +69,8 @@ class About:
     optimal_value, uniform_value : exact values of the best and of the uniform policy from the initial
     distribution, in units of reward per episode; guarantee : of the session that ran.
     """
+
+    __repr__ = brief
 
     learner: str
     privatizer: str

@@ -42,6 +42,7 @@ from discreet.mdp.simulation import (
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics import checks
 from discreet.numerics.compile import in_workers
+from discreet.numerics.shown import brief
 from discreet.privacy import fused
 from discreet.privacy.batch_session import BatchSession
 from discreet.privacy.counts import (
@@ -56,8 +57,9 @@ from discreet.privacy.counts import (
     CountQuery,
 )
 from discreet.privacy.mechanism import CountMechanism
-from discreet.privacy.protocol import Mechanism, Plan, Schedule, Session, Spec
+from discreet.privacy.protocol import Learner, Mechanism, Plan, Privatizer, Schedule, Session, Spec
 from discreet.privacy.randomness import Seeded, SeededCoins
+from discreet.privacy.roles import check_role
 from discreet.privacy.session import CountSession
 from discreet.privacy.sessions import Proposes, session_of
 
@@ -104,9 +106,11 @@ class Setup:
         Run the Python loop even where the compiled driver could.
     """
 
+    __repr__ = brief
+
     mdp: TabularMDP
-    learner: Any
-    privatizer: Any
+    learner: Learner
+    privatizer: Privatizer
     episodes: int
     by: By = "auto"
     stepwise: bool = False
@@ -114,13 +118,8 @@ class Setup:
     def __post_init__(self) -> None:
         if not isinstance(self.mdp, TabularMDP):
             raise ValueError(f"mdp = {self.mdp!r}: must be a TabularMDP, such as discreet.make('riverswim')")
-        for name, calls, such in (
-            ("learner", ("schedule", "query", "begin", "plan"), "discreet.DPUCBVI()"),
-            ("privatizer", ("start",), "discreet.Central(epsilon=1.0)"),
-        ):
-            given = getattr(self, name)
-            if isinstance(given, type) or not all(hasattr(given, call) for call in calls):
-                raise ValueError(f"{name} = {given!r}: must be a specification, such as {such}")
+        check_role("learner", self.learner, "learner")
+        check_role("privatizer", self.privatizer, "privatizer")
         object.__setattr__(self, "episodes", checks.integer("episodes", self.episodes, 1, 10**10))
         checks.choice("by", self.by, ("auto", "episode", "batch"))
         if self.by == "batch" and self._flow > _MOST_FLOW:
@@ -157,10 +156,15 @@ class Setup:
         times = self.schedule.release_times
         return np.append(times[times < self.episodes], self.episodes)
 
+    @property
+    def compiled(self) -> Any:
+        """The learner, of whom compiled loops know more than its protocol says."""
+        return self.learner
+
     @cached_property
     def exploring(self) -> Ints:
         """(releases,) users of each batch who follow the learner's explorers: public."""
-        count = self.learner._exploring
+        count = self.compiled._exploring
         batches = itertools.pairwise(self.times.tolist())
         return np.array([count(first, end - first, self.spec) for first, end in batches], np.int64)
 
@@ -209,7 +213,7 @@ class Setup:
         laws = self.mechanism.laws
         steps = laws.measurements() if self.schedule.reads == "measurements" else laws.steps()
         ends = np.array([end for end, _ in steps], np.int64)
-        return ends, np.array([self.learner.errors(found, self.spec) for _, found in steps])
+        return ends, np.array([self.compiled.errors(found, self.spec) for _, found in steps])
 
     @cached_property
     def _optimal(self) -> tuple[Floats, Floats]:
@@ -420,7 +424,7 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
     from discreet.experiments import drivers_kernels as drivers
     from discreet.mdp.world_kernels import work_size
 
-    learner, spec, query, layout = setup.learner, setup.spec, setup.query, setup.mdp.layout
+    learner, spec, query, layout = setup.compiled, setup.spec, setup.query, setup.mdp.layout
     horizon, rows, states = layout.horizon, layout.rows, layout.states
     session = setup.start(randomness)
     assert isinstance(session, CountSession)
@@ -562,8 +566,8 @@ def iterate_runs(
 
 def simulate(
     mdp: TabularMDP,
-    learner: Any,
-    privatizer: Any,
+    learner: Learner,
+    privatizer: Privatizer,
     episodes: int,
     seeds: int = 1,
     seed: int = 0,

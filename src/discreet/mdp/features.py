@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet.mdp.layout import Layout
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 
 Floats = NDArray[np.float64]
 
@@ -46,6 +47,8 @@ class Features:
     ValueError
         If a declared contract does not hold at some (s, a), which is named.
     """
+
+    __repr__ = brief
 
     table: Floats
     bound: float
@@ -175,6 +178,8 @@ class MixtureFeatures:
        of the pair, as ||v||_2 <= sqrt(n), and F01 <= (||phi_1|| + F+-) / 2, as v = 1/2 + u / 2 with u in
        [-1, 1]^S; and ||.||_1 <= sqrt(d) ||.||_2. The smaller ones are taken.
     """
+
+    __repr__ = brief
 
     columns: Floats
     weight_bound: float

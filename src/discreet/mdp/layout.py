@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,8 @@ class Layout:
     ValueError
         If a size is below 1, the mask's shape is not (S, A), or a state has no action.
     """
+
+    __repr__ = brief
 
     states: int
     actions: int

@@ -18,6 +18,7 @@ from discreet.mdp.features import Features, one_hot
 from discreet.mdp.layout import Layout
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 
 Floats = NDArray[np.float64]
 
@@ -47,6 +48,8 @@ class LinearMDP:
     ValueError
         If a shape does not fit, a row is no distribution, or a mean reward is outside [0, 1] (beyond 1e-9).
     """
+
+    __repr__ = brief
 
     features: Features
     measures: Floats

@@ -18,6 +18,7 @@ from discreet.mdp.features import MixtureFeatures
 from discreet.mdp.layout import Layout
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 
 Floats = NDArray[np.float64]
 
@@ -47,6 +48,8 @@ class LinearMixtureMDP:
         If a shape does not fit, a row is no distribution, w_h is too long, a mean reward leaves [0, 1], or
         rewards are not linear in ``features.rewards``, where these are given, with weights in their bound.
     """
+
+    __repr__ = brief
 
     features: MixtureFeatures
     weights: Floats

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.mdp.layout import Layout
+from discreet.numerics.shown import brief
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class Trajectory:
     states : (H + 1,) int64 in [0, S); actions : (H,) int64 in [0, A); rewards : (H,) float64 in [0, 1].
     """
 
+    __repr__ = brief
+
     states: NDArray[np.int64]
     actions: NDArray[np.int64]
     rewards: NDArray[np.float64]
@@ -31,6 +34,8 @@ class Trajectory:
 @dataclass(frozen=True)
 class Trajectories:
     """Episodes of n users: ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)``."""
+
+    __repr__ = brief
 
     states: NDArray[np.int64]
     actions: NDArray[np.int64]

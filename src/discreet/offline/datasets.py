@@ -23,10 +23,12 @@ from discreet.mdp.simulation import MOST_USERS, batch_counts, reported_counts, r
 from discreet.mdp.tabular import TabularMDP
 from discreet.mdp.trajectories import Trajectories
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.offline.tabular import OfflinePolicy
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.protocol import Coins, Plan, Privatizer, Release, Schedule, Spec, StepwiseRelease
 from discreet.privacy.randomness import Randomness, SecureCoins, Seeded, SeededCoins
+from discreet.privacy.roles import check_role
 from discreet.privacy.session import CountSession
 
 __all__ = ["OfflineLearner", "Simulated", "learn_from", "release_of"]
@@ -49,6 +51,8 @@ class Simulated:
     mdp : TabularMDP; behaviour : deterministic (H, S) or stochastic (H, S, A) policy; users : 1 to 1e10;
     seed, run : of the people's luck, which is not that of the noise.
     """
+
+    __repr__ = brief
 
     mdp: TabularMDP
     behaviour: ArrayLike | PolicyRows
@@ -154,6 +158,8 @@ def learn_from(
     spec : Spec, optional
         Public facts: the layout, known rewards. None: those of a simulated MDP, rewards unknown.
     """
+    check_role("learner", learner, "offline learner")
+    check_role("privatizer", privatizer, "privatizer")
     if spec is None:
         if not isinstance(data, Simulated):
             raise ValueError("spec = None: must be given with trajectories, since sizes are public facts")

@@ -81,6 +81,7 @@ from discreet.estimation.linear import simplex_rows
 from discreet.mdp.layout import Layout
 from discreet.mdp.planning import policy_rows
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS
 from discreet.privacy.protocol import Spec, StepwiseRelease
 
@@ -108,6 +109,8 @@ class Candidate:
     scores : (H, S, A), what the choice maximised (``OfflinePolicy.q``), if it is known: a closer bound.
     """
 
+    __repr__ = brief
+
     policy: ArrayLike
     behaviour: Bools | None = None
     chosen: bool = False
@@ -123,6 +126,8 @@ class Value:
     lack : the part of high - low that is for lack of support. choice : the part that is for having chosen by
     the same release (and the like, near the threshold).
     """
+
+    __repr__ = brief
 
     estimate: float
     low: float
@@ -169,6 +174,8 @@ class Evaluation:
     the behaviour policy at this step, both followed by the candidate; and gain_errors its standard
     deviation; NaN where one of them is not supported.
     """
+
+    __repr__ = brief
 
     values: Mapping[str, Value]
     counts: Counts

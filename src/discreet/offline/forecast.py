@@ -40,13 +40,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtr
 
 from discreet.data.schema import Schema
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.offline.statement import check_delta
 from discreet.offline.tabular import DPAPVI
 from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, CountQuery
@@ -54,6 +55,9 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.privatizers import Central, NoPrivacy
 from discreet.privacy.protocol import NoiseLaw, Spec
 from discreet.privacy.randomness import Randomness, Secure, SecureCoins, Seeded, SeededCoins
+
+if TYPE_CHECKING:
+    from discreet.offline.datasets import OfflineLearner
 
 __all__ = [
     "EPSILONS",
@@ -115,6 +119,8 @@ class SchemaForecast:
     noise_seconds : to draw the noise on one core of this machine, from a sample; None if not measured.
     others : other epsilons.
     """
+
+    __repr__ = brief
 
     dataset: str
     users: int
@@ -255,7 +261,7 @@ def forecast(
     schema: Schema,
     users: int,
     privatizer: Central | NoPrivacy,
-    learner: Any = None,
+    learner: OfflineLearner | None = None,
     *,
     share: float = 0.1,
     successors: int | None = None,

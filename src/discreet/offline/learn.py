@@ -38,6 +38,7 @@ from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.validate import episodes
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
+from discreet.numerics.shown import brief
 from discreet.offline import linear, tabular
 from discreet.offline.forecast import schema_spec
 from discreet.offline.linear_releases import LinearRelease
@@ -95,6 +96,8 @@ class Settings:
         The data are made up, and the statement says so.
     """
 
+    __repr__ = brief
+
     unsupported: Unsupported = "abstain"
     level: float = 0.95
     return_bound: float | None = None
@@ -123,6 +126,8 @@ class Settings:
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """What a run left behind: the folder, its statement, and the report's text."""
+
+    __repr__ = brief
 
     folder: Path
     statement: Statement

@@ -65,6 +65,7 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
+from discreet.numerics.shown import brief
 from discreet.offline.linear_releases import LinearRelease, Recorder, Replay, fingerprint
 from discreet.privacy import budget as budgets
 from discreet.privacy.gram import gram_mu, vector_sensitivity
@@ -80,7 +81,7 @@ _STATED_DELTA = 1e-6  # at which a budget in rho or mu is also stated as (epsilo
 _MOST_ONE_HOT = 1000  # dimensions: a minute of planning at H = 20
 
 __all__ = [
-    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "Learned", "Linear", "learn", "replan",
+    "DPPEVI", "DPVAPVI", "PEVI", "VAPVI", "Core", "Learned", "Linear", "learn_linear", "replan",
     "schema_features",
 ]  # fmt: skip
 
@@ -108,6 +109,8 @@ class Learned:
     guarantee : of the session that answered; None when solved by hand.
     heuristics : why ``values`` are no proven lower bounds, in words.
     """
+
+    __repr__ = brief
 
     policy: Ints
     values: Floats
@@ -292,7 +295,7 @@ def _estimate(features: Features, gram: Repaired, answer: Answer) -> Floats:
     return answer.centre + features.rows @ (gram.inverse @ answer.vector)
 
 
-def learn(
+def learn_linear(
     learner: Linear,
     layout: Layout,
     features: Features,

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.mdp.features import Features
 from discreet.mdp.layout import Layout
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.responses import Answer, Question, ResponseSession
 
@@ -57,6 +58,8 @@ class LinearRelease:
     features : fingerprint and contracts of the features (see :func:`fingerprint`), not the table.
     users : people in the sums. asked : in the order in which they were asked.
     """
+
+    __repr__ = brief
 
     layout: Layout
     features: Mapping[str, Any]

@@ -59,6 +59,7 @@ from discreet.mdp.simulation import batch_counts, rollouts
 from discreet.mdp.tabular import TabularMDP
 from discreet.mdp.trajectories import Trajectories, Trajectory
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.offline.datasets import OfflineLearner, anybody
 from discreet.offline.tabular import OfflinePolicy
 from discreet.privacy import accounting, budget, calibration
@@ -94,6 +95,8 @@ class Tradeoff:
 
     mu : of Gaussian DP, or None. pairs : (epsilon, delta) that hold together, if mu is None; none: no bound.
     """
+
+    __repr__ = brief
 
     mu: float | None = None
     pairs: tuple[tuple[float, float], ...] = ()
@@ -197,6 +200,8 @@ class Roc:
     "in". points : by threshold, :data:`LEVELS` and the one that had the greatest advantage (level nan).
     """
 
+    __repr__ = brief
+
     adversary: Adversary
     statistic: str
     inside: Floats
@@ -245,6 +250,8 @@ class AttackResult:
     (its epsilon); None without noise or under unknown others. exchanges : every way to exchange a person, for
     ``numerical``; empty unless noise is Laplace. alarm : of ``exceeded`` under a true claim.
     """
+
+    __repr__ = brief
 
     world: str
     learner: str

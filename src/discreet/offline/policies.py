@@ -34,6 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet.data.schema import Schema
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.offline.releases import aside
 
 Floats = NDArray[np.float64]
@@ -73,6 +74,8 @@ class PolicyTable:
     ValueError
         If shapes differ, an action is negative or has no label, labels repeat, or a value is not finite.
     """
+
+    __repr__ = brief
 
     policy: Ints
     supported: Bools

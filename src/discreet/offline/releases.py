@@ -449,6 +449,10 @@ class StoredTables:
             self._groups = groups
             self._check_structure(file)
 
+    def __repr__(self) -> str:
+        families = ", ".join(self.families[:6]) + (", ..." if len(self.families) > 6 else "")
+        return f"<{type(self).__name__} {str(self.path)!r}: {self.facts.users} users, {families}>"
+
     def _open(self) -> Any:
         return parquet.ParquetFile(self.path, page_checksum_verification=True)
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from discreet.numerics import checks
 from discreet.numerics.files import write_aside
+from discreet.numerics.shown import brief
 from discreet.numerics.tables import markdown
 from discreet.offline.evaluation import BEHAVIOUR, Candidate, Evaluation, Value, uniform, values_of
 from discreet.offline.tabular import OfflinePolicy
@@ -95,6 +96,8 @@ class Report:
     support, undecided : (H, S) bool. visits : (H, S) of the state.
     first_step : the number of the first step, in tables and figures.
     """
+
+    __repr__ = brief
 
     verdict: str
     better: bool

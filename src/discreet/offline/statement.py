@@ -34,6 +34,7 @@ import discreet
 from discreet.data.schema import Schema, read_schema
 from discreet.numerics import checks
 from discreet.numerics.files import write_aside
+from discreet.numerics.shown import brief
 from discreet.offline.linear import schema_features
 from discreet.offline.linear_releases import LinearRelease, fingerprint
 from discreet.offline.releases import StoredTables, read_release, read_tables
@@ -220,6 +221,8 @@ def check_delta(delta: float, users: int) -> str:
 @dataclass(frozen=True, eq=False)
 class Statement:
     """A statement as a JSON document; made by :func:`statement_of`."""
+
+    __repr__ = brief
 
     document: Mapping[str, Any]
 
@@ -544,6 +547,8 @@ def _not_covered(facts: RunFacts) -> Iterator[str]:
 @dataclass(frozen=True)
 class Check:
     """One comparison: what the statement says, what was found, and whether they agree."""
+
+    __repr__ = brief
 
     name: str
     stated: Any

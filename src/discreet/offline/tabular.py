@@ -68,6 +68,7 @@ from discreet.estimation.model import release_rows
 from discreet.mdp.layout import Layout
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
+from discreet.numerics.shown import brief
 from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.noise.laws import GaussianSumLaw, LaplaceSumLaw
@@ -105,6 +106,8 @@ class OfflinePolicy:
     behaviour : (H, S) int, the action that people took most often by the estimated visits (before they are
         truncated and projected); where nobody came it is noise.
     """
+
+    __repr__ = brief
 
     policy: Ints
     q: Floats

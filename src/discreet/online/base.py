@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from discreet.estimation.model import POSTS, ErrorBounds, ErrorMode, Post, release_rows
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
+from discreet.numerics.shown import brief
 from discreet.numerics.streams_kernels import ROLE_TIES, open_at
 from discreet.online import bonuses, kernels
 from discreet.online.kernels import LearnerKernel
@@ -46,6 +47,8 @@ class LearnerState:
     values (H + 1, S), q (H, R) : optimistic, of the last release; probabilities (H, R) : 0 unless stochastic;
     trials (E, H, R) : what explorers believe Q to be.
     """
+
+    __repr__ = brief
 
     spec: Spec
     ties: NDArray[np.uint64]

@@ -46,6 +46,7 @@ from numpy.typing import NDArray
 from discreet.mdp.layout import Layout
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
+from discreet.numerics.shown import brief
 from discreet.numerics.streams_kernels import ROLE_SAMPLES, open_at
 from discreet.online import joint_kernels as kernels
 from discreet.online import noise_kernels
@@ -105,6 +106,8 @@ class JointState:
     cut : C; centered : whether centred rewards take the place of cut ones. misfit : of the last fit, in
     standard deviations. inner : the learner's state after the hand-over, or None.
     """
+
+    __repr__ = brief
 
     spec: Spec
     ties: NDArray[np.uint64]

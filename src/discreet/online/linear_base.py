@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from discreet.mdp.features import Features, MixtureFeatures
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
+from discreet.numerics.shown import brief
 from discreet.numerics.streams_kernels import ROLE_TIES, open_at
 from discreet.online import kernels
 from discreet.online.words import summary_of
@@ -53,6 +54,8 @@ class LinearState:
     policy is from; switches : how many changes there were; part : sub-batches handed out since.
     releases : J, how many noisy releases there will be; None if there is no end.
     """
+
+    __repr__ = brief
 
     spec: Spec
     ties: NDArray[np.uint64]

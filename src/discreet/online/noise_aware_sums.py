@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from discreet.numerics.shown import brief
 from discreet.online import noise_kernels
 from discreet.online.base import LearnerState
 from discreet.online.noise_aware import NoiseAwareUCBVI
@@ -26,6 +27,8 @@ from discreet.privacy.protocol import Ask, Floats, Measurement, Plan, Release, S
 @dataclass(frozen=True, eq=False)
 class SumsState:
     """inner : the state of the learner inside; assigned : a memory of assignments alone, public."""
+
+    __repr__ = brief
 
     inner: LearnerState
     assigned: Floats

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from discreet.estimation.model import release_rows
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
+from discreet.numerics.shown import brief
 from discreet.numerics.streams_kernels import ROLE_SAMPLES, ROLE_TIES, generator_at, open_at
 from discreet.online import kernels
 from discreet.online.base import grown, sub_batch
@@ -46,6 +47,8 @@ class RandomizedState:
     visits, reward_sums (T, R) and transitions (T, R, S), T = 1 (pooled) or H. users : how many people they
     are of; number : of their release (-1: none yet); part : sub-batches handed out since.
     """
+
+    __repr__ = brief
 
     spec: Spec
     ties: NDArray[np.uint64]

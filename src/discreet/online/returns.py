@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.numerics.shown import brief
 from discreet.online import kernels
 from discreet.online.base import LearnerState
 from discreet.privacy import budget as budgets
@@ -107,6 +108,8 @@ class ReturnsState:
     measurements and of their variances. first : users at the start of the watch. queue : sub-batches
     (group, users, number of the tie-break) not yet handed out.
     """
+
+    __repr__ = brief
 
     inner: LearnerState
     stage: str = "probe"

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from discreet.estimation.model import ErrorBounds, PrivateModel
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
+from discreet.numerics.shown import brief
 from discreet.online import bonuses
 from discreet.online.words import summary_of
 from discreet.privacy.counts import CountQuery
@@ -155,6 +156,8 @@ class StageState:
     number : of the release that was read last (-1: none). queue : (policy (H, S) in small integers, users) of
     the plans of this batch; part : how many of them were handed out. memory : the class's own.
     """
+
+    __repr__ = brief
 
     spec: Spec
     ties: NDArray[np.uint64]

@@ -52,6 +52,7 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
 from discreet.numerics import streams_kernels as streams
+from discreet.numerics.shown import brief
 from discreet.privacy import local_kernels
 from discreet.privacy.amplification import local_epsilon
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery
@@ -136,6 +137,8 @@ def digest_of(reports: StepReports, session: int) -> bytes:
 class AmplifiedEncoder:
     """The device's encoder: a locally private report behind a header that depends on no trajectory."""
 
+    __repr__ = brief
+
     inner: ReportEncoder
     session: int
 
@@ -155,6 +158,8 @@ class Histogram:
     users : whose report came. reports : (H, 2) how many about the move and the reward of each step. moves :
     (H, R, S) and bits : (H, R, 2), how many of them hold each element. H is 1 where one step is asked for.
     """
+
+    __repr__ = brief
 
     users: int
     reports: Ints

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy import amplification
 from discreet.privacy.records import Trust
 from discreet.privacy.wording import up
@@ -35,6 +36,8 @@ class AmplifiedRecord:
     ValueError
         If there is no batch, or a number is out of range.
     """
+
+    __repr__ = brief
 
     mechanism: str
     batches: tuple[tuple[int, float], ...]

@@ -40,6 +40,7 @@ from scipy import special
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy import audit_reports, audit_shuffle
 from discreet.privacy.audit_noise import (
     Asked,
@@ -648,6 +649,8 @@ def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
 @dataclass(frozen=True)
 class Evidence:
     """What a black box found. ``bounds``: the best of each statistic; claims are the guarantee's."""
+
+    __repr__ = brief
 
     guarantee: Guarantee
     runs: int

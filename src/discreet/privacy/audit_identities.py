@@ -67,7 +67,7 @@ from discreet.privacy.audit_noise import (
 from discreet.privacy.counts import TRANSITIONS
 from discreet.privacy.linear_sums import LinearQuery
 from discreet.privacy.local_reports import ReportEncoder
-from discreet.privacy.protocol import Floats, Plan, Release, Report, Response, Schedule, Session, Spec, Terms
+from discreet.privacy.protocol import Budget, Floats, Plan, Release, Report, Response, Schedule, Session, Spec
 from discreet.privacy.randomness import Seeded, SeededCoins
 
 __all__ = ["Identity", "agreeing", "white_box"]
@@ -582,7 +582,7 @@ def white_box(
     seed: int = 1,
     alarm: float = ALARM,
     restart: Restart | None = None,
-    budget: Terms | None = None,
+    budget: Budget | None = None,
 ) -> list[Identity]:
     """Identities at full size: see the module's head.
 

@@ -41,7 +41,7 @@ from discreet.numerics import checks
 from discreet.privacy.audit import Start, play, session_times
 from discreet.privacy.audit_noise import expected_answer, noise_of, scale_of, summand
 from discreet.privacy.linear_sums import GramQuery, LinearQuery, MixtureQuery
-from discreet.privacy.protocol import Floats, Plan, Release, Response, Schedule, Spec, Terms
+from discreet.privacy.protocol import Budget, Floats, Plan, Release, Response, Schedule, Spec
 from discreet.privacy.randomness import Seeded
 
 __all__ = ["LinearPeople", "Probe", "canary", "game_of", "spec_of", "values_of"]
@@ -71,7 +71,7 @@ def _signs(states: int) -> Floats:
     return np.resize([1.0, -1.0], states)
 
 
-def spec_of(kind: Kind, horizon: int, users: int, budget: Terms | None = None, nonneg: bool = False) -> Spec:
+def spec_of(kind: Kind, horizon: int, users: int, budget: Budget | None = None, nonneg: bool = False) -> Spec:
     """What is public in these worlds: features, and rewards of 1 where sigma = 1, else 0."""
     rows = np.repeat(_directions(kind, nonneg), 2, axis=0)  # (S, d)
     states, actions = len(rows), 2
@@ -240,7 +240,7 @@ def canary(start: Start, learner: Any, people: LinearPeople) -> tuple[LinearPeop
 
 
 def game_of(
-    learner: Any, users: int, budget: Terms | None = None, *, nonneg: bool = False, horizon: int = 2
+    learner: Any, users: int, budget: Budget | None = None, *, nonneg: bool = False, horizon: int = 2
 ) -> LinearPeople | None:
     """The game that a learner with linear features plays, without a canary yet; None for other learners."""
     users = checks.integer("users", users, 2)

@@ -36,7 +36,7 @@ from discreet.privacy.audit import ALARM, Start, reactive
 from discreet.privacy.audit_identities import Identity
 from discreet.privacy.audit_noise import AuditQuery
 from discreet.privacy.linear_sums import LinearQuery
-from discreet.privacy.protocol import Estimate, Floats, Plan, Release, Response, Spec, Terms
+from discreet.privacy.protocol import Budget, Estimate, Floats, Plan, Release, Response, Spec
 from discreet.privacy.randomness import Seeded, SeededCoins
 
 __all__ = ["Replay", "replay_box"]
@@ -247,7 +247,7 @@ def _loss(pools: Sequence[_Pool], shift: Outputs, laplace: bool, alarm: float) -
 
 
 # ---------------------------------------------------------------------------------------- the whole
-def _spec(learner: Any, budget: Terms | None, users: int | None) -> Spec:
+def _spec(learner: Any, budget: Budget | None, users: int | None) -> Spec:
     linear = audit_linear.game_of(learner, 64, budget)
     if linear is not None:
         return linear.spec
@@ -267,7 +267,7 @@ def replay_box(
     users: int | None = None,
     seed: int = 1,
     alarm: float = ALARM,
-    budget: Terms | None = None,
+    budget: Budget | None = None,
 ) -> Identity:
     """The identity of the learner's own plans: see the module's head; at S = 3, A = 2, H = 4.
 

@@ -37,7 +37,7 @@ from discreet.privacy.audit_identities import Identity, agreeing
 from discreet.privacy.audit_noise import AuditQuery, expected, families_of, readings, whitened
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.linear_sums import LinearQuery
-from discreet.privacy.protocol import Floats, Plan, Schedule, Spec, Terms
+from discreet.privacy.protocol import Budget, Floats, Plan, Schedule, Spec
 from discreet.privacy.randomness import Randomness, Secure, SecureCoins, SeededCoins
 
 __all__ = ["NoiseTable", "law_of_draws", "noise_table", "secure_box", "sharing"]
@@ -252,7 +252,7 @@ def secure_box(
     users: int = 4,
     seed: int = 1,
     alarm: float = ALARM,
-    budget: Terms | None = None,
+    budget: Budget | None = None,
 ) -> list[Identity]:
     """Identities of exact noise, at S = 3, A = 2, H = 4 (linear learners: H = 2): see the module's head.
 

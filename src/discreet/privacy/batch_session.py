@@ -34,6 +34,7 @@ import numpy as np
 
 from discreet.mdp.trajectories import Trajectories, Trajectory
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy.budgeted import continual_query, private_query, private_schedule
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.guarantee import Guarantee, Record, parallel
@@ -86,6 +87,8 @@ class BatchMechanism:
     ValueError
         If the parts are not those of the batches.
     """
+
+    __repr__ = brief
 
     query: CountQuery
     schedule: Schedule
@@ -168,6 +171,8 @@ class BatchEncoder:
 
     inner : None for people of no batch, whose devices send nothing.
     """
+
+    __repr__ = brief
 
     inner: Encoder | None
     plan: Plan  # as the batch's session numbers it

@@ -11,6 +11,7 @@ import numpy as np
 
 from discreet.device.messages import COIN
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy import shuffle_calibration as accountant
 from discreet.privacy.records import Trust
 from discreet.privacy.shuffle_calibration import Flips, Noise, Way
@@ -34,6 +35,8 @@ class BinomialRecord:
     ValueError
         If there is no batch or no way, or a way moves a family without noise.
     """
+
+    __repr__ = brief
 
     mechanism: str
     batches: tuple[Noise, ...]

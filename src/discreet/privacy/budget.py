@@ -1,4 +1,4 @@
-"""Privacy budgets, validated, and the exact conversions between them.
+"""Notions of privacy, validated, and the exact conversions between them.
 
 Four notions, all for one release process M and neighbouring inputs x, x':
 
@@ -53,7 +53,7 @@ from discreet.privacy.conversions import (
 )
 
 __all__ = [
-    "GDP", "ZCDP", "Approx", "Budget", "Pure", "check_delta", "check_epsilon", "gdp_delta",
+    "GDP", "ZCDP", "Approx", "Notion", "Pure", "check_delta", "check_epsilon", "gdp_delta",
     "gdp_epsilon", "gdp_mu", "group", "stated", "zcdp_delta", "zcdp_epsilon", "zcdp_rho", "zcdp_simple",
 ]  # fmt: skip
 
@@ -116,7 +116,7 @@ class GDP:
         return gdp_epsilon(self.mu, delta)
 
 
-Budget = Pure | Approx | ZCDP | GDP
+Notion = Pure | Approx | ZCDP | GDP
 
 
 def stated(epsilon: Any, delta: Any = None) -> Pure | Approx:
@@ -126,7 +126,7 @@ def stated(epsilon: Any, delta: Any = None) -> Pure | Approx:
     return Approx(epsilon, delta)
 
 
-def group(budget: Budget, people: int) -> Budget:
+def group(budget: Notion, people: int) -> Notion:
     """What protects ``people`` episodes together: one person who takes part that often, or a household.
 
     m epsilon (pure), m mu (GDP), m^2 rho (zCDP), and (m epsilon, delta (e^{m epsilon} - 1) /

@@ -16,7 +16,7 @@ from discreet.privacy import accounting, calibration, kernels
 from discreet.privacy import budget as budgets
 from discreet.privacy.counts import TRANSITIONS, CountQuery
 from discreet.privacy.mechanism import FINEST_ACCOUNTED, Stated, grid_of, noise_name
-from discreet.privacy.protocol import Floats, Norm, Schedule, Terms
+from discreet.privacy.protocol import Budget, Floats, Norm, Schedule
 from discreet.privacy.randomness import Randomness, Secure, Seeded
 
 Noise = Literal["laplace", "gaussian", "auto"]
@@ -138,9 +138,9 @@ class Budgeted(Knobs):
     trust: ClassVar[Any]  # a property of each trust model
 
     @property
-    def budget(self) -> Terms:
+    def budget(self) -> Budget:
         """The stated budget: public, for learners that choose by it."""
-        return Terms(self.trust, self.epsilon, self.delta or 0.0, self.rho, self.mu)
+        return Budget(self.trust, self.epsilon, self.delta or 0.0, self.rho, self.mu)
 
     # ------------------------------------------------------------------------- calibration
     def _shares(self, query: CountQuery) -> tuple[float, ...]:

@@ -48,7 +48,7 @@ from discreet.privacy.mechanism import (
     widest_scales,
 )
 from discreet.privacy.one_shot import OneShotSession, check_query
-from discreet.privacy.protocol import Floats, Mechanism, Norm, Schedule, Terms, Trust
+from discreet.privacy.protocol import Budget, Floats, Mechanism, Norm, Schedule, Trust
 from discreet.privacy.randomness import Randomness, Secure
 from discreet.privacy.report_choice import NAMES, best_reports, weighed_error
 from discreet.privacy.reported import Reported
@@ -252,7 +252,7 @@ class Central(Budgeted, Proposes):
         return "joint"
 
     @property
-    def budget(self) -> Terms:
+    def budget(self) -> Budget:
         """The stated budget, and whether counts may come, or always come, as randomized reports."""
         reports = True if self.release == "reports" else None if self._may_report else False
         return replace(super().budget, reports=reports)

@@ -96,6 +96,7 @@ from numpy.typing import NDArray
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 
 Floats = NDArray[np.float64]
 Norm = Literal["l1", "l2"]
@@ -172,6 +173,8 @@ class CountQuery:
         If the dense release would have more than 2e9 cells: a release is never sparse, because which cells
         are empty is private. Pool the steps or declare a mask. (A session of many releases allows 2e8.)
     """
+
+    __repr__ = brief
 
     layout: Layout
     stationary: bool = False

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from discreet.mdp.trajectories import Trajectory, checked
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy import kernels
 from discreet.privacy.counts import (
     CENTERED_REWARDS,
@@ -108,6 +109,8 @@ def _same_plan(number: int, plan: Plan) -> int:
 class RawEncoder:
     """What a device does where the server is trusted: nothing. The trajectory goes to the trusted core."""
 
+    __repr__ = brief
+
     number: int  # of the plan it was made for: what it makes later is late
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
@@ -141,6 +144,8 @@ class NoisyVectorEncoder:
     Every (h, s, a) and (h, s, a, s') gets noise, visited or not. The message's law for any two
     trajectories differs by at most the sensitivity over the scale, which is the local guarantee.
     """
+
+    __repr__ = brief
 
     query: CountQuery
     mechanism: CountMechanism

@@ -37,6 +37,7 @@ from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy import conversions, parts, wording
 from discreet.privacy.records import (
     Composable,
@@ -86,6 +87,8 @@ class Guarantee(PrivacyClaim):
         On numbers that do not follow from records or kinds. Epsilons of numerical accounting are computed
         again too, unless this process did it before (in a fresh one dp-accounting takes a second to load).
     """
+
+    __repr__ = brief
 
     kinds: tuple[tuple[str, Guarantee], ...] = ()
 

@@ -62,6 +62,7 @@ from typing import Any, Literal, TextIO
 
 from discreet.numerics import checks
 from discreet.numerics.files import user_folder
+from discreet.numerics.shown import brief
 from discreet.privacy import filters
 from discreet.privacy.budget import check_epsilon
 from discreet.privacy.filters import Record
@@ -171,6 +172,8 @@ class Entry:
 class Reservation:
     """What :meth:`Ledger.reserve` recorded: number and hash of its entry, which a statement should hold."""
 
+    __repr__ = brief
+
     dataset: str
     number: int
     hash: str
@@ -189,6 +192,8 @@ class Totals:
     filtered, rule : epsilon at the limit's delta by the filter that the limit is held against; None without
     limit.
     """
+
+    __repr__ = brief
 
     dataset: str
     reservations: int
@@ -265,6 +270,9 @@ class Ledger:
         self._path, self._connection, self._readonly, self._timeout = path, connection, readonly, timeout
         self._file = _identity(path)
         self._entries: list[Entry] = []
+
+    def __repr__(self) -> str:
+        return f"<Ledger {str(self._path)!r}{', read-only' if self._readonly else ''}>"
 
     # -------------------------------------------------------------- opening
 

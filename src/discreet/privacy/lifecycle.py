@@ -32,6 +32,18 @@ class Guarded:
     def __copy__(self) -> NoReturn:
         self.__reduce__()
 
+    def __repr__(self) -> str:
+        """What is public of it: no record, no sum."""
+        claim = getattr(self, "guarantee", None)
+        words = [] if claim is None else [f"trust={claim.trust!r}", f"epsilon={claim.epsilon}"]
+        if claim is not None and claim.delta:
+            words.append(f"delta={claim.delta:g}")
+        if self.__dict__.get("_closed", True):
+            words.append("closed")
+        elif hasattr(self, "users"):
+            words.append(f"users={self.users}")
+        return f"<{type(self).__name__} {', '.join(words)}>"
+
     def __enter__(self) -> Self:
         return self
 

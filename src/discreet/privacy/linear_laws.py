@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy.noise import laws
 from discreet.privacy.protocol import Floats
 
@@ -81,6 +82,8 @@ class GoeLaw(_LinearLaw):
     diagonal : variance of a diagonal entry in units of one off it: 2 (GOE), 1 (mirrored triangle, Laplace).
     """
 
+    __repr__ = brief
+
     diagonal: float = 2.0
 
     def edge(self, step: int | None = None) -> float:
@@ -118,6 +121,8 @@ class VectorLaw(_LinearLaw):
 
     size : cells of one step; rows have d of them.
     """
+
+    __repr__ = brief
 
     size: int = 1
 

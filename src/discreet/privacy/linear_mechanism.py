@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy.continual.exact_square_root import ExactSquareRoot
 from discreet.privacy.continual.optimal_tree import OptimalTree
 from discreet.privacy.continual.square_root import SquareRoot
@@ -59,6 +60,8 @@ class LinearMechanism:
     ValueError
         If the parts do not fit together.
     """
+
+    __repr__ = brief
 
     query: LinearQuery
     schedule: Schedule

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from discreet.device.linear import LinearDevice, drawn
 from discreet.mdp.trajectories import Trajectories, Trajectory, checked
+from discreet.numerics.shown import brief
 from discreet.privacy import kernels, seeded_kernels
 from discreet.privacy.asking import asking
 from discreet.privacy.continual.exact_square_root import ExactSquareRoot
@@ -98,6 +99,8 @@ class LinearEncoder:
 
     The contribution is computed on the device, from the plan's public arrays; only the noisy cells leave it.
     """
+
+    __repr__ = brief
 
     query: LinearQuery
     device: LinearDevice

@@ -73,6 +73,7 @@ from discreet.mdp.features import Features, MixtureFeatures
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory, checked
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy import gram
 from discreet.privacy.counts import CENTERED_REWARDS, VISITS
 from discreet.privacy.protocol import Floats, Ints, Norm
@@ -395,6 +396,8 @@ class MixtureQuery(LinearQuery):
     "reward_response" (H, p).
     """
 
+    __repr__ = brief
+
     layout: Layout
     features: MixtureFeatures
     targets: Targets = "span"
@@ -677,6 +680,8 @@ class GramQuery(LinearQuery):
     span : "values" or "declared"
         Of responses: the range is that of the values handed in, or always [0, b_h].
     """
+
+    __repr__ = brief
 
     layout: Layout
     features: Features

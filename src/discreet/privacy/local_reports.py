@@ -66,6 +66,7 @@ from numpy.typing import NDArray
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory, checked
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy.counts import TRANSITIONS, VISITS, CountQuery, cut_to
 from discreet.privacy.noise.exact import exp_minus
 from discreet.privacy.noise.report_law import ReportLaw
@@ -92,6 +93,8 @@ class Randomizer:
     own : numerator over 2^53 of the probability that the own element is reported. other : the same of
     another element's bit (unary only, else 0).
     """
+
+    __repr__ = brief
 
     unary: bool
     elements: int
@@ -204,6 +207,8 @@ class StepReports:
     stochastic policy. shift : what is subtracted from a reward. step : the one step that is asked for (then
     ``horizon`` is 1, and devices cut their records to it), or None.
     """
+
+    __repr__ = brief
 
     kind: Kind
     steps: int
@@ -327,6 +332,8 @@ class ReportEncoder:
     The message is int64: for each reported step, ascending, (step, 0 for a move or 1 for a reward,
     how many elements, the elements ascending).
     """
+
+    __repr__ = brief
 
     layout: Layout
     reports: StepReports

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 import numpy as np
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy import kernels, parts
 from discreet.privacy.continual.clocks import Clocks
 from discreet.privacy.continual.decaying import FINE, Decaying
@@ -90,6 +91,8 @@ class Prefixes:
     leaf : the users between two scheduled releases, or one user.
     """
 
+    __repr__ = brief
+
     walk: Walk
     leaf: Literal["batch", "user"] = "batch"
 
@@ -101,6 +104,8 @@ class Batches:
     decay : in [0, 1), of the sum of batches that it is added to; 0: the batch alone.
     clocks : of rows that are measured by clocks of their own; None: the common clock.
     """
+
+    __repr__ = brief
 
     decay: float = 0.0
     clocks: Clocks | None = None
@@ -177,6 +182,8 @@ class CountMechanism:
     ValueError
         If the parts do not fit together: their loss would not be what the module's head derives.
     """
+
+    __repr__ = brief
 
     query: CountQuery
     schedule: Schedule

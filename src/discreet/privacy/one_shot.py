@@ -47,6 +47,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy import kernels, one_shot_kernels, records_kernels, seeded_kernels
 from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.privacy.guarantee import Guarantee, MechanismRecord
@@ -394,6 +395,8 @@ class OneShotRelease(Guarded):
 @dataclass(frozen=True, eq=False)
 class KeptRelease:
     """A one-shot release in memory: a :class:`~discreet.privacy.protocol.StepwiseRelease`."""
+
+    __repr__ = brief
 
     query: CountQuery
     users: int

@@ -52,7 +52,7 @@ from discreet.privacy.linear_start import is_linear, linear_none
 from discreet.privacy.local import Local, LocalChoice
 from discreet.privacy.mechanism import CountMechanism, Exact
 from discreet.privacy.one_shot import OneShotSession
-from discreet.privacy.protocol import Mechanism, Schedule, Terms, Trust
+from discreet.privacy.protocol import Budget, Mechanism, Schedule, Trust
 from discreet.privacy.randomness import Randomness
 from discreet.privacy.sessions import Proposes
 
@@ -71,9 +71,9 @@ class NoPrivacy(Knobs, Proposes):
         return "none"
 
     @property
-    def budget(self) -> Terms:
+    def budget(self) -> Budget:
         """What learners may know of it: no privacy."""
-        return Terms("none")
+        return Budget("none")
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
         """Exact sums. Raises ``ValueError`` if the query is of no known type."""

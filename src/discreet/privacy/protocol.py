@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from discreet.mdp.features import Features, MixtureFeatures, fitting_features
 from discreet.mdp.layout import Layout
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy.releases import (
     Coins,
     Encoder,
@@ -35,6 +36,7 @@ from discreet.privacy.releases import (
     Floats,
     Ints,
     Measurement,
+    Message,
     NoiseLaw,
     Norm,
     Plan,
@@ -51,16 +53,17 @@ if TYPE_CHECKING:
     from discreet.privacy.randomness import Randomness
 
 __all__ = [
-    "Ask", "Coins", "Encoder", "Estimate", "Floats", "Ints", "Learner", "Measurement", "Mechanism",
+    "Ask", "Coins", "Encoder", "Estimate", "Floats", "Ints", "Learner", "Measurement", "Mechanism", "Message",
     "NoiseLaw", "Norm", "Plan", "Privatizer", "Query", "Release", "Report", "Response", "Schedule", "Session",
-    "Spec", "StepSums", "StepwiseRelease", "Terms", "Trust",
+    "Spec", "StepSums", "StepwiseRelease", "Budget", "Trust",
 ]  # fmt: skip
 
 
 # ------------------------------------------------------------- public, from the learner's side
 @dataclass(frozen=True)
-class Terms:
-    """The privacy budget as the privatizer states it: public, so that learners may choose by it.
+class Budget:
+    """A privacy budget as a privatizer states it (``privatizer.budget``): public, so that learners may choose
+    by it.
 
     trust : who sees raw data; then epsilon (with delta; 0 is pure), or rho, or mu; none of them for no
     privacy.
@@ -100,19 +103,21 @@ class Spec:
     initial : (S,) law of the first state if it is public, else None.
     """
 
+    __repr__ = brief
+
     layout: Layout
     users: int | None = None
     stationary: bool = False
     known_rewards: Floats | None = None
-    budget: Terms | None = None
+    budget: Budget | None = None
     features: Features | MixtureFeatures | None = None
     initial: Floats | None = None
 
     def __post_init__(self) -> None:
         if self.users is not None:
             object.__setattr__(self, "users", checks.integer("users", self.users, 1))
-        if self.budget is not None and not isinstance(self.budget, Terms):
-            raise ValueError(f"budget = {self.budget!r}: must be privatizer.budget (Terms) or None")
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise ValueError(f"budget = {self.budget!r}: must be privatizer.budget (a Budget) or None")
         if self.known_rewards is not None:
             shape = (self.layout.horizon, self.layout.states, self.layout.actions)
             rewards = checks.floats("known_rewards", self.known_rewards, shape)
@@ -143,6 +148,8 @@ class Spec:
 @dataclass(frozen=True, eq=False)
 class StepSums:
     """Noisy sums of one step of a one-shot release, by admissible pairs (the R rows of the layout)."""
+
+    __repr__ = brief
 
     step: int
     transitions: Floats  # (R, S)
@@ -180,7 +187,7 @@ class Session(Protocol):
     @property
     def guarantee(self) -> Guarantee: ...
     def begin(self, plan: Plan) -> Encoder: ...
-    def submit(self, report: Report) -> None: ...
+    def submit(self, report: Message) -> None: ...
     def absent(self, users: int = 1) -> None: ...
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None: ...
     def release(self) -> Release: ...

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol, get_args
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy import parts
 
 __all__ = [
@@ -128,6 +129,8 @@ class MechanismRecord:
         On a value out of range, families that differ, or a joint sensitivity that cannot be: below
         the largest family's own, or above all families' together.
     """
+
+    __repr__ = brief
 
     mechanism: str
     noise: NoiseFamily

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy.counts import Norm as Norm
 from discreet.privacy.records import Trust as Trust
 
@@ -28,7 +29,7 @@ Ints = NDArray[np.int64]
 
 __all__ = [
     "Coins", "Encoder", "Estimate", "Floats", "Ints", "Measurement", "NoiseLaw", "Norm", "Plan", "Query",
-    "Release", "Report", "Response", "Schedule", "Trust", "numbered",
+    "Release", "Message", "Report", "Response", "Schedule", "Trust", "numbered",
 ]  # fmt: skip
 
 
@@ -36,6 +37,8 @@ __all__ = [
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What the server makes public before people act: a function of releases and public data only."""
+
+    __repr__ = brief
 
     policy: NDArray[Any]  # (H, S) int, or (H, S, A) float
     users: int = 1  # how many people follow it
@@ -77,6 +80,8 @@ class Schedule:
     ``final`` : the last of ``times`` may be ``users`` itself. Online such a release is refused, since nobody
     is left to use it; a stored data set is released in just that way (:meth:`one_shot`).
     """
+
+    __repr__ = brief
 
     users: int | None
     times: Ints | None = None
@@ -217,6 +222,8 @@ class Query(Protocol):
 class Response:
     """A new sum over the users already stored, with public arrays (LSVI, DP-VAPVI)."""
 
+    __repr__ = brief
+
     step: int
     values: Floats  # (S,), inside `interval`
     interval: tuple[float, float]
@@ -262,6 +269,8 @@ class NoiseLaw(Protocol):
 class Estimate:
     """One family of a release: the value, the law of its noise, and what it estimates."""
 
+    __repr__ = brief
+
     value: Floats
     law: NoiseLaw
     estimand: Literal["sum", "weighted"] = "sum"
@@ -284,6 +293,8 @@ class Measurement:
     pair's batches are then those between its own measurements, and pairs not measured read 0.
     """
 
+    __repr__ = brief
+
     estimates: Mapping[str, Estimate]
     decay: float
     gain: float
@@ -293,6 +304,8 @@ class Measurement:
 @dataclass(frozen=True, eq=False)
 class Release:
     """Noisy sums, their noise laws, and the guarantee: all that a learner sees of people."""
+
+    __repr__ = brief
 
     estimates: Mapping[str, Estimate]
     users: int  # submitted so far; public
@@ -334,12 +347,15 @@ class Coins(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class Message:
     """What leaves a person's hands: the raw trajectory (none, joint) or a message (local; bytes: shuffle)."""
 
     plan: int
     trajectory: Trajectory | None = None
     message: Floats | Ints | bytes | None = None
+
+
+Report = Message  # as sessions and encoders call it
 
 
 @runtime_checkable

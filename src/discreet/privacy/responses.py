@@ -65,6 +65,7 @@ from discreet.mdp.features import Features
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectories, checked, copied_many
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy import gram
 from discreet.privacy.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.privacy.lifecycle import Guarded
@@ -108,6 +109,8 @@ class Question:
     half : None: all users; 0 or 1: a half, by fair coins; with seeded noise those at even or odd positions in
         the order of submission.
     """
+
+    __repr__ = brief
 
     kind: Kind
     step: int
@@ -168,6 +171,8 @@ class Answer:
     centre : what was subtracted from the targets of ``vector``.
     span : the range that its noise was scaled to.
     """
+
+    __repr__ = brief
 
     gram: Floats | None = None
     vector: Floats | None = None

@@ -44,6 +44,7 @@ from discreet.device.messages import Form, Reason, Refused
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
+from discreet.numerics.shown import brief
 from discreet.privacy import budget as budgets
 from discreet.privacy import shuffle_calibration as accountant
 from discreet.privacy.batch_session import batch_mechanism, has_batches
@@ -52,7 +53,7 @@ from discreet.privacy.counts import CountQuery
 from discreet.privacy.guarantee import Record
 from discreet.privacy.mechanism import Stated
 from discreet.privacy.noise.binomial_law import Components
-from discreet.privacy.protocol import Mechanism, Terms
+from discreet.privacy.protocol import Budget, Mechanism
 from discreet.privacy.randomness import Key, Randomness
 from discreet.privacy.releases import (
     Coins,
@@ -101,6 +102,8 @@ class BitEncoder:
 
     secure : the session promises exact noise, so that seeded coins are refused.
     """
+
+    __repr__ = brief
 
     device: encoders.ShuffleEncoder
     secure: bool
@@ -578,9 +581,9 @@ class Shuffle(Knobs, Proposes):
         return "shuffle"
 
     @property
-    def budget(self) -> Terms:
+    def budget(self) -> Budget:
         """The stated budget: public, for learners that choose by it."""
-        return Terms("shuffle", self.epsilon, float(self.delta or 0.0))
+        return Budget("shuffle", self.epsilon, float(self.delta or 0.0))
 
     def honest(self, users: int) -> int:
         """How many of so many users add flips at least: those the calibration rests on."""

@@ -23,6 +23,7 @@ import numpy as np
 
 from discreet.device.messages import COIN, Family, Form, Kind
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy import local_reports
 from discreet.privacy import shuffle_calibration as accountant
 from discreet.privacy.amplified_record import AmplifiedRecord
@@ -176,6 +177,8 @@ class FlipMechanism(ShuffledMechanism):
     Raises ``ValueError`` if the noises are not those of the batches.
     """
 
+    __repr__ = brief
+
     noises: tuple[Noise, ...] = ()
     words: str = "bits and coin flips"
 
@@ -256,6 +259,8 @@ class AmplifiedMechanism(ShuffledMechanism):
     choices : of each batch, its honest users and what everybody reports; a batch is let out only if as many
     reports came. Raises ``ValueError`` if the choices are not those of the batches.
     """
+
+    __repr__ = brief
 
     choices: tuple[tuple[int, StepReports], ...] = ()
 

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from discreet.mdp.layout import Layout
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 
 __all__ = ["Clocks", "played_rows"]
 
@@ -42,6 +43,8 @@ __all__ = ["Clocks", "played_rows"]
 @dataclass(frozen=True)
 class Clocks:
     """``growth`` >= 0: a row is due when its assigned users have grown by this share; 0: at every release."""
+
+    __repr__ = brief
 
     growth: float = 0.0
 

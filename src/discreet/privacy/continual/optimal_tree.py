@@ -28,6 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy.continual import walks_kernels as walks
 from discreet.privacy.continual.tree import bits_below
 from discreet.privacy.continual.walk import Floats, Ints, Walk
@@ -45,6 +46,8 @@ def node_variances(levels: int) -> tuple[float, ...]:
 @dataclass(frozen=True)
 class OptimalTree(Walk):
     """The tree over N leaves, the last of which is never released, under the optimal estimate."""
+
+    __repr__ = brief
 
     leaves: int
 

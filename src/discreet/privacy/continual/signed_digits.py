@@ -36,6 +36,7 @@ from typing import ClassVar
 import numpy as np
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy.continual import walks_kernels as walks
 from discreet.privacy.continual.walk import Ints, Walk
 
@@ -46,6 +47,8 @@ _TRIED = range(2, 65)  # arities among which the best is looked for: 12 to 30 at
 @dataclass(frozen=True)
 class SignedDigits(Walk):
     """``levels`` levels of ``arity`` over N leaves, the last of which is never released."""
+
+    __repr__ = brief
 
     leaves: int
     arity: int

@@ -36,6 +36,7 @@ from typing import ClassVar
 import numpy as np
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy.continual import walks_kernels as walks
 from discreet.privacy.continual.walk import Floats, Ints, Walk
 
@@ -76,6 +77,8 @@ def _tables(releases: int) -> tuple[Floats, Floats]:
 @dataclass(frozen=True)
 class SquareRoot(Walk):
     """A buffered Toeplitz walk over N <= 10^7 leaves, the last of which is never released."""
+
+    __repr__ = brief
 
     leaves: int
 

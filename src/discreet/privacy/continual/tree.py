@@ -29,6 +29,7 @@ from typing import ClassVar
 import numpy as np
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 from discreet.privacy import kernels
 from discreet.privacy.continual import walks_kernels as walks
 from discreet.privacy.continual.walk import Ints, Walk
@@ -50,6 +51,8 @@ class Tree(Walk):
 
     gaussian : of the noise; sets the growth of scales where N is unknown.
     """
+
+    __repr__ = brief
 
     leaves: int | None
     gaussian: bool = False

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 
 Floats = NDArray[np.float64]
 Components = tuple[tuple[int, float], ...]
@@ -106,6 +107,8 @@ class BinomialLaw:
     cells, rows, row_size : of the family, for the union bound and for sums over a row.
     share : this release's part of a failure probability.
     """
+
+    __repr__ = brief
 
     components: Components
     unit: float

@@ -61,6 +61,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, ndtri
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 
 Floats = NDArray[np.float64]
 
@@ -286,6 +287,8 @@ def open_share(number: int) -> float:
 class NoNoise:
     """Exact sums."""
 
+    __repr__ = brief
+
     family: str = "none"
     exact: bool = True
 
@@ -389,6 +392,8 @@ class LaplaceSumLaw(_SumLaw):
         is unit times a discrete Laplace variable of scale b/unit.
     """
 
+    __repr__ = brief
+
     @property
     def family(self) -> str:
         """``laplace`` or ``discrete_laplace``."""
@@ -411,6 +416,8 @@ class WeightedLaplaceLaw(LaplaceSumLaw):
     parameters are those of :class:`LaplaceSumLaw`, ``unit`` is None. Bounds are Chernoff's.
     """
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.unit is not None:
@@ -426,6 +433,8 @@ class GaussianSumLaw(_SumLaw):
 
     The other parameters are those of :class:`LaplaceSumLaw`.
     """
+
+    __repr__ = brief
 
     @property
     def family(self) -> str:
@@ -452,6 +461,8 @@ class SubGaussianSumLaw(_SumLaw):
     1.1 times as wide as the normal one at p <= 1e-6. The standard deviation is sigma sqrt(terms), exact to
     1e-100 for a grid 100 times finer than sigma.
     """
+
+    __repr__ = brief
 
     @property
     def family(self) -> str:

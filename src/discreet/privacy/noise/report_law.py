@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.numerics import checks
+from discreet.numerics.shown import brief
 
 Floats = NDArray[np.float64]
 
@@ -38,6 +39,8 @@ class ReportLaw:
     share : float
         This release's part of a failure probability.
     """
+
+    __repr__ = brief
 
     variance: float
     cross: float

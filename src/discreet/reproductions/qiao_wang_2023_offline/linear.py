@@ -32,7 +32,7 @@ from discreet.mdp.layout import Layout
 from discreet.mdp.planning import optimal_values, policy_rows, value
 from discreet.mdp.simulation import rollouts
 from discreet.numerics import checks
-from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, Linear, learn
+from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, Linear, learn_linear
 from discreet.privacy.gram import gram_mu, vector_sensitivity
 from discreet.privacy.randomness import Seeded
 from discreet.reproductions.page import standard_error
@@ -171,7 +171,7 @@ def gaps(curve: Curve, users: int, worlds: Worlds, runs: int) -> tuple[Floats, f
         table, behaviour, best, features = worlds[i]
         data = rollouts(table, behaviour, users, worlds.first + i, run)
         noise = Seeded((worlds.first + i) * 10_000 + users, run)
-        learned = learn(curve.learner, table.layout, features[curve.raw], data, noise)
+        learned = learn_linear(curve.learner, table.layout, features[curve.raw], data, noise)
         found[i, run] = best - value(table, learned.policy)
         if learned.guarantee is not None:
             rho, epsilon = learned.guarantee.rho, learned.guarantee.epsilon
