@@ -7,8 +7,11 @@ knows the standard deviation of every measurement. It
   the public numbers of users who were assigned each action (:mod:`discreet.online.noise_kernels`);
 - shrinks each step's transition row towards the row pooled over steps, by empirical Bayes: the
   variation over steps, tau^2, is what the squared residuals exceed their known noise and sampling
-  variance by. A stationary world is pooled almost wholly, one that varies is left alone; no
-  stationarity is assumed. ``shrink=False`` is the plain estimator;
+  variance by, for each row and, where its own steps tell little, over all rows. A step weighs by how well
+  it is known, not by its visits. A stationary world is pooled almost wholly, one that varies is left alone;
+  no stationarity is assumed. What a step takes from the pool is uncertain by tau^2, which bonus and
+  explorers know: a step that differs is looked at, and its own data win as they grow.
+  ``shrink=False`` is the plain estimator;
 - believes of mean rewards what Bayes' rule says: a normal law over pairs, its mean and variance learned
   from all pairs, then the pair's own data. A pair that noise hides is worth what pairs are worth in this
   world, not nothing, and may be worth more;

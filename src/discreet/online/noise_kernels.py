@@ -57,7 +57,8 @@ Ints = NDArray[np.int64]
 (SIGMA_T, SIGMA_R, DECAY, GAIN, POOLED_SIGMA_T, POOLED_SIGMA_R, INFLATION, REWARD_VISIT, ERRORS) = range(9)
 
 
-_CLEARLY = 5.0  # standard deviations of the rows' joint excess; noise that is not normal has longer tails
+_VARIATION = 0.02  # of a row over steps (squared distance) and of a mean reward; weighs as one step does
+_ALIKE = 0.01  # error variance below which the residuals of steps count alike, however many visits they have
 _MOST_FLOW = 2.0  # standard deviations of a count by which predicted visits may exceed it
 _FLOW_ERROR = 1.0  # relative standard deviation of visits that a rough model predicts
 _HOPE = 0.6  # standard deviations over pairs that optimism adds where nothing is known of a reward
@@ -253,12 +254,10 @@ def noise_aware_step(
     _flow(problem, predict, knobs[FIRST] > 0.0, sums, model, scratch)
     _visits(model, 0.0 if known else 0.5 * knobs[CENTERED], predict)
     _pool(problem, knobs[SHRINK] > 0.0 and slots > 1, sums, model, pools)
-    excess = knobs[EXCESS]
-    if _residuals(problem, sums, model, pools) > _CLEARLY:  # then each row needs less to be believed
-        excess = min(1.0, excess)
+    usual, usual_reward = _residuals(problem, knobs[EXCESS], sums, model, pools)
     if not known:  # before rows are shrunk: it reads how much a visit weighs
-        _believe(problem, excess, sums, model, pools)
-    _shrink(problem, excess, sums, model, pools)
+        _believe(problem, knobs[EXCESS], usual_reward, sums, model, pools)
+    _shrink(problem, knobs[EXCESS], usual, sums, model, pools)
     width = _WIDTH * np.sqrt(log(1.0 + users))
     coins = np.empty(4, np.uint64)
     for e in range(trials.shape[0]):
@@ -455,20 +454,27 @@ def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, pools: Pools
 
 
 @inlined
-def _residuals(problem: Problem, sums: Sums, model: Cells, pools: Pools) -> float:
+def _residuals(
+    problem: Problem, excess: float, sums: Sums, model: Cells, pools: Pools
+) -> tuple[float, float]:
     """Squared residuals of steps from their pooled row beyond noise and sampling, for :func:`_variation`.
 
-    Returns by how many standard deviations those of all transitions together exceed nothing: does the world
-    as a whole vary over steps?
+    A step weighs by how well it is known, up to a limit, and not by its visits: of a row whose visits were
+    nearly all at one step, that step would say that nothing varies. The greater its share of the pool, the
+    less its residual tells.
+
+    Returns the variation of all rows together, and of all rewards: what is believed of a row whose own
+    steps tell nothing.
     """
     slots, rows, exposure = problem.slots, problem.rows, sums.exposure
     noise, expected, raw, visits = model.noise, model.expected, model.raw, model.visits
     counts, rewards, reward_noise = model.counts, model.rewards, model.reward_noise
-    pool, pool_std, pool_reward, states = pools.row, pools.std, pools.reward, model.raw.shape[1]
+    pool, pool_std, pool_reward, pool_mass = pools.row, pools.std, pools.reward, pools.mass
+    states = model.raw.shape[1]
     tops, nulls, bottoms = pools.top, pools.null, pools.bottom
     reward_tops, reward_nulls, reward_bottoms = pools.reward_top, pools.reward_null, pools.reward_bottom
-    together = 0.0
-    judged = 0
+    all_top, all_null, all_bottom = 0.0, 0.0, 0.0
+    all_reward_top, all_reward_null, all_reward_bottom = 0.0, 0.0, 0.0
     for r in range(rows):
         if pool_std[r] == np.inf:
             continue
@@ -488,37 +494,51 @@ def _residuals(problem: Problem, sums: Sums, model: Cells, pools: Pools) -> floa
                 continue
             n = expected[c]
             g = noise[c]
-            w = 1.0 / (states * g * g + n + 1.0)
+            w = n / (states * g * g + n + 1.0)
+            others = max(0.0, 1.0 - n * w / pool_mass[r]) if pool_mass[r] > 0.0 else 0.0
+            w *= _ALIKE / (_ALIKE * n * w + 1.0)
             square = 0.0
             for s in range(states):
                 d = raw[c, s] - counts[c] * pool[r, s]
                 square += d * d
             usual = (states - 2.0 + states * concentration) * g * g + n * (1.0 - concentration)
-            top += w * w * n * (square - usual)
-            null += (w * w * n * usual) ** 2 * 2.0 / states
-            bottom += w * w * n * n * n
+            top += w * w * (square - usual)
+            null += (w * w * usual) ** 2 * 2.0 / states
+            bottom += (w * n) ** 2 * others
             gr = reward_noise[c] * reward_noise[c] + mean * mean * states * g * g
             d = rewards[c] - visits[c] * mean
-            w = 1.0 / (gr + n + 1.0)
-            reward_top += w * w * n * (d * d - gr - n * mean * (1.0 - mean))
-            reward_bottom += w * w * n * n * n
-            reward_null += (w * w * n * (gr + 0.25 * n)) ** 2 * 2.0
+            w = n / (gr + n + 1.0)
+            w *= _ALIKE / (_ALIKE * n * w + 1.0)
+            reward_top += w * w * (d * d - gr - n * mean * (1.0 - mean))
+            reward_null += (w * w * (gr + 0.25 * n)) ** 2 * 2.0
+            reward_bottom += (w * n) ** 2 * others
         tops[r], nulls[r], bottoms[r] = top, null, bottom
         reward_tops[r], reward_nulls[r], reward_bottoms[r] = reward_top, reward_null, reward_bottom
-        together += top / np.sqrt(null) if null > 0.0 else 0.0
-        judged += 1
-    return together / np.sqrt(np.float64(judged)) if judged > 0 else 0.0
+        all_top, all_null, all_bottom = all_top + top, all_null + null, all_bottom + bottom
+        all_reward_top, all_reward_null = all_reward_top + reward_top, all_reward_null + reward_null
+        all_reward_bottom += reward_bottom
+    return (
+        _variation(_VARIATION, excess, all_top, all_null, all_bottom),
+        _variation(_VARIATION, excess, all_reward_top, all_reward_null, all_reward_bottom),
+    )
 
 
 @inlined
-def _variation(excess: float, top: float, null: float, bottom: float) -> float:
-    """Variance over steps: what squared residuals exceed their noise, sampling, and chance by."""
-    return max(0.0, (top - excess * np.sqrt(null)) / bottom) if bottom > 0.0 else 0.0
+def _variation(usual: float, excess: float, top: float, null: float, bottom: float) -> float:
+    """Variance over steps: what squared residuals exceed their noise, sampling, and chance by.
+
+    ``usual`` is what it is elsewhere, and weighs as one step that is known well.
+    """
+    return (usual + max(0.0, top - excess * np.sqrt(null))) / (1.0 + bottom)
 
 
 @inlined
-def _shrink(problem: Problem, excess: float, sums: Sums, model: Cells, pools: Pools) -> None:
-    """The row of each step: its own, moved towards the pooled one by the variation over steps."""
+def _shrink(problem: Problem, excess: float, usual: float, sums: Sums, model: Cells, pools: Pools) -> None:
+    """The row of each step: its own, moved towards the pooled one by the variation over steps.
+
+    What is taken from the pool is wrong by that variation, however many visits the pool has: it is counted
+    as sampling, or nobody would ever look at a step that differs.
+    """
     rows, exposure, raw, move = problem.rows, sums.exposure, model.raw, model.model
     visits, noise, sampling = model.visits, model.noise, model.sampling
     spread, missing, states = model.spread, model.missing, model.raw.shape[1]
@@ -526,7 +546,7 @@ def _shrink(problem: Problem, excess: float, sums: Sums, model: Cells, pools: Po
     tops, nulls, bottoms = pools.top, pools.null, pools.bottom
     for r in range(rows):
         have = pool_std[r] < np.inf
-        tau2 = _variation(excess, tops[r], nulls[r], bottoms[r]) if have else 0.0
+        tau2 = _variation(usual, excess, tops[r], nulls[r], bottoms[r])
         for c in range(r, problem.slots * rows, rows):
             seen = exposure[c] > 0.0
             if not seen and not have:
@@ -546,12 +566,12 @@ def _shrink(problem: Problem, excess: float, sums: Sums, model: Cells, pools: Po
                 own = 1.0
                 if have:
                     s2 = (states * g * g + max(n, 1.0)) / (base * base)
-                    own = tau2 / (tau2 + s2) if tau2 + s2 > 0.0 else 1.0
+                    own = tau2 / (tau2 + s2)
             rest = 1.0 - own
             if own == 0.0:
                 for s in range(states):
                     move[c, s] = pool[r, s]
-                spread[c], sampling[c], missing[c] = pool_std[r], pool_sampling[r], pool_missing[r]
+                spread[c], sampling[c], missing[c] = pool_std[r], pool_sampling[r] + tau2, pool_missing[r]
                 continue
             for s in range(states):
                 move[c, s] = own * (raw[c, s] / base)
@@ -563,7 +583,7 @@ def _shrink(problem: Problem, excess: float, sums: Sums, model: Cells, pools: Po
             missing[c] = own * hidden_share
             if rest > 0.0:
                 spread[c] = np.sqrt((own * own_std) ** 2 + (rest * pool_std[r]) ** 2)
-                sampling[c] += rest * rest * pool_sampling[r]
+                sampling[c] += rest * rest * (pool_sampling[r] + tau2)
                 missing[c] += rest * pool_missing[r]
 
 
@@ -615,7 +635,7 @@ def _prior(problem: Problem, sums: Sums, model: Cells, pools: Pools) -> tuple[fl
 
 
 @inlined
-def _believe(problem: Problem, excess: float, sums: Sums, model: Cells, pools: Pools) -> None:
+def _believe(problem: Problem, excess: float, usual: float, sums: Sums, model: Cells, pools: Pools) -> None:
     """Mean reward of each step by Bayes' rule: other pairs, then the pooled steps, then the step itself.
 
     Each is a normal law; the step's own mean differs from the pooled one by the variation over steps. What
@@ -631,19 +651,17 @@ def _believe(problem: Problem, excess: float, sums: Sums, model: Cells, pools: P
     first = std * std
     for r in range(rows):
         have = pool_std[r] < np.inf
-        shared, shared_variance, varies = prior, first, 0.0
+        shared, shared_variance = prior, first
         if have:
             n, v = pool_mass[r], max(pool_variance[r], _LEAST_VARIANCE)
             precision = n * n / v + 1.0 / first
             shared = (n * pool_total[r] / v + prior / first) / precision
-            shared_variance = 1.0 / precision
-            varies = _variation(excess, tops[r], nulls[r], bottoms[r])
+            shared_variance = 1.0 / precision + _variation(usual, excess, tops[r], nulls[r], bottoms[r])
         for c in range(r, problem.slots * rows, rows):
             mean, variance = shared, shared_variance
-            if exposure[c] > 0.0 and (not have or varies > 0.0):
+            if exposure[c] > 0.0:
                 n = max(0.0, visits[c])
                 v = max(_of_sum(n, reward_noise[c], sampling[c], rewards[c]), _LEAST_VARIANCE)
-                variance += varies
                 precision = n * n / v + 1.0 / variance
                 mean = (n * rewards[c] / v + mean / variance) / precision
                 variance = 1.0 / precision
