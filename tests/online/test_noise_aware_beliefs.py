@@ -256,9 +256,9 @@ def optimistic(setting: "Setting", b: SimpleNamespace) -> np.ndarray:
     return planned(setting, b, q_of)
 
 
-def explored(setting: "Setting", b: SimpleNamespace, users: int, z: np.ndarray) -> np.ndarray:
+def explored(setting: "Setting", b: SimpleNamespace, users: int, z: np.ndarray, e: int) -> np.ndarray:
     """(H, R) Q of one explorer from its normal variables (R, 5)."""
-    width = 0.3 * math.sqrt(math.log1p(users))
+    width = (0.3, 0.45)[e] * math.sqrt(math.log1p(users))
     full = max(1.0, width)
 
     def q_of(left: float, h: int, r: int, c: int, after: np.ndarray) -> float:
@@ -447,7 +447,7 @@ def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
         for e in range(EXPLORERS):
             coins = open_at(step.ties, ROLE_EXPLORE, step.number // 2, e)
             z = scalar_draws(coins, 1.0, True, 5 * ROWS).reshape(ROWS, 5)
-            np.testing.assert_allclose(step.trials[e], explored(setting, mine, step.users, z), **CLOSE)
+            np.testing.assert_allclose(step.trials[e], explored(setting, mine, step.users, z, e), **CLOSE)
         assert np.isfinite(step.memory).all()
         assert np.isfinite(step.q).all()
         assert np.isfinite(step.trials).all()

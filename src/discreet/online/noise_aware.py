@@ -19,9 +19,10 @@ knows the standard deviation of every measurement. It
   sigma_r) + 0.6 s_r, x = 1 / sqrt(effective visits), sigma_p the noise of one entry of the row, sigma_r the
   standard deviation of the mean reward that its data leave, s_r the one that other pairs leave;
 - lets one user in 32 (one in 16 without noise) follow one of two *explorers*, who act on a draw from those
-  beliefs with a width that grows like sqrt(ln(users)) (after 10 000 explorers their share falls like
-  1 / sqrt(users)). The bonus alone commits to a wrong belief for ever; a belief that is wrong by d of its
-  standard deviations is drawn away with a probability of about Phi(-d / width), so it meets data in the end;
+  beliefs with a width that grows like sqrt(ln(users)), the second one's 1.5 times the first one's (after
+  10 000 explorers their share falls like 1 / sqrt(users)). The bonus alone commits to a wrong belief for
+  ever; a belief that is wrong by d of its standard deviations is drawn away with a probability of about
+  Phi(-d / width), so it meets data in the end;
 - replans geometrically, and mixes several random tie-breaks within a batch.
 
 What is proved: privacy, whatever the knobs, since all of this is post-processing of releases. What is

@@ -63,6 +63,7 @@ _MOST_FLOW = 2.0  # standard deviations of a count by which predicted visits may
 _FLOW_ERROR = 1.0  # relative standard deviation of visits that a rough model predicts
 _HOPE = 0.6  # standard deviations over pairs that optimism adds where nothing is known of a reward
 _WIDTH = 0.3  # of an explorer's draws, times sqrt(ln(1 + users))
+_WIDER = 1.5  # times that, of the second one: who is drawn away from what the first one never tries
 _LEAST_PRIOR = 1.0e-4  # variance of mean rewards over pairs, at least
 _LEAST_VARIANCE = 1.0e-12  # of a sum of rewards
 _DRAWS = 5  # normal variables of a pair
@@ -263,7 +264,8 @@ def noise_aware_step(
     for e in range(trials.shape[0]):
         open_stream(ties, ROLE_EXPLORE, number // _HOLD, e, coins)
         normal_range(coins, 1.0, scratch, 0, _DRAWS * rows)
-        _explore(problem, width, model, scratch[: _DRAWS * rows].reshape(rows, _DRAWS), values, trials[e])
+        own = width if e == 0 else _WIDER * width
+        _explore(problem, own, model, scratch[: _DRAWS * rows].reshape(rows, _DRAWS), values, trials[e])
     _induct(problem, knobs[STAT], knobs[PRIVACY], model, values, q)
 
 
