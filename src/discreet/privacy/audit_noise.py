@@ -118,7 +118,7 @@ def noise_of(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | N
         return _linear_noise(session, query, times)
     mechanism = getattr(session, "mechanism", None)
     scales: Any = getattr(mechanism, "scales", None)
-    if mechanism is None or np.size(scales) != len(query.row_families) or (np.asarray(scales) <= 0).any():
+    if scales is None or np.size(scales) != len(query.row_families) or (np.asarray(scales) <= 0).any():
         return None
     family, scales = int(mechanism.family), np.asarray(scales, np.float64)
     if not has_sums(session):
