@@ -199,10 +199,11 @@ class RewardBatch(Batch):
 
 def fewer_flips(session: Any) -> None:
     """Devices add half of the flips that were accounted for."""
-    session._noises = tuple(
+    fewer = tuple(
         tuple((name, dataclasses.replace(flips, each=flips.each // 2)) for name, flips in noise)
-        for noise in session._noises
+        for noise in session._mechanism.noises
     )
+    session._mechanism = dataclasses.replace(session._mechanism, noises=fewer)
 
 
 def test_shuffled_transcripts_of_neighbouring_batches_expose_half_the_flips() -> None:

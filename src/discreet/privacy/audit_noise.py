@@ -116,7 +116,7 @@ def noise_of(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | N
     """The noise that a session claims; None where none is added to the query's cells."""
     if isinstance(query, LinearQuery):
         return _linear_noise(session, query, times)
-    mechanism = getattr(session, "mechanism", None)
+    mechanism: Any = getattr(session, "mechanism", None)
     scales: Any = getattr(mechanism, "scales", None)
     if scales is None or np.size(scales) != len(query.row_families) or (np.asarray(scales) <= 0).any():
         return None
