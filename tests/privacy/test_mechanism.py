@@ -15,10 +15,13 @@ from discreet.privacy.continual.clocks import Clocks
 from discreet.privacy.continual.square_root import SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import CountQuery
+from discreet.privacy.guarantee import guarantee_of
 from discreet.privacy.local_reports import StepReports
 from discreet.privacy.mechanism import Batches, CountMechanism, Exact, OnDevice, Prefixes, Stated
 from discreet.privacy.protocol import Schedule
 from discreet.privacy.randomness import Secure, Seeded
+from discreet.privacy.records import MechanismRecord
+from discreet.privacy.report_record import ReportRecord
 from discreet.privacy.reported import Reported
 from discreet.privacy.session import CountSession
 from discreet.privacy.sessions import session_of
@@ -191,3 +194,26 @@ def test_each_kind_of_sums_has_one_session_that_takes_no_other() -> None:
             if other is not own:
                 with pytest.raises(ValueError, match="has a session of its own"):
                     kind(other, Seeded(0))
+
+
+def test_classes_that_only_bear_the_right_name_are_refused() -> None:
+    """Kinds that are loaded when asked for are told by name first: a name alone opens nothing."""
+    reports = StepReports.of(QUERY, "subset", 20.0, 1, 0.2)
+
+    class Told(Reported):
+        def plain(self) -> Reported:
+            return self
+
+        def record(self, schedule: Schedule) -> ReportRecord:
+            return Reported(StepReports.of(QUERY, "subset", 1.0, 1, 0.2), "device").record(schedule)
+
+    class Less(MechanismRecord):
+        loss = 1e-9  # type: ignore[assignment]
+
+    for fake, true in ((Told, Reported), (Less, MechanismRecord)):
+        fake.__module__, fake.__qualname__ = true.__module__, true.__qualname__
+    with pytest.raises(ValueError, match="strategy"):
+        CountMechanism(QUERY, SCHEDULE, "seeded", Told(reports, "device"))
+    less = Less("sum", "laplace", {"visits": 1.0}, {"visits": 8.0}, 8.0)
+    with pytest.raises(ValueError, match="record"):
+        guarantee_of("joint", [less], randomness="seeded")

@@ -334,11 +334,8 @@ class CountMechanism:
         """Raise ``ValueError`` where exact noise of these scales, or its sums, would be rounded."""
         epochs = self.schedule.users is None and not self.stored
         widest = widest_scales(self.query, self.noise_scales)
-        for scales, growing in (
-            (self.noise_scales, epochs),
-            (widest, False),
-            *((b, False) for b in by_release[1:]),
-        ):
+        others = ((scales, False) for scales in (widest, *by_release[1:]))
+        for scales, growing in ((self.noise_scales, epochs), *others):
             # an epoch's scale grows to at most 52 times this
             low, high = 2.0**-20, 2.0 ** (32 if growing else 38)
             for name, scale in zip(self.query.row_families, scales.tolist(), strict=True):

@@ -8,6 +8,7 @@ are not in them are refused, nothing can be added from outside, and they name mo
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import import_module
 from typing import Any, Literal
 
@@ -49,11 +50,17 @@ def record_class(kind: Any) -> Any:
     return getattr(import_module(home), name)
 
 
+def _is(value: Any, homes: Collection[tuple[str, str]]) -> bool:
+    """Is it of one of these classes? By its name first, so that none is loaded in vain; then by identity."""
+    home = type(value).__module__, type(value).__qualname__
+    return home in homes and type(value) is getattr(import_module(home[0]), home[1])
+
+
 def is_reported(value: Any) -> bool:
-    """Is it the strategy of randomized reports, and of no subclass?"""
-    return (type(value).__module__, type(value).__qualname__) == _REPORTED
+    """Is it the strategy of randomized reports, and of no subclass, whatever it calls itself?"""
+    return _is(value, (_REPORTED,))
 
 
 def is_record(value: Any) -> bool:
     """Is it of one of the classes in the table, and of no subclass, which could state any loss?"""
-    return (type(value).__module__, type(value).__qualname__) in RECORDS.values()
+    return _is(value, RECORDS.values())
