@@ -261,3 +261,13 @@ def test_a_script_whose_workers_cannot_import_it_is_told_so(tmp_path: Path) -> N
     found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert found.returncode == 1
     assert '`if __name__ == "__main__":`' in found.stderr.splitlines()[-1]
+
+
+def test_what_cannot_be_sent_to_a_worker_is_refused_before_any_starts() -> None:
+    class Mine(dr.SDPPE):
+        pass
+
+    world = dr.make("riverswim", states=3, horizon=4)
+    with pytest.raises(ValueError, match=r"workers = 2: must be 1 .* top of a module"):
+        dr.simulate(world, Mine(), dr.NoPrivacy(), 400, seeds=2, workers=2)
+    assert dr.simulate(world, Mine(), dr.NoPrivacy(), 400, seeds=2, workers=1).regret.shape[0] == 2

@@ -83,7 +83,7 @@ def _small(stationary: bool = False) -> dr.TabularMDP:
     )
 
 
-_WORLDS: Mapping[str, Callable[[], dr.TabularMDP]] = {
+WORLDS: Mapping[str, Callable[[], dr.TabularMDP]] = {
     "small": _small,
     "alike": partial(_small, True),
     "swim": partial(dr.make, "riverswim", states=4, horizon=6),
@@ -96,7 +96,7 @@ _PURE, _GAUSS = dr.Central(epsilon=2.0), dr.Central(epsilon=2.0, delta=1e-4)
 _DECAYING = dr.Central(epsilon=2.0, delta=1e-4, release="decaying", decay=0.8)
 _AWARE = dr.NoiseAwareUCBVI
 # world, learner, privatizer, users
-_RUNS: Mapping[str, tuple[Any, ...]] = {
+RUNS: Mapping[str, tuple[Any, ...]] = {
     # each learner without privacy
     "ucb-vi": ("random", dr.UCBVI(), dr.NoPrivacy(), 200),
     "ucb-vi bernstein": ("random", dr.UCBVI(bonus="bernstein"), dr.NoPrivacy(), 200),
@@ -221,8 +221,8 @@ _RUNS: Mapping[str, tuple[Any, ...]] = {
 
 
 def _run(name: str, **how: Any) -> Any:
-    world, learner, privatizer, users = _RUNS[name]
-    found = dr.simulate(_WORLDS[world](), learner, privatizer, users, seeds=2, seed=7, workers=1, **how)
+    world, learner, privatizer, users = RUNS[name]
+    found = dr.simulate(WORLDS[world](), learner, privatizer, users, seeds=2, seed=7, workers=1, **how)
     return {
         "users": found.episodes, "regret": found.regret, "gaps": found.gap_regret,
         "final": found.final_regret.tolist(), "best": found.optimal_value, "uniform": found.uniform_value,
@@ -230,7 +230,7 @@ def _run(name: str, **how: Any) -> Any:
     }  # fmt: skip
 
 
-for _name in _RUNS:
+for _name in RUNS:
     _add("run", _name, partial(_run, _name, by="episode"))
 for _name in (  # by batches, equal in law only
     "private-ucb-vi tree", "private-ucb-vi reports", "dp-ucbvi auto", "private-ucb-po", "noise-aware",
@@ -250,8 +250,8 @@ for _name in (  # step by step: the same goldens as fused, but computed by the o
 
 def _loop(name: str, pause: Callable[[Any, str], Any] = lambda session, moment: session) -> Any:
     """The policies that were deployed, and the releases, in the loop of the protocol."""
-    world, learner, privatizer, users = _RUNS[name]
-    mdp, source = _WORLDS[world](), dr.Seeded(7, 0)
+    world, learner, privatizer, users = RUNS[name]
+    mdp, source = WORLDS[world](), dr.Seeded(7, 0)
     spec = Setup(mdp, learner, privatizer, users).spec
     schedule, state = learner.schedule(spec), learner.begin(spec, source.keys.ties)
     session = privatizer.start(learner.query(spec), schedule, source)
@@ -741,7 +741,7 @@ for _p, _m, _source in itertools.product(
 
 # ----------------------------------------------------------------------------------- forecasts
 def _forecast(world: str, learner: Any, privatizer: Any) -> Any:
-    return forecast_of(Setup(_WORLDS[world](), learner, privatizer, 3000)).to_json()
+    return forecast_of(Setup(WORLDS[world](), learner, privatizer, 3000)).to_json()
 
 
 for _name, _parts in {
@@ -760,7 +760,7 @@ for _name, _parts in {
 
 def _words() -> Any:
     """What learners say of themselves."""
-    learners = {name: parts[1] for name, parts in _RUNS.items()}
+    learners = {name: parts[1] for name, parts in RUNS.items()}
     return {name: one.summary() for name, one in learners.items() if hasattr(one, "summary")}
 
 
@@ -786,7 +786,7 @@ _add("forecast", "schema pure", partial(_schema_forecast, dr.Central(epsilon=3.0
 
 # ---------------------------------------------------------------------------------- stored data
 def _people(world: str, users: int) -> dr.Simulated:
-    mdp = _WORLDS[world]()
+    mdp = WORLDS[world]()
     return dr.Simulated(mdp, dr.uniform_policy(mdp), users, seed=3)
 
 
@@ -814,7 +814,7 @@ for _name, _parts in {
 
 
 def _offline_linear(learner: Any) -> Any:
-    mdp = _WORLDS["linear"]()
+    mdp = WORLDS["linear"]()
     data = dr.rollouts(mdp, dr.uniform_policy(mdp), 300, 4)
     learned = learn_linear(learner, mdp.layout, mdp.features, data, dr.Seeded(2))
     return {
@@ -837,7 +837,7 @@ for _name, _learner in {
 
 def _responses() -> Any:
     """Every kind of question to one stored data set, Gaussian, Laplace and exact."""
-    mdp = _WORLDS["linear"]()
+    mdp = WORLDS["linear"]()
     data = dr.rollouts(mdp, dr.uniform_policy(mdp), 200, 4)
     weights = 0.2 + 0.8 * _weyl(mdp.states, mdp.actions)
     values = 2.0 * _weyl(mdp.states, step=math.sqrt(11.0))

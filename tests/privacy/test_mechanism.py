@@ -2,6 +2,8 @@
 
 import ast
 import inspect
+import pickle
+from copy import deepcopy
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 import discreet as dr
+from discreet.experiments.simulate import Setup
 from discreet.mdp.layout import Layout
 from discreet.privacy import kernels, sessions
 from discreet.privacy.continual.clocks import Clocks
@@ -25,6 +28,7 @@ from discreet.privacy.report_record import ReportRecord
 from discreet.privacy.reported import Reported
 from discreet.privacy.session import CountSession
 from discreet.privacy.sessions import session_of
+from tests.goldens.cases import RUNS, WORLDS
 
 LAYOUT = Layout(3, 2, 4)
 QUERY = CountQuery(LAYOUT)
@@ -217,3 +221,30 @@ def test_classes_that_only_bear_the_right_name_are_refused() -> None:
     less = Less("sum", "laplace", {"visits": 1.0}, {"visits": 8.0}, 8.0)
     with pytest.raises(ValueError, match="record"):
         guarantee_of("joint", [less], randomness="seeded")
+
+
+def test_mechanisms_and_guarantees_reach_worker_processes() -> None:
+    """All kinds of them, from the runs of the goldens; a copy whose scales are halved states its own loss."""
+    kinds = set()
+    for name, (world, learner, privatizer, users) in RUNS.items():
+        setup = Setup(WORLDS[world](), learner, privatizer, users)
+        guarantee, mechanism = setup.guarantee, setup.mechanism  # kept by the setup that a worker is sent
+        there = pickle.loads(pickle.dumps(setup))
+        assert there.guarantee == guarantee, name
+        kinds.add(type(mechanism).__name__)
+        made = deepcopy(mechanism)
+        scales = getattr(made, "scales", None)
+        arrays = list(scales.values()) if isinstance(scales, dict) else [scales]
+        if not any(np.any(array) for array in arrays if array is not None):
+            continue  # no noise in sums
+        for array in arrays:
+            array *= 0.5  # a copy's arrays are its owner's
+        opened = session_of(made, Seeded(1)).guarantee
+        assert opened.records != guarantee.records, name
+    assert kinds == {
+        "CountMechanism",
+        "LinearMechanism",
+        "FlipMechanism",
+        "AmplifiedMechanism",
+        "BatchMechanism",
+    }

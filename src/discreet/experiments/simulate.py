@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -509,7 +510,19 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
 # --------------------------------------------------------------------------------- many seeds
 
 
-def _stepwise_worker(setup: Setup, seed: int, run: int) -> SeedRun:
+def _packed(setup: Setup, workers: int) -> bytes:
+    """The setup for worker processes; refused here, since a pool that cannot send its tasks may never end."""
+    try:
+        return pickle.dumps(setup)
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        raise ValueError(
+            f"workers = {workers}: must be 1 for a learner, privatizer or world that Python cannot send to "
+            f"another process ({error}); or define its class at the top of a module"
+        ) from error
+
+
+def _stepwise_worker(packed: bytes, seed: int, run: int) -> SeedRun:
+    setup: Setup = pickle.loads(packed)
     return setup.run(seed, run)
 
 
@@ -543,8 +556,9 @@ def iterate_runs(
         pool = ThreadPoolExecutor(workers)
         pending: set[Future[SeedRun]] = {pool.submit(setup.run, seed, r, progress, stop) for r in runs}
     else:
+        packed = _packed(setup, workers)
         pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), **in_workers())
-        pending = {pool.submit(_stepwise_worker, setup, seed, r) for r in runs}
+        pending = {pool.submit(_stepwise_worker, packed, seed, r) for r in runs}
     try:
         while pending:
             done, pending = wait(pending, return_when=FIRST_COMPLETED)

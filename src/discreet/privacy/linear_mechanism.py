@@ -14,7 +14,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -32,6 +31,7 @@ from discreet.privacy.linear_sums import GramQuery, LinearQuery, MixtureQuery, N
 from discreet.privacy.mechanism import Batches, Exact, OnDevice, Prefixes, Stated, leaves_of, plain_walk
 from discreet.privacy.protocol import Floats, Schedule, Trust
 from discreet.privacy.randomness import Secure, Seeded
+from discreet.privacy.records import Fixed
 from discreet.privacy.responses import Question, checked_plan, planned_records
 
 __all__ = ["LINEAR_WALKS", "LinearMechanism", "LinearStrategy"]
@@ -95,7 +95,7 @@ class LinearMechanism:
         own = {name: np.array(scales, np.float64) for name, scales in self.scales.items()}
         for scales in own.values():
             scales.flags.writeable = False
-        put(self, "scales", MappingProxyType(own))
+        put(self, "scales", Fixed(own))
         put(self, "questions", tuple(self.questions))
         self._check_strategy()
         self._check_scales()
