@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
+from discreet.core.layout import Layout
+from discreet.core.trajectories import Trajectories
 from discreet.data.counting import Counter, count
 from discreet.data.readers import open_source
 from discreet.data.schema import Schema
 from discreet.data.writers import write_trajectories
-from discreet.mdp.layout import Layout
-from discreet.mdp.trajectories import Trajectories
 
 S, A, H = 716, 25, 20
 

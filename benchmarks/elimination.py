@@ -22,9 +22,9 @@ import numpy as np
 
 import discreet as dr
 from discreet import envs
+from discreet.core.layout import Layout
+from discreet.core.noise.streams_kernels import open_at, run_key
 from discreet.experiments.simulate import Setup
-from discreet.mdp.layout import Layout
-from discreet.numerics.streams_kernels import open_at, run_key
 from discreet.online.elimination import Enumeration
 from discreet.online.occupancy import Model
 

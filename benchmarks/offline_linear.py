@@ -16,13 +16,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from discreet.mdp.features import Features
-from discreet.mdp.layout import Layout
-from discreet.mdp.trajectories import Trajectories
+from discreet.core.layout import Layout
+from discreet.core.randomness import Randomness, Secure, Seeded
+from discreet.core.trajectories import Trajectories
+from discreet.linear import stored
+from discreet.linear.features import Features
+from discreet.linear.responses import Question, ResponseSession
 from discreet.offline.linear import DPPEVI, DPVAPVI, Linear
-from discreet.privacy import stored
-from discreet.privacy.randomness import Randomness, Secure, Seeded
-from discreet.privacy.responses import Question, ResponseSession
 
 S, A, CHUNK = 100, 10, 100_000
 

@@ -23,13 +23,13 @@ from pathlib import Path
 
 import numpy as np
 
+from discreet.core.guarantee import no_guarantee
+from discreet.core.layout import Layout
 from discreet.estimation import kernels
-from discreet.mdp.layout import Layout
+from discreet.laws.noise import GaussianSumLaw
 from discreet.offline.releases import ReleaseFacts, read_release, write_release
 from discreet.offline.tabular import DPAPVI
-from discreet.privacy.guarantee import no_guarantee
-from discreet.privacy.noise.laws import GaussianSumLaw
-from discreet.privacy.protocol import Spec, StepSums
+from discreet.protocol import Spec, StepSums
 
 USERS = 10_000_000
 

@@ -24,7 +24,9 @@ from discreet.mdp.tabular import TabularMDP
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.noise_aware import NoiseAwareUCBVI
 from discreet.online.optimistic import UCBVI
-from discreet.privacy.privatizers import Central, Local, NoPrivacy
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.privatizers.none import NoPrivacy
 
 DELTA = 1e-5
 

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 import discreet as dr
+from discreet.core.noise import seeded_kernels as noise
+from discreet.core.noise import streams_kernels as streams
 from discreet.experiments.simulate import Setup
 from discreet.mdp import world_kernels as worlds
-from discreet.numerics import streams_kernels as streams
 from discreet.online import kernels as online
-from discreet.privacy import seeded_kernels as noise
 
 LEARNERS = {
     "ucb-vi": (dr.UCBVI, {}),

@@ -13,12 +13,13 @@ import time
 
 import numpy as np
 
+from discreet.core.counts import CountQuery
+from discreet.core.layout import Layout
+from discreet.core.randomness import Seeded
 from discreet.device.encoders import ShuffleEncoder
-from discreet.mdp.layout import Layout
-from discreet.privacy.counts import CountQuery
-from discreet.privacy.protocol import Plan, Schedule
-from discreet.privacy.randomness import Seeded
-from discreet.privacy.shuffle import Analyzer, Shuffle, Shuffler, form_of
+from discreet.privatizers.shuffle import Shuffle
+from discreet.protocol import Plan, Schedule
+from discreet.shuffle.session import Analyzer, Shuffler, form_of
 
 
 def main() -> None:

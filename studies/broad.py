@@ -32,8 +32,10 @@ from discreet.mdp import planning
 from discreet.online.joint import JointModel
 from discreet.online.noise_aware import NoiseAwareUCBVI
 from discreet.online.psrl import PSRL
-from discreet.privacy.privatizers import Central, Local, NoPrivacy
-from discreet.privacy.shuffle import Shuffle
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.privatizers.none import NoPrivacy
+from discreet.privatizers.shuffle import Shuffle
 
 BROAD_SEED = 9100  # of reports; no choice was made on it
 BUDGETS: Mapping[str, Any] = {

@@ -1,7 +1,7 @@
 """Membership attacks as evidence: ``python -m studies.membership --out DIR``.
 
 One small world, drawn anew for no one: S = 5, A = 3, H = 5, a random MDP whose people act uniformly. APVI on
-exact counts and DP-APVI on noisy ones are attacked by :func:`discreet.offline.membership.membership_attack`;
+exact counts and DP-APVI on noisy ones are attacked by :func:`discreet.audits.membership.membership_attack`;
 the folder gets the numbers (``membership.json``), their tables (``membership.md``) and the figure
 (``membership.png``): ROC curves on logarithmic axes, beside the curve that the guarantee implies.
 
@@ -23,17 +23,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from discreet.audits.membership import AttackResult, Knowledge, Target, membership_attack
+from discreet.core.files import write_aside
+from discreet.core.guarantee import Guarantee
+from discreet.core.randomness import Seeded
 from discreet.envs.random_mdps import random_mdp
 from discreet.experiments import plots
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics.files import write_aside
 from discreet.numerics.tables import markdown
-from discreet.offline.membership import AttackResult, Knowledge, Target, membership_attack
 from discreet.offline.tabular import APVI, DPAPVI
-from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.privatizers import Central, NoPrivacy
-from discreet.privacy.protocol import Spec
-from discreet.privacy.randomness import Seeded
+from discreet.privatizers.central import Central
+from discreet.privatizers.none import NoPrivacy
+from discreet.protocol import Spec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

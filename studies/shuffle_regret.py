@@ -29,17 +29,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS
+from discreet.core.randomness import Seeded
 from discreet.envs import riverswim
 from discreet.experiments import statistics
 from discreet.experiments.simulate import Setup, default_workers
 from discreet.mdp.tabular import TabularMDP
 from discreet.numerics.tables import markdown
 from discreet.online.noise_aware import NoiseAwareUCBVI, chosen
-from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS
-from discreet.privacy.privatizers import Central
-from discreet.privacy.protocol import Schedule, Spec
-from discreet.privacy.randomness import Seeded
-from discreet.privacy.shuffle import Shuffle
+from discreet.privatizers.central import Central
+from discreet.privatizers.shuffle import Shuffle
+from discreet.protocol import Schedule, Spec
 
 SEED = 2201  # no tuning used it
 

@@ -34,8 +34,10 @@ from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import TRAINING, tuning_shares
 from discreet.mdp.tabular import TabularMDP
 from discreet.online.noise_aware import NoiseAwareUCBVI
-from discreet.privacy.privatizers import Central, Local, NoPrivacy
-from discreet.privacy.shuffle import Shuffle
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.privatizers.none import NoPrivacy
+from discreet.privatizers.shuffle import Shuffle
 
 TUNING_SEED = 31
 LEAST_GAIN = 0.01

@@ -27,7 +27,8 @@ from discreet.mdp.tabular import TabularMDP
 from discreet.online.noise_aware import NoiseAwareUCBVI
 from discreet.online.noise_aware_sums import NoiseAwareOnSums
 from discreet.online.optimistic import DPUCBVI, UCBVI, PrivateUCBVI
-from discreet.privacy.privatizers import Central, NoPrivacy
+from discreet.privatizers.central import Central
+from discreet.privatizers.none import NoPrivacy
 
 TUNING_SEED = 32
 GROWTH = 1.1  # all replan alike

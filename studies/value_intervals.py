@@ -10,7 +10,7 @@ truth. Coverage is stated with the Clopper-Pearson lower limit of its draws.
     python -m studies.value_intervals random --users 10000 100000 --epsilon none 10 1 --draws 200
     python -m studies.value_intervals icu-sepsis --users 10000000 --epsilon 10 --report DIR
 
-People's counts come from their exact joint law (:func:`discreet.mdp.simulation.batch_counts`), noise is
+People's counts come from their exact joint law (:func:`discreet.simulation.crowds.batch_counts`), noise is
 that which ``Central(epsilon, delta=1e-6)`` adds, drawn as continuous Gaussians.
 """
 
@@ -27,24 +27,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
+from discreet.core.noise.streams_kernels import ROLE_BATCH, open_at
+from discreet.core.randomness import Seeded
 from discreet.envs import random_mdp
 from discreet.envs.icu import expert_policy, icu_sepsis
+from discreet.experiments.datasets import Simulated, release_of
+from discreet.laws.noise import GaussianSumLaw, NoNoise
 from discreet.mdp import world_kernels
-from discreet.mdp.layout import Layout
 from discreet.mdp.planning import policy_rows, value
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics.streams_kernels import ROLE_BATCH, open_at
 from discreet.numerics.tables import markdown
-from discreet.offline.datasets import Simulated, release_of
 from discreet.offline.evaluation import BEHAVIOUR, Candidate, uniform, values_of
-from discreet.offline.report import report_of
 from discreet.offline.tabular import DPAPVI, OfflinePolicy
-from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
-from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.noise.laws import GaussianSumLaw, NoNoise
-from discreet.privacy.privatizers import Central, NoPrivacy
-from discreet.privacy.protocol import Estimate, NoiseLaw, Release, Spec, StepSums
-from discreet.privacy.randomness import Seeded
+from discreet.privatizers.central import Central
+from discreet.privatizers.none import NoPrivacy
+from discreet.protocol import Estimate, NoiseLaw, Release, Spec, StepSums
+from discreet.stored.report import report_of
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from discreet import cli
-from discreet.privacy.ledger import Ledger
+from discreet.storage.ledger import Ledger
 
 RUNNER = CliRunner()
 BUDGET = ["--epsilon", "1", "--delta", "1e-6"]

@@ -13,8 +13,8 @@ import pytest
 
 import discreet as dr
 from discreet import registry
-from discreet.numerics.shown import LINES, WIDTH
-from discreet.privacy.kernels import LAPLACE
+from discreet.core.kernels import LAPLACE
+from discreet.core.shown import LINES, WIDTH
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md"))
@@ -51,10 +51,10 @@ def test_the_examples_import_nothing_deeper() -> None:
 
 def test_the_walk_finds_deeper_imports() -> None:
     assert imported("import discreet as dr\nimport numpy") == []
-    deeper = "from discreet.privacy.ledger import Ledger\ndef f():\n    import discreet.envs\n"
+    deeper = "from discreet.storage.ledger import Ledger\ndef f():\n    import discreet.envs\n"
     deeper += "from discreet import make"
     assert imported(deeper) == [
-        "from discreet.privacy.ledger import Ledger",
+        "from discreet.storage.ledger import Ledger",
         "from discreet import make",
         "import discreet.envs",
     ]

@@ -17,6 +17,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from discreet import conformance as conformance
+    from discreet.audits.membership import membership_attack as membership_attack
+    from discreet.audits.run import Audit as Audit
+    from discreet.audits.run import audit as audit
+    from discreet.core.continual.clocks import Clocks as Clocks
+    from discreet.core.continual.optimal_tree import OptimalTree as OptimalTree
+    from discreet.core.continual.signed_digits import SignedDigits as SignedDigits
+    from discreet.core.continual.square_root import SquareRoot as SquareRoot
+    from discreet.core.continual.tree import Tree as Tree
+    from discreet.core.counts import CountQuery as CountQuery
+    from discreet.core.guarantee import Guarantee as Guarantee
+    from discreet.core.layout import Layout as Layout
+    from discreet.core.mechanism import Batches as Batches
+    from discreet.core.mechanism import CountMechanism as CountMechanism
+    from discreet.core.mechanism import Exact as Exact
+    from discreet.core.mechanism import OnDevice as OnDevice
+    from discreet.core.mechanism import Prefixes as Prefixes
+    from discreet.core.mechanism import Stated as Stated
+    from discreet.core.randomness import Secure as Secure
+    from discreet.core.randomness import SecureCoins as SecureCoins
+    from discreet.core.randomness import Seeded as Seeded
+    from discreet.core.randomness import SeededCoins as SeededCoins
+    from discreet.core.trajectories import Trajectories as Trajectories
+    from discreet.core.trajectories import Trajectory as Trajectory
     from discreet.data.readers import open_source as open_source
     from discreet.data.schema import Schema as Schema
     from discreet.data.schema import read_schema as read_schema
@@ -30,8 +53,10 @@ if TYPE_CHECKING:
     from discreet.envs import synthetic_linear_behaviour as synthetic_linear_behaviour
     from discreet.envs import synthetic_linear_mdp as synthetic_linear_mdp
     from discreet.envs import to_gymnasium as to_gymnasium
-    from discreet.experiments.audit import Audit as Audit
-    from discreet.experiments.audit import audit as audit
+    from discreet.experiments.datasets import OfflineLearner as OfflineLearner
+    from discreet.experiments.datasets import Simulated as Simulated
+    from discreet.experiments.datasets import learn_from as learn_from
+    from discreet.experiments.datasets import release_of as release_of
     from discreet.experiments.forecast import Forecast as Forecast
     from discreet.experiments.forecast import forecast_of as forecast_of
     from discreet.experiments.plots import regret_figure as regret_figure
@@ -40,9 +65,15 @@ if TYPE_CHECKING:
     from discreet.experiments.simulate import simulate as simulate
     from discreet.experiments.sweep import compare as compare
     from discreet.experiments.sweep import load_results as load_results
-    from discreet.mdp.features import Features as Features
-    from discreet.mdp.features import MixtureFeatures as MixtureFeatures
-    from discreet.mdp.layout import Layout as Layout
+    from discreet.linear.features import Features as Features
+    from discreet.linear.features import MixtureFeatures as MixtureFeatures
+    from discreet.linear.mechanism import LinearMechanism as LinearMechanism
+    from discreet.linear.responses import Question as Question
+    from discreet.linear.responses import ResponseSession as ResponseSession
+    from discreet.linear.sums import GramQuery as GramQuery
+    from discreet.linear.sums import MixtureQuery as MixtureQuery
+    from discreet.local.reported import Reported as Reported
+    from discreet.local.reports import StepReports as StepReports
     from discreet.mdp.linear import LinearMDP as LinearMDP
     from discreet.mdp.mixture import LinearMixtureMDP as LinearMixtureMDP
     from discreet.mdp.planning import evaluate as evaluate
@@ -50,37 +81,19 @@ if TYPE_CHECKING:
     from discreet.mdp.planning import optimal_values as optimal_values
     from discreet.mdp.planning import uniform_policy as uniform_policy
     from discreet.mdp.planning import value as value
-    from discreet.mdp.simulation import rollout as rollout
-    from discreet.mdp.simulation import rollouts as rollouts
     from discreet.mdp.tabular import TabularMDP as TabularMDP
-    from discreet.mdp.trajectories import Trajectories as Trajectories
-    from discreet.mdp.trajectories import Trajectory as Trajectory
-    from discreet.offline.datasets import OfflineLearner as OfflineLearner
-    from discreet.offline.datasets import Simulated as Simulated
-    from discreet.offline.datasets import learn_from as learn_from
-    from discreet.offline.datasets import release_of as release_of
     from discreet.offline.evaluation import Candidate as Candidate
     from discreet.offline.evaluation import values_of as values_of
-    from discreet.offline.forecast import SchemaForecast as SchemaForecast
-    from discreet.offline.forecast import forecast as forecast
-    from discreet.offline.learn import Outcome as Outcome
-    from discreet.offline.learn import Settings as Settings
-    from discreet.offline.learn import learn as learn
-    from discreet.offline.learn import plan_again as plan_again
     from discreet.offline.linear import DPPEVI as DPPEVI
     from discreet.offline.linear import DPVAPVI as DPVAPVI
     from discreet.offline.linear import PEVI as PEVI
     from discreet.offline.linear import VAPVI as VAPVI
     from discreet.offline.linear import learn_linear as learn_linear
     from discreet.offline.linear import replan as replan
-    from discreet.offline.membership import membership_attack as membership_attack
     from discreet.offline.policies import PolicyTable as PolicyTable
     from discreet.offline.policies import read_policy as read_policy
     from discreet.offline.policies import write_policy as write_policy
     from discreet.offline.releases import read_release as read_release
-    from discreet.offline.report import report_of as report_of
-    from discreet.offline.statement import Statement as Statement
-    from discreet.offline.statement import verify as verify
     from discreet.offline.tabular import APVI as APVI
     from discreet.offline.tabular import DPAPVI as DPAPVI
     from discreet.offline.tabular import OfflinePolicy as OfflinePolicy
@@ -102,56 +115,43 @@ if TYPE_CHECKING:
     from discreet.online.rlsvi import RLSVI as RLSVI
     from discreet.online.vtr import UCRLVTR as UCRLVTR
     from discreet.online.vtr import UCRLVTRPlus as UCRLVTRPlus
-    from discreet.privacy.batch_session import BatchMechanism as BatchMechanism
-    from discreet.privacy.continual.clocks import Clocks as Clocks
-    from discreet.privacy.continual.optimal_tree import OptimalTree as OptimalTree
-    from discreet.privacy.continual.signed_digits import SignedDigits as SignedDigits
-    from discreet.privacy.continual.square_root import SquareRoot as SquareRoot
-    from discreet.privacy.continual.tree import Tree as Tree
-    from discreet.privacy.counts import CountQuery as CountQuery
-    from discreet.privacy.guarantee import Guarantee as Guarantee
-    from discreet.privacy.ledger import Ledger as Ledger
-    from discreet.privacy.linear_mechanism import LinearMechanism as LinearMechanism
-    from discreet.privacy.linear_sums import GramQuery as GramQuery
-    from discreet.privacy.linear_sums import MixtureQuery as MixtureQuery
-    from discreet.privacy.local_reports import StepReports as StepReports
-    from discreet.privacy.mechanism import Batches as Batches
-    from discreet.privacy.mechanism import CountMechanism as CountMechanism
-    from discreet.privacy.mechanism import Exact as Exact
-    from discreet.privacy.mechanism import OnDevice as OnDevice
-    from discreet.privacy.mechanism import Prefixes as Prefixes
-    from discreet.privacy.mechanism import Stated as Stated
-    from discreet.privacy.privatizers import Central as Central
-    from discreet.privacy.privatizers import Local as Local
-    from discreet.privacy.privatizers import NoPrivacy as NoPrivacy
-    from discreet.privacy.protocol import Budget as Budget
-    from discreet.privacy.protocol import Encoder as Encoder
-    from discreet.privacy.protocol import Learner as Learner
-    from discreet.privacy.protocol import Mechanism as Mechanism
-    from discreet.privacy.protocol import Message as Message
-    from discreet.privacy.protocol import NoiseLaw as NoiseLaw
-    from discreet.privacy.protocol import Plan as Plan
-    from discreet.privacy.protocol import Privatizer as Privatizer
-    from discreet.privacy.protocol import Release as Release
-    from discreet.privacy.protocol import Response as Response
-    from discreet.privacy.protocol import Schedule as Schedule
-    from discreet.privacy.protocol import Session as Session
-    from discreet.privacy.protocol import Spec as Spec
-    from discreet.privacy.randomness import Secure as Secure
-    from discreet.privacy.randomness import SecureCoins as SecureCoins
-    from discreet.privacy.randomness import Seeded as Seeded
-    from discreet.privacy.randomness import SeededCoins as SeededCoins
-    from discreet.privacy.reported import Reported as Reported
-    from discreet.privacy.responses import Question as Question
-    from discreet.privacy.responses import ResponseSession as ResponseSession
-    from discreet.privacy.restoring import restore as restore
-    from discreet.privacy.sessions import Proposes as Proposes
-    from discreet.privacy.sessions import session_of as session_of
-    from discreet.privacy.shuffle import Shuffle as Shuffle
-    from discreet.privacy.shuffle_mechanism import AmplifiedMechanism as AmplifiedMechanism
-    from discreet.privacy.shuffle_mechanism import FlipMechanism as FlipMechanism
+    from discreet.privatizers.central import Central as Central
+    from discreet.privatizers.local import Local as Local
+    from discreet.privatizers.none import NoPrivacy as NoPrivacy
+    from discreet.privatizers.shuffle import Shuffle as Shuffle
+    from discreet.protocol import Budget as Budget
+    from discreet.protocol import Encoder as Encoder
+    from discreet.protocol import Learner as Learner
+    from discreet.protocol import Mechanism as Mechanism
+    from discreet.protocol import Message as Message
+    from discreet.protocol import NoiseLaw as NoiseLaw
+    from discreet.protocol import Plan as Plan
+    from discreet.protocol import Privatizer as Privatizer
+    from discreet.protocol import Release as Release
+    from discreet.protocol import Response as Response
+    from discreet.protocol import Schedule as Schedule
+    from discreet.protocol import Session as Session
+    from discreet.protocol import Spec as Spec
     from discreet.registry import make as make
     from discreet.registry import register as register
+    from discreet.sessions.batch import BatchMechanism as BatchMechanism
+    from discreet.sessions.opening import Proposes as Proposes
+    from discreet.sessions.opening import session_of as session_of
+    from discreet.sessions.restoring import restore as restore
+    from discreet.shuffle.mechanism import AmplifiedMechanism as AmplifiedMechanism
+    from discreet.shuffle.mechanism import FlipMechanism as FlipMechanism
+    from discreet.simulation.crowds import rollout as rollout
+    from discreet.simulation.crowds import rollouts as rollouts
+    from discreet.storage.ledger import Ledger as Ledger
+    from discreet.stored.forecast import SchemaForecast as SchemaForecast
+    from discreet.stored.forecast import forecast as forecast
+    from discreet.stored.learn import Outcome as Outcome
+    from discreet.stored.learn import Settings as Settings
+    from discreet.stored.learn import learn as learn
+    from discreet.stored.learn import plan_again as plan_again
+    from discreet.stored.report import report_of as report_of
+    from discreet.stored.statement import Statement as Statement
+    from discreet.stored.statement import verify as verify
 
 __version__ = "0.1.0"
 
@@ -162,9 +162,9 @@ _HOMES = {
     "TabularMDP": "mdp.tabular",
     "LinearMDP": "mdp.linear",
     "LinearMixtureMDP": "mdp.mixture",
-    "Features": "mdp.features",
-    "MixtureFeatures": "mdp.features",
-    "Layout": "mdp.layout",
+    "Features": "linear.features",
+    "MixtureFeatures": "linear.features",
+    "Layout": "core.layout",
     "expert_policy": "envs",
     "from_gymnasium": "envs",
     "synthetic_linear_behaviour": "envs",
@@ -176,10 +176,10 @@ _HOMES = {
     "optimal_values": "mdp.planning",
     "uniform_policy": "mdp.planning",
     "value": "mdp.planning",
-    "rollout": "mdp.simulation",
-    "rollouts": "mdp.simulation",
-    "Trajectories": "mdp.trajectories",
-    "Trajectory": "mdp.trajectories",
+    "rollout": "simulation.crowds",
+    "rollouts": "simulation.crowds",
+    "Trajectories": "core.trajectories",
+    "Trajectory": "core.trajectories",
     # learners from people as they come
     "UCBVI": "online.optimistic",
     "PrivateUCBVI": "online.optimistic",
@@ -210,55 +210,55 @@ _HOMES = {
     "learn_linear": "offline.linear",
     "replan": "offline.linear",
     # privatizers, randomness, and what they promise
-    "Central": "privacy.privatizers",
-    "Local": "privacy.privatizers",
-    "NoPrivacy": "privacy.privatizers",
-    "Shuffle": "privacy.shuffle",
-    "Secure": "privacy.randomness",
-    "SecureCoins": "privacy.randomness",
-    "Seeded": "privacy.randomness",
-    "SeededCoins": "privacy.randomness",
-    "Guarantee": "privacy.guarantee",
+    "Central": "privatizers.central",
+    "Local": "privatizers.local",
+    "NoPrivacy": "privatizers.none",
+    "Shuffle": "privatizers.shuffle",
+    "Secure": "core.randomness",
+    "SecureCoins": "core.randomness",
+    "Seeded": "core.randomness",
+    "SeededCoins": "core.randomness",
+    "Guarantee": "core.guarantee",
     # the door between learners and privatizers
-    "Budget": "privacy.protocol",
-    "Encoder": "privacy.protocol",
-    "Learner": "privacy.protocol",
-    "Mechanism": "privacy.protocol",
-    "Message": "privacy.protocol",
-    "NoiseLaw": "privacy.protocol",
-    "Plan": "privacy.protocol",
-    "Privatizer": "privacy.protocol",
-    "Release": "privacy.protocol",
-    "Response": "privacy.protocol",
-    "Schedule": "privacy.protocol",
-    "Session": "privacy.protocol",
-    "Spec": "privacy.protocol",
-    "CountQuery": "privacy.counts",
-    "GramQuery": "privacy.linear_sums",
-    "MixtureQuery": "privacy.linear_sums",
-    "Question": "privacy.responses",
-    "ResponseSession": "privacy.responses",
+    "Budget": "protocol",
+    "Encoder": "protocol",
+    "Learner": "protocol",
+    "Mechanism": "protocol",
+    "Message": "protocol",
+    "NoiseLaw": "protocol",
+    "Plan": "protocol",
+    "Privatizer": "protocol",
+    "Release": "protocol",
+    "Response": "protocol",
+    "Schedule": "protocol",
+    "Session": "protocol",
+    "Spec": "protocol",
+    "CountQuery": "core.counts",
+    "GramQuery": "linear.sums",
+    "MixtureQuery": "linear.sums",
+    "Question": "linear.responses",
+    "ResponseSession": "linear.responses",
     # mechanisms: what is done to people, and what it costs them
-    "Batches": "privacy.mechanism",
-    "CountMechanism": "privacy.mechanism",
-    "Exact": "privacy.mechanism",
-    "OnDevice": "privacy.mechanism",
-    "Prefixes": "privacy.mechanism",
-    "Reported": "privacy.reported",
-    "Stated": "privacy.mechanism",
-    "Clocks": "privacy.continual.clocks",
-    "Tree": "privacy.continual.tree",
-    "OptimalTree": "privacy.continual.optimal_tree",
-    "SignedDigits": "privacy.continual.signed_digits",
-    "SquareRoot": "privacy.continual.square_root",
-    "StepReports": "privacy.local_reports",
-    "LinearMechanism": "privacy.linear_mechanism",
-    "BatchMechanism": "privacy.batch_session",
-    "AmplifiedMechanism": "privacy.shuffle_mechanism",
-    "FlipMechanism": "privacy.shuffle_mechanism",
-    "Proposes": "privacy.sessions",
-    "session_of": "privacy.sessions",
-    "restore": "privacy.restoring",
+    "Batches": "core.mechanism",
+    "CountMechanism": "core.mechanism",
+    "Exact": "core.mechanism",
+    "OnDevice": "core.mechanism",
+    "Prefixes": "core.mechanism",
+    "Reported": "local.reported",
+    "Stated": "core.mechanism",
+    "Clocks": "core.continual.clocks",
+    "Tree": "core.continual.tree",
+    "OptimalTree": "core.continual.optimal_tree",
+    "SignedDigits": "core.continual.signed_digits",
+    "SquareRoot": "core.continual.square_root",
+    "StepReports": "local.reports",
+    "LinearMechanism": "linear.mechanism",
+    "BatchMechanism": "sessions.batch",
+    "AmplifiedMechanism": "shuffle.mechanism",
+    "FlipMechanism": "shuffle.mechanism",
+    "Proposes": "sessions.opening",
+    "session_of": "sessions.opening",
+    "restore": "sessions.restoring",
     # on a person's device
     "LinearDevice": "device.linear",
     "greedy": "device.planning",
@@ -272,35 +272,35 @@ _HOMES = {
     "regret_figure": "experiments.plots",
     "Forecast": "experiments.forecast",
     "forecast_of": "experiments.forecast",
-    "Audit": "experiments.audit",
-    "audit": "experiments.audit",
+    "Audit": "audits.run",
+    "audit": "audits.run",
     # stored people
     "Schema": "data.schema",
     "read_schema": "data.schema",
     "write_schema": "data.schema",
     "open_source": "data.readers",
     "write_trajectories": "data.writers",
-    "OfflineLearner": "offline.datasets",
-    "Simulated": "offline.datasets",
-    "learn_from": "offline.datasets",
-    "release_of": "offline.datasets",
-    "Outcome": "offline.learn",
-    "Settings": "offline.learn",
-    "learn": "offline.learn",
-    "plan_again": "offline.learn",
-    "SchemaForecast": "offline.forecast",
-    "forecast": "offline.forecast",
+    "OfflineLearner": "experiments.datasets",
+    "Simulated": "experiments.datasets",
+    "learn_from": "experiments.datasets",
+    "release_of": "experiments.datasets",
+    "Outcome": "stored.learn",
+    "Settings": "stored.learn",
+    "learn": "stored.learn",
+    "plan_again": "stored.learn",
+    "SchemaForecast": "stored.forecast",
+    "forecast": "stored.forecast",
     "read_release": "offline.releases",
     "PolicyTable": "offline.policies",
     "read_policy": "offline.policies",
     "write_policy": "offline.policies",
-    "report_of": "offline.report",
+    "report_of": "stored.report",
     "Candidate": "offline.evaluation",
     "values_of": "offline.evaluation",
-    "Statement": "offline.statement",
-    "verify": "offline.statement",
-    "membership_attack": "offline.membership",
-    "Ledger": "privacy.ledger",
+    "Statement": "stored.statement",
+    "verify": "stored.statement",
+    "membership_attack": "audits.membership",
+    "Ledger": "storage.ledger",
 }
 
 _MODULES = ("conformance",)  # that are used whole: dr.conformance.cases("my_module")

@@ -8,7 +8,7 @@ registers, and a test suite of yours does the same::
         case.run()
 
 Checks are small (three states, a dozen users), so that they may run over every pair of learner and
-privatizer. They show that a component keeps the rules of :mod:`discreet.privacy.protocol`: equal
+privatizer. They show that a component keeps the rules of :mod:`discreet.protocol`: equal
 seeds give equal results; the compiled and the step-by-step run are the same bits; a policy is a
 function of earlier releases only; a learner holds nothing but what was released; the stated
 guarantee is what the noise buys; bad input is refused. They do not replace the proof in a
@@ -35,25 +35,23 @@ from discreet.experiments.config import RunConfig
 from discreet.registry import Entry
 
 if TYPE_CHECKING:
+    from discreet.core.trajectories import Trajectory
     from discreet.experiments.simulate import By, Setup
     from discreet.mdp.tabular import TabularMDP
-    from discreet.mdp.trajectories import Trajectory
-    from discreet.privacy.protocol import Plan, Release
+    from discreet.protocol import Plan, Release
 
 _USERS = 11
 _EPSILON = 1.5
 _PARTNERS = ("private-ucb-vi", "private-ucb-po")  # learners that a privatizer is tried with
 _HOUSES_OF_DATA = (
-    "discreet.privacy.session",
-    "discreet.privacy.stream_session",
-    "discreet.privacy.one_shot",
-    "discreet.privacy.encoders",
-    "discreet.privacy.privatizers",
-    "discreet.privacy.central",
-    "discreet.privacy.local",
-    "discreet.privacy.randomness",
+    "discreet.core.session",
+    "discreet.core.stream_session",
+    "discreet.sessions.one_shot",
+    "discreet.core.encoders",
+    "discreet.privatizers",
+    "discreet.core.randomness",
     "discreet.mdp.tabular",
-    "discreet.mdp.trajectories",
+    "discreet.core.trajectories",
     "discreet.envs",
 )
 
@@ -135,7 +133,7 @@ def small_world(stationary: bool = False) -> TabularMDP:
 def small_featured_world(kind: type) -> TabularMDP:
     """Three states, two actions, three steps, with public features of the kind that a learner needs."""
     from discreet import envs
-    from discreet.mdp.features import MixtureFeatures
+    from discreet.linear.features import MixtureFeatures
 
     if issubclass(kind, MixtureFeatures):
         return envs.linear_mixture(states=3, actions=2, horizon=3, models=2, rewards="bernoulli")
@@ -196,7 +194,7 @@ def _setup(
 ) -> Setup:
     """A pair on the small world; a pair that says why it does not fit is not checked further."""
     from discreet.experiments.simulate import Setup
-    from discreet.privacy.protocol import Spec
+    from discreet.protocol import Spec
 
     learns = registry.build("learner", learner, None, options)
     protects = _privatizer(privatizer)
@@ -232,8 +230,8 @@ class _Transcript:
 
 def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Transcript:
     """The loop of the protocol; user ``replaced`` lives somebody else's life, on the same noise."""
-    from discreet.mdp.simulation import rollout
-    from discreet.privacy.randomness import Seeded, SeededCoins
+    from discreet.core.randomness import Seeded, SeededCoins
+    from discreet.simulation.crowds import rollout
 
     randomness = Seeded(seed, 0)
     keys = randomness.keys
@@ -260,7 +258,7 @@ def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Tran
 
 def _other_life(setup: Setup, trajectory: Trajectory) -> Trajectory:
     """An admissible trajectory that shares no (state, action) with the given one, if there is one."""
-    from discreet.mdp.trajectories import Trajectory
+    from discreet.core.trajectories import Trajectory
 
     layout = setup.mdp.layout
     states = (trajectory.states + 1) % layout.states
@@ -429,7 +427,7 @@ def _recomputed(learner: str, privatizer: str) -> None:
 
 
 def _costs_what_it_states(setup: Setup, where: str) -> None:
-    from discreet.privacy.randomness import Seeded
+    from discreet.core.randomness import Seeded
 
     session = setup.start(Seeded(0, 0))
     loss, stated = worst_loss(setup), session.guarantee  # of a session, whoever made it
@@ -464,10 +462,10 @@ def worst_loss(setup: Setup) -> Loss:
     randomized reports: the largest ratio of the randomizers' own probabilities, for every reported step.
     Raises :class:`NotApplicable` for other mechanisms, whose own tests must do this.
     """
-    from discreet.mdp.trajectories import Trajectory
-    from discreet.privacy.continual.walk import noise_matrix
-    from discreet.privacy.randomness import Seeded
-    from discreet.privacy.session import CountSession
+    from discreet.core.continual.walk import noise_matrix
+    from discreet.core.randomness import Seeded
+    from discreet.core.session import CountSession
+    from discreet.core.trajectories import Trajectory
 
     session = setup.start(Seeded(0, 0))
     if not isinstance(session, CountSession):
@@ -603,8 +601,8 @@ def _order_of_calls(privatizer: str) -> None:
 
 
 def _misuse(setup: Setup) -> None:
-    from discreet.privacy.protocol import Plan
-    from discreet.privacy.randomness import Seeded, SeededCoins
+    from discreet.core.randomness import Seeded, SeededCoins
+    from discreet.protocol import Plan
 
     randomness = Seeded(0, 0)
     session, layout = setup.start(randomness), setup.mdp.layout
@@ -652,9 +650,9 @@ def _with_partners(privatizer: str) -> Iterator[Setup]:
 
 
 def _first_life(setup: Setup) -> Trajectory:
+    from discreet.core.noise.streams_kernels import run_key
     from discreet.mdp.planning import uniform_policy
-    from discreet.mdp.simulation import rollout
-    from discreet.numerics.streams_kernels import run_key
+    from discreet.simulation.crowds import rollout
 
     return rollout(setup.mdp, uniform_policy(setup.mdp), run_key(0), 0)
 
@@ -669,7 +667,7 @@ def _raises(kind: type[Exception] | tuple[type[Exception], ...], what: str, call
 
 def _support_is_public(privatizer: str) -> None:
     """Which released cells are zero does not depend on the data."""
-    from discreet.privacy.randomness import Seeded
+    from discreet.core.randomness import Seeded
 
     for setup in _with_partners(privatizer):
         if setup.guarantee.trust == "none":
@@ -721,9 +719,9 @@ def _world_is_sound(name: str) -> None:
 
 def _people_are_sound(name: str) -> None:
     """Trajectories are admissible, repeat under a seed, and agree with the occupancy measure."""
+    from discreet.core.trajectories import checked
     from discreet.mdp import planning
-    from discreet.mdp.simulation import rollouts
-    from discreet.mdp.trajectories import checked
+    from discreet.simulation.crowds import rollouts
 
     mdp = _environment(name)
     policy = planning.uniform_policy(mdp)
@@ -773,12 +771,12 @@ ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
 # ------------------------------------------------------------------------------ stored people
 def _learn_offline(name: str, folder: Path, secure: bool = False) -> Path:
     """The whole way from rows to a verified folder, for a dozen made-up people."""
+    from discreet.core.randomness import Secure, Seeded
     from discreet.data.made_up import write_made_up
     from discreet.data.readers import open_source
     from discreet.data.schema import Schema
-    from discreet.offline.learn import learn
-    from discreet.privacy.privatizers import Central
-    from discreet.privacy.randomness import Secure, Seeded
+    from discreet.privatizers.central import Central
+    from discreet.stored.learn import learn
 
     found = registry.entry("offline learner", name)
     own = "rho" in registry.options_of(found.factory())  # it holds its budget itself
@@ -797,7 +795,7 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> Path:
 def _offline_learns(name: str) -> None:
     """From a file to a folder whose statement verifies; actions are admissible; equal noise, equal policy."""
     from discreet.offline.policies import read_policy
-    from discreet.offline.statement import verify
+    from discreet.stored.statement import verify
 
     with TemporaryDirectory() as scratch:
         one, again = (_learn_offline(name, Path(scratch)) for _ in range(2))
@@ -880,8 +878,8 @@ def run_every_combination() -> int:
 
 def _secure_release() -> None:
     """One release with noise from the operating system, of each family."""
-    from discreet.privacy.protocol import Plan
-    from discreet.privacy.randomness import Secure, SecureCoins
+    from discreet.core.randomness import Secure, SecureCoins
+    from discreet.protocol import Plan
 
     for privatizer in ("central", "central" + _GAUSSIAN):
         setup = _setup(_PARTNERS[0], privatizer)

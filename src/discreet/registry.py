@@ -23,8 +23,8 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal, Union
 
+from discreet.core import checks
 from discreet.experiments.config import RunConfig, Value
-from discreet.numerics import checks
 
 if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup
@@ -74,7 +74,7 @@ def _entries(kind: Kind, *rows: tuple[Any, ...]) -> dict[tuple[Kind, str], Entry
 
 
 _ONLINE, _OFFLINE = "discreet.online", "discreet.offline"
-_PRIVATIZERS = "discreet.privacy.privatizers"
+_PRIVATIZERS = "discreet.privatizers"
 _MIXTURES = "none, central, local; linear mixtures (linear-mixture, hypercube)"
 _EXACT = "none: it needs exact sums (a baseline)"
 _ANY, _IGNORES = "any privatizer", "any privatizer; ignores the noise law (a baseline)"
@@ -253,22 +253,22 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
         ),
         **_entries(
             "privatizer",
-            ("none", f"{_PRIVATIZERS}:NoPrivacy", "exact sums; no guarantee", "any learner"),
+            ("none", f"{_PRIVATIZERS}.none:NoPrivacy", "exact sums; no guarantee", "any learner"),
             (
                 "central",
-                f"{_PRIVATIZERS}:Central",
+                f"{_PRIVATIZERS}.central:Central",
                 "a trusted curator adds noise to sums over time; joint differential privacy",
                 "any learner",
             ),
             (
                 "local",
-                f"{_PRIVATIZERS}:Local",
+                f"{_PRIVATIZERS}.local:Local",
                 "each person's device adds the noise; local differential privacy",
                 "any learner",
             ),
             (
                 "shuffle",
-                "discreet.privacy.shuffle:Shuffle",
+                f"{_PRIVATIZERS}.shuffle:Shuffle",
                 "devices flip coins, a shuffler lets out sums of batches; shuffle differential privacy",
                 "any learner of per-step counts with public times of release",
             ),

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from discreet.core.layout import Layout
 from discreet.data.schema import Schema
-from discreet.mdp.layout import Layout
 
 H, S, A = 4, 5, 3
 MASK = np.ones((S, A), bool)

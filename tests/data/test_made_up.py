@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from counted import count
 
+from discreet.core.layout import Layout
 from discreet.data.made_up import made_up_world, write_made_up
 from discreet.data.readers import open_source
 from discreet.data.schema import Schema
-from discreet.mdp.layout import Layout
 
 MASK = np.ones((6, 3), bool)
 MASK[2, 1] = MASK[5, 0] = False

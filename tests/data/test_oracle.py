@@ -14,9 +14,9 @@ import pytest
 from counted import count
 from pyarrow import parquet
 
+from discreet.core.layout import Layout
 from discreet.data.readers import open_source
 from discreet.data.schema import Schema
-from discreet.mdp.layout import Layout
 
 H, S, A = 4, 5, 3
 WRONG: dict[str, list[Any]] = {

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from discreet.core.layout import Layout
 from discreet.data.schema import parse_schema, read_schema, write_schema
-from discreet.mdp.layout import Layout
 
 TEXT = """
 dataset = "icu-2024"

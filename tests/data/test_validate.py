@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from discreet.core.layout import Layout
 from discreet.data.readers import open_source
 from discreet.data.validate import KINDS, DataError, Totals, check, episodes
-from discreet.mdp.layout import Layout
 
 SMALL = {"batch_rows": 7, "memory": 2000}  # of some hundred rows: many batches, many partitions
 

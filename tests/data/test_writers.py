@@ -11,7 +11,7 @@ import discreet as dr
 from discreet.data.readers import open_source
 from discreet.data.validate import episodes
 from discreet.data.writers import TrajectoryWriter, cohort_schema, write_cohort, write_trajectories
-from discreet.mdp.simulation import rollouts
+from discreet.simulation.crowds import rollouts
 
 
 @pytest.fixture

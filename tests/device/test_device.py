@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from discreet.core.randomness import SecureCoins, Seeded, SeededCoins
 from discreet.device.encoders import ShuffleEncoder, SimulatedCoins, SystemCoins, noise_ones
 from discreet.device.messages import COIN, HEADER, Family, Form, Refused, pack, read, unpack, write
-from discreet.privacy.randomness import SecureCoins, Seeded, SeededCoins
 
 FAIR = COIN // 2
 FORM = Form(

@@ -11,21 +11,21 @@ from scipy import stats
 
 import discreet as dr
 from discreet import envs
+from discreet.core import counts
+from discreet.core.randomness import Secure, Seeded, SeededCoins
+from discreet.core.trajectories import Trajectory
 from discreet.device.linear import CENTERED_REWARDS, VISITS, LinearDevice
 from discreet.device.messages import Refused
 from discreet.device.noise import ExactCoins
 from discreet.device.planning import greedy, optimistic
 from discreet.experiments.simulate import Setup
-from discreet.mdp.features import Features
-from discreet.mdp.simulation import rollout
+from discreet.linear.features import Features
+from discreet.linear.sums import GramQuery, MixtureQuery
 from discreet.mdp.tabular import TabularMDP
-from discreet.mdp.trajectories import Trajectory
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.privacy import counts
-from discreet.privacy.linear_sums import GramQuery, MixtureQuery
-from discreet.privacy.protocol import Plan, Report, Schedule
-from discreet.privacy.randomness import Secure, Seeded, SeededCoins
+from discreet.protocol import Plan, Report, Schedule
+from discreet.simulation.crowds import rollout
 
 WORLD = envs.linear_mixture(states=5, actions=3, horizon=4, models=3, seed=3, reward_models=2)
 PHI = Features(np.random.default_rng(1).dirichlet(np.ones(3), (5, 3)), 1.0, nonneg=True)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from discreet import envs
+from discreet.core.noise.streams_kernels import run_key
 from discreet.envs import combination_lock, expert_policy, icu_sepsis, random_mdp, riverswim, switching_chain
 from discreet.mdp.planning import evaluate, optimal_values, uniform_policy, value
-from discreet.mdp.simulation import batch_counts, rollouts
-from discreet.numerics.streams_kernels import run_key
+from discreet.simulation.crowds import batch_counts, rollouts
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 from discreet.envs import from_gymnasium, random_mdp, riverswim, to_gymnasium
 from discreet.mdp.planning import optimal_values, uniform_policy, value
-from discreet.mdp.simulation import rollouts
 from discreet.mdp.tabular import TabularMDP
+from discreet.simulation.crowds import rollouts
 
 gymnasium = pytest.importorskip("gymnasium")
 

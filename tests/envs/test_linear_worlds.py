@@ -14,13 +14,13 @@ from discreet.envs import (
     wide_linear_mdp,
 )
 from discreet.experiments.simulate import Setup
-from discreet.mdp.features import MixtureFeatures, one_hot
+from discreet.linear.features import MixtureFeatures, one_hot
 from discreet.mdp.mixture import LinearMixtureMDP
 from discreet.mdp.planning import evaluate, occupancy, optimal_values, uniform_policy, value
-from discreet.mdp.simulation import rollouts
 from discreet.online.lsvi import LSVIUCB
-from discreet.privacy.privatizers import NoPrivacy
+from discreet.privatizers.none import NoPrivacy
 from discreet.registry import make
+from discreet.simulation.crowds import rollouts
 
 
 def values(mdp):

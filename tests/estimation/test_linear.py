@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from discreet.core.randomness import Seeded, SeededCoins
 from discreet.estimation import linear
-from discreet.privacy.gram import goe
-from discreet.privacy.randomness import Seeded, SeededCoins
+from discreet.linear.gram import goe
 
 
 def test_repaired_matrices_are_positive_definite():

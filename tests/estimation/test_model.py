@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from discreet.core.layout import Layout
 from discreet.estimation.model import ErrorBounds, PrivateModel, noise_errors, release_rows
-from discreet.mdp.layout import Layout
-from discreet.privacy.noise.laws import GaussianSumLaw, LaplaceSumLaw, NoNoise
-from discreet.privacy.protocol import Estimate, Release
+from discreet.laws.noise import GaussianSumLaw, LaplaceSumLaw, NoNoise
+from discreet.protocol import Estimate, Release
 
 NONE = NoNoise()
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discreet.core.guarantee import Guarantee, no_guarantee
 from discreet.experiments.results import Result, SeedRun
-from discreet.privacy.guarantee import Guarantee, no_guarantee
-from discreet.privacy.privatizers import Central, NoPrivacy
+from discreet.privatizers.central import Central
+from discreet.privatizers.none import NoPrivacy
 
 
 @dataclass
@@ -41,10 +42,10 @@ def curve(run: int, episodes: int = 1000, slope: float = 1.0) -> SeedRun:
 
 
 def central_guarantee(**options: Any) -> Guarantee:
-    from discreet.mdp.layout import Layout
-    from discreet.privacy.counts import CountQuery
-    from discreet.privacy.protocol import Schedule
-    from discreet.privacy.randomness import Seeded
+    from discreet.core.counts import CountQuery
+    from discreet.core.layout import Layout
+    from discreet.core.randomness import Seeded
+    from discreet.protocol import Schedule
 
     privatizer = Central(**{"epsilon": 1.0, **options})
     return privatizer.start(CountQuery(Layout(2, 2, 2)), Schedule(1000), Seeded(0)).guarantee

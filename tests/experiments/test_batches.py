@@ -8,14 +8,14 @@ import pytest
 from scipy import stats
 
 import discreet as dr
+from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.randomness import Seeded
 from discreet.experiments.forecast import forecast_of
 from discreet.experiments.simulate import Setup
-from discreet.mdp.simulation import batch_counts, reported_step
-from discreet.privacy.batch_session import BatchSession
-from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.protocol import Plan, Release, Schedule, Spec
-from discreet.privacy.randomness import Seeded
-from discreet.privacy.shuffle import Shuffle
+from discreet.privatizers.shuffle import Shuffle
+from discreet.protocol import Plan, Release, Schedule, Spec
+from discreet.sessions.batch import BatchSession
+from discreet.simulation.crowds import batch_counts, reported_step
 
 MDP = dr.make("riverswim", states=3, horizon=3)
 

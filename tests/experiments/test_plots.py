@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discreet.core.guarantee import no_guarantee
 from discreet.experiments.plots import PALETTE, legend_label, look, privacy_words, regret_figure
 from discreet.experiments.results import Result
-from discreet.privacy.guarantee import no_guarantee
 
 Make = Callable[..., Result]
 

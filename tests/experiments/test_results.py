@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from discreet.core.guarantee import no_guarantee
 from discreet.experiments.config import RunConfig
 from discreet.experiments.labels import short_labels
 from discreet.experiments.results import About, Result, RunFolder, SeedRun
-from discreet.privacy.guarantee import no_guarantee
 
 Make = Callable[..., Result]
 

@@ -30,6 +30,8 @@ from typing import Any
 import numpy as np
 
 import discreet as dr
+from discreet.core.noise import exact
+from discreet.core.randomness import SeededCoins
 
 # Names that `discreet` itself does not export yet: all of them are here, in one place.
 from discreet.data.made_up import write_made_up
@@ -39,18 +41,16 @@ from discreet.device.encoders import ShuffleEncoder
 from discreet.device.messages import Family, Form
 from discreet.experiments.forecast import forecast_of
 from discreet.experiments.simulate import Setup
-from discreet.mdp.features import Features, MixtureFeatures
-from discreet.offline.forecast import forecast
-from discreet.offline.learn import learn, plan_again
+from discreet.linear.features import Features, MixtureFeatures
+from discreet.linear.responses import Question, ResponseSession
+from discreet.linear.sums import GramQuery, MixtureQuery
 from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
-from discreet.offline.statement import verify
 from discreet.online.noise_aware_sums import NoiseAwareOnSums
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.privacy.linear_sums import GramQuery, MixtureQuery
-from discreet.privacy.noise import exact
-from discreet.privacy.protocol import Response
-from discreet.privacy.randomness import SeededCoins
-from discreet.privacy.responses import Question, ResponseSession
+from discreet.protocol import Response
+from discreet.stored.forecast import forecast
+from discreet.stored.learn import learn, plan_again
+from discreet.stored.statement import verify
 
 from .recording import LONG
 

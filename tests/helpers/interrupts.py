@@ -7,8 +7,12 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-_SESSIONS = "session clock_session cut_session group_session device_session reported_session stream_session"
-SESSION = tuple(f"privacy/{name}.py" for name in (*_SESSIONS.split(), "mechanism", "encoders", "lifecycle"))
+_FILES = {
+    "core": "session stream_session mechanism encoders lifecycle",
+    "sessions": "clock cut group",
+    "local": "device_session reported_session",
+}
+SESSION = tuple(f"{room}/{name}.py" for room, names in _FILES.items() for name in names.split())
 
 
 def _no_signal_comes(frame: FrameType) -> bool:

@@ -6,11 +6,11 @@ from functools import cached_property
 from typing import Any
 
 import discreet as dr
+from discreet.core.counts import CENTERED_REWARDS
+from discreet.core.randomness import Seeded
 from discreet.experiments.simulate import Setup
-from discreet.mdp.simulation import played_counts
-from discreet.privacy.counts import CENTERED_REWARDS
-from discreet.privacy.protocol import Spec
-from discreet.privacy.randomness import Seeded
+from discreet.protocol import Spec
+from discreet.simulation.crowds import played_counts
 
 CENTRAL = dr.Central(epsilon=1.0, delta=1e-6)
 

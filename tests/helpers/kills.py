@@ -12,8 +12,8 @@ import numpy as np
 
 from discreet.data.made_up import write_made_up
 from discreet.data.schema import Schema, write_schema
-from discreet.offline.statement import verify
-from discreet.privacy.ledger import Ledger
+from discreet.storage.ledger import Ledger
+from discreet.stored.statement import verify
 
 WORKER = """
 import sys, itertools
@@ -21,9 +21,9 @@ from pathlib import Path
 import discreet as dr
 from discreet.data.readers import open_source
 from discreet.data.schema import read_schema
-from discreet.offline.learn import learn
+from discreet.stored.learn import learn
 from discreet.offline.tabular import DPAPVI
-from discreet.privacy.ledger import Ledger
+from discreet.storage.ledger import Ledger
 folder, worker = Path(sys.argv[1]), sys.argv[2]
 schema = read_schema(folder / "schema.toml")
 print("ready", flush=True)

@@ -3,10 +3,10 @@
 from contextlib import closing
 from dataclasses import dataclass
 
+from discreet.core.randomness import Seeded
 from discreet.experiments.simulate import _batch
 from discreet.mdp import planning
-from discreet.privacy.protocol import Plan, Release
-from discreet.privacy.randomness import Seeded
+from discreet.protocol import Plan, Release
 
 
 @dataclass

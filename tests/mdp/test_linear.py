@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from discreet.envs import random_mdp
-from discreet.mdp.features import Features, one_hot
+from discreet.linear.features import Features, one_hot
 from discreet.mdp.linear import LinearMDP, as_linear
 from discreet.mdp.planning import optimal_values
 

@@ -6,14 +6,14 @@ import pickle
 import numpy as np
 import pytest
 
+from discreet.core.layout import Layout
 from discreet.envs import random_mdp
-from discreet.mdp.features import Features, MixtureFeatures, one_hot
-from discreet.mdp.layout import Layout
+from discreet.linear.features import Features, MixtureFeatures, one_hot
 from discreet.mdp.linear import as_linear
 from discreet.mdp.mixture import LinearMixtureMDP, as_mixture
 from discreet.mdp.planning import optimal_values
 from discreet.mdp.tabular import TabularMDP
-from discreet.privacy.protocol import Spec
+from discreet.protocol import Spec
 
 NAMES = ("bound", "signed_bound", "l1", "signed_l1")
 
@@ -158,7 +158,7 @@ def test_features_travel_with_the_table_and_stay_frozen():
 def test_a_spec_tells_the_features():
     from discreet.experiments.simulate import Setup
     from discreet.online.optimistic import UCBVI
-    from discreet.privacy.privatizers import NoPrivacy
+    from discreet.privatizers.none import NoPrivacy
 
     mdp = as_mixture(random_mdp(states=3, actions=2, horizon=3)).to_tabular()
     assert Setup(mdp, UCBVI(), NoPrivacy(), 10).spec.features is mdp.features

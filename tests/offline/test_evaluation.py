@@ -8,12 +8,12 @@ import pytest
 from scipy.stats import norm
 
 import discreet as dr
+from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.laws.noise import NoNoise
 from discreet.mdp.planning import evaluate, occupancy, value
 from discreet.offline import evaluation
 from discreet.offline.evaluation import BEHAVIOUR, Candidate, uniform, values_of
 from discreet.offline.tabular import DPAPVI
-from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
-from discreet.privacy.noise.laws import NoNoise
 from studies.value_intervals import Drawn, Setting, draw, played, setting_of
 
 MASK = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]], bool)

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from discreet.accounting.budget import gdp_mu
+from discreet.core.layout import Layout
+from discreet.core.randomness import Secure, Seeded
 from discreet.envs import random_mdp, synthetic_linear_behaviour, synthetic_linear_mdp
-from discreet.mdp.features import Features, one_hot
-from discreet.mdp.layout import Layout
+from discreet.linear.features import Features, one_hot
+from discreet.linear.responses import ResponseSession
 from discreet.mdp.linear import LinearMDP
 from discreet.mdp.planning import evaluate, optimal_values, uniform_policy
-from discreet.mdp.simulation import rollouts
 from discreet.offline.linear import (
     DPPEVI,
     DPVAPVI,
@@ -25,9 +27,7 @@ from discreet.offline.linear import (
     schema_features,
 )
 from discreet.offline.linear_releases import LinearRelease
-from discreet.privacy.budget import gdp_mu
-from discreet.privacy.randomness import Secure, Seeded
-from discreet.privacy.responses import ResponseSession
+from discreet.simulation.crowds import rollouts
 
 
 def world(seed=0, states=5, actions=3, horizon=4, d=4):

@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 import discreet as dr
+from discreet.core.layout import Layout
 from discreet.data.schema import Schema
-from discreet.mdp.layout import Layout
-from discreet.offline.datasets import Simulated, learn_from
+from discreet.experiments.datasets import Simulated, learn_from
 from discreet.offline.policies import PolicyTable, read_policy, write_policy
 from discreet.offline.tabular import DPAPVI
 

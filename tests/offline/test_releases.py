@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 import discreet as dr
-from discreet.mdp.layout import Layout
-from discreet.offline.datasets import Simulated, release_of
+from discreet.core.guarantee import no_guarantee
+from discreet.core.layout import Layout
+from discreet.experiments.datasets import Simulated, release_of
+from discreet.laws.noise import (  # fmt: skip
+    GaussianSumLaw,
+    LaplaceSumLaw,
+    NoNoise,
+    SubGaussianSumLaw,
+    WeightedLaplaceLaw,
+)
 from discreet.offline.releases import (
     KEY,
     ReleaseFacts,
@@ -29,15 +37,7 @@ from discreet.offline.releases import (
     write_tables,
 )  # fmt: skip
 from discreet.offline.tabular import APVI, DPAPVI
-from discreet.privacy.guarantee import no_guarantee
-from discreet.privacy.noise.laws import (
-    GaussianSumLaw,
-    LaplaceSumLaw,
-    NoNoise,
-    SubGaussianSumLaw,
-    WeightedLaplaceLaw,
-)  # fmt: skip
-from discreet.privacy.protocol import Estimate, Release, Spec, StepSums
+from discreet.protocol import Estimate, Release, Spec, StepSums
 
 S, A, H = 5, 3, 4
 MASK = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1], [1, 0, 1]], bool)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import discreet as dr
+from discreet.experiments.datasets import Simulated, release_of
 from discreet.mdp.planning import optimal_values, value
-from discreet.offline.datasets import Simulated, release_of
 from discreet.offline.tabular import APVI, DPAPVI
 
 H, S, A = 6, 4, 2

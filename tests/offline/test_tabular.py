@@ -7,11 +7,11 @@ import pytest
 import scipy.optimize
 
 import discreet as dr
+from discreet.experiments.datasets import Simulated, learn_from, release_of
+from discreet.laws.noise import GaussianSumLaw, LaplaceSumLaw, NoNoise
 from discreet.mdp.planning import evaluate, occupancy, optimal_values, value
-from discreet.offline.datasets import Simulated, learn_from, release_of
 from discreet.offline.tabular import APVI, DPAPVI
-from discreet.privacy.noise.laws import GaussianSumLaw, LaplaceSumLaw, NoNoise
-from discreet.privacy.protocol import Estimate, Release, Schedule
+from discreet.protocol import Estimate, Release, Schedule
 
 S, A, H = 5, 3, 4
 MASK = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1], [1, 0, 1]], bool)

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from discreet.mdp.layout import Layout
-from discreet.privacy.noise.laws import NoNoise
-from discreet.privacy.protocol import Estimate, Release, Spec
+from discreet.core.layout import Layout
+from discreet.laws.noise import NoNoise
+from discreet.protocol import Estimate, Release, Spec
 
 MASK = np.array([[True, True, False], [True, False, False], [False, True, True], [True, True, True]])
 

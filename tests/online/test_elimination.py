@@ -13,20 +13,20 @@ from staged import batches
 import discreet as dr
 from discreet import envs
 from discreet.conformance import small_world
+from discreet.core.layout import Layout
+from discreet.core.noise.streams_kernels import run_key
+from discreet.core.randomness import Seeded
+from discreet.core.session import CountSession
 from discreet.estimation.model import ErrorBounds
 from discreet.experiments import simulate
 from discreet.experiments.simulate import Setup
 from discreet.mdp import planning
-from discreet.mdp.layout import Layout
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics.streams_kernels import run_key
 from discreet.online import stages
 from discreet.online.elimination import APEVE, SDPPE, Enumeration, absorbing
 from discreet.online.stages import StageModel, stage_sizes, value_widths
-from discreet.privacy.batch_session import BatchSession
-from discreet.privacy.protocol import Spec
-from discreet.privacy.randomness import Seeded
-from discreet.privacy.session import CountSession
+from discreet.protocol import Spec
+from discreet.sessions.batch import BatchSession
 
 MASK = np.array([[True, True, True], [True, False, True], [False, True, False]])
 

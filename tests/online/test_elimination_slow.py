@@ -9,11 +9,11 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_flow
 from slow_elimination import Slow
 
-from discreet.mdp.layout import Layout
-from discreet.numerics.streams_kernels import run_key
+from discreet.core.layout import Layout
+from discreet.core.noise.streams_kernels import run_key
+from discreet.laws.noise import NoNoise
 from discreet.online.elimination import APEVE, SDPPE
-from discreet.privacy.noise.laws import NoNoise
-from discreet.privacy.protocol import Estimate, Release, Spec
+from discreet.protocol import Estimate, Release, Spec
 
 
 @dataclass(frozen=True)

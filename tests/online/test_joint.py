@@ -10,11 +10,11 @@ import pytest
 from joint_runs import CENTRAL, DeclaredStationary, lived
 
 import discreet as dr
+from discreet.core.counts import CUT_REWARDS
 from discreet.envs import random_mdp, switching_chain
 from discreet.experiments.simulate import Setup
 from discreet.online import joint, joint_kernels
-from discreet.privacy.counts import CUT_REWARDS
-from discreet.privacy.protocol import Spec
+from discreet.protocol import Spec
 
 
 def test_a_world_not_declared_stationary_is_refused() -> None:

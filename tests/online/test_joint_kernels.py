@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from discreet.numerics.streams_kernels import open_at, run_key
+from discreet.core.noise.streams_kernels import open_at, run_key
 from discreet.online import joint
 from discreet.online import joint_kernels as kernels
 from discreet.online.joint_kernels import Evidence, Scratch

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from discreet.mdp.layout import Layout
-from discreet.numerics.streams_kernels import open_at
+from discreet.core.layout import Layout
+from discreet.core.noise.streams_kernels import open_at
+from discreet.laws.noise import NoNoise
 from discreet.online import kernels
 from discreet.online.ldp_obi import LDPOBI
 from discreet.online.optimistic import DPUCBVI, UCBVI, PrivateUCBVI
 from discreet.online.policy_optimization import OPPO, PrivateUCBPO
 from discreet.online.pucb import PUCB
-from discreet.privacy.noise.laws import NoNoise
-from discreet.privacy.protocol import Estimate, Learner, Release, Spec
+from discreet.protocol import Estimate, Learner, Release, Spec
 
 TIES = np.array([5, 6], np.uint64)
 ALL = [UCBVI, PrivateUCBVI, DPUCBVI, OPPO, PrivateUCBPO, PUCB, LDPOBI]

@@ -14,17 +14,17 @@ import pytest
 
 import discreet as dr
 from discreet import envs
+from discreet.accounting.budget import gdp_mu
+from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.trajectories import Trajectory
 from discreet.experiments.simulate import Setup, simulate
-from discreet.mdp.features import MixtureFeatures
+from discreet.linear.features import MixtureFeatures
 from discreet.mdp.linear import LinearMDP
 from discreet.mdp.mixture import LinearMixtureMDP, as_mixture
-from discreet.mdp.simulation import rollout, rollouts
-from discreet.mdp.trajectories import Trajectory
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.privacy.budget import gdp_mu
-from discreet.privacy.protocol import Plan, Schedule, Spec
-from discreet.privacy.randomness import Seeded, SeededCoins
+from discreet.protocol import Plan, Schedule, Spec
+from discreet.simulation.crowds import rollout, rollouts
 
 DELTA = 1e-5
 MIX = {"states": 5, "actions": 3, "horizon": 4, "models": 3}

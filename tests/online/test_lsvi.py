@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 import discreet as dr
+from discreet.core.layout import Layout
+from discreet.core.randomness import Seeded, SeededCoins
 from discreet.envs import random_linear
 from discreet.estimation.linear import model_rewards, model_values
 from discreet.experiments.config import RunConfig
 from discreet.experiments.simulate import Setup
-from discreet.mdp.features import Features, one_hot
-from discreet.mdp.layout import Layout
+from discreet.linear.features import Features, one_hot
 from discreet.mdp.linear import LinearMDP, as_linear
 from discreet.mdp.planning import value
-from discreet.mdp.simulation import rollout
 from discreet.online.lsvi import LSVIUCB
-from discreet.privacy.protocol import Budget, Spec
-from discreet.privacy.randomness import Seeded, SeededCoins
+from discreet.protocol import Budget, Spec
 from discreet.registry import prepare, resolved
+from discreet.simulation.crowds import rollout
 
 JOINT = dr.Central(epsilon=5.0, delta=1e-5)
 EVERY = {"replan_every": 1, "tie_break": "first"}

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import discreet as dr
+from discreet.core.layout import Layout
 from discreet.estimation import consistency_kernels
 from discreet.experiments.simulate import Setup
-from discreet.mdp.layout import Layout
 from discreet.online import noise_kernels
-from discreet.privacy.protocol import Spec
+from discreet.protocol import Spec
 
 SLOTS, ROWS, STATES = 2, 4, 2
 NONE = dr.NoPrivacy()

@@ -12,12 +12,12 @@ import pytest
 from scipy import stats
 
 import discreet as dr
+from discreet.core.noise.streams_kernels import ROLE_EXPLORE, open_at, run_key, scalar_draws
+from discreet.core.randomness import Seeded, SeededCoins
 from discreet.experiments.simulate import Setup
-from discreet.mdp.simulation import rollout
-from discreet.numerics.streams_kernels import ROLE_EXPLORE, open_at, run_key, scalar_draws
 from discreet.online import kernels, noise_kernels
 from discreet.online.noise_aware import explorers_among
-from discreet.privacy.randomness import Seeded, SeededCoins
+from discreet.simulation.crowds import rollout
 
 POINTERS = np.array([0, 2, 3, 6])  # three states with 2, 1 and 3 actions
 HORIZON, ROWS, STATES = 4, 6, 3

@@ -9,11 +9,11 @@ from staged import batches
 
 import discreet as dr
 from discreet import envs
+from discreet.core.layout import Layout
+from discreet.core.noise.streams_kernels import open_at, run_key
 from discreet.experiments.simulate import Setup
 from discreet.mdp import planning
-from discreet.mdp.layout import Layout
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics.streams_kernels import open_at, run_key
 from discreet.online.occupancy import SDPPEOM, Model
 from discreet.online.stages import StageModel, value_widths
 

@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 
+from discreet.core.randomness import Seeded, SeededCoins
 from discreet.mdp import planning
-from discreet.mdp.simulation import rollout
 from discreet.mdp.tabular import TabularMDP
 from discreet.online.ldp_obi import LDPOBI
 from discreet.online.optimistic import DPUCBVI, UCBVI, PrivateUCBVI
 from discreet.online.policy_optimization import OPPO, PrivateUCBPO
 from discreet.online.pucb import PUCB
-from discreet.privacy.privatizers import Central, NoPrivacy
-from discreet.privacy.protocol import Spec
-from discreet.privacy.randomness import Seeded, SeededCoins
+from discreet.privatizers.central import Central
+from discreet.privatizers.none import NoPrivacy
+from discreet.protocol import Spec
+from discreet.simulation.crowds import rollout
 
 TIES = np.array([5, 6], np.uint64)
 SILENT = {

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.mdp.layout import Layout
+from discreet.core.layout import Layout
 from discreet.online.psrl import PSRL, dirichlet_rows
 from discreet.online.randomized import RandomizedState
-from discreet.privacy.protocol import Spec
+from discreet.protocol import Spec
 
 TIES = np.array([5, 6], np.uint64)
 LAYOUT = Layout(3, 2, 2)

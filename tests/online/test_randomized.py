@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import discreet as dr
+from discreet.core.layout import Layout
+from discreet.core.noise.streams_kernels import ROLE_SAMPLES, generator_at
 from discreet.experiments.simulate import Setup
+from discreet.laws.noise import NoNoise
 from discreet.mdp import planning
-from discreet.mdp.layout import Layout
-from discreet.mdp.simulation import rollout
-from discreet.numerics.streams_kernels import ROLE_SAMPLES, generator_at
 from discreet.online.psrl import PSRL
 from discreet.online.rlsvi import RLSVI
-from discreet.privacy.noise.laws import NoNoise
-from discreet.privacy.protocol import Budget, Estimate, Release, Spec
+from discreet.protocol import Budget, Estimate, Release, Spec
+from discreet.simulation.crowds import rollout
 
 TIES = np.array([5, 6], np.uint64)
 BOTH = [PSRL, RLSVI]

@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 import discreet as dr
+from discreet.core.layout import Layout
+from discreet.core.noise.streams_kernels import run_key
+from discreet.core.randomness import Seeded
 from discreet.experiments.simulate import Setup
-from discreet.mdp.layout import Layout
-from discreet.mdp.simulation import played_counts, rollouts
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics.streams_kernels import run_key
 from discreet.online import returns
-from discreet.privacy.privatizers import Central, Local, NoPrivacy
-from discreet.privacy.protocol import Spec
-from discreet.privacy.randomness import Seeded
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.privatizers.none import NoPrivacy
+from discreet.protocol import Spec
+from discreet.simulation.crowds import played_counts, rollouts
 
 LEARNER = dr.NoiseAwareUCBVI(explore="returns")
 GAUSSIAN = Central(epsilon=1.0, delta=1e-6)

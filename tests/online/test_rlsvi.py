@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from discreet.mdp.layout import Layout
-from discreet.numerics.streams_kernels import ROLE_SAMPLES, generator_at
+from discreet.audits.games import epsilon_bound, rate_limits
+from discreet.core.layout import Layout
+from discreet.core.noise.streams_kernels import ROLE_SAMPLES, generator_at
 from discreet.online.randomized import RandomizedState
 from discreet.online.rlsvi import RLSVI, claimed_epsilon, theory_variance
-from discreet.privacy.audit import epsilon_bound, rate_limits
-from discreet.privacy.protocol import Spec
+from discreet.protocol import Spec
 
 TIES = np.array([5, 6], np.uint64)
 LAYOUT = Layout(3, 2, 4)

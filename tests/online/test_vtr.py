@@ -11,18 +11,18 @@ import pytest
 
 import discreet as dr
 from discreet import envs
+from discreet.accounting import numerical
+from discreet.core.randomness import Seeded, SeededCoins
 from discreet.estimation.linear import factored
 from discreet.experiments.simulate import Setup, simulate
+from discreet.laws.linear import GoeLaw, VectorLaw
+from discreet.linear.features import Features, MixtureFeatures
+from discreet.linear.sums import MixtureQuery
 from discreet.mdp import planning
-from discreet.mdp.features import Features, MixtureFeatures
 from discreet.mdp.mixture import LinearMixtureMDP
-from discreet.mdp.simulation import rollout
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.privacy import accounting
-from discreet.privacy.linear_laws import GoeLaw, VectorLaw
-from discreet.privacy.linear_sums import MixtureQuery
-from discreet.privacy.protocol import Estimate, Release, Spec
-from discreet.privacy.randomness import Seeded, SeededCoins
+from discreet.protocol import Estimate, Release, Spec
+from discreet.simulation.crowds import rollout
 
 SMALL = {"states": 5, "actions": 3, "horizon": 4, "models": 3}
 
@@ -345,7 +345,7 @@ def test_rewards_by_features_have_a_share_of_the_budget(rewarded):
             session = setup.start(Seeded(0, 0))
             record = session.records[0]
             assert {"reward_gram[3]", "reward_response[3]"} <= set(record.scales)
-            accounting.verify(session.guarantee, session.records)
+            numerical.verify(session.guarantee, session.records)
             noise = "laplace" if record.noise == "laplace" else "goe"
             losses = np.array(session.query.losses(noise, session.scales)) ** (1 if noise == "laplace" else 2)
             assert losses[-4:].sum() / losses.sum() == pytest.approx(learner.reward_share)

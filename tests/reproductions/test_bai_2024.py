@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discreet.core.files import write_aside
 from discreet.experiments.simulate import Setup
-from discreet.numerics.files import write_aside
 from discreet.online.elimination import SDPPE
-from discreet.privacy.privatizers import NoPrivacy
+from discreet.privatizers.none import NoPrivacy
 from discreet.reproductions.bai_2024 import STUDY, pages
 from discreet.reproductions.bai_2024 import runs as bai
 from discreet.reproductions.page import HOLDS

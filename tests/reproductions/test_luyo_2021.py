@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discreet.core.files import write_aside
 from discreet.envs import linear_mixture
 from discreet.experiments.simulate import Setup
-from discreet.numerics.files import write_aside
 from discreet.reproductions.luyo_2021 import STUDY, pages
 from discreet.reproductions.luyo_2021 import runs as luyo
 from discreet.reproductions.references import REFERENCES, losses

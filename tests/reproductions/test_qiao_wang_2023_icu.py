@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from discreet.mdp.layout import Layout
+from discreet.accounting import budget
+from discreet.core.counts import POOLED_TRANSITIONS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.layout import Layout
 from discreet.mdp.planning import occupancy, optimal_values, value
-from discreet.mdp.simulation import rollouts
 from discreet.mdp.tabular import TabularMDP
-from discreet.privacy import budget
-from discreet.privacy.counts import POOLED_TRANSITIONS, TRANSITIONS, VISITS, CountQuery
 from discreet.reproductions.qiao_wang_2023_offline import icu
+from discreet.simulation.crowds import rollouts
 
 S, A, H = 7, 3, 6
 DEATH, SURVIVAL = 5, 6

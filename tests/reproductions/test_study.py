@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from discreet import reproductions
+from discreet.core.files import write_aside
 from discreet.experiments import plots
-from discreet.numerics.files import write_aside
 from discreet.reproductions.page import filled
 from discreet.reproductions.study import Job, Study, file_name, kept, reproduce
 

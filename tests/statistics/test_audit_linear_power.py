@@ -1,7 +1,7 @@
 """The audit's black box on linear sums, end to end: below every true claim, above every false one.
 
 Specification linear-and-offline, section 12, test 7. Confidence 1 - 1e-6 a bound where nothing else is said.
-Bugs are those of tests/privacy/test_audit_linear.py that can be seen from outside.
+Bugs are those of tests/audits/test_linear.py that can be seen from outside.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discreet.audits.games import Evidence, black_box, half_scale_power
+from discreet.audits.linear import LinearPeople, Probe, canary, game_of
+from discreet.audits.run import audit
 from discreet.device import linear as device
-from discreet.experiments.audit import audit
+from discreet.linear import gram, responses
+from discreet.linear import sums as linear_sums
+from discreet.linear.session import LinearSession
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.privacy import gram, linear_sums, responses
-from discreet.privacy.audit import Evidence, black_box, half_scale_power
-from discreet.privacy.audit_linear import LinearPeople, Probe, canary, game_of
-from discreet.privacy.linear_session import LinearSession
-from discreet.privacy.privatizers import Central, Local
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
 
 pytestmark = pytest.mark.statistics
 

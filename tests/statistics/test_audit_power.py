@@ -1,6 +1,6 @@
 """The audit's black box, end to end at H = 1: below every true claim, above every false one.
 
-Confidence 1 - 1e-6 a bound. Bugs are those of tests/privacy/test_audit.py that a noise law or a fitted score
+Confidence 1 - 1e-6 a bound. Bugs are those of tests/audits/test_games.py that a noise law or a fitted score
 can see from outside.
 """
 
@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.privacy.audit import People, Reactive, black_box, half_scale_power
-from discreet.privacy.counts import CountQuery
-from discreet.privacy.local_reports import ReportEncoder, StepReports
-from discreet.privacy.privatizers import Central, Local
-from discreet.privacy.protocol import Schedule, Spec
-from discreet.privacy.session import CountSession
-from discreet.privacy.shuffle import Shuffle
+from discreet.audits.games import People, Reactive, black_box, half_scale_power
+from discreet.core.counts import CountQuery
+from discreet.core.session import CountSession
+from discreet.local.reports import ReportEncoder, StepReports
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.privatizers.shuffle import Shuffle
+from discreet.protocol import Schedule, Spec
 
 pytestmark = pytest.mark.statistics
 

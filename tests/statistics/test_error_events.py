@@ -8,12 +8,13 @@ union bound leaves room. The check has power: bounds of half the noise fail in n
 import numpy as np
 import pytest
 
-from discreet.mdp.layout import Layout
-from discreet.mdp.trajectories import Trajectory
-from discreet.privacy.counts import CountQuery
-from discreet.privacy.privatizers import Central, Local
-from discreet.privacy.protocol import Plan, Schedule
-from discreet.privacy.randomness import Seeded, SeededCoins
+from discreet.core.counts import CountQuery
+from discreet.core.layout import Layout
+from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.trajectories import Trajectory
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.protocol import Plan, Schedule
 
 RUNS, USERS, FAILURE = 2000, 64, 0.2
 QUERY = CountQuery(Layout(2, 2, 2))

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discreet.core.noise.streams_kernels import ROLE_BATCH, open_at, run_key
 from discreet.mdp import world_kernels
 from discreet.mdp.planning import policy_rows
-from discreet.mdp.simulation import rollouts
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics.streams_kernels import ROLE_BATCH, open_at, run_key
+from discreet.simulation.crowds import rollouts
 
 ALARM = 1e-6
 SIZES = {1: 200_000, 3: 100_000, 20: 40_000, 200: 20_000, 5000: 2_000}  # users a batch: batches

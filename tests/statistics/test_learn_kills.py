@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from kills import kill_at_random
 
+from discreet.core.layout import Layout
 from discreet.data.schema import Schema
-from discreet.mdp.layout import Layout
 
 SCHEMA = Schema("ward", "patient", Layout(4, 2, 3), terminal=(3,), low=-1.0)
 

@@ -12,17 +12,17 @@ from scipy import stats
 
 import discreet as dr
 from discreet import envs
+from discreet.core.randomness import Seeded, SeededCoins
 from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
+from discreet.experiments.datasets import Simulated, learn_from
 from discreet.experiments.simulate import Setup, simulate
 from discreet.mdp import planning
 from discreet.mdp.mixture import as_mixture
-from discreet.mdp.simulation import rollout, rollouts
-from discreet.offline.datasets import Simulated, learn_from
 from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
 from discreet.offline.tabular import APVI, DPAPVI
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.privacy.randomness import Seeded, SeededCoins
+from discreet.simulation.crowds import rollout, rollouts
 
 pytestmark = pytest.mark.statistics
 

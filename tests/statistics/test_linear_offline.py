@@ -9,16 +9,16 @@ import math
 import numpy as np
 import pytest
 
+from discreet.core.layout import Layout
+from discreet.core.randomness import Seeded
+from discreet.core.trajectories import Trajectories
 from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
-from discreet.mdp.features import Features
-from discreet.mdp.layout import Layout
+from discreet.linear.features import Features
+from discreet.linear.gram import pair_mu
+from discreet.linear.responses import Question, ResponseSession
 from discreet.mdp.planning import optimal_values, value
-from discreet.mdp.simulation import rollouts
-from discreet.mdp.trajectories import Trajectories
 from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
-from discreet.privacy.gram import pair_mu
-from discreet.privacy.randomness import Seeded
-from discreet.privacy.responses import Question, ResponseSession
+from discreet.simulation.crowds import rollouts
 
 pytestmark = pytest.mark.statistics
 

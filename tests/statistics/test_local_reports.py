@@ -13,14 +13,14 @@ import pytest
 from scipy import stats
 
 import discreet as dr
-from discreet.mdp.simulation import reported_counts, rollouts
-from discreet.numerics.streams_kernels import ROLE_AUDIT, open_at, run_key
-from discreet.privacy import local_kernels
-from discreet.privacy.counts import CountQuery
-from discreet.privacy.local_reports import KINDS, randomizer
-from discreet.privacy.privatizers import Local
-from discreet.privacy.protocol import Plan, Schedule
-from discreet.privacy.randomness import Seeded, SeededCoins
+from discreet.core.counts import CountQuery
+from discreet.core.noise.streams_kernels import ROLE_AUDIT, open_at, run_key
+from discreet.core.randomness import Seeded, SeededCoins
+from discreet.local import kernels as local_kernels
+from discreet.local.reports import KINDS, randomizer
+from discreet.privatizers.local import Local
+from discreet.protocol import Plan, Schedule
+from discreet.simulation.crowds import reported_counts, rollouts
 
 pytestmark = pytest.mark.statistics
 SE = 5.0

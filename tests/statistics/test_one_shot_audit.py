@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.mdp.features import Features
-from discreet.mdp.layout import Layout
-from discreet.mdp.trajectories import Trajectories
-from discreet.privacy import gram
-from discreet.privacy.audit import bounds_of
-from discreet.privacy.counts import CountQuery
-from discreet.privacy.privatizers import Central
-from discreet.privacy.randomness import Secure, Seeded
-from discreet.privacy.responses import Answer, Question, ResponseSession
+from discreet.audits.games import bounds_of
+from discreet.core.counts import CountQuery
+from discreet.core.layout import Layout
+from discreet.core.randomness import Secure, Seeded
+from discreet.core.trajectories import Trajectories
+from discreet.linear import gram
+from discreet.linear.features import Features
+from discreet.linear.responses import Answer, Question, ResponseSession
+from discreet.privatizers.central import Central
 
 pytestmark = pytest.mark.statistics
 

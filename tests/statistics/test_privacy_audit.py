@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.mdp.layout import Layout
-from discreet.mdp.trajectories import Trajectory
-from discreet.privacy.audit import bounds_of
-from discreet.privacy.counts import CountQuery
-from discreet.privacy.kernels import LAPLACE, tree_parent
-from discreet.privacy.privatizers import Central, Local
-from discreet.privacy.protocol import Plan, Schedule
-from discreet.privacy.randomness import Seeded, SeededCoins
+from discreet.audits.games import bounds_of
+from discreet.core.counts import CountQuery
+from discreet.core.kernels import LAPLACE, tree_parent
+from discreet.core.layout import Layout
+from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.trajectories import Trajectory
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.protocol import Plan, Schedule
 
 LAYOUT = Layout(2, 2, 1)
 QUERY = CountQuery(LAYOUT)

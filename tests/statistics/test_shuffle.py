@@ -8,15 +8,16 @@ import pytest
 from scipy.stats import binom, chi2
 
 import discreet as dr
+from discreet.audits.games import bounds_of
+from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, CountQuery
+from discreet.core.layout import Layout
+from discreet.core.randomness import Seeded
 from discreet.device.encoders import ShuffleEncoder, SimulatedCoins, noise_ones
 from discreet.device.messages import Family
-from discreet.mdp.layout import Layout
-from discreet.privacy.audit import bounds_of
-from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, CountQuery
-from discreet.privacy.protocol import Plan, Schedule
-from discreet.privacy.randomness import Seeded
-from discreet.privacy.shuffle import Shuffle, Shuffler, form_of
-from discreet.privacy.shuffle_calibration import pmf
+from discreet.privatizers.shuffle import Shuffle
+from discreet.protocol import Plan, Schedule
+from discreet.shuffle.calibration import pmf
+from discreet.shuffle.session import Shuffler, form_of
 from studies.shuffle_regret import compare, setups
 
 pytestmark = pytest.mark.statistics

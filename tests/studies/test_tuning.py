@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.mdp.layout import Layout
+from discreet.core.layout import Layout
 from discreet.online.noise_aware import chosen
-from discreet.privacy.protocol import Spec
+from discreet.protocol import Spec
 from studies import tuning
 
 

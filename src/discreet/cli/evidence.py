@@ -92,7 +92,7 @@ def audit(
             "that takes a budget"
         )
     learns, protects = _audited(privatizer, learner, epsilon, delta, preset, pairs("option", option))
-    from discreet.experiments import audit as audits
+    from discreet.audits import run as audits
 
     found = audits.audit(
         protects, learns, runs=runs, seed=seed, alarm=alarm, names=(privatizer, learner or "")
@@ -159,7 +159,7 @@ def _print_audit(found: Any) -> None:
 def _audit_all(
     mechanisms: Sequence[tuple[str, Any]], runs: int, seed: int, alarm: float, out: Path | None, as_json: bool
 ) -> None:
-    from discreet.experiments import audit as audits
+    from discreet.audits import run as audits
 
     done, fitting = [], []
     for name, privatizer in mechanisms:
@@ -227,7 +227,7 @@ def reproduce(
 def warmup(as_json: JsonFlag = False) -> None:
     """Compile every kernel once, so that later runs start at once."""
     from discreet.conformance import run_every_combination
-    from discreet.numerics.compile import cache_folder
+    from discreet.core.compile import cache_folder
 
     folder = cache_folder()
     say("discreet: compiling kernels (up to a minute with an empty cache) ...")

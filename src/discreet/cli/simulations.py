@@ -26,11 +26,11 @@ from discreet.cli.shell import (
 )
 
 if TYPE_CHECKING:
+    from discreet.core.guarantee import Guarantee
     from discreet.experiments.config import RunConfig
     from discreet.experiments.results import Result
     from discreet.experiments.simulate import Setup
     from discreet.experiments.sweep import Comparison, Sweep
-    from discreet.privacy.guarantee import Guarantee
 
 NARROW = 110  # columns below which names get no column of their own
 _MANY_CELLS = 1e10  # released cells from which a run takes minutes
@@ -442,8 +442,8 @@ def compare(
     as_json: JsonFlag = False,
 ) -> None:
     """Paired differences of final regret, seed by seed, with intervals."""
+    from discreet.core import checks
     from discreet.experiments import sweep as sweeps
-    from discreet.numerics import checks
 
     checks.choice("format", style, ("text", "markdown", "latex"))
     if baseline is None:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from discreet.data.readers import Progress
     from discreet.mdp.tabular import TabularMDP
-    from discreet.offline.learn import Outcome, Settings
-    from discreet.privacy.ledger import Totals
+    from discreet.storage.ledger import Totals
+    from discreet.stored.learn import Outcome, Settings
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def learn(
     as_json: JsonFlag = False,
 ) -> None:
     """Learn a policy from people's trajectories: with one private release, a report and a statement."""
-    from discreet.offline.learn import Settings
+    from discreet.stored.learn import Settings
 
     if out is None:
         raise ValueError("out is missing: give --out DIR, a new folder")
@@ -192,13 +192,13 @@ def _first(
     import tempfile
     from contextlib import nullcontext
 
+    from discreet.core.randomness import Secure, Seeded
     from discreet.data.made_up import write_made_up
     from discreet.data.readers import open_source
     from discreet.data.schema import read_schema
     from discreet.data.validate import DataError
-    from discreet.offline import learn as pipeline
-    from discreet.privacy.ledger import Ledger, default_path
-    from discreet.privacy.randomness import Secure, Seeded
+    from discreet.storage.ledger import Ledger, default_path
+    from discreet.stored import learn as pipeline
 
     if schema is None:
         raise ValueError("schema is missing: give --schema SCHEMA.toml")
@@ -251,7 +251,7 @@ def _again(
     rewards: Path | None,
 ) -> Outcome:
     from discreet.data.schema import read_rewards, read_schema
-    from discreet.offline import learn as pipeline
+    from discreet.stored import learn as pipeline
 
     if not release.is_file():
         raise ValueError(f"from-release = {str(release)!r}: must be a file, DIR/release.parquet")
@@ -323,7 +323,7 @@ def forecast_stored(
 ) -> None:
     """`discreet forecast --schema`: what `discreet learn` would give, without data."""
     from discreet.data.schema import read_schema
-    from discreet.offline.forecast import forecast
+    from discreet.stored.forecast import forecast
 
     if users is None:
         raise ValueError("users is missing: give --users N, the expected number of people")
@@ -361,8 +361,8 @@ def verify(
     """Recompute every number and hash of a privacy statement; exit status 1 on a difference."""
     from contextlib import nullcontext
 
-    from discreet.offline import statement
-    from discreet.privacy.ledger import Ledger, default_path
+    from discreet.storage.ledger import Ledger, default_path
+    from discreet.stored import statement
 
     if not folder.is_dir():
         raise ValueError(f"folder = {str(folder)!r}: must be a folder that `discreet learn` made")
@@ -434,7 +434,7 @@ def ledger(
     """Show what was spent on each population, set the owner's limit, or export the ledger."""
     from dataclasses import asdict
 
-    from discreet.privacy import ledger as ledgers
+    from discreet.storage import ledger as ledgers
 
     where = ledgers.default_path() if path is None else path
     if limit is not None and dataset is None:
@@ -555,8 +555,8 @@ def _behaviour(mdp: TabularMDP, env: str, policy: str, seed: int) -> NDArray[np.
     """A behaviour policy by its name."""
     import numpy as np
 
+    from discreet.core import checks
     from discreet.mdp import planning
-    from discreet.numerics import checks
 
     checks.choice("policy", policy, ("uniform", "optimal", "random", "expert"))
     if policy == "expert":

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
 from discreet.data.readers import Progress
 from discreet.data.schema import Schema
 from discreet.data.writers import write_cohort
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
 
 Floats = NDArray[np.float64]
 

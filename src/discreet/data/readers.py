@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
+from discreet.core import checks
+from discreet.core.shown import brief
 from discreet.data.kernels import MISSING
 from discreet.data.schema import Schema
-from discreet.numerics import checks
-from discreet.numerics.shown import brief
 
 Ints = NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]

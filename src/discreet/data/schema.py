@@ -42,9 +42,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mdp.layout import Layout
-from discreet.numerics import checks
-from discreet.numerics.shown import brief
+from discreet.core import checks
+from discreet.core.layout import Layout
+from discreet.core.shown import brief
 
 Floats = NDArray[np.float64]
 

@@ -33,12 +33,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from discreet.core import checks
+from discreet.core.trajectories import Trajectories
 from discreet.data import kernels
 from discreet.data.kernels import MISSING
 from discreet.data.readers import BATCH_ROWS, Progress, Source
 from discreet.data.schema import Schema
-from discreet.mdp.trajectories import Trajectories
-from discreet.numerics import checks
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]

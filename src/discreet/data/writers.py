@@ -17,13 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
+from discreet.core import checks
+from discreet.core.trajectories import Trajectories, checked
 from discreet.data.readers import Progress
 from discreet.data.schema import FACTS, Columns, Schema
 from discreet.mdp.planning import policy_rows
-from discreet.mdp.simulation import rollouts
 from discreet.mdp.tabular import TabularMDP
-from discreet.mdp.trajectories import Trajectories, checked
-from discreet.numerics import checks
+from discreet.simulation.crowds import rollouts
 
 
 class TrajectoryWriter:

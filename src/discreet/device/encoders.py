@@ -11,7 +11,7 @@ A rounded reward has the mean r, and privacy needs no more: the law of what a tr
 mixture over bits, and the divergence of mixtures is no larger than that of the worst pair of bits.
 
 The noise bits do not depend on the trajectory. Messages that carried the integer y + noise of one user
-to the reader one by one would not be private, whatever the noise (tests/privacy/test_shuffle.py): only the
+to the reader one by one would not be private, whatever the noise (tests/shuffle/test_session.py): only the
 sum over users of a counter may leave the shuffler.
 
 Source: Tenenbaum, Kaplan, Mansour and Stemmer 2021; Bai, Talebi, Zhao and Cheng 2024, Algorithm 4, repaired

@@ -8,7 +8,7 @@ a plan's number; and either the plan itself, a policy with its context, or what 
     device = LinearDevice.from_bytes(published)         # session.device.to_bytes()
     message = device(number, context, states, actions, rewards)   # the session takes the bytes
 
-Contributions. With x, y of :class:`~discreet.privacy.linear_sums.MixtureQuery` or ``GramQuery``, the
+Contributions. With x, y of :class:`~discreet.linear.sums.MixtureQuery` or ``GramQuery``, the
 statistics are upper triangles of x x^T and vectors x y. They are projected into the contracts that the form
 states, by a map that never raises, and every cell, visited or not, gets noise: whatever the context says, a
 message is as private as the contracts and scales of the form make it. The server's own sessions and

@@ -6,7 +6,7 @@ random integers each draw is independent with exactly
 
     discrete Laplace  P(x) ~ e^{-|x| / b},      discrete Gaussian  P(x) ~ e^{-x^2 / (2 sigma^2)}.
 
-The compiled samplers of the server (:mod:`discreet.privacy.noise.exact`) have the same laws by another route
+The compiled samplers of the server (:mod:`discreet.core.noise.exact`) have the same laws by another route
 and are faster; a device that has NumPy alone makes some 25 000 draws a second with these,
 and a message has a few hundred to ten thousand. Time depends on the values drawn.
 """

@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
+from discreet.core import checks
+from discreet.core.noise.streams_kernels import ROLE_MODEL, generator_at, run_key
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
-from discreet.numerics.streams_kernels import ROLE_MODEL, generator_at, run_key
 
 
 def combination_lock(

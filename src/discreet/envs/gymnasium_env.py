@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 
+from discreet.core import checks
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
 
 
 class TabularEnv(gymnasium.Env[np.int64, np.int64]):

@@ -21,8 +21,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
 
 DEATH, SURVIVAL, END = 713, 714, 715
 

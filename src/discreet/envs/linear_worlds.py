@@ -13,11 +13,11 @@ from typing import Literal
 
 import numpy as np
 
-from discreet.mdp.features import Features, MixtureFeatures
+from discreet.core import checks
+from discreet.linear.features import Features, MixtureFeatures
 from discreet.mdp.linear import LinearMDP
 from discreet.mdp.mixture import LinearMixtureMDP
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
 
 RewardLaw = Literal["deterministic", "bernoulli"]
 

@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
+from discreet.core.noise.streams_kernels import ROLE_MODEL, generator_at, run_key
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
-from discreet.numerics.streams_kernels import ROLE_MODEL, generator_at, run_key
 
 
 def random_mdp(

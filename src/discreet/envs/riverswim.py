@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
+from discreet.core import checks
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
 
 
 def riverswim(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from discreet.core import checks
+from discreet.core.noise.streams_kernels import ROLE_MODEL, generator_at, run_key
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
-from discreet.numerics.streams_kernels import ROLE_MODEL, generator_at, run_key
 
 
 def switching_chain(*, states: int = 6, horizon: int = 20, seed: int = 0) -> TabularMDP:

@@ -18,10 +18,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mdp.features import Features
+from discreet.core import checks
+from discreet.linear.features import Features
 from discreet.mdp.linear import LinearMDP
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
 
 STATES, ACTIONS, BITS = 2, 100, 8
 LARGEST = 7.0  # of ||phi||^2 as printed: six bits (63, 95) and one indicator

@@ -42,7 +42,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.numerics.compile import inlined, kernel
+from discreet.core.compile import inlined, kernel
 
 Floats = NDArray[np.float64]
 

@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.numerics import checks
+from discreet.core import checks
 
 Floats = NDArray[np.float64]
 Ridge = float | Literal["bound"]

@@ -34,10 +34,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
+from discreet.core.layout import Layout
 from discreet.estimation import kernels
-from discreet.mdp.layout import Layout
-from discreet.numerics import checks
-from discreet.privacy.protocol import NoiseLaw, Release
+from discreet.protocol import NoiseLaw, Release
 
 Floats = NDArray[np.float64]
 Post = Literal["none", "raw", "lp"]
@@ -207,7 +207,7 @@ class PrivateModel:
         Parameters
         ----------
         release : Release
-            Of a :class:`~discreet.privacy.counts.CountQuery`.
+            Of a :class:`~discreet.core.counts.CountQuery`.
         layout : Layout
             The public sizes and mask.
         post : "none", "raw" or "lp"

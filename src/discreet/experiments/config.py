@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from discreet.numerics import checks
+from discreet.core import checks
 
 Value = bool | int | float | str | tuple[Any, ...] | None
 By = Literal["auto", "episode", "batch"]
@@ -211,7 +211,7 @@ def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
 def made_by() -> dict[str, str]:
     """Versions that computed a result; ``kernels`` is a hash of all compiled sources."""
     from discreet import __version__
-    from discreet.numerics.compile import kernel_hash
+    from discreet.core.compile import kernel_hash
 
     return {
         "discreet": __version__,

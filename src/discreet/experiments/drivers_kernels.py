@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.estimation.kernels import REWARD_SUMS, assemble
-from discreet.mdp.report_flow_kernels import report_flow
-from discreet.mdp.world_kernels import World, evaluate, flow, simulate_episode
-from discreet.numerics.compile import inlined, kernel
-from discreet.numerics.streams_kernels import (
+from discreet.core.compile import inlined, kernel
+from discreet.core.continual.walks_kernels import Program
+from discreet.core.kernels import add_records, tick_rows
+from discreet.core.noise.seeded_kernels import draw_noise, draw_noise_sum
+from discreet.core.noise.streams_kernels import (
     ROLE_BATCH,
     ROLE_ENVIRONMENT,
     ROLE_NOISE,
@@ -24,13 +24,13 @@ from discreet.numerics.streams_kernels import (
     ROLE_TIES,
     open_stream,
 )
+from discreet.estimation.kernels import REWARD_SUMS, assemble
+from discreet.experiments.walks_kernels import walk_advance
+from discreet.local.kernels import SHARE, STEPS, ReportArrays, add_batch, report_episode
+from discreet.mdp.world_kernels import World, evaluate, flow, simulate_episode
 from discreet.online.kernels import LearnerKernel, choose, part_size, plan_step
 from discreet.online.noise_kernels import DECAY, GAIN, noise_aware_step, note_assignments
-from discreet.privacy.continual.fused_kernels import walk_advance
-from discreet.privacy.continual.walks_kernels import Program
-from discreet.privacy.kernels import add_records, tick_rows
-from discreet.privacy.local_kernels import SHARE, STEPS, ReportArrays, add_batch, report_episode
-from discreet.privacy.seeded_kernels import draw_noise, draw_noise_sum
+from discreet.simulation.report_flow_kernels import report_flow
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from discreet.core.randomness import Seeded
+from discreet.core.shown import brief
 from discreet.experiments.simulate import Setup
-from discreet.numerics.shown import brief
-from discreet.privacy.linear_mechanism import LinearMechanism
-from discreet.privacy.privatizers import Central, Local
-from discreet.privacy.protocol import NoiseLaw
-from discreet.privacy.randomness import Seeded
+from discreet.linear.mechanism import LinearMechanism
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.protocol import NoiseLaw
 
 
 @dataclass(frozen=True)

@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
+from discreet.core.files import write_aside
+from discreet.core.shown import brief
 from discreet.experiments import statistics
 from discreet.experiments.config import MADE_BY, flattened, identity, made_by, read_toml, to_toml
 from discreet.experiments.labels import said_options
-from discreet.numerics import checks
-from discreet.numerics.files import write_aside
-from discreet.numerics.shown import brief
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from discreet.core.guarantee import Guarantee
     from discreet.experiments.simulate import Setup
-    from discreet.privacy.guarantee import Guarantee
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -439,7 +439,7 @@ class RunFolder:
 
     def about(self) -> About:
         """Names, reference values and the guarantee."""
-        from discreet.privacy.guarantee import Guarantee
+        from discreet.core.guarantee import Guarantee
 
         stored, guarantee = _read_json(self.path / _ABOUT), self.guarantee_table()
         if stored is None or guarantee is None:

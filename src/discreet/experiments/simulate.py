@@ -1,6 +1,6 @@
 """Simulation: one interaction loop at three speeds.
 
-``episode``, stepwise: the loop of :mod:`discreet.privacy.protocol`, one user at a time in Python; any
+``episode``, stepwise: the loop of :mod:`discreet.protocol`, one user at a time in Python; any
 learner, any privatizer. ``episode``, fused: the same kernels in one compiled loop, equal bit for
 bit. ``batch``: between two policy updates the users' counts follow their exact multinomial flow,
 so that a run costs per batch and not per user; equal to the other two in law.
@@ -29,24 +29,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.experiments.results import SeedRun
-from discreet.mdp import planning
-from discreet.mdp.planning import PolicyRows
-from discreet.mdp.simulation import (
-    batch_counts,
-    played_counts,
-    reported_counts,
-    reported_step,
-    reward_bits,
-    rollout,
-)
-from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
-from discreet.numerics.compile import in_workers
-from discreet.numerics.shown import brief
-from discreet.privacy import fused
-from discreet.privacy.batch_session import BatchSession
-from discreet.privacy.counts import (
+from discreet.core import checks
+from discreet.core.compile import in_workers
+from discreet.core.counts import (
     CENTERED_REWARDS,
     CUT_REWARDS,
     GROUP_RETURNS,
@@ -57,16 +42,31 @@ from discreet.privacy.counts import (
     VISITS,
     CountQuery,
 )
-from discreet.privacy.mechanism import CountMechanism
-from discreet.privacy.protocol import Learner, Mechanism, Plan, Privatizer, Schedule, Session, Spec
-from discreet.privacy.randomness import Seeded, SeededCoins
-from discreet.privacy.roles import check_role
-from discreet.privacy.session import CountSession
-from discreet.privacy.sessions import Proposes, session_of
+from discreet.core.mechanism import CountMechanism
+from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.session import CountSession
+from discreet.core.shown import brief
+from discreet.experiments.results import SeedRun
+from discreet.experiments.roles import check_role
+from discreet.mdp import planning
+from discreet.mdp.planning import PolicyRows
+from discreet.mdp.tabular import TabularMDP
+from discreet.protocol import Learner, Mechanism, Plan, Privatizer, Schedule, Session, Spec
+from discreet.sessions.batch import BatchSession
+from discreet.sessions.opening import Proposes, session_of
+from discreet.simulation import fused
+from discreet.simulation.crowds import (
+    batch_counts,
+    played_counts,
+    reported_counts,
+    reported_step,
+    reward_bits,
+    rollout,
+)
 
 if TYPE_CHECKING:
+    from discreet.core.guarantee import Guarantee
     from discreet.experiments.results import Result
-    from discreet.privacy.guarantee import Guarantee
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

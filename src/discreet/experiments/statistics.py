@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.numerics import checks
+from discreet.core import checks
 
 LEVEL = 0.95
 _EXACT_FLIPS = 16  # 2^15 sign patterns at most; beyond, the t test

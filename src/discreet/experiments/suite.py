@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from discreet.core import checks
 from discreet.envs import (
     bandit,
     combination_lock,
@@ -34,7 +35,6 @@ from discreet.envs import (
 from discreet.experiments import statistics
 from discreet.experiments.simulate import Setup, default_workers
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
 
 KINDS = (
     "chain", "control", "dense", "sparse", "deep", "rewarding", "bandit", "varying rows", "episodic",

@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from discreet.core import checks
+from discreet.core.files import write_aside
 from discreet.experiments import statistics
 from discreet.experiments.config import MADE_BY, RunConfig, made_by, read_toml, table_key
 from discreet.experiments.labels import short_labels
@@ -39,8 +41,6 @@ from discreet.experiments.results import (
     RunFolder,
     SeedRun,
 )
-from discreet.numerics import checks
-from discreet.numerics.files import write_aside
 from discreet.numerics.tables import markdown
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Linear MDPs: P_h(s' | s, a) = phi(s, a)^T mu_h(s') and r_h(s, a) = phi(s, a)^T theta_h.
 
 Jin, Yang, Wang and Jordan 2020, assumption A, in the form of the specification (linear-and-offline, 2.3).
-What the constructor certifies: the norms of phi (:class:`~discreet.mdp.features.Features`), that every row
+What the constructor certifies: the norms of phi (:class:`~discreet.linear.features.Features`), that every row
 phi^T mu_h is a distribution, and that every mean reward lies in [0, 1]. :meth:`LinearMDP.to_tabular` is the
 same MDP as a table; :func:`as_linear` is the way back, with one-hot features.
 """
@@ -14,11 +14,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.mdp.features import Features, one_hot
-from discreet.mdp.layout import Layout
+from discreet.core import checks
+from discreet.core.layout import Layout
+from discreet.core.shown import brief
+from discreet.linear.features import Features, one_hot
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
-from discreet.numerics.shown import brief
 
 Floats = NDArray[np.float64]
 

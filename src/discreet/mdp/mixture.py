@@ -1,7 +1,7 @@
 """Linear mixture MDPs: P_h(s' | s, a) = <phi(s' | s, a), w_h>, known features and unknown weights.
 
 Jia et al. 2020, Ayoub et al. 2020; specification linear-and-offline, 2.2. The features carry their contracts
-(:class:`~discreet.mdp.features.MixtureFeatures`); the constructor here certifies that every row is a
+(:class:`~discreet.linear.features.MixtureFeatures`); the constructor here certifies that every row is a
 distribution and that ||w_h||_2 <= C_w. :meth:`LinearMixtureMDP.to_tabular` is the same MDP as a table;
 :func:`as_mixture` is the way back, with indicator features.
 """
@@ -14,11 +14,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.mdp.features import MixtureFeatures
-from discreet.mdp.layout import Layout
+from discreet.core import checks
+from discreet.core.layout import Layout
+from discreet.core.shown import brief
+from discreet.linear.features import MixtureFeatures
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
-from discreet.numerics.shown import brief
 
 Floats = NDArray[np.float64]
 

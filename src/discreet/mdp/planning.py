@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from discreet.core import checks
+from discreet.core.layout import Layout
 from discreet.mdp import world_kernels
-from discreet.mdp.layout import Layout
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

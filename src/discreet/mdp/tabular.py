@@ -15,11 +15,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from discreet.core import checks
+from discreet.core.layout import Layout
+from discreet.linear.features import Features, MixtureFeatures, fitting_features
 from discreet.mdp import world_kernels
-from discreet.mdp.features import Features, MixtureFeatures, fitting_features
-from discreet.mdp.layout import Layout
 from discreet.mdp.world_kernels import World
-from discreet.numerics import checks
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

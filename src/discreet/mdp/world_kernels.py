@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.numerics.compile import inlined, kernel
-from discreet.numerics.streams_kernels import (
+from discreet.core.compile import inlined, kernel
+from discreet.core.noise.streams_kernels import (
     ROLE_ENVIRONMENT,
     ROLE_POLICY,
     _mul_high,

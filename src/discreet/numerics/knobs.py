@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from discreet.numerics import checks
+from discreet.core import checks
 
 
 class _Signature:

@@ -1,6 +1,6 @@
 r"""What policies are worth, from one noisy release of counts: values with intervals, no data.
 
-Everything here is post-processing of a :class:`~discreet.privacy.protocol.StepwiseRelease`, read twice,
+Everything here is post-processing of a :class:`~discreet.protocol.StepwiseRelease`, read twice,
 step by step. With N^ the visits of a pair, M its row of transitions, C its sum of centred rewards, all noisy
 (standard deviations sigma_n, sigma_t, sigma_r from the release's laws; N^ is the least-squares combination
 of released visits and row sums), b_h = min(H - h, bound of the return), and c the plain mean of V_{h+1}
@@ -77,13 +77,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfcx, ndtr, ndtri
 
+from discreet.core import checks
+from discreet.core.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS
+from discreet.core.layout import Layout
+from discreet.core.shown import brief
 from discreet.estimation.linear import simplex_rows
-from discreet.mdp.layout import Layout
 from discreet.mdp.planning import policy_rows
-from discreet.numerics import checks
-from discreet.numerics.shown import brief
-from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS
-from discreet.privacy.protocol import Spec, StepwiseRelease
+from discreet.protocol import Spec, StepwiseRelease
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

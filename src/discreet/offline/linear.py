@@ -1,7 +1,7 @@
 """Pessimistic value iteration for linear MDPs from stored trajectories: PEVI, VAPVI, DP-VAPVI, DP-PEVI.
 
 Specification: linear-and-offline, 7, 9, 13 and 14. A learner states its questions in advance
-(:meth:`~Linear.questions`), the core answers them (:class:`~discreet.privacy.responses.ResponseSession`),
+(:meth:`~Linear.questions`), the core answers them (:class:`~discreet.linear.responses.ResponseSession`),
 and all else is post-processing of the answers. With b_h = H - h (code: h from 0) the bound of values at
 step h, backward:
 
@@ -49,6 +49,13 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from discreet.accounting import budget as budgets
+from discreet.core import checks
+from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
+from discreet.core.randomness import Randomness, Secure
+from discreet.core.shown import brief
+from discreet.core.trajectories import Trajectories
 from discreet.estimation.linear import (
     Project,
     Repaired,
@@ -60,18 +67,11 @@ from discreet.estimation.linear import (
     repaired,
     ridge_level,
 )
-from discreet.mdp.features import Features, one_hot
-from discreet.mdp.layout import Layout
-from discreet.mdp.trajectories import Trajectories
-from discreet.numerics import checks
+from discreet.linear.features import Features, one_hot
+from discreet.linear.gram import gram_mu, vector_sensitivity
+from discreet.linear.responses import Answer, Question, ResponseSession
 from discreet.numerics.knobs import Knobs
-from discreet.numerics.shown import brief
 from discreet.offline.linear_releases import LinearRelease, Recorder, Replay, fingerprint
-from discreet.privacy import budget as budgets
-from discreet.privacy.gram import gram_mu, vector_sensitivity
-from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.randomness import Randomness, Secure
-from discreet.privacy.responses import Answer, Question, ResponseSession
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -429,7 +429,7 @@ class _VarianceAware(_Pessimist):
     """One step of VAPVI on the answers of a core, exact or noisy.
 
     split : variances from one half of the users, the regression from the other
-        (:class:`~discreet.privacy.responses.Question`: ``half``).
+        (:class:`~discreet.linear.responses.Question`: ``half``).
     var_max : cap of the variance, at least 1; None: H^2.
     D : adds D / K to the penalty.
     ridge : in multiples of the noise's spectral edge, or "bound"; without noise it is not used.

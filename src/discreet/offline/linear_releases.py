@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.mdp.features import Features
-from discreet.mdp.layout import Layout
-from discreet.numerics import checks
-from discreet.numerics.shown import brief
-from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.responses import Answer, Question, ResponseSession
+from discreet.core import checks
+from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
+from discreet.core.shown import brief
+from discreet.linear.features import Features
+from discreet.linear.responses import Answer, Question, ResponseSession
 
 Floats = NDArray[np.float64]
 

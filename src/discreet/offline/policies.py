@@ -32,9 +32,9 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from discreet.core import checks
+from discreet.core.shown import brief
 from discreet.data.schema import Schema
-from discreet.numerics import checks
-from discreet.numerics.shown import brief
 from discreet.offline.releases import aside
 
 Floats = NDArray[np.float64]

@@ -50,12 +50,12 @@ from numpy.typing import ArrayLike, NDArray
 from pyarrow import parquet
 
 from discreet import __version__
-from discreet.mdp.layout import Layout
-from discreet.numerics import checks
-from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
-from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.noise import laws as noise_laws
-from discreet.privacy.protocol import NoiseLaw, StepSums
+from discreet.core import checks
+from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
+from discreet.laws import noise as noise_laws
+from discreet.protocol import NoiseLaw, StepSums
 
 Floats = NDArray[np.float64]
 
@@ -531,7 +531,7 @@ class StoredTables:
 
 
 class StoredRelease(StoredTables):
-    """A release of counts in a file: a :class:`~discreet.privacy.protocol.StepwiseRelease`.
+    """A release of counts in a file: a :class:`~discreet.protocol.StepwiseRelease`.
 
     Made by :func:`read_release`; reads a step whenever it is asked for, and keeps none.
     """

@@ -31,7 +31,7 @@ paper, with rho-zCDP, sigma^2 = 2 H / rho and E = 4 sqrt(H log(4 H S^2 A / p) / 
 of scale 4 H / epsilon, E = (8 H / epsilon) log(2 H S^2 A / p) (``E_mode="published"``). ``quantile`` reads E
 off the release's exact law instead.
 
-Sensitivity (:mod:`discreet.privacy.counts`): a replaced trajectory moves one unit out of one cell and one
+Sensitivity (:mod:`discreet.core.counts`): a replaced trajectory moves one unit out of one cell and one
 into another in each table at every step, so l2 = sqrt(2 H) a table, sqrt(4 H) in all, and l1 = 4 H: the
 paper's noise is exact (its text says 2 H for sqrt(2 H)). Corrections: as printed the penalty vanishes
 with E, so the algorithm does not reduce to APVI without noise; the term c3 H iota / n~, c3 = 7/3, of the
@@ -63,16 +63,16 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from discreet.core import checks
+from discreet.core.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
+from discreet.core.shown import brief
 from discreet.estimation import kernels
 from discreet.estimation.model import release_rows
-from discreet.mdp.layout import Layout
-from discreet.numerics import checks
+from discreet.laws.noise import GaussianSumLaw, LaplaceSumLaw
 from discreet.numerics.knobs import Knobs
-from discreet.numerics.shown import brief
-from discreet.privacy.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.noise.laws import GaussianSumLaw, LaplaceSumLaw
-from discreet.privacy.protocol import Estimate, NoiseLaw, Release, Schedule, Spec, StepwiseRelease
+from discreet.protocol import Estimate, NoiseLaw, Release, Schedule, Spec, StepwiseRelease
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

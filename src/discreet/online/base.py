@@ -17,16 +17,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
+from discreet.core.counts import CountQuery
+from discreet.core.noise.streams_kernels import ROLE_TIES, open_at
+from discreet.core.shown import brief
 from discreet.estimation.model import POSTS, ErrorBounds, ErrorMode, Post, release_rows
-from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
-from discreet.numerics.shown import brief
-from discreet.numerics.streams_kernels import ROLE_TIES, open_at
 from discreet.online import bonuses, kernels
 from discreet.online.kernels import LearnerKernel
 from discreet.online.words import summary_of
-from discreet.privacy.counts import CountQuery
-from discreet.privacy.protocol import Ask, NoiseLaw, Plan, Release, Schedule, Spec
+from discreet.protocol import Ask, NoiseLaw, Plan, Release, Schedule, Spec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.online import kernels
-from discreet.privacy.protocol import Spec
+from discreet.protocol import Spec
 
 Floats = NDArray[np.float64]
 

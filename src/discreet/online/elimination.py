@@ -23,7 +23,7 @@ directions. Each of the B stages has an equal share of ``failure``, each of the 
 by the paper: O~(sqrt(S^2 A H^5 K) + S^3 A^2 H^6 / epsilon).
 
 **Forgetting.** Each user is in one batch, and a batch is about one query at the full budget: crude batches
-count one step (:class:`~discreet.privacy.counts.CountQuery`, ``step``), whose sensitivity lacks the factor H.
+count one step (:class:`~discreet.core.counts.CountQuery`, ``step``), whose sensitivity lacks the factor H.
 Any privatizer serves: none, ``Central`` (joint), ``Local``, ``Shuffle``.
 
 **Which policies.** All: :mod:`discreet.online.elimination_kernels` numbers them, A^(S H), or A^(1 + S (H -
@@ -54,13 +54,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mdp.layout import Layout
-from discreet.numerics import checks
-from discreet.numerics.streams_kernels import ROLE_TIES, draw_uniforms, open_at
+from discreet.core import checks
+from discreet.core.counts import CountQuery
+from discreet.core.layout import Layout
+from discreet.core.noise.streams_kernels import ROLE_TIES, draw_uniforms, open_at
 from discreet.online import elimination_kernels as kernels
 from discreet.online.stages import SHARED, Plans, StagedLearner, StageModel, StageState, value_widths
-from discreet.privacy.counts import CountQuery
-from discreet.privacy.protocol import Release, Schedule, Spec
+from discreet.protocol import Release, Schedule, Spec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

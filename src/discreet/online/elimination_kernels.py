@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.numerics.compile import inlined, kernel
+from discreet.core.compile import inlined, kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -14,7 +14,7 @@ makes all noisy counts likely (:mod:`discreet.online.joint_kernels`). This learn
 - asks for transitions per step and for rewards summed over steps, of one user up to a total of C. C starts at
   3 and follows three times the mean return that was released; from H / 2 on cut sums would cost nearly what
   centred rewards per step do, which say more and take their place
-  (:class:`~discreet.privacy.counts.CountQuery`, cut);
+  (:class:`~discreet.core.counts.CountQuery`, cut);
 - *doubts*: at each release the residuals of all transitions are compared with the known laws of noise and
   sampling (:func:`~discreet.online.joint_kernels.misfit`). A world that is not what was declared shows there:
   the learner then reads all that was measured into a
@@ -43,20 +43,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mdp.layout import Layout
-from discreet.numerics import checks
+from discreet.accounting import budget as budgets
+from discreet.core import checks
+from discreet.core.counts import CENTERED_REWARDS, CUT_REWARDS, TRANSITIONS, CountQuery
+from discreet.core.layout import Layout
+from discreet.core.noise.streams_kernels import ROLE_SAMPLES, open_at
+from discreet.core.shown import brief
 from discreet.numerics.knobs import Knobs
-from discreet.numerics.shown import brief
-from discreet.numerics.streams_kernels import ROLE_SAMPLES, open_at
 from discreet.online import joint_kernels as kernels
 from discreet.online import noise_kernels
 from discreet.online.base import LearnerState
 from discreet.online.joint_kernels import Evidence, Scratch
 from discreet.online.noise_aware import NoiseAwareUCBVI
 from discreet.online.words import summary_of
-from discreet.privacy import budget as budgets
-from discreet.privacy.counts import CENTERED_REWARDS, CUT_REWARDS, TRANSITIONS, CountQuery
-from discreet.privacy.protocol import Ask, Measurement, Plan, Release, Schedule, Spec
+from discreet.protocol import Ask, Measurement, Plan, Release, Schedule, Spec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

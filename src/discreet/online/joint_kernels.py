@@ -29,8 +29,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.numerics.compile import inlined, kernel
-from discreet.numerics.streams_kernels import normal
+from discreet.core.compile import inlined, kernel
+from discreet.core.noise.streams_kernels import normal
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -21,6 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core.compile import inlined, kernel
+from discreet.core.noise.streams_kernels import below, log
 from discreet.estimation.kernels import (
     POST_NONE,
     POST_RAW,
@@ -29,8 +31,6 @@ from discreet.estimation.kernels import (
     reward_slack,
     transition_slack,
 )
-from discreet.numerics.compile import inlined, kernel
-from discreet.numerics.streams_kernels import below, log
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -23,14 +23,14 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mdp.features import Features, MixtureFeatures
-from discreet.numerics import checks
+from discreet.core import checks
+from discreet.core.noise.streams_kernels import ROLE_TIES, open_at
+from discreet.core.shown import brief
+from discreet.linear.features import Features, MixtureFeatures
 from discreet.numerics.knobs import Knobs
-from discreet.numerics.shown import brief
-from discreet.numerics.streams_kernels import ROLE_TIES, open_at
 from discreet.online import kernels
 from discreet.online.words import summary_of
-from discreet.privacy.protocol import Ask, Plan, Release, Schedule, Spec
+from discreet.protocol import Ask, Plan, Release, Schedule, Spec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

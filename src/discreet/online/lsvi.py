@@ -42,6 +42,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
 from discreet.estimation.linear import (
     Factored,
     Project,
@@ -51,13 +52,12 @@ from discreet.estimation.linear import (
     model_rewards,
     model_values,
 )
-from discreet.mdp.features import Features
-from discreet.numerics import checks
+from discreet.laws.linear import GoeLaw
+from discreet.linear.features import Features
+from discreet.linear.sums import GRAM, MODEL_REWARDS, SUCCESSORS, GramQuery
 from discreet.online import bonuses
 from discreet.online.linear_base import SHARED, LinearLearner, LinearState, Planned
-from discreet.privacy.linear_laws import GoeLaw
-from discreet.privacy.linear_sums import GRAM, MODEL_REWARDS, SUCCESSORS, GramQuery
-from discreet.privacy.protocol import Ask, Release, Response, Schedule, Spec
+from discreet.protocol import Ask, Release, Response, Schedule, Spec
 
 Floats = NDArray[np.float64]
 Form = Literal["model", "requery"]
@@ -101,7 +101,7 @@ class LSVIUCB(LinearLearner):
     span : "values" or "declared"
         Of responses: noise follows the range of V_{h+1}, or always b_h.
     over_steps : "power", "flat" or "noise"
-        How the budget is split over steps (:class:`~discreet.privacy.linear_sums.GramQuery`).
+        How the budget is split over steps (:class:`~discreet.linear.sums.GramQuery`).
     answer_share : float
         Of the budget, what responses get (requery).
     replan_first : int

@@ -47,11 +47,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.numerics import checks
-from discreet.online import kernels, noise_kernels, returns
-from discreet.online.base import GreedyLearner, LearnerState
-from discreet.online.kernels import LearnerKernel
-from discreet.privacy.counts import (
+from discreet.core import checks
+from discreet.core.counts import (
     CENTERED_REWARDS,
     POOLED_REWARDS,
     POOLED_TRANSITIONS,
@@ -60,9 +57,12 @@ from discreet.privacy.counts import (
     CountQuery,
     Pooled,
 )
-from discreet.privacy.noise.report_law import ReportLaw
-from discreet.privacy.protocol import Ask, Measurement, NoiseLaw, Plan, Release, Schedule, Spec
-from discreet.privacy.report_choice import reports_pay
+from discreet.laws.reports import ReportLaw
+from discreet.local.choice import reports_pay
+from discreet.online import kernels, noise_kernels, returns
+from discreet.online.base import GreedyLearner, LearnerState
+from discreet.online.kernels import LearnerKernel
+from discreet.protocol import Ask, Measurement, NoiseLaw, Plan, Release, Schedule, Spec
 
 Floats = NDArray[np.float64]
 
@@ -155,7 +155,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     reward_share : float
         Share of the privacy budget that rewards get, in (0, 1).
     pooled : "none", "all" or "first"
-        Ask for counts pooled over steps too (:class:`~discreet.privacy.counts.CountQuery`).
+        Ask for counts pooled over steps too (:class:`~discreet.core.counts.CountQuery`).
     pooled_share : float
         Share of the privacy budget that the pooled counts get at first, in (0, 1).
     pooled_share_end, pooled_until : float, int

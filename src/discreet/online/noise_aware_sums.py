@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from discreet.numerics.shown import brief
+from discreet.core.counts import CountQuery
+from discreet.core.shown import brief
 from discreet.online import noise_kernels
 from discreet.online.base import LearnerState
 from discreet.online.noise_aware import NoiseAwareUCBVI
-from discreet.privacy.counts import CountQuery
-from discreet.privacy.protocol import Ask, Floats, Measurement, Plan, Release, Schedule, Spec
+from discreet.protocol import Ask, Floats, Measurement, Plan, Release, Schedule, Spec
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,11 +39,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core.compile import inlined, kernel
+from discreet.core.noise.streams_kernels import ROLE_EXPLORE, log, normal_range, open_stream
 from discreet.estimation.consistency_kernels import project_flow
 from discreet.estimation.consistency_kernels import work_size as flow_work_size
 from discreet.estimation.kernels import _level
-from discreet.numerics.compile import inlined, kernel
-from discreet.numerics.streams_kernels import ROLE_EXPLORE, log, normal_range, open_stream
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

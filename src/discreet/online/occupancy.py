@@ -47,9 +47,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mdp.layout import Layout
-from discreet.numerics import checks
-from discreet.numerics.streams_kernels import ROLE_TIES, draw_binomials, open_at
+from discreet.core import checks
+from discreet.core.layout import Layout
+from discreet.core.noise.streams_kernels import ROLE_TIES, draw_binomials, open_at
 from discreet.online import occupancy_kernels as kernels
 from discreet.online.stages import (
     SHARED,
@@ -60,7 +60,7 @@ from discreet.online.stages import (
     small_integers,
     value_widths,
 )
-from discreet.privacy.protocol import Release, Schedule, Spec
+from discreet.protocol import Release, Schedule, Spec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

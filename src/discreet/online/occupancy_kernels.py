@@ -18,8 +18,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.numerics.compile import inlined, kernel
-from discreet.numerics.streams_kernels import below
+from discreet.core.compile import inlined, kernel
+from discreet.core.noise.streams_kernels import below
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -36,10 +36,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.numerics import checks
+from discreet.core import checks
 from discreet.online import bonuses, kernels
 from discreet.online.base import PAPER_FAMILIES, GreedyLearner, PostProcessed
-from discreet.privacy.protocol import Spec
+from discreet.protocol import Spec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -26,10 +26,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.numerics import checks
+from discreet.core import checks
 from discreet.online import bonuses, kernels
 from discreet.online.base import PAPER_FAMILIES, PostProcessed, TabularLearner, Theory
-from discreet.privacy.protocol import Spec
+from discreet.protocol import Spec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

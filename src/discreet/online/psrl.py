@@ -37,7 +37,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from discreet.numerics import checks
+from discreet.core import checks
 from discreet.online.randomized import SHARED, Draw, Floats, RandomizedLearner, RandomizedState
 
 

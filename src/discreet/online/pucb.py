@@ -24,11 +24,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
 from discreet.estimation.model import POSTS
-from discreet.numerics import checks
 from discreet.online import bonuses, kernels
 from discreet.online.base import PAPER_FAMILIES, ErrorAware, GreedyLearner
-from discreet.privacy.protocol import NoiseLaw, Spec
+from discreet.protocol import NoiseLaw, Spec
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

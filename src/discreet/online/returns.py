@@ -4,7 +4,7 @@ Optimism must refute every pair of a model before it commits, and under privacy 
 hundreds of users. What a policy earns is a far cheaper statistic: one scalar per user. This explorer
 
 1. *probes*. The first batch plays the A policies "always action a", n users each, and spends most of
-   its budget on their clipped returns (:class:`discreet.privacy.counts.CountQuery`, groups). The batch
+   its budget on their clipped returns (:class:`discreet.core.counts.CountQuery`, groups). The batch
    stands alone (``Plan.forget``). The best of them is the *anchor* if it is ``_FOUND`` standard
    deviations above 0; if none is, the plain learner follows with all of the budget, and only the probe
    was spent.
@@ -41,12 +41,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.numerics.shown import brief
+from discreet.accounting import budget as budgets
+from discreet.core.counts import GROUP_RETURNS, CountQuery
+from discreet.core.shown import brief
 from discreet.online import kernels
 from discreet.online.base import LearnerState
-from discreet.privacy import budget as budgets
-from discreet.privacy.counts import GROUP_RETURNS, CountQuery
-from discreet.privacy.protocol import Measurement, Plan, Release, Schedule, Spec
+from discreet.protocol import Measurement, Plan, Release, Schedule, Spec
 
 if TYPE_CHECKING:
     from discreet.online.noise_aware import NoiseAwareUCBVI

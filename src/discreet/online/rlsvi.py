@@ -56,11 +56,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from discreet.numerics import checks
+from discreet.core import checks
 from discreet.online import kernels
 from discreet.online.base import Theory
 from discreet.online.randomized import SHARED, Draw, Floats, RandomizedLearner, RandomizedState
-from discreet.privacy.protocol import Spec
+from discreet.protocol import Spec
 
 
 def claimed_epsilon(horizon: int, states: int, actions: int, users: int, delta: float) -> float:

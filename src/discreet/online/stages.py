@@ -34,14 +34,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
+from discreet.core.counts import CountQuery
+from discreet.core.shown import brief
 from discreet.estimation.model import ErrorBounds, PrivateModel
-from discreet.numerics import checks
 from discreet.numerics.knobs import Knobs
-from discreet.numerics.shown import brief
 from discreet.online import bonuses
 from discreet.online.words import summary_of
-from discreet.privacy.counts import CountQuery
-from discreet.privacy.protocol import Ask, Plan, Release, Spec
+from discreet.protocol import Ask, Plan, Release, Spec
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -5,7 +5,7 @@ P_h(s' | s, a) = <phi(s' | s, a), w_h> with known phi. Sources: Jia et al. and A
 linear-and-offline, 1.3 to 1.5, 3 to 5.
 
 At each release, backward from V_H = 0, with c and m the centre and scale of V_{h+1} that
-:class:`~discreet.privacy.linear_sums.MixtureQuery` states (raw, centred or span targets):
+:class:`~discreet.linear.sums.MixtureQuery` states (raw, centred or span targets):
 
     Lambda_h = repaired(Gram_h + L_h I),   w_h = Lambda_h^-1 u_h,   phi-bar = phi_{V_{h+1} - c}(s, a),
     Q_h = clip(r_h + c + <phi-bar, w_h> + bonus_scale beta_h ||phi-bar||_{Lambda_h^-1}, 0, b_h),
@@ -76,21 +76,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
+from discreet.core.counts import CENTERED_REWARDS, VISITS
 from discreet.device.planning import Solution, Solved, optimistic
 from discreet.estimation.linear import Ridge, check_ridge, factored
-from discreet.mdp.features import Features, MixtureFeatures
-from discreet.numerics import checks
+from discreet.linear.features import Features, MixtureFeatures
+from discreet.linear.sums import GRAM, REWARD_GRAM, SECOND_GRAM, MixtureQuery, Pair, Targets
 from discreet.online.linear_base import SHARED, LinearLearner, LinearState, Planned
-from discreet.privacy.counts import CENTERED_REWARDS, VISITS
-from discreet.privacy.linear_sums import (
-    GRAM,
-    REWARD_GRAM,
-    SECOND_GRAM,
-    MixtureQuery,
-    Pair,
-    Targets,
-)
-from discreet.privacy.protocol import Ask, Release, Spec
+from discreet.protocol import Ask, Release, Spec
 
 Floats = NDArray[np.float64]
 Lam = float | Literal["bound", "horizon"]
@@ -162,7 +155,7 @@ class UCRLVTR(LinearLearner):
     constants : "tight" or "published"
         Of the width.
     over_steps : "power", "flat" or "noise"
-        How the budget is split over steps, see :mod:`discreet.privacy.linear_sums`; enters the noise.
+        How the budget is split over steps, see :mod:`discreet.linear.sums`; enters the noise.
     reward_share : float
         Of the budget, what unknown rewards get; enters the noise.
     reward_form : "features" or "tabular", optional

@@ -14,18 +14,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from discreet.mdp.layout import Layout
+from discreet.core.counts import TRANSITIONS, CountQuery
+from discreet.core.layout import Layout
+from discreet.core.mechanism import CountMechanism
+from discreet.core.randomness import Seeded
 from discreet.numerics.tables import markdown
-from discreet.privacy.amplification import local_epsilon
-from discreet.privacy.amplified import reports_of
-from discreet.privacy.counts import TRANSITIONS, CountQuery
-from discreet.privacy.mechanism import CountMechanism
-from discreet.privacy.privatizers import Central
-from discreet.privacy.protocol import Schedule
-from discreet.privacy.randomness import Seeded
-from discreet.privacy.shuffle import Shuffle
-from discreet.privacy.shuffle_calibration import Calibration
-from discreet.privacy.shuffle_mechanism import FlipMechanism
+from discreet.privatizers.central import Central
+from discreet.privatizers.shuffle import Shuffle
+from discreet.protocol import Schedule
+from discreet.shuffle.amplification import local_epsilon
+from discreet.shuffle.amplified import reports_of
+from discreet.shuffle.calibration import Calibration
+from discreet.shuffle.mechanism import FlipMechanism
 
 __all__ = ["Row", "noise_table", "page_table"]
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from discreet.core import checks
+from discreet.core.files import write_aside
 from discreet.experiments import plots
-from discreet.numerics import checks
-from discreet.numerics.files import write_aside
 from discreet.numerics.tables import Table
 
 __all__ = ["Job", "Lines", "Study", "file_name", "kept", "reproduce"]

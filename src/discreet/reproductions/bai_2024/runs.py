@@ -33,6 +33,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core.counts import TRANSITIONS, CountQuery
+from discreet.core.randomness import Seeded
 from discreet.envs import combination_lock, random_mdp, riverswim
 from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import tuning_shares
@@ -40,11 +42,11 @@ from discreet.mdp.tabular import TabularMDP
 from discreet.online.elimination import APEVE, SDPPE, EliminationMemory
 from discreet.online.noise_aware import NoiseAwareUCBVI, chosen
 from discreet.online.occupancy import SDPPEOM
-from discreet.privacy.counts import TRANSITIONS, CountQuery
-from discreet.privacy.privatizers import Central, Local, NoPrivacy
-from discreet.privacy.protocol import Plan, Release, Schedule, Spec
-from discreet.privacy.randomness import Seeded
-from discreet.privacy.shuffle import Shuffle
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.privatizers.none import NoPrivacy
+from discreet.privatizers.shuffle import Shuffle
+from discreet.protocol import Plan, Release, Schedule, Spec
 from discreet.reproductions.references import mean_losses
 from discreet.reproductions.shuffle_noise import noise_table
 from discreet.reproductions.study import Job, file_name, kept

@@ -27,7 +27,9 @@ from discreet.experiments.statistics import number
 from discreet.numerics.tables import Table
 from discreet.online.optimistic import UCBVI, PrivateUCBVI
 from discreet.online.policy_optimization import OPPO, PrivateUCBPO
-from discreet.privacy.privatizers import Central, Local, NoPrivacy
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.privatizers.none import NoPrivacy
 from discreet.reproductions.chowdhury_zhou_2021.public_code import published_code_setup
 from discreet.reproductions.page import Claims, standard_error
 from discreet.reproductions.study import Job

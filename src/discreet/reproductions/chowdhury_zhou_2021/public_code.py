@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from discreet.core import checks
+from discreet.core.guarantee import no_guarantee
+from discreet.core.randomness import Seeded
 from discreet.experiments.results import SeedRun
 from discreet.experiments.simulate import Progress, Setup
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
 from discreet.online.optimistic import UCBVI
 from discreet.online.policy_optimization import OPPO
-from discreet.privacy.guarantee import no_guarantee
-from discreet.privacy.privatizers import NoPrivacy
-from discreet.privacy.randomness import Seeded
+from discreet.privatizers.none import NoPrivacy
 
 _LEARNERS = {"ucb-vi": False, "private-ucb-vi": False, "oppo": True, "private-ucb-po": True}
 _MODES = {"none": 0, "central": 1, "local": 2}

@@ -15,9 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mdp.world_kernels import World, evaluate, simulate_episode
-from discreet.numerics.compile import inlined, kernel
-from discreet.numerics.streams_kernels import (
+from discreet.core.compile import inlined, kernel
+from discreet.core.noise.streams_kernels import (
     ROLE_ENVIRONMENT,
     ROLE_NOISE,
     ROLE_POLICY,
@@ -25,6 +24,7 @@ from discreet.numerics.streams_kernels import (
     laplace_sum,
     open_stream,
 )
+from discreet.mdp.world_kernels import World, evaluate, simulate_episode
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -31,7 +31,9 @@ from discreet.envs import linear_mixture, random_linear
 from discreet.experiments.simulate import Setup
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.privacy.privatizers import Central, Local, NoPrivacy
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.privatizers.none import NoPrivacy
 from discreet.reproductions.page import standard_error
 from discreet.reproductions.references import mean_losses
 from discreet.reproductions.study import Job, file_name, kept

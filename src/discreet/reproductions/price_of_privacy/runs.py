@@ -2,7 +2,7 @@ r"""What privacy costs, at a true epsilon: the declared suite, two trust models,
 
 Everything is named as on the command line and stored as a sweep's runs are: a folder a setting under
 ``out/runs``, finished seeds are not run again, ``discreet compare`` and ``discreet plot`` read them. The
-library's side is its defaults (:class:`~discreet.privacy.privatizers.Central`, ``Local`` and the
+library's side is its defaults (:class:`~discreet.privatizers.central.Central`, ``Local`` and the
 noise-aware learner, one setting for all worlds and budgets), so that a better mechanism enters by itself.
 
 *Their* mechanism is the papers' at the true epsilon: Laplace noise on the three families of counts, joint
@@ -36,13 +36,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import registry
+from discreet.core import checks
 from discreet.experiments import statistics, sweep
 from discreet.experiments.config import RunConfig
 from discreet.experiments.results import Result
 from discreet.experiments.simulate import default_workers
 from discreet.experiments.suite import SUITE, SUITE_SEED, World, geometric_mean
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
 from discreet.reproductions.page import power_of_ten, standard_error
 from discreet.reproductions.study import Job, Progress
 

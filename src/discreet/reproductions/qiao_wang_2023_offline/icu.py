@@ -43,21 +43,22 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.accounting import budget as budgets
+from discreet.core import checks
+from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.noise.streams_kernels import ROLE_BATCH, ROLE_MODEL, generator_at, open_at, run_key
+from discreet.core.randomness import Seeded
 from discreet.envs.icu import DEATH, END, SURVIVAL, expert_policy, icu_sepsis
 from discreet.estimation import kernels
 from discreet.mdp import world_kernels
 from discreet.mdp.planning import PolicyRows, optimal_values, policy_rows, uniform_policy, value
-from discreet.mdp.simulation import rollouts
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
-from discreet.numerics.streams_kernels import ROLE_BATCH, ROLE_MODEL, generator_at, open_at, run_key
 from discreet.offline.tabular import APVI, DPAPVI, OfflinePolicy
-from discreet.privacy import budget as budgets
-from discreet.privacy.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
-from discreet.privacy.privatizers import Central, NoPrivacy
-from discreet.privacy.protocol import Estimate, Release, Schedule, Spec
-from discreet.privacy.randomness import Seeded
+from discreet.privatizers.central import Central
+from discreet.privatizers.none import NoPrivacy
+from discreet.protocol import Estimate, Release, Schedule, Spec
 from discreet.reproductions.study import file_name, kept
+from discreet.simulation.crowds import rollouts
 
 Floats = NDArray[np.float64]
 Method = Literal["per step", "per step, mean rewards known", "sum of the released steps", "first visits"]

@@ -26,17 +26,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
+from discreet.core.layout import Layout
+from discreet.core.randomness import Seeded
 from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
-from discreet.mdp.features import Features
-from discreet.mdp.layout import Layout
+from discreet.linear.features import Features
+from discreet.linear.gram import gram_mu, vector_sensitivity
 from discreet.mdp.planning import optimal_values, policy_rows, value
-from discreet.mdp.simulation import rollouts
-from discreet.numerics import checks
 from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, Linear, learn_linear
-from discreet.privacy.gram import gram_mu, vector_sensitivity
-from discreet.privacy.randomness import Seeded
 from discreet.reproductions.page import standard_error
 from discreet.reproductions.study import file_name, kept
+from discreet.simulation.crowds import rollouts
 
 Floats = NDArray[np.float64]
 

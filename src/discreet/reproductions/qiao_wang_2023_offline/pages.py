@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.accounting import budget as budgets
 from discreet.experiments import plots
 from discreet.numerics.tables import Table, markdown
-from discreet.privacy import budget as budgets
 from discreet.reproductions.page import (
     Claims,
     budget,

@@ -23,15 +23,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
+from discreet.core.noise.streams_kernels import ROLE_MODEL, generator_at, run_key
+from discreet.core.randomness import Seeded
+from discreet.experiments.datasets import OfflineLearner, Simulated, learn_from
 from discreet.mdp.planning import optimal_values, value
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics import checks
-from discreet.numerics.streams_kernels import ROLE_MODEL, generator_at, run_key
-from discreet.offline.datasets import OfflineLearner, Simulated, learn_from
 from discreet.offline.tabular import APVI, DPAPVI
-from discreet.privacy.privatizers import Central, NoPrivacy
-from discreet.privacy.protocol import Privatizer, Spec
-from discreet.privacy.randomness import Seeded
+from discreet.privatizers.central import Central
+from discreet.privatizers.none import NoPrivacy
+from discreet.protocol import Privatizer, Spec
 from discreet.reproductions.page import standard_error
 
 STATES, ACTIONS, HORIZON = 5, 3, 5

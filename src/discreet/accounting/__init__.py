@@ -1,0 +1,1 @@
+"""Privacy losses beyond closed forms: numerical ones, conversions, filters. Nothing here sees data."""

@@ -1,0 +1,240 @@
+"""Notions of privacy, validated, and the exact conversions between them.
+
+Four notions, all for one release process M and neighbouring inputs x, x':
+
+- :class:`Pure` epsilon: P(M(x) in E) <= e^epsilon P(M(x') in E) for every event E;
+- :class:`Approx` (epsilon, delta): the same plus delta;
+- :class:`ZCDP` rho: the Renyi divergence of every order alpha > 1 is at most rho * alpha
+  (Bun and Steinke 2016);
+- :class:`GDP` mu: telling x from x' is at least as hard as telling N(0, 1) from N(mu, 1)
+  (Dong, Roth and Su 2022).
+
+Gaussian noise of standard deviation sigma on a sum of l2 sensitivity Delta is exactly
+(Delta / sigma)-GDP, also under adaptive composition, where mu^2 adds. (epsilon, delta) is read off
+mu by the exact curve (Balle and Wang 2018, theorem 8)::
+
+    delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)              (1)
+
+and off rho by the best Renyi order (Canonne, Kamath and Steinke 2020, proposition 12)::
+
+    delta(epsilon) = min over alpha > 1 of
+        e^{(alpha-1)(alpha rho - epsilon)} (1 - 1/alpha)^alpha / (alpha - 1)                 (2)
+
+The derivative of the logarithm of (2) in alpha is (2 alpha - 1) rho - epsilon + ln(1 - 1/alpha),
+which rises from -inf to +inf, so the best alpha is its only root. Put back, with t = alpha - 1,
+the whole curve has a parametric form without any minimum left::
+
+    ln(1/delta) = rho t^2 + ln(1 + t),      epsilon = (2 t + 1) rho - ln(1 + 1/t)            (3)
+
+Both sides are monotone in t, so each conversion is one root of one monotone function. Roots are accurate to
+about 1e-12, relative. The two conversions that a guarantee needs, mu and rho to epsilon, stand in
+:mod:`discreet.core.conversions`; the others choose noise for a budget.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from discreet.core import checks
+from discreet.core.conversions import (
+    check_delta,
+    check_epsilon,
+    gdp_epsilon,
+    log_gdp_delta,
+    root,
+    zcdp_epsilon,
+)
+
+__all__ = [
+    "GDP", "ZCDP", "Approx", "Notion", "Pure", "check_delta", "check_epsilon", "gdp_delta",
+    "gdp_epsilon", "gdp_mu", "group", "stated", "zcdp_delta", "zcdp_epsilon", "zcdp_rho", "zcdp_simple",
+]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------ budgets
+
+
+@dataclass(frozen=True)
+class Pure:
+    """Pure epsilon-DP, epsilon > 0."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
+
+
+@dataclass(frozen=True)
+class Approx:
+    """(epsilon, delta)-DP, epsilon > 0, 0 < delta < 1."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
+        object.__setattr__(self, "delta", check_delta(self.delta))
+
+
+@dataclass(frozen=True)
+class ZCDP:
+    """rho-zero-concentrated DP, rho > 0."""
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rho", check_epsilon(self.rho, "rho"))
+
+    def epsilon(self, delta: float) -> float:
+        """The epsilon at this delta, by (3)."""
+        return zcdp_epsilon(self.rho, delta)
+
+
+@dataclass(frozen=True)
+class GDP:
+    """mu-Gaussian DP, mu > 0."""
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mu", check_epsilon(self.mu, "mu"))
+
+    @property
+    def rho(self) -> float:
+        """The zCDP that it implies: mu^2 / 2."""
+        return 0.5 * self.mu * self.mu
+
+    def epsilon(self, delta: float) -> float:
+        """The exact epsilon at this delta, by (1)."""
+        return gdp_epsilon(self.mu, delta)
+
+
+Notion = Pure | Approx | ZCDP | GDP
+
+
+def stated(epsilon: Any, delta: Any = None) -> Pure | Approx:
+    """The budget that a user types: pure without ``delta`` (None or 0), approximate with it."""
+    if delta is None or (isinstance(delta, Real | np.number) and float(delta) == 0.0):
+        return Pure(epsilon)
+    return Approx(epsilon, delta)
+
+
+def group(budget: Notion, people: int) -> Notion:
+    """What protects ``people`` episodes together: one person who takes part that often, or a household.
+
+    m epsilon (pure), m mu (GDP), m^2 rho (zCDP), and (m epsilon, delta (e^{m epsilon} - 1) /
+    (e^epsilon - 1)) for (epsilon, delta). Raises ``ValueError`` where that delta reaches 1, as
+    nothing is then guaranteed.
+    """
+    m = checks.integer("people", people, 1)
+    if isinstance(budget, Pure):
+        return Pure(m * budget.epsilon)
+    if isinstance(budget, GDP):
+        return GDP(m * budget.mu)
+    if isinstance(budget, ZCDP):
+        return ZCDP(m * m * budget.rho)
+    # ln of (e^{m eps} - 1)/(e^eps - 1), without overflow
+    log_factor = (m - 1) * budget.epsilon + math.log(
+        math.expm1(-m * budget.epsilon) / math.expm1(-budget.epsilon)
+    )
+    log_delta = math.log(budget.delta) + log_factor
+    if log_delta >= 0:
+        raise ValueError(
+            f"people = {m}: at (epsilon, delta) = ({budget.epsilon:g}, {budget.delta:g}) a group of this "
+            "size has delta >= 1, which guarantees nothing; use fewer people, or account in mu or rho"
+        )
+    return Approx(m * budget.epsilon, math.exp(log_delta))
+
+
+# ------------------------------------------------------------------------------ roots
+
+
+def _widen(function: Callable[[float], float], start: float, factor: float) -> float:
+    """Multiply ``start`` by ``factor`` until the function's sign differs from the one at ``start``."""
+    sign = function(start) > 0
+    x = start
+    while (function(x) > 0) == sign:
+        x *= factor
+    return x
+
+
+# ------------------------------------------------------------------------------ Gaussian
+
+
+def gdp_delta(mu: float, epsilon: float) -> float:
+    """The exact delta of mu-GDP at this epsilon >= 0: equation (1)."""
+    mu = checks.positive("mu", mu)
+    epsilon = checks.real("epsilon", epsilon, 0.0)
+    return min(1.0, math.exp(log_gdp_delta(mu, epsilon)))
+
+
+@lru_cache(maxsize=1024)
+def gdp_mu(epsilon: float, delta: float) -> float:
+    """The largest mu with mu-GDP => (epsilon, delta)-DP; sigma = sensitivity / mu is the least noise."""
+    epsilon, delta = check_epsilon(epsilon), check_delta(delta)
+    target = math.log(delta)
+
+    def excess(mu: float) -> float:
+        return log_gdp_delta(mu, epsilon) - target
+
+    # at this mu the bound of gdp_epsilon equals epsilon, so that the truth is at most epsilon
+    tail = math.sqrt(-2.0 * target)
+    low = 2.0 * epsilon / (tail + math.sqrt(tail * tail + 2.0 * epsilon)) * (1 - 1e-9)
+    return root(excess, low, _widen(excess, low, 2.0))
+
+
+# ------------------------------------------------------------------------------ concentrated
+
+
+def zcdp_delta(rho: float, epsilon: float) -> float:
+    """The delta of rho-zCDP at this epsilon >= 0, by the best Renyi order: equation (2)."""
+    rho = checks.positive("rho", rho)
+    epsilon = checks.real("epsilon", epsilon, 0.0)
+
+    def slope(t: float) -> float:
+        return (2 * t + 1) * rho - epsilon - math.log1p(1 / t)
+
+    if slope(1e-300) >= 0:
+        return 1.0  # the best order is 1 but for less than 1e-300: delta = 1 to all digits
+    high = _widen(slope, 1.0, 2.0) if slope(1.0) < 0 else 1.0
+    low = _widen(slope, 1.0, 0.5) if slope(1.0) >= 0 else 1.0
+    t = low if low == high else root(slope, low, high)
+    # the logarithm of (2) itself rather than (3): valid for any t, so that rounding of t costs nothing
+    log_delta = t * ((t + 1) * rho - epsilon) - (t + 1) * math.log1p(1 / t) - math.log(t)
+    return min(1.0, math.exp(log_delta))
+
+
+@lru_cache(maxsize=1024)
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """The largest rho with rho-zCDP => (epsilon, delta)-DP by the best Renyi order: (3) inverted."""
+    epsilon, delta = check_epsilon(epsilon), check_delta(delta)
+    target = -math.log(delta)
+
+    def rho_at(t: float) -> float:
+        return (target - math.log1p(t)) / (t * t)
+
+    def excess(t: float) -> float:
+        return (2 * t + 1) * rho_at(t) - math.log1p(1 / t) - epsilon
+
+    # epsilon falls in t, from +inf at t = 0 to a negative number where rho_at reaches 0
+    low = _widen(excess, 1.0, 0.5) if excess(1.0) <= 0 else 1.0
+    high = _widen(excess, low, 2.0)
+    return rho_at(root(excess, low, high))
+
+
+def zcdp_simple(epsilon: float, delta: float) -> float:
+    """rho = (sqrt(ln(1/delta) + epsilon) - sqrt(ln(1/delta)))^2, as printed in spec/tabular.md, 3.3.
+
+    From epsilon = rho + 2 sqrt(rho ln(1/delta)) (Bun and Steinke 2016, proposition 1.3): true, and
+    looser than :func:`zcdp_rho`. For replication.
+    """
+    epsilon, delta = check_epsilon(epsilon), check_delta(delta)
+    tail = -math.log(delta)
+    return (epsilon / (math.sqrt(tail + epsilon) + math.sqrt(tail))) ** 2

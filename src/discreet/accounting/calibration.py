@@ -1,0 +1,140 @@
+r"""The least noise that meets (epsilon, delta), by numerical privacy-loss distributions.
+
+Closed forms set the noise of continuous Gaussians (exact) and of Laplace variables at delta = 0 (exact).
+Two cases are left to numbers: discrete Gaussian noise, whose closed form is zCDP (7 % too much noise
+at epsilon = 1, delta = 1e-6), and Laplace noise at delta > 0 (from H = 5 on far less than the pure one).
+
+What one exchanged user moves. At each step of the horizon her record and the one in its place differ
+either in the pair (s, a), which moves two cells of every family, or only in s' and r, which moves two
+transition cells and one reward cell:
+
+====================  ============  ==================  =======================================
+case                  visits        transitions         rewards (raw / centred at 1/2)
+====================  ============  ==================  =======================================
+other (s, a)          2 x 1         2 x 1               2 x 1 / 2 x 1/2
+same (s, a)           none          2 x 1               1 x 1
+====================  ============  ==================  =======================================
+
+(Smaller moves are dominated: less shift, less loss.) With k steps of the second case and H - k of the
+first, k = 0 .. H, every coordinate is shifted in each of the ``levels`` noisy sums that hold the user.
+The guarantee is the worst over k. (A query of one step counts as H = 1.) This needs noise that is
+independent by coordinate and drawn after the user's record is in (privacy-mechanisms, 1.1 c): batches, trees
+with fresh nodes, one user's own message. Counts pooled over steps move one cell by more than a unit and are
+not covered; nor are users with several episodes, who can move one cell by several units, or several cells:
+which of the ways is worst is not settled, so their noise comes from the closed forms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+from discreet.accounting import numerical
+from discreet.core.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.releases import Floats
+
+Pattern = tuple[tuple[str, float, int], ...]
+"""(family, absolute shift, number of coordinates) of one way to exchange a user."""
+
+_SLACK = 3e-3  # of epsilon: what the search may leave unused
+
+__all__ = ["Pattern", "exchanges", "least_factor", "named", "shift_patterns"]
+
+
+def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None:
+    """Every way to exchange a user that no other one dominates.
+
+    None where steps are pooled, or a user may have several episodes.
+    """
+    names = set(query.row_families)
+    if (
+        query.episodes > 1
+        or query.stationary
+        or not names <= {VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS}
+    ):
+        return None
+    horizon = query.counted_steps
+    found = []
+    mixed = CENTERED_REWARDS in names  # else all steps of the first case move everything that the second does
+    for same in range(horizon, -1, -1) if mixed else (0,):
+        apart = horizon - same
+        moves: list[tuple[str, float, int]] = [(TRANSITIONS, 1.0, 2 * horizon * levels)]
+        if VISITS in names:
+            moves.append((VISITS, 1.0, 2 * apart * levels))
+        if REWARDS in names:
+            moves.append((REWARDS, 1.0, (2 * apart + same) * levels))
+        if CENTERED_REWARDS in names:
+            moves.append((CENTERED_REWARDS, 0.5, 2 * apart * levels))
+            moves.append((CENTERED_REWARDS, 1.0, same * levels))
+        found.append(tuple(move for move in moves if move[2]))
+    return tuple(dict.fromkeys(found))
+
+
+def _coordinates(
+    pattern: Pattern, noise: str, scales: dict[str, tuple[float, int]], factor: float
+) -> tuple[numerical.Coordinate, ...]:
+    return tuple(
+        (noise, factor * scales[name][0] * scales[name][1], shift * scales[name][1], count)
+        for name, shift, count in pattern
+    )
+
+
+def exchanges(
+    patterns: Sequence[Pattern], noise: str, scales: Sequence[tuple[str, float, int]], factor: float = 1.0
+) -> tuple[tuple[numerical.Coordinate, ...], ...]:
+    """The patterns as coordinates of known noise and shift, which is what accounting composes.
+
+    noise : family of every coordinate's noise; scales : (family, scale, grid) with the scale in the units of
+    the values, which are multiples of 1 / grid (1 for continuous noise); factor : multiplies all scales.
+    """
+    by_name = {name: (scale, grid) for name, scale, grid in scales}
+    return tuple(_coordinates(pattern, noise, by_name, factor) for pattern in patterns)
+
+
+def named(query: CountQuery, scales: Floats, grid: int | None) -> tuple[tuple[str, float, int], ...]:
+    """(family, scale, grid of its values) in the order of the query."""
+    return tuple(
+        (name, float(scale), 1 if grid is None or name in (VISITS, TRANSITIONS) else grid)
+        for name, scale in zip(query.row_families, scales, strict=True)
+    )
+
+
+@lru_cache(maxsize=64)
+def least_factor(
+    patterns: tuple[Pattern, ...],
+    noise: str,
+    scales: tuple[tuple[str, float, int], ...],
+    epsilon: float,
+    delta: float,
+    high: float,
+    guess: float,
+) -> float:
+    """The least factor on all scales, at most ``high``, that meets (epsilon, delta), else ``high``.
+
+    ``high`` is a factor that is known to meet the budget by a closed form, ``guess`` where the search begins.
+    What is returned has been checked on every pattern, and leaves at most about 0.3 % of epsilon unused.
+    """
+    most = max(sum(count for *_, count in pattern) for pattern in patterns)
+
+    def excess(factor: float, over: Sequence[Pattern]) -> float:
+        """ln of the worst epsilon over the one that is asked for; all on one grid of losses."""
+        found = exchanges(over, noise, scales, factor)
+        worst = numerical.worst_epsilon(found, delta, most)
+        return math.log(worst / epsilon) if worst > 0 else -math.inf
+
+    ends = tuple(
+        dict.fromkeys((patterns[0], patterns[-1]))
+    )  # the worst is one of these: then all are checked
+    low, top, factor = 0.0, high, min(guess, high)
+    for _ in range(40):
+        gap = excess(factor, ends)
+        if -_SLACK <= gap <= 0:
+            break
+        low, top = (max(low, factor), top) if gap > 0 else (low, min(top, factor))
+        closer = factor * math.exp(gap) * (1 + _SLACK / 2)  # epsilon falls about as 1 / scale
+        factor = closer if low < closer < top else 0.5 * (low + top)
+        if top - low <= 1e-4 * top:
+            factor = top
+            break
+    return factor if excess(factor, patterns) <= 0 else high

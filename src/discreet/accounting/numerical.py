@@ -1,0 +1,316 @@
+"""Guarantees recomputed another way: what states an epsilon and what checks it share no code.
+
+Closed forms (:mod:`discreet.accounting.budget`, :mod:`discreet.core.guarantee`) are checked by Google's
+dp-accounting: numerical privacy-loss distributions (PLD) and a Renyi accountant. Where dp-accounting itself
+makes the guarantee (:func:`composed_epsilon`: noise that was set by its privacy loss), it is checked by a
+convolution of our own (:mod:`discreet.accounting.convolution`). :func:`verify` compares. dp-accounting
+takes seconds to import and is imported inside functions.
+
+Traps that this module owns (libraries.md): the sensitivity is ours, so shifts are handed over in
+units of the noise under the add-or-remove relation (the library's replace-one differs by a factor 2
+between its own accountants); many compositions need a grid much finer than one loss; at delta = 0
+its truncated tails answer infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from discreet.accounting import convolution
+from discreet.accounting.budget import check_delta
+from discreet.core import checks
+from discreet.core.records import Coordinate, MechanismRecord, PrivacyClaim, Record
+from discreet.local.record import ReportRecord
+
+__all__ = [
+    "Coordinate", "composed_epsilon", "discrete_gaussian_epsilon", "gaussian_epsilon", "laplace_delta",
+    "laplace_epsilon", "verify", "worst_epsilon", "zcdp_epsilon_numerically",
+]  # fmt: skip
+
+Shifts = Sequence[tuple[float, int]]
+
+_PURE_SLACK = 1e-12  # numerical mass that a PLD leaves beyond a pure epsilon
+_GRID_SLACK = 1e-3  # relative: losses are rounded up to a grid, Renyi orders are finitely many
+
+
+def _interval(unit: float, count: int) -> float:
+    """Grid of privacy loss: 1/2000 of one loss, at most 1e-4, at least a millionth of all losses together."""
+    return max(min(1e-4, unit / 2000), unit * count * 1e-6)
+
+
+def _laplace_pld(shifts: Shifts) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    if not shifts:
+        raise ValueError("shifts is empty: must hold at least one (shift over scale, count)")
+    units = [checks.positive("shift over scale", unit) for unit, _ in shifts]
+    counts = [checks.integer("count", count, 1) for _, count in shifts]
+    interval = min(_interval(unit, count) for unit, count in zip(units, counts, strict=True))
+    total = None
+    for unit, count in zip(units, counts, strict=True):
+        one = pld.from_laplace_mechanism(1.0 / unit, 1.0, value_discretization_interval=interval)
+        many = one.self_compose(count)
+        total = many if total is None else total.compose(many)
+    return total
+
+
+def laplace_epsilon(shifts: Shifts, delta: float) -> float:
+    """epsilon at delta in (0, 1) of independent Laplace noise, adaptively composed.
+
+    shifts : pairs (|shift| / b, count): how many coordinates move by how much.
+    """
+    return float(_laplace_pld(shifts).get_epsilon_for_delta(check_delta(delta)))
+
+
+def laplace_delta(shifts: Shifts, epsilon: float) -> float:
+    """delta at epsilon >= 0 of the same composition; 0 (up to 1e-12) from the pure epsilon on."""
+    return float(_laplace_pld(shifts).get_delta_for_epsilon(checks.real("epsilon", epsilon, 0.0)))
+
+
+def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
+    """epsilon at delta of independent Gaussian noise, by composing numerical PLDs.
+
+    shifts : pairs (l2 shift / sigma, count).
+    """
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    total: Any = None
+    # one grid for all: distributions on different ones do not compose
+    interval = min((_interval(checks.positive("shift over sigma", u), 1) for u, _ in shifts), default=1e-4)
+    for unit, count in shifts:
+        one = pld.from_gaussian_mechanism(1.0 / unit, 1.0, value_discretization_interval=interval)
+        many = one.self_compose(checks.integer("count", count, 1))
+        total = many if total is None else total.compose(many)
+    if total is None:
+        raise ValueError("shifts is empty: must hold at least one (shift over sigma, count)")
+    return float(total.get_epsilon_for_delta(check_delta(delta)))
+
+
+def discrete_gaussian_epsilon(sigma: float, unit_shifts: int, delta: float) -> float:
+    """epsilon at delta of ``unit_shifts`` integer coordinates moved by 1 under discrete Gaussian noise."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    one = pld.from_discrete_gaussian_mechanism(
+        checks.positive("sigma", sigma), 1, value_discretization_interval=1e-5
+    )
+    many = one.self_compose(checks.integer("unit_shifts", unit_shifts, 1))
+    return float(many.get_epsilon_for_delta(check_delta(delta)))
+
+
+# ------------------------------------------------------- any independent noise, numerically
+# Losses are rounded up to a grid, so what is composed here is an upper bound, by at most one grid step a
+# coordinate. The noise of each coordinate is independent and drawn after the user's record is in
+# (privacy-mechanisms, 1.1 c): trees with fresh nodes, batches, messages of one user.
+
+LEAST_DELTA = 1e-10  # a delta below it is not told from the Fourier transform's rounding in double precision
+
+
+@lru_cache(maxsize=256)
+def _coordinate_pld(noise: str, scale: float, shift: float, interval: float) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    if noise == "laplace":
+        return pld.from_laplace_mechanism(scale / shift, 1.0, value_discretization_interval=interval)
+    if noise == "gaussian":
+        return pld.from_gaussian_mechanism(scale / shift, 1.0, value_discretization_interval=interval)
+    if noise == "pure":
+        from dp_accounting.pld import common
+
+        epsilon = common.DifferentialPrivacyParameters(shift / scale, 0.0)
+        return pld.from_privacy_parameters(epsilon, value_discretization_interval=interval)
+    if shift != int(shift):
+        raise ValueError(f"shift = {shift!r}: must be a whole number of grid units for {noise} noise")
+    whole = int(shift)
+    if noise == "discrete_laplace":
+        return pld.from_discrete_laplace_mechanism(1.0 / scale, whole, value_discretization_interval=interval)
+    checks.choice("noise", noise, ("laplace", "gaussian", "discrete_laplace", "discrete_gaussian"))
+    return _discrete_gaussian_pld(scale, whole, interval)
+
+
+def _discrete_gaussian_pld(sigma: float, shift: int, interval: float) -> Any:
+    """dp-accounting's distribution of losses by connecting dots, but for its loop over every integer.
+
+    Losses are linear in the noise, (shift^2 - 2 shift x) / (2 sigma^2). Where no two of them are further
+    apart than points of the grid, all points between the ends are next to one: the library finds them one
+    integer after the other, which takes minutes for the millions of integers of fine grids.
+    """
+    from dp_accounting.pld import pld_pmf, privacy_loss_mechanism
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    if shift / sigma**2 > interval:
+        return pld.from_discrete_gaussian_mechanism(
+            sigma, shift, value_discretization_interval=interval, use_connect_dots=True
+        )
+    law = privacy_loss_mechanism.DiscreteGaussianPrivacyLoss(sigma, sensitivity=shift)
+    ends = law.connect_dots_bounds()
+    low, high = (law.privacy_loss(x) / interval for x in (ends.upper_x, ends.lower_x))
+    points = np.arange(math.floor(low), math.ceil(high) + 1)
+    deltas = law.get_delta_for_epsilon(points * interval)
+    return pld.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(interval, points, deltas))
+
+
+@lru_cache(maxsize=64)
+def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: int | None = None) -> float:
+    """An epsilon at this delta for independent noises of several kinds, each shifted by a known amount.
+
+    Parameters
+    ----------
+    coordinates : what one exchanged user moves, at most.
+    delta : in [1e-10, 1): below, double precision knows nothing.
+    most : coordinates of the largest composition that this one is compared with (default: its own), so that
+        they share one grid; all rounding of losses together adds at most 0.002 to epsilon.
+    """
+    delta = check_delta(delta)
+    if delta < LEAST_DELTA:
+        raise ValueError(f"delta = {delta:g}: must be at least {LEAST_DELTA:g} for numerical accounting")
+    kept = [(n, s, abs(x), c) for n, s, x, c in coordinates if c > 0 and x != 0]
+    if not kept:
+        raise ValueError("coordinates is empty: must hold at least one that moves")
+    number = sum(count for *_, count in kept)
+    interval = 2e-3 / max(number, most or 0)
+    total: Any = None
+    for noise, scale, shift, count in kept:
+        one = _coordinate_pld(noise, checks.positive("scale", scale), shift, interval)
+        many = one.self_compose(checks.integer("count", count, 1)) if count > 1 else one
+        total = many if total is None else total.compose(many)
+    return float(total.get_epsilon_for_delta(delta))
+
+
+def worst_epsilon(
+    exchanges: Sequence[tuple[Coordinate, ...]], delta: float, most: int | None = None
+) -> float:
+    """The largest :func:`composed_epsilon` over the ways to exchange a user; all share one grid of losses."""
+    if not exchanges:
+        raise ValueError("exchanges is empty: must hold at least one way to exchange a user")
+    number = max(sum(count for *_, count in coordinates) for coordinates in exchanges)
+    return max(composed_epsilon(tuple(c), delta, max(number, most or 0)) for c in exchanges)
+
+
+def zcdp_epsilon_numerically(rho: float, delta: float) -> float:
+    """epsilon at delta of rho-zCDP by dp-accounting's Renyi accountant on a grid of orders."""
+    from dp_accounting import dp_event, rdp
+
+    rho, delta = checks.positive("rho", rho), check_delta(delta)
+    best = max(1.001, 1 + math.sqrt(-math.log(delta) / rho))
+    orders = [1 + (best - 1) * 2 ** (k / 50 - 2) for k in range(201)]  # from a quarter to four times
+    accountant = rdp.RdpAccountant(orders)
+    accountant.compose(dp_event.ZCDpEvent(rho))
+    return float(accountant.get_epsilon(delta))
+
+
+def report_outcomes(record: ReportRecord, name: str) -> tuple[list[float], list[float]]:
+    """Probabilities of what one report says of two elements (neither, first, second, both), given either.
+
+    Everything else in the report has the same law given these two bits, so no test of two users can do
+    better than to look at them.
+    """
+    kind, elements, size, own, other = record.alphabets[name]
+    p, q = own / 2**53, other / 2**53
+    if elements == 1:
+        return [0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0]
+    if kind == "unary":
+        first = [(1 - p) * (1 - q), p * (1 - q), (1 - p) * q, p * q]
+    else:
+        taken, free = (size - 1) / (elements - 1), size / (elements - 1)
+        first = [(1 - p) * (1 - free), p * (1 - taken), (1 - p) * free, p * taken]
+    return first, [first[0], first[2], first[1], first[3]]
+
+
+def _reports_pld(records: Sequence[ReportRecord]) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    total: Any = None
+    for record in records:
+        worst = max(record.alphabets, key=record.ratio)
+        pmfs = [
+            {i: math.log(x) for i, x in enumerate(pmf) if x > 0.0} for pmf in report_outcomes(record, worst)
+        ]
+        one = pld.from_two_probability_mass_functions(
+            *pmfs,
+            value_discretization_interval=_interval(max(record.loss / record.reports, 1e-6), record.reports),
+        )
+        many = one.self_compose(record.reports)
+        total = many if total is None else total.compose(many)
+    return total
+
+
+def _of_exchanges(record: MechanismRecord, delta: float) -> float:
+    """The worst of the ways to exchange a user. ``ValueError`` if they move less than the joint sensitivity.
+
+    That one is a maximum over pairs of trajectories, found elsewhere (``query.sensitivity``).
+    """
+    power = 1 if record.norm == "l1" else 2
+    moved = max(convolution.loss_norm(way, power) for way in record.exchanges)
+    if moved < record.loss * (1 - 1e-9):
+        raise ValueError(
+            f"record: exchanges move {moved:g} in units of the noise, must be {record.loss:g}, by the joint "
+            "sensitivity of the worst"
+        )
+    return max(convolution.recomposed_epsilon(way, delta) for way in record.exchanges)
+
+
+class _Shuffled(Protocol):
+    """A record of shuffled batches, which says itself what another computation finds."""
+
+    def recomputed(self, delta: float) -> float: ...
+
+
+def verify(guarantee: PrivacyClaim, records: Sequence[Record]) -> float:
+    """Recompute a guarantee from its records through dp-accounting; return the epsilon found.
+
+    Coin flips of the shuffle protocol: composed PLDs of two mass functions (within 0.002). Amplified
+    reports: the PLD of the numbers of clones (within 0.002). Noise that was set by its privacy loss: the
+    worst way to exchange a user, convolved by :mod:`discreet.accounting.convolution` (within 0.1 %), and
+    no way moves less, in the norm of the noise, than the record's joint sensitivity says of the worst.
+    Randomized reports: composed PLDs of what a report says of two elements, at most the stated epsilon.
+    Laplace noise: the privacy-loss distribution must have no mass beyond the stated epsilon (but for
+    1e-12 of mass and 0.1 % of epsilon); returned is the epsilon below which all mass but 1e-12 lies.
+    With very many equal small losses that is far less than the pure epsilon, which the worst case
+    alone attains. Gaussian noise: composed PLDs. Discrete Gaussian noise: the Renyi accountant on
+    the records' rho.
+
+    Raises
+    ------
+    ValueError
+        If the guarantee promises more than what was found, or promises nothing to be checked.
+    """
+    if guarantee.epsilon is None or not records:
+        raise ValueError("guarantee: states no epsilon, or has no records to recompute it from")
+    reports = [record for record in records if isinstance(record, ReportRecord)]
+    noisy = [record for record in records if isinstance(record, MechanismRecord)]
+    kinds = {record.noise.removeprefix("discrete_") for record in records}
+    if not reports and not noisy:
+        found = cast(_Shuffled, records[0]).recomputed(guarantee.delta)
+        # the library rounds every loss up to a grid: 0.002 in all, at most
+        wrong = len(records) > 1 or found > guarantee.epsilon * (1 + _GRID_SLACK) + 2e-3
+    elif any(record.exchanges for record in noisy):
+        found = _of_exchanges(noisy[0], guarantee.delta)
+        wrong = len(records) > 1 or found > guarantee.epsilon * (1 + _GRID_SLACK)
+    elif reports and not noisy:
+        found = float(_reports_pld(reports).get_epsilon_for_delta(_PURE_SLACK))
+        wrong = found > guarantee.epsilon * (1 + _GRID_SLACK) + 1e-9
+    elif kinds == {"laplace"}:
+        shifts = [(record.joint, record.levels) for record in noisy]
+        beyond = laplace_delta(shifts, guarantee.epsilon * (1 + _GRID_SLACK))
+        found = laplace_epsilon(shifts, _PURE_SLACK)
+        wrong = beyond > _PURE_SLACK
+    elif all(record.noise == "gaussian" for record in noisy):
+        found = gaussian_epsilon([(record.joint, record.levels) for record in noisy], guarantee.delta)
+        wrong = found > guarantee.epsilon * (1 + _GRID_SLACK) + 1e-9
+    elif kinds == {"gaussian"}:
+        rho = 0.5 * math.fsum(record.levels * record.joint**2 for record in noisy)
+        found = zcdp_epsilon_numerically(rho, guarantee.delta)
+        wrong = found > guarantee.epsilon * (1 + _GRID_SLACK) + 1e-9
+    else:
+        raise ValueError(f"records hold noise {sorted(kinds)}: must be all Laplace or all Gaussian")
+    if wrong:
+        raise ValueError(
+            f"epsilon = {guarantee.epsilon:g} is not what the noise gives: recomputed {found:g} at delta "
+            f"{guarantee.delta:g}"
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Opponents: black box, white box, replays, membership. Nothing below imports them."""

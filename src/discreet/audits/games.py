@@ -1,0 +1,887 @@
+r"""Audits: does a privatizer keep what its guarantee says, seen from outside?
+
+After privacy-mechanisms, section 7. No certificate: a pass says that errors of the kinds that the tests
+have power for were not there.
+
+**Black box**, at H = 1, S = A = 2 (at H = 20 the loss of a Laplace release concentrates far below its worst
+case, and no black box sees an error). One person has two response trees that differ in every cell that she
+touches; the others replay fixed responses to the action that they are asked for. Recorded is everything but
+her own actions: releases with their public numbers, every plan; of a local privatizer her report and her
+plan. Plans are public in this library, hers included, which is more than joint privacy asks for. With the
+event of each statistic chosen on a separate quarter of the runs, and Clopper-Pearson limits p of its
+probabilities in the two worlds from the rest, a true (epsilon, delta) is at least
+ln((p1_low - delta) / p0_high), and a true mu at least Phi^-1(p1_low) - Phi^-1(p0_high) [#]_. The bounds hold
+for any statistic, so three of them share the alarm probability: the exact log-likelihood ratio of the
+known noise law, where there is one; a linear score; and counts of events (how often each recorded number
+falls into each of its intervals), both fitted to the separate quarter. The last two need no noise law
+and see what no law foresees: policies, clocks and weights that follow raw data.
+
+Linear learners play in worlds of their own (:mod:`discreet.audits.linear`): there the recorded
+numbers are Gram matrices, responses and, where stored users are asked again, every answer. Of the shuffle
+model recorded is what the shuffler lets out, batch by batch (:mod:`discreet.audits.shuffle`).
+
+The white box, at full size, is :mod:`discreet.audits.identities`.
+
+.. [#] f-DP, Dong, Roth and Su 2022: a mu-GDP test of size a has power at most Phi(Phi^-1(a) + mu).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from discreet.audits import reports as audit_reports
+from discreet.audits import shuffle as audit_shuffle
+from discreet.audits.noise import (  # fmt: skip
+    Asked,
+    AuditQuery,
+    Noise,
+    Readings,
+    expected,
+    expected_answer,
+    noise_matrix,
+    noise_of,
+    readings,
+    scale_of,
+    summand,
+    whitened,
+)
+from discreet.core import checks
+from discreet.core.continual.splits import taking_turns
+from discreet.core.counts import TRANSITIONS, CountQuery
+from discreet.core.encoders import NoisyVectorEncoder
+from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
+from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.releases import Estimate, Floats, Measurement, Plan, Release, Response, Schedule
+from discreet.core.shown import brief
+from discreet.core.trajectories import Trajectory
+from discreet.laws.binomial import BinomialLaw
+from discreet.linear.sums import GramQuery, LinearQuery
+from discreet.local.reports import StepReports
+from discreet.protocol import Session, Spec
+
+__all__ = [
+    "Bound", "Evidence", "Game", "People", "Reactive", "black_box", "bounds_of", "endless", "epsilon_bound",
+    "fit_events", "fit_linear", "half_scale_power", "mu_bound", "noise_matrix", "play", "rate_limits",
+    "reactive", "respond",
+]  # fmt: skip
+
+ALARM = 1e-6  # false alarms of one black box, of one white box
+SLACK = 1e-6  # relative: rounding of float64 sums and of closed forms
+
+Start = Callable[[Any, Schedule, Seeded], Session]
+Restart = Callable[[Any], Session]
+
+
+# ------------------------------------------------------------------------------- statistics
+def rate_limits(hits: int, runs: int, alarm: float) -> tuple[float, float]:
+    """Clopper-Pearson limits of a probability, each wrong with probability ``alarm`` at most."""
+    low = float(special.betaincinv(hits, runs - hits + 1, alarm)) if hits else 0.0
+    high = float(special.betainccinv(hits + 1, runs - hits, alarm)) if hits < runs else 1.0
+    return low, high
+
+
+def epsilon_bound(low: float, high: float, delta: float = 0.0) -> float:
+    """ln((low - delta) / high): what (epsilon, delta) must be at least; -inf if the event says nothing."""
+    return math.log((low - delta) / high) if low > delta and high > 0 else -math.inf
+
+
+def mu_bound(low: float, high: float) -> float:
+    """Phi^-1(low) - Phi^-1(high): what mu of Gaussian DP must be at least."""
+    return float(special.ndtri(low) - special.ndtri(high)) if low > 0 and high < 1 else -math.inf
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Lower bounds from one statistic: its event was seen so often in the world where it is likelier.
+
+    epsilon, mu : lower bounds (-inf: none). hits : of the last kind's event, (in the likelier world, in the
+    other). runs : judged, per world.
+    """
+
+    statistic: str
+    epsilon: float
+    mu: float
+    hits: tuple[int, int]
+    runs: int
+
+
+def _bound(kind: str, hits: int, misses: int, ones: int, zeros: int, delta: float, alarm: float) -> float:
+    """The bound of one event, seen so often in the two worlds; each limit is wrong with ``alarm``."""
+    low, high = rate_limits(hits, ones, alarm)[0], rate_limits(misses, zeros, alarm)[1]
+    return epsilon_bound(low, high, delta) if kind == "epsilon" else mu_bound(low, high)
+
+
+def _best_threshold(one: Floats, zero: Floats, kind: str, delta: float, alarm: float) -> tuple[float, float]:
+    """(threshold, bound) of the best event {statistic >= threshold} on one sample."""
+    candidates = np.unique(np.concatenate([np.quantile(one, np.linspace(0.0, 0.999, 80)), [one.max()]]))
+    one, zero = np.sort(one), np.sort(zero)
+    found = (math.inf, -math.inf)
+    for threshold in candidates.tolist():
+        hits = int(one.size - np.searchsorted(one, threshold))
+        misses = int(zero.size - np.searchsorted(zero, threshold))
+        value = _bound(kind, hits, misses, one.size, zero.size, delta, alarm)
+        if value > found[1]:
+            found = (threshold, value)
+    return found
+
+
+def bounds_of(
+    name: str,
+    chosen: Sequence[Floats],
+    judged: Sequence[Floats],
+    delta: float,
+    alarm: float,
+    kinds: Sequence[Literal["epsilon", "mu"]] = ("epsilon",),
+) -> Bound:
+    """Bounds from samples of one statistic in worlds (0, 1).
+
+    ``chosen`` picks direction and threshold, for each kind of bound apart; ``judged``, independent of it, is
+    counted. All bounds hold together but with probability ``alarm``.
+    """
+    each = alarm / (2 * len(kinds))
+    values, seen = {"epsilon": -math.inf, "mu": -math.inf}, (0, 0)
+    for kind in kinds:
+        best = (-math.inf, math.inf, 1)
+        for likely in (1, 0):
+            sign = 1.0 if likely else -1.0
+            one, zero = sign * chosen[likely], sign * chosen[1 - likely]
+            # the event is judged on more runs than choose it: strict limits here would prefer common events
+            threshold, value = _best_threshold(one, zero, kind, delta, max(each, 0.01))
+            if value > best[0]:
+                best = (value, threshold, likely)
+        _, threshold, likely = best
+        sign = 1.0 if likely else -1.0
+        ones, zeros = sign * judged[likely], sign * judged[1 - likely]
+        hits, misses = int((ones >= threshold).sum()), int((zeros >= threshold).sum())
+        values[kind] = _bound(kind, hits, misses, ones.size, zeros.size, delta, each)
+        seen = (hits, misses)
+    return Bound(name, values["epsilon"], values["mu"], seen, judged[0].size)
+
+
+# ----------------------------------------------------------------------------- the game, H = 1
+class Game(Protocol):
+    """Who plays, and where: ``users`` persons, of whom the ``target``-th (from 1) differs in two worlds."""
+
+    @property
+    def users(self) -> int: ...
+    @property
+    def target(self) -> int: ...
+    @property
+    def spec(self) -> Spec: ...
+    def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
+        """What the user (from 1) does under a policy; others' does not depend on the world."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """Who plays: ``users`` persons, the ``target``-th (from 1) with a response tree for each of two worlds.
+
+    Everybody's responses are fixed tables, so a plan determines what happens but for the target. bits :
+    rewards are 0 and 1.
+    """
+
+    users: int = 4
+    target: int = 1
+    seed: int = 8
+    bits: bool = False
+
+    def __post_init__(self) -> None:
+        checks.integer("users", self.users, 2)
+        checks.integer("target", self.target, 1, self.users)
+        luck = np.random.default_rng(self.seed)
+        put = object.__setattr__
+        put(self, "_starts", luck.integers(2, size=self.users))
+        rewards = luck.random((self.users, 2, 2))
+        put(self, "_rewards", np.round(rewards) if self.bits else rewards)
+        put(self, "_afters", luck.integers(2, size=(self.users, 2, 2)))
+        put(self, "_coins", luck.random(self.users))
+
+    layout = Layout(2, 2, 1)
+
+    @property
+    def spec(self) -> Spec:
+        """What is public."""
+        return Spec(self.layout, self.users)
+
+    def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
+        """See :func:`respond`."""
+        return respond(self, user, world, policy)
+
+
+def respond(people: People, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
+    """What the user (from 1) does under a policy; the target stands, and goes, where her world says.
+
+    In both worlds her reward is 1: all her cells differ, by the most that they can.
+    """
+    tables: Any = people
+    state = world if user == people.target else int(tables._starts[user - 1])
+    row = np.asarray(policy)[0, state]
+    action = (
+        int(row) if np.ndim(row) == 0 else int(np.searchsorted(np.cumsum(row)[:-1], tables._coins[user - 1]))
+    )
+    reward, after = 1.0, world
+    if user != people.target:
+        reward = float(tables._rewards[user - 1, state, action])
+        after = int(tables._afters[user - 1, state, action])
+    return Trajectory(np.array([state, after]), np.array([action]), np.array([reward]))
+
+
+@dataclass(frozen=True, eq=False)
+class Reactive:
+    """A learner for audits: a policy for each user, the action with the least noisy count in each state.
+
+    endless : it states no number of users, so that releases never end.
+    """
+
+    asked: CountQuery | None = None
+    reads: Literal["sums", "measurements"] = "sums"
+    endless: bool = False
+
+    def query(self, spec: Spec) -> CountQuery:
+        """Transitions and centred rewards, visits derived (the question of the default learner)."""
+        return self.asked or CountQuery(spec.layout, visits=False, center_rewards=True)
+
+    def schedule(self, spec: Spec) -> Schedule:
+        """A release after each user."""
+        return Schedule(None if self.endless else spec.users, reads=self.reads)
+
+    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Spec:
+        """The spec is all there is to remember."""
+        return spec
+
+    def plan(self, state: Spec, release: Release, ask: Any) -> tuple[Plan, Spec]:
+        """Least counts first, whatever they are worth."""
+        shown = release.estimates
+        if not shown and release.measurement is not None:
+            shown = release.measurement.estimates
+        counts = shown[TRANSITIONS].value.sum(axis=-1)
+        policy = np.broadcast_to(counts.argmin(axis=-1), (state.horizon, state.states))
+        return Plan(np.ascontiguousarray(policy, np.int64)), state
+
+
+def reactive(start: Start) -> Reactive:
+    """The learner for audits that a privatizer can serve: it reads sums, or else measurements."""
+    spec = Spec(People.layout, 2)
+    learner = Reactive()
+    try:
+        start(learner.query(spec), learner.schedule(spec), Seeded(0)).close()
+    except ValueError:
+        return Reactive(reads="measurements")
+    return learner
+
+
+def endless(start: Start) -> Reactive | str:
+    """The learner for audits that never says how many users come, or why the privatizer refuses it."""
+    spec, learner = Spec(People.layout, 2), Reactive(endless=True)
+    try:
+        start(learner.query(spec), learner.schedule(spec), Seeded(0)).close()
+    except ValueError as error:
+        return str(error)
+    return learner
+
+
+@dataclass(frozen=True, eq=False)
+class Transcript:
+    """All that is public of one run but what the target did.
+
+    releases : (T, numbers) values; public : other numbers (laws, weights, users, plans), in a fixed order;
+    before : all of it until the target's plan was made, which no record of hers can have touched; plans : the
+    policy of each user, contexts, cuts : what else it says; message : the target's report of a local
+    privatizer, else empty. asked : answers of stored users. measured : what releases say of their newest
+    batch. read : the releases again, as audits take them apart; None of reports alone.
+    """
+
+    releases: Floats
+    public: Floats
+    before: Floats
+    plans: tuple[NDArray[Any], ...]
+    message: Floats
+    read: Readings | None = None
+    asked: tuple[Asked, ...] = ()
+    measured: tuple[Measurement, ...] = ()
+    contexts: tuple[Mapping[str, Any], ...] = ()
+    cuts: tuple[float, ...] = ()
+
+    @property
+    def numbers(self) -> Floats:
+        """Everything in one row; a report, whose length may vary, at its end."""
+        answers = [one.answer.value for one in self.asked]
+        return np.concatenate([self.releases.ravel(), self.public, *answers, self.message])
+
+
+def _numbers(thing: Any) -> Floats:
+    """All numbers in a report, or in nested lists of arrays, in a fixed order."""
+    if thing is None or isinstance(thing, str | bytes):  # bytes: what a shuffler alone sees
+        return np.zeros(0)
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        thing = [getattr(thing, item.name) for item in dataclasses.fields(thing)]
+    elif isinstance(thing, Mapping):
+        thing = [thing[name] for name in sorted(thing)]
+    if isinstance(thing, list | tuple):
+        return np.concatenate([np.zeros(0), *(_numbers(part) for part in thing)])
+    return np.asarray(thing, np.float64).ravel()
+
+
+def noisy_numbers(release: Release, query: AuditQuery | None = None) -> Floats:
+    """Released sums and the newest measurement: what carries noise.
+
+    ``query`` : where it is steered, families that the measurement leaves out read 0, so that every release
+    has as many numbers.
+    """
+    parts = [estimate.value.ravel() for estimate in release.estimates.values()]
+    if release.measurement is not None:
+        made = release.measurement.estimates
+        if isinstance(query, CountQuery) and query.steered:
+            shapes = query.families.items()
+            parts += [made[n].value.ravel() if n in made else np.zeros(math.prod(s)) for n, s in shapes]
+        else:
+            parts += [estimate.value.ravel() for estimate in made.values()]
+    return np.concatenate(parts)
+
+
+def public_numbers(release: Release) -> Floats:
+    """The numbers of a release that no noise covers: laws, weights, who is counted."""
+    parts: list[Any] = [release.users, release.number]
+    estimates = list(release.estimates.values())
+    if release.measurement is not None:
+        parts += [release.measurement.decay, release.measurement.gain]
+        if release.measurement.fresh is not None:
+            parts.append(release.measurement.fresh)
+        estimates += release.measurement.estimates.values()
+    for estimate in estimates:
+        parts += [estimate.law.std(), estimate.covers, estimate.effective]
+    return np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts])
+
+
+def play(
+    start: Start,
+    learner: Any,
+    people: Game,
+    world: int,
+    randomness: Seeded,
+    restart: Restart | None = None,
+) -> Transcript:
+    """One run of the only loop there is, in one world.
+
+    ``restart`` gets the session after the release that first holds the target, and gives its successor, which
+    is asked for the release again. The ties of learners are public coins, the same in every run.
+    """
+    spec = people.spec
+    query = learner.query(spec)
+    session = start(query, learner.schedule(spec), randomness)
+    state, user = learner.begin(spec, Seeded(0).keys.ties), 1
+    values: list[Floats] = []
+    public: list[Floats] = []
+    plans: list[NDArray[Any]] = []
+    contexts: list[Mapping[str, Any]] = []
+    cuts: list[float] = []
+    asked: list[Asked] = []
+    message, before, due = np.zeros(0), np.zeros(0), restart
+    releases: list[Release] = []
+
+    def ask(question: Response) -> Estimate:
+        found = session.answer(question)
+        asked.append(Asked(question, user - 1, found))
+        return found
+
+    while user <= people.users:
+        release = session.release()
+        if release.number and _is_new(public, release):
+            values.append(noisy_numbers(release, query))
+            releases.append(release)
+        if release.number and due is not None and user > people.target:
+            session, due = due(session), None
+            values.append(noisy_numbers(session.release(), query))
+        public.append(public_numbers(release))
+        plan, state = learner.plan(state, release, ask)
+        encoder = session.begin(plan)
+        for _ in range(plan.users):
+            plan = session.open_plan if hasattr(session, "open_plan") else plan
+            life = people.life(user, world, plan.policy)
+            report = encoder(life, plan, SeededCoins(randomness.keys.noise, user - 1))
+            plans.append(np.array(plan.policy))
+            contexts.append({name: np.array(array) for name, array in plan.context.items()})
+            cuts.append(float(getattr(session, "cut", 0.0)))
+            if user == people.target:
+                message = _numbers(report.message)
+                answers = _numbers([one.answer.value for one in asked])
+                before = np.concatenate(
+                    [_numbers(values), _numbers(public), _numbers(plans), _numbers(contexts), answers]
+                )
+            session.submit(report)
+            user += 1
+    stds = [one.answer.law.std() for one in asked]
+    shown = np.concatenate([_numbers(public), _numbers(plans), _numbers(contexts), _numbers(stds)])
+    measured = tuple(one.measurement for one in releases if one.measurement is not None)
+    return Transcript(
+        np.array(values), shown, before, tuple(plans), message, readings(query, releases), tuple(asked),
+        measured, tuple(contexts), tuple(cuts),
+    )  # fmt: skip
+
+
+def _is_new(public: Sequence[Floats], release: Release) -> bool:
+    """Is it another release than the last one (which a plan with last=False repeats)?"""
+    return not public or public[-1][1] != release.number
+
+
+# ------------------------------------------------------------------------- likelihoods of the known law
+def claimed_noise(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | None:
+    """The noise that is added to the query's cells, if that is what this session does.
+
+    Opens a plan of a local session of counts, to see what devices get (of linear sums: always vectors).
+    """
+    found = noise_of(session, query, times)
+    if isinstance(query, LinearQuery):
+        return found
+    if found is not None and session.guarantee.trust == "local":
+        encoder = session.begin(Plan(uniform(query.layout)))
+        if not isinstance(encoder, NoisyVectorEncoder):
+            return None
+    return found
+
+
+def uniform(layout: Layout) -> Floats:
+    """(H, S, A) all admissible actions alike: everything may be played, so all clocks run."""
+    mask = np.ones((layout.states, layout.actions)) if layout.mask is None else layout.mask.astype(np.float64)
+    return np.broadcast_to(mask / mask.sum(axis=1, keepdims=True), (layout.horizon, *mask.shape)).copy()
+
+
+def _ratio(noise: Noise, zero: Floats, one: Floats) -> float:
+    """ln P_1 / P_0 of whitened residuals in units of the claimed scale."""
+    if noise.laplace:
+        return float((np.abs(zero) - np.abs(one)).sum())
+    return float(0.5 * (zero**2 - one**2).sum())
+
+
+def _likelihood(
+    begin: Callable[[], Session], query: AuditQuery, people: Game, learner: Any
+) -> Callable[[Transcript], float] | None:
+    """The exact log-likelihood ratio of a transcript, world 1 against 0, by the claimed law."""
+    session: Any = begin()
+    times = session_times(session)
+    noise = claimed_noise(session, query, times)
+    flips = isinstance(query, CountQuery) and _flips(session) is not None
+    if noise is None and not flips:
+        return _report_likelihood(begin(), people, learner)
+    if noise is not None and not noise.measured and noise.mixings is None:
+        return None
+    scales = None if noise is None else np.repeat(noise.scales, np.diff(query.offsets))
+    known: dict[tuple[int, bytes, float], list[tuple[Trajectory, Floats]]] = {}
+    ends = np.asarray(times) - 1
+
+    def records(
+        user: int, plan: NDArray[Any], context: Mapping[str, Any], cut: float
+    ) -> list[tuple[Trajectory, Floats]]:
+        """In worlds 0 and 1, what she does and what that adds."""
+        at = user, b"".join([plan.tobytes(), *(context[name].tobytes() for name in sorted(context))]), cut
+        if at not in known:
+            lives = [people.life(user, world, plan) for world in (0, 1)]
+            known[at] = [(life, summand(query, life, context, cut)) for life in lives]
+        return known[at]
+
+    def ratio(transcript: Transcript) -> float:
+        plans = transcript.plans
+        contexts = transcript.contexts or ({},) * len(plans)
+        cuts = transcript.cuts or (0.0,) * len(plans)
+        if noise is not None and scales is not None and transcript.message.size:
+            at = min(people.target, len(plans)) - 1
+            hers = records(people.target, plans[at], contexts[at], cuts[at])
+            return _ratio(noise, *((transcript.message - each) / scales for _, each in hers))
+        read = transcript.read
+        assert read is not None
+        told = zip(plans, contexts, cuts, strict=True)
+        every = [records(user, *plan) for user, plan in enumerate(told, 1)]
+        lives = np.array([[cells for _, cells in worlds] for worlds in every])
+        batches = np.diff(np.cumsum(lives, axis=0)[ends], axis=0, prepend=0.0)  # (T, 2, cells)
+        if noise is None:
+            assert isinstance(query, CountQuery)
+            return audit_shuffle.flips_ratio(query, transcript.measured, batches)
+        found = _ratio(
+            noise,
+            *(whitened(noise, query, read, read.values - expected(read, batches[:, w])) for w in (0, 1)),
+        )
+        for one in transcript.asked:
+            assert isinstance(query, GramQuery)
+            off = [
+                one.answer.value
+                - expected_answer(query, one.question, [worlds[w][0] for worlds in every[: one.users]])
+                for w in (0, 1)
+            ]
+            found += _ratio(noise, *(each / scale_of(one.answer) for each in off))
+        return found
+
+    return ratio
+
+
+def _flips(session: Any) -> list[BinomialLaw] | None:
+    """Laws of the first batch's counters where noise is coin flips, else None."""
+    if session.guarantee.trust != "shuffle":
+        return None
+    laws = list(session.laws_at(session_times(session)[0]).values())
+    return laws if all(isinstance(law, BinomialLaw) for law in laws) else None
+
+
+def _report_laws(
+    session: Any, people: Game, learner: Any, reports: StepReports | None = None
+) -> list[Any] | None:
+    """Exact laws of the target's message in the two worlds under the first plan; None if not finite.
+
+    ``reports`` : what the device does in place of what it was given.
+    """
+    spec = people.spec
+    first = session.release()
+    plan, _ = learner.plan(learner.begin(spec, Seeded(0).keys.ties), first, session.answer)
+    encoder = session.begin(plan)
+    if reports is not None:
+        encoder = dataclasses.replace(encoder, reports=reports)
+    plan = getattr(session, "open_plan", plan)
+    lives = [people.life(people.target, world, plan.policy) for world in (0, 1)]
+    laws = [audit_reports.law_of(encoder, life, plan) for life in lives]
+    return None if laws[0] is None or laws[1] is None else laws
+
+
+def _report_likelihood(session: Any, people: Game, learner: Any) -> Callable[[Transcript], float] | None:
+    """The likelihood ratio of a finite message, by running the device on all outcomes of its coins.
+
+    Any score makes a valid bound, also that of a device that is wrong.
+    """
+    if session.guarantee.trust != "local":
+        return None
+    laws = _report_laws(session, people, learner)
+    if laws is None:
+        return None
+
+    def ratio(transcript: Transcript) -> float:
+        found = audit_reports.log_ratio(laws[1], laws[0], tuple(transcript.message.tolist()))
+        return max(-50.0, min(50.0, found))
+
+    return ratio
+
+
+def session_times(session: Any) -> list[int]:
+    """Users at each release of a session but the first (which is before anybody came); [] if never ending."""
+    schedule: Schedule = session.schedule
+    if schedule.users is None:
+        return []
+    return [int(time) for time in schedule.release_times if time > 0]
+
+
+# -------------------------------------------------------------------------- statistics that are fitted
+_BINS = 12
+
+
+def fit_linear(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
+    """A linear score (Fisher's): sees what averages or differences of numbers give away."""
+    both = np.concatenate([one, zero])
+    centre, spread = both.mean(axis=0), both.std(axis=0)
+    keep = spread > 1e-12 * (1 + np.abs(centre))
+    if not keep.any():
+        return lambda rows: np.zeros(len(rows))
+    scale = np.where(keep, spread, 1.0)
+
+    def standard(rows: Floats) -> Floats:
+        return ((rows - centre) / scale)[:, keep]
+
+    ones, zeros = standard(one), standard(zero)
+    within = 0.5 * (np.cov(ones, rowvar=False) + np.cov(zeros, rowvar=False))
+    # a ridge far below what sampling noise hides: a difference of cells without noise must stay visible
+    within = np.atleast_2d(within) + 1e-9 * np.eye(int(keep.sum()))
+    weights = np.linalg.solve(within, ones.mean(axis=0) - zeros.mean(axis=0))
+    return lambda rows: standard(rows) @ weights
+
+
+def fit_events(one: Floats, zero: Floats) -> Callable[[Floats], Floats]:
+    """Sums over the recorded numbers of ln(frequency in world 1 / in world 0) of the interval that it is in.
+
+    Where few different rows exist, frequencies of whole rows: the exact likelihood ratio of finite reports.
+    Whole numbers are events of their own: a released zero is noise that was not drawn.
+    """
+    both = np.concatenate([one, zero])
+    rows, place = np.unique(both, axis=0, return_inverse=True)
+    if len(rows) <= max(16, len(both) // 50):
+        tallies = [np.bincount(part, minlength=len(rows)) for part in np.split(place.ravel(), [len(one)])]
+        known = {row.tobytes(): i for i, row in enumerate(rows)}
+        logs = np.log((tallies[0] + 0.5) / (tallies[1] + 0.5))
+        return lambda rows: np.array(
+            [logs[i] if (i := known.get(r.tobytes())) is not None else 0.0 for r in rows]
+        )
+    pieces = []
+    for j in range(both.shape[1]):
+        column = both[:, j]
+        if np.ptp(column) == 0:
+            continue
+        values = np.unique(column)
+        few = len(values) <= 2 * _BINS
+        inner = (
+            (values[1:] + values[:-1]) / 2 if few else np.quantile(column, np.linspace(0, 1, _BINS + 1)[1:-1])
+        )
+        edges = np.unique(inner)
+
+        def bins(x: Floats, edges: Floats = edges) -> NDArray[np.int64]:
+            return np.searchsorted(edges, x, side="right") + (len(edges) + 1) * (x == np.round(x))
+
+        counts = [np.bincount(bins(x[:, j]), minlength=2 * len(edges) + 2) + 0.5 for x in (one, zero)]
+        pieces.append((j, bins, np.log(counts[0] / counts[1])))
+    return lambda rows: np.sum(
+        [np.zeros(len(rows)), *(logs[bins(rows[:, j])] for j, bins, logs in pieces)], axis=0
+    )
+
+
+# ------------------------------------------------------------------------------------ the black box
+@dataclass(frozen=True)
+class Evidence:
+    """What a black box found. ``bounds``: the best of each statistic; claims are the guarantee's."""
+
+    __repr__ = brief
+
+    guarantee: Guarantee
+    runs: int
+    alarm: float
+    bounds: tuple[Bound, ...]
+
+    @property
+    def epsilon(self) -> float:
+        """The greatest lower bound on epsilon at the guarantee's delta, at least 0."""
+        return max(0.0, *(bound.epsilon for bound in self.bounds))
+
+    @property
+    def mu(self) -> float:
+        """The greatest lower bound on mu, at least 0."""
+        return max(0.0, *(bound.mu for bound in self.bounds))
+
+    @property
+    def exceeded(self) -> bool:
+        """Is a bound above what is claimed? Never where nothing is claimed."""
+        claim = self.guarantee
+        return (claim.epsilon is not None and self.epsilon > claim.epsilon * (1 + SLACK)) or (
+            claim.mu is not None and self.mu > claim.mu * (1 + SLACK)
+        )
+
+
+def sample(
+    start: Start,
+    learner: Any,
+    people: Game,
+    runs: int,
+    seed: int,
+    restart: Restart | None = None,
+) -> tuple[Guarantee, list[list[Transcript]], Callable[[Transcript], float] | None]:
+    """(guarantee, transcripts of worlds 0 and 1, the known likelihood ratio or None)."""
+    spec = people.spec
+    query = learner.query(spec)
+    schedule = learner.schedule(spec)
+    session = start(query, schedule, Seeded(seed))
+    known = _likelihood(lambda: start(query, schedule, Seeded(seed)), query, people, learner)
+    local = session.guarantee.trust == "local" and restart is None
+    worlds: list[list[Transcript]] = []
+    for world in (0, 1):
+        if local:
+            worlds.append(_reports(start, learner, people, world, runs, Seeded(seed, world)))
+        else:
+            worlds.append(
+                [
+                    play(start, learner, people, world, Seeded(seed, 2 * r + world), restart)
+                    for r in range(runs)
+                ]
+            )
+    return session.guarantee, worlds, known
+
+
+def _reports(
+    start: Start, learner: Any, people: Game, world: int, runs: int, randomness: Seeded
+) -> list[Transcript]:
+    """The target's report again and again, as if she came first; what follows is post-processing of it."""
+    spec = people.spec
+    session = start(learner.query(spec), learner.schedule(spec), randomness)
+    first = session.release()
+    plan, _ = learner.plan(learner.begin(spec, Seeded(0).keys.ties), first, session.answer)
+    encoder = session.begin(plan)
+    life = people.life(people.target, world, plan.policy)
+    plan = getattr(session, "open_plan", plan)
+    public, plans = np.concatenate([public_numbers(first), _numbers(plan.policy)]), (np.array(plan.policy),)
+    contexts = (dict(plan.context),)
+    out = []
+    for run in range(runs):
+        report = encoder(life, plan, SeededCoins(randomness.keys.noise, run))
+        message = _numbers(report.message)
+        out.append(Transcript(np.zeros((0, 0)), public, public, plans, message, contexts=contexts))
+    return out
+
+
+def black_box(
+    start: Start,
+    learner: Any = None,
+    runs: int = 8000,
+    seed: int = 1,
+    alarm: float = ALARM,
+    people: Game | None = None,
+    restart: Restart | None = None,
+) -> Evidence:
+    """Lower bounds on epsilon and mu from ``runs`` runs in each of two worlds.
+
+    Parameters
+    ----------
+    start : ``privatizer.start``, or anything that starts sessions.
+    learner : any learner; by default one that asks for counts and reacts to them.
+    runs : per world, from 200 on; a quarter chooses the events.
+    seed : of all runs. alarm : in (0, 0.5), of a bound above the truth.
+    people, restart : see :func:`play`.
+
+    Raises ``ValueError`` on a value out of range.
+    """
+    runs = checks.integer("runs", runs, 200)
+    alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
+    people, learner = people or People(), learner or reactive(start)
+    guarantee, worlds, known = sample(start, learner, people, runs, seed, restart)
+    cut, delta = max(50, runs // 4), guarantee.delta
+    kinds: tuple[Literal["epsilon", "mu"], ...] = ("epsilon",) if guarantee.mu is None else ("epsilon", "mu")
+    rows = _table(worlds)
+    scores: dict[str, list[Floats]] = {}
+    if known is not None:
+        scores["likelihood ratio"] = [np.array([known(t) for t in world]) for world in worlds]
+    for name, fit in (("linear score", fit_linear), ("event counts", fit_events)):
+        score = fit(rows[1][: cut // 2], rows[0][: cut // 2])
+        scores[name] = [score(part) for part in rows]
+    bounds: list[Bound] = []
+    for name, (zero, one) in scores.items():
+        seen = (
+            0 if name == "likelihood ratio" else cut // 2
+        )  # what a score was fitted to chooses no threshold
+        chosen, judged = [zero[seen:cut], one[seen:cut]], [zero[cut:], one[cut:]]
+        bounds.append(bounds_of(name, chosen, judged, delta, alarm / len(scores), kinds))
+    return Evidence(guarantee, runs, alarm, tuple(bounds))
+
+
+def _table(worlds: Sequence[Sequence[Transcript]]) -> list[Floats]:
+    """(runs, numbers) of each world; reports that are shorter than others end in -1, which none holds."""
+    most = max(t.numbers.size for world in worlds for t in world)
+    out = [np.full((len(world), most), -1.0) for world in worlds]
+    for table, world in zip(out, worlds, strict=True):
+        for row, transcript in zip(table, world, strict=True):
+            row[: transcript.numbers.size] = transcript.numbers
+    return out
+
+
+def half_scale_power(
+    start: Start, learner: Any, people: Game, runs: int, alarm: float, trials: int = 100, seed: int = 5
+) -> float | None:
+    """How often the likelihood ratio of :func:`black_box` exposes noise of half the claimed scale.
+
+    Share of ``trials`` in which the bound exceeds the claim; of simulated whitened noise, for the plans that
+    follow the release before anybody came. Of reports: devices that report at twice their epsilon, by the
+    claimed law. None where the law is not known, or nothing is claimed.
+    """
+    spec = people.spec
+    query = learner.query(spec)
+    session: Any = start(query, learner.schedule(spec), Seeded(seed))
+    claim, luck = session.guarantee, np.random.default_rng(seed)
+    if claim.epsilon is None:
+        return None
+    draw = _broken_reports(start, learner, people) or _halved_noise(start, learner, people)
+    if draw is None:
+        return None
+    kinds: tuple[Literal["epsilon", "mu"], ...] = ("epsilon",) if claim.mu is None else ("epsilon", "mu")
+    found, cut = 0, max(50, runs // 4)
+    for _ in range(trials):
+        parts = [draw(world, runs, luck) for world in (0, 1)]
+        chosen, judged = [part[:cut] for part in parts], [part[cut:] for part in parts]
+        bound = bounds_of("likelihood ratio", chosen, judged, claim.delta, alarm / 3, kinds)
+        found += bound.epsilon > claim.epsilon or (claim.mu is not None and bound.mu > claim.mu)
+    return found / trials
+
+
+_Draw = Callable[[int, int, np.random.Generator], Floats]
+
+
+def _halved_noise(start: Start, learner: Any, people: Game) -> _Draw | None:
+    """Draws of the likelihood ratio where noise has half its claimed scale, or half its flips."""
+    spec = people.spec
+    query, schedule = learner.query(spec), learner.schedule(spec)
+    session: Any = start(query, schedule, Seeded(0))
+    times = session_times(session)
+    laws = _flips(session) if isinstance(query, CountQuery) else None
+    if laws is not None and len(times) == 1:
+        plan, _ = learner.plan(learner.begin(spec, Seeded(0).keys.ties), session.release(), session.answer)
+        both = [people.life(people.target, world, plan.policy) for world in (0, 1)]
+        moved_by = summand(query, both[1], {}) - summand(query, both[0], {})
+        return lambda world, runs, luck: audit_shuffle.half_flips(query, laws, moved_by, world, runs, luck)
+    noise = claimed_noise(start(query, schedule, Seeded(0)), query, times)
+    if noise is None or (noise.mixings is None and not (noise.measured and len(times) == 1)):
+        return None
+    first = session.release()
+    plan, _ = learner.plan(learner.begin(spec, Seeded(0).keys.ties), first, session.answer)
+    lives = [people.life(people.target, world, plan.policy) for world in (0, 1)]
+    zero, one = (summand(query, life, plan.context, plan.cut) for life in lives)
+    change = np.split(one - zero, query.offsets[1:-1])
+    response = (np.asarray(times) >= people.target).astype(np.float64)[:, None]
+    if session.guarantee.trust == "local":
+        moved = [part[None] / scale for part, scale in zip(change, noise.scales, strict=True)]
+    elif noise.mixings is None:  # one measurement
+        gain = first.measurement.gain if first.measurement is not None else 1.0
+        scales = noise.scales
+        if getattr(query, "cut", 0.0):  # one of its families is left out
+            scales = taking_turns(query, scales, plan.cut or query.cut)
+        moved = [response * gain * part / scale for part, scale in zip(change, scales, strict=True)]
+    else:
+        roots = [np.linalg.cholesky(b @ b.T) for b in noise.mixings]
+        moved = [np.linalg.solve(root, response) * part for root, part in zip(roots, change, strict=True)]
+    if isinstance(query, GramQuery) and query.requeries:
+        moved += [
+            (
+                expected_answer(query, each.question, lives[1:])
+                - expected_answer(query, each.question, lives[:1])
+            )
+            / scale_of(each.answer)
+            for each in play(start, learner, people, 0, Seeded(0)).asked
+            if each.users >= people.target
+        ]
+    shift = np.concatenate([part.ravel() for part in moved])
+    shift = shift[np.abs(shift) > 0]
+
+    def draw(world: int, runs: int, luck: np.random.Generator) -> Floats:
+        source = luck.laplace if noise.laplace else luck.normal
+        drawn = source(0.0, 0.5, size=(runs, shift.size)) + world * shift
+        if noise.laplace:
+            return np.asarray((np.abs(drawn) - np.abs(drawn - shift)).sum(axis=1))
+        return np.asarray(0.5 * (drawn**2 - (drawn - shift) ** 2).sum(axis=1))
+
+    return draw
+
+
+def _broken_reports(start: Start, learner: Any, people: Game) -> _Draw | None:
+    """Draws of the likelihood ratio where devices report at twice the epsilon that they claim."""
+    spec = people.spec
+    query, schedule = learner.query(spec), learner.schedule(spec)
+    session: Any = start(query, schedule, Seeded(0))
+    reports = getattr(getattr(session, "mechanism", None), "reports", None)
+    if reports is None or session.guarantee.trust != "local":  # else nobody sees a message alone
+        return None
+    twice = StepReports.of(
+        query, reports.kind, 2 * session.guarantee.epsilon, reports.steps, reports.reward_share
+    )
+    laws = _report_laws(session, people, learner)
+    broken = _report_laws(start(query, schedule, Seeded(0)), people, learner, twice)
+    if laws is None or broken is None:
+        return None
+    messages = sorted({*broken[0], *broken[1]})
+    # what the claimed alphabet does not hold (another size of subsets) tells as much as its own law says
+    scores = np.empty(len(messages))
+    for i, message in enumerate(messages):
+        zero, one = laws if message in laws[0] else broken
+        scores[i] = audit_reports.log_ratio(one, zero, message)
+    chances = [np.array([float(law.get(m, 0)) for m in messages]) for law in broken]
+
+    def draw(world: int, runs: int, luck: np.random.Generator) -> Floats:
+        return np.asarray(scores[luck.choice(len(messages), runs, p=chances[world] / chances[world].sum())])
+
+    return draw

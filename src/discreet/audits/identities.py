@@ -1,0 +1,907 @@
+r"""White-box audits: identities that a session of any privatizer has to keep, at full size.
+
+On the same session API as everybody else's. Two sessions under one seed differ by one person's
+record only, so the noise cancels: what moves, and by how much, is exact. With B_f the matrix that mixes
+independent noises of scale 1 into the releases of family f (:mod:`discreet.audits.noise`) and u_k the
+releases' response to a unit change of user k, her loss is her change in family f times the l1 (Laplace: the
+least ||s||_1 with B_f s = u_k) or l2 norm of B_f^+ u_k, all families together, for the worst of all users
+and of many changes. Whitened residuals B_f^-1 (release - sums) are tested against the claimed law, and for
+independence over cells and releases.
+
+Policies alternate from release to release (all actions, the first, the last), so that clocks of rows tick
+apart; fixed lives follow them. Devices that report a few steps are run on every outcome of their coins
+at a small size (:mod:`discreet.audits.reports`): their largest likelihood ratio is exact; at full
+size they are run on seeded coins, and what they report of their own records is counted.
+
+Linear learners are put on the bench in the worlds of :mod:`discreet.audits.linear` at H = 4, under
+contexts that change from release to release. Where stored users are asked again, every answer is a family
+more: its noise is tested with that of the Gram matrices, its loss is added to theirs.
+
+No certificate: a pass says that errors of the kinds that the tests have power for were not there.
+Source: privacy-mechanisms, sections 1.1 and 7.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+from discreet.accounting import numerical
+from discreet.audits import linear as audit_linear
+from discreet.audits import reports as audit_reports
+from discreet.audits.games import (  # fmt: skip
+    ALARM,
+    SLACK,
+    Game,
+    People,
+    Restart,
+    Start,
+    claimed_noise,
+    noisy_numbers,
+    play,
+    public_numbers,
+    reactive,
+    uniform,
+)
+from discreet.audits.noise import (  # fmt: skip
+    Asked,
+    Noise,
+    Readings,
+    expected,
+    expected_answer,
+    families_of,
+    readings,
+    scale_of,
+    stated_stds,
+    summand,
+    whitened,
+)
+from discreet.core import checks
+from discreet.core.counts import TRANSITIONS
+from discreet.core.layout import Layout
+from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.releases import Floats, Plan, Release, Report, Response, Schedule
+from discreet.core.trajectories import Trajectory
+from discreet.linear.sums import LinearQuery
+from discreet.local import reports as local_reports
+from discreet.local.reports import ReportEncoder
+from discreet.protocol import Budget, Session, Spec
+
+__all__ = ["Identity", "agreeing", "white_box"]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One identity: what was found, what is allowed, in words. ``passed`` is None where it does not apply."""
+
+    name: str
+    passed: bool | None
+    found: str
+
+    def __str__(self) -> str:
+        word = {True: "passed", False: "FAILED", None: "not applicable"}[self.passed]
+        return f"{self.name}: {word} ({self.found})"
+
+
+# ------------------------------------------------------------------------------------- fixed lives
+def _life(layout: Layout, states: Sequence[int], action: int, reward: Sequence[float]) -> Trajectory:
+    """A trajectory that cycles through ``states`` and ``reward``; ``action`` counts the admissible ones."""
+    path = np.resize(np.asarray(states, np.int64), layout.horizon + 1)
+    actions = np.array([_nth(layout, s, action) for s in path[:-1].tolist()], np.int64)
+    return Trajectory(path, actions, np.resize(np.asarray(reward, np.float64), layout.horizon))
+
+
+def _nth(layout: Layout, state: int, action: int) -> int:
+    """The action of this number among the admissible ones, or the last."""
+    row = _admissible(layout, state)
+    return int(row[min(action, len(row) - 1)])
+
+
+def _admissible(layout: Layout, state: int) -> Any:
+    return np.flatnonzero(np.ones(layout.actions) if layout.mask is None else layout.mask[state])
+
+
+def _random_life(layout: Layout, luck: np.random.Generator) -> Trajectory:
+    h = layout.horizon
+    states = luck.integers(layout.states, size=h + 1)
+    rewards = luck.random(h) if luck.random() < 0.5 else luck.integers(2, size=h).astype(np.float64)
+    actions = np.array([luck.choice(_admissible(layout, s)) for s in states[:-1].tolist()], np.int64)
+    return Trajectory(states, actions, rewards)
+
+
+_EVERY, _FIRST, _LAST = None, 0, 10**6  # policies by release: all actions alike, the first, the last
+_CYCLE = (_EVERY, _FIRST, _LAST, _LAST)
+_SHARES = (None, 0.3, 0.6)
+_FORGETS = (2, 5)  # releases of a query with groups that are the last to see anybody so far
+_CUTS = (0.0, 0.5, 0.5, 1.0, math.inf)  # of what is left from the first C to H; then centred rewards
+
+
+@dataclass(frozen=True, eq=False)
+class _Bench:
+    """A privatizer on the bench: fixed lives under alternating policies, sessions of one or many seeds."""
+
+    start: Start
+    query: Any
+    schedule: Schedule
+    seed: int
+
+    @property
+    def times(self) -> list[int]:
+        return [int(time) for time in self.schedule.release_times if time > 0]
+
+    def session(self, run: int = 0) -> Session:
+        return self.start(self.query, self.schedule, Seeded(self.seed, run))
+
+    def plan(self, release: int, users: int) -> Plan:
+        """Of the users before the release of this index."""
+        layout, which = self.query.layout, _CYCLE[release % len(_CYCLE)]
+        if which is None:
+            policy: Any = uniform(layout)
+        else:
+            row = [_nth(layout, s, which) for s in range(layout.states)]
+            policy = np.tile(np.array(row, np.int64), (layout.horizon, 1))
+        if self.schedule.plans == "deterministic" and which is None:
+            return dataclasses.replace(self.plan(release + 1, users), cut=self.cut(release))
+        if self.schedule.plans == "stochastic" and which is not None:
+            policy = np.eye(layout.actions)[policy]
+        if getattr(self.query, "cut", 0.0):
+            return Plan(policy, users=users, cut=self.cut(release))
+        if not getattr(self.query, "groups", 0):
+            return Plan(policy, users=users)
+        share = _SHARES[release % len(_SHARES)]
+        group, forget = release % self.query.groups, release in _FORGETS
+        return Plan(policy, users=users, group=group, return_share=share, forget=forget)
+
+    def life(self, release: int, states: Sequence[int], reward: Sequence[float]) -> Trajectory:
+        """One that follows the release's policy."""
+        return _life(self.query.layout, states, _CYCLE[release % len(_CYCLE)] or 0, reward)
+
+    def batch(self, user: int) -> int:
+        """The index of the first release that holds the user (from 0)."""
+        return int(np.searchsorted(np.array(self.times), user, side="right"))
+
+    def lives(self, moved: int | None = None) -> list[Trajectory]:
+        """Everybody stands still, but for the ``moved``-th (from 0)."""
+        return [self.moving(user) if user == moved else self.still(user) for user in range(self.times[-1])]
+
+    def still(self, user: int) -> Trajectory:
+        return self.life(self.batch(user), [0], [0.25])
+
+    def moving(self, user: int) -> Trajectory:
+        return self.life(self.batch(user), [self.query.layout.states - 1], [1.0])
+
+    def releases(self, lives: Sequence[Trajectory], run: int = 0, before: Any = None) -> list[Release]:
+        """All releases but the first; ``before(session, encoder, plan)`` is called before user 1 submits."""
+        session, came, out = self.session(run), 0, []
+        session.release()
+        key = Seeded(self.seed, run).keys.noise
+        for release, time in enumerate(self.times):
+            plan = self.plan(release, time - came)
+            encoder = session.begin(plan)
+            plan = getattr(session, "open_plan", plan)
+            for user in range(came, time):
+                if before is not None and user == 0:
+                    before(session, encoder, plan)
+                session.submit(encoder(lives[user], plan, SeededCoins(key, user)))
+            came = time
+            out.append(session.release())
+        session.close()
+        return out
+
+    def cut(self, release: int) -> float | None:
+        """C of the users before the release of this index: it grows, until centred rewards take its place."""
+        if not getattr(self.query, "cut", 0.0):
+            return None
+        first, share = self.query.cut, _CUTS[min(release, len(_CUTS) - 1)]
+        return share if math.isinf(share) else float(first + share * (self.query.layout.horizon - first))
+
+    def cells(self, life: Trajectory, release: int = 0) -> Floats:
+        """What she adds as a user before the release of this index."""
+        group = release % max(1, self.query.groups)
+        return self.query.to_cells(self.query.contribution(life, group, self.cut(release)))
+
+    def sums(self) -> Floats:
+        """(T, cells) of each batch of people who stand still."""
+        out = np.zeros((len(self.times), self.query.cells))
+        for user in range(self.times[-1]):
+            out[self.batch(user)] += self.cells(self.still(user), self.batch(user))
+        return out
+
+    def read(self, releases: Sequence[Release]) -> Readings:
+        return readings(self.query, releases)
+
+    def ends(self) -> list[tuple[Trajectory, Trajectory]]:
+        """Pairs of trajectories made to be extreme."""
+        layout = self.query.layout
+        last = layout.states - 1
+        return [
+            (_life(layout, a, x, r), _life(layout, b, y, q))
+            for a, x, b, y in (
+                ([0], 0, [last], 9),
+                ([0], 0, [0], 9),
+                ([0], 0, [0, last], 0),
+                ([0, last], 0, [last, 0], 0),
+            )
+            for r, q in (([1.0], [1.0]), ([1.0], [0.0]), ([0.0], [1.0]), ([1.0, 0.0], [0.0, 1.0]))
+        ]
+
+    def pairs(self, number: int) -> list[tuple[Trajectory, Trajectory]]:
+        """The extreme pairs, and so many random ones."""
+        luck = np.random.default_rng(self.seed)
+        lives = [_random_life(self.query.layout, luck) for _ in range(2 * number)]
+        return [*self.ends(), *zip(lives[::2], lives[1::2], strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class _LinearBench(_Bench):
+    """Linear sums: the first plan's context is the costliest one, later ones are random."""
+
+    def context(self, release: int) -> dict[str, Floats]:
+        values = audit_linear.values_of(self.query)
+        found = audit_linear.context_of(self.query, values)
+        if release:
+            luck = np.random.default_rng([self.seed, release])
+            top = values.max(axis=1, keepdims=True)
+            found = {
+                name: luck.random(array.shape) * (top if name == "values" else array)
+                for name, array in found.items()
+            }
+        return found
+
+    def plan(self, release: int, users: int) -> Plan:
+        return dataclasses.replace(super().plan(release, users), context=self.context(release))
+
+    def cells(self, life: Trajectory, release: int = 0) -> Floats:
+        return summand(self.query, life, self.context(release))
+
+    def ends(self) -> list[tuple[Trajectory, Trajectory]]:
+        """Who stays where she is, against who stays elsewhere: all steps at their worst together."""
+        layout = self.query.layout
+        return [
+            (_life(layout, [a], 0, [r]), _life(layout, [b], 0, [q]))
+            for a in range(layout.states)
+            for b in range(a + 1)
+            for r, q in ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0))
+        ]
+
+    def asked(self, lives: Sequence[Trajectory], run: int = 0) -> tuple[list[Release], list[Asked]]:
+        """Releases, with every question that is planned, about the costliest values."""
+        query, session, came = self.query, self.session(run), 0
+        values = audit_linear.values_of(query)
+        releases: list[Release] = []
+        found: list[Asked] = []
+        session.release()
+        key = Seeded(self.seed, run).keys.noise
+        for release, time in enumerate(self.times):
+            encoder: Any = session.begin(self.plan(release, time - came))
+            for user in range(came, time):
+                session.submit(encoder(lives[user], session.open_plan, SeededCoins(key, user)))  # type: ignore[attr-defined]
+            came = time
+            releases.append(session.release())
+            if self.schedule.answers and release >= self.schedule.answers:
+                continue
+            for h in reversed(range(query.steps)):
+                high = float(query.layout.horizon - h - (not query.rewards))
+                question = Response(h, values[h + 1], (0.0, high))
+                found.append(Asked(question, time, session.answer(question)))
+        session.close()
+        return releases, found
+
+
+def _changes(bench: _Bench, pairs: int, release: int = 0) -> Floats:
+    """(n, cells) changes over random pairs of trajectories and over pairs made to be extreme."""
+    return np.array(
+        [bench.cells(one, release) - bench.cells(other, release) for one, other in bench.pairs(pairs)]
+    )
+
+
+# ------------------------------------------------------------------------------- what a user moves
+def _responses(bench: _Bench) -> tuple[Floats, list[str]]:
+    """(T, users) response of the releases to a unit change of each user, and what is wrong with it."""
+    users, times = bench.times[-1], np.array(bench.times)
+    base = bench.releases(bench.lives())
+    read, wrong = bench.read(base), []
+    values, told = read.values, np.isfinite(read.scales)
+    rounding = 1e-9 * (1 + float(np.abs(values).max()))
+    matrix = np.zeros((len(times), users))
+    for k in range(users):
+        change = bench.cells(bench.moving(k), bench.batch(k)) - bench.cells(bench.still(k), bench.batch(k))
+        touched = np.abs(change) > 1e-12
+        other = bench.releases(bench.lives(k))
+        moved = bench.read(other).values - values
+        after = times > k
+        if (moved[~after] != 0).any():
+            wrong.append(f"user {k + 1} moves a release made before she came")
+        if (np.abs(moved[:, ~touched]) > rounding).any():
+            wrong.append(f"user {k + 1} moves cells that she does not touch")
+        heard = told & touched  # what a release leaves out is not moved
+        ratio = np.where(heard, moved / np.where(touched, change, 1.0), 0.0)
+        mean = ratio.sum(axis=1) / np.maximum(1, heard.sum(axis=1))
+        matrix[:, k] = np.where(after, mean, 0.0)
+        if (np.abs(ratio - mean[:, None]) * heard > rounding / np.abs(change[touched]).min()).any():
+            wrong.append(f"the cells of user {k + 1} move by different multiples of her change")
+        if any(
+            public_numbers(a).tobytes() != public_numbers(b).tobytes()
+            for a, b in zip(base, other, strict=True)
+        ):
+            wrong.append(f"a weight, law, clock or number of users depends on the data of user {k + 1}")
+    return matrix, wrong
+
+
+def _unplayed(bench: _Bench) -> Identity:
+    """Under clocks of rows: what no policy plays says nothing, and a record from there adds nothing."""
+    layout, times = bench.query.layout, bench.times
+    lives = bench.lives()
+    last, at = layout.states - 1, min(bench.times[0], times[-1] - 1)  # a user of the second release
+    ways = []
+    for state, reward in ((0, 1.0), (last, 0.0)):  # its policy plays the first action, she the last
+        lives[at] = _life(layout, [state], _LAST, [reward])
+        ways.append(bench.read(bench.releases(lives)))
+    same = ways[0].values.tobytes() == ways[1].values.tobytes()
+    said = int((ways[0].values[~ways[0].due] != 0).sum())
+    idle = int((~ways[0].due).sum())
+    found = (
+        f"{idle} cells of {ways[0].due.size} were not due, {said} of them hold something; a record off the "
+        f"policy {'adds nothing' if same else 'moves releases'}"
+    )
+    several = layout.actions > 1
+    return Identity(
+        "what no policy plays holds nothing", same and not said and (idle > 0 or not several), found
+    )
+
+
+def _made_from(bench: _Bench) -> Identity:
+    """Sums add nothing to the measurements: P_i = (y_i + (1 - decay) sum_{j<i} y_j) / gain."""
+    name = "sums are made from the measurements"
+    before, off, largest = np.zeros(bench.query.cells), 0.0, 1.0
+    for release in bench.releases(bench.lives()):
+        made = release.measurement
+        if made is None or not release.estimates:
+            return Identity(name, None, "these releases do not hold both")
+        fresh, sums = (
+            bench.query.to_cells({n: e.value for n, e in part.items()})
+            for part in (made.estimates, release.estimates)
+        )
+        told = (fresh + (1.0 - made.decay) * before) / made.gain
+        off, largest = max(off, float(np.abs(told - sums).max())), max(largest, float(np.abs(sums).max()))
+        before = before + fresh
+    return Identity(name, off <= 1e-9 * largest, f"largest difference {off:.2g}")
+
+
+def _least_l1(mixing: Floats, response: Floats) -> float:
+    """min ||s||_1 with mixing @ s = response."""
+    m = mixing.shape[1]
+    found = optimize.linprog(
+        np.ones(2 * m), A_eq=np.hstack([mixing, -mixing]), b_eq=response, bounds=(0, None)
+    )
+    return float(found.fun) if found.success else math.inf
+
+
+def _column_norm(laplace: bool, mixing: Floats, response: Floats) -> float:
+    """The norm of one user's column: l2 of B^+ u (Gaussian), least l1 (Laplace), inf if B cannot hide u."""
+    shift, *_ = np.linalg.lstsq(mixing, response, rcond=None)
+    if not np.allclose(mixing @ shift, response, atol=1e-7):
+        return math.inf
+    if not laplace:
+        return float(np.linalg.norm(shift))
+    if mixing.shape[0] == mixing.shape[1]:
+        return float(np.abs(shift).sum())
+    largest = float(np.abs(mixing).max())
+    return _least_l1(mixing / largest, response) / largest
+
+
+# ------------------------------------------------------------------------------- what noise is like
+def _noise_checks(
+    draws: Floats, due: Any, noise: Noise, families: Sequence[str], offsets: Sequence[int], alarm: float
+) -> list[Identity]:
+    """Law and independence of whitened residuals (seeds, T, cells), in units of the claimed scale.
+
+    due : (T, cells) where there is noise at all. families, offsets : what has a scale of its own, and where.
+    """
+    square, laplace = noise.square, noise.laplace
+    law = stats.laplace() if laplace else stats.norm()
+    worst = ""
+    chance = 1.0
+    for f, name in enumerate(families):
+        part = draws[:, :, offsets[f] : offsets[f + 1]]
+        part = part[:, due[:, offsets[f] : offsets[f + 1]]]
+        if not part.size:
+            continue
+        if square or not laplace:
+            p = float(stats.kstest(part.ravel(), law.cdf).pvalue)
+        else:  # sums of Laplace noises: fourth moments are at most a Laplace variable's
+            z = (float((part**2).mean()) - 2.0) / math.sqrt(20.0 / part.size)
+            p = float(2 * stats.norm.sf(abs(z)))
+        if p <= chance:
+            chance, worst = p, f"{name}: std {part.std() / law.std():.4f} of the claimed, p = {p:.2g}"
+    out = [Identity("noise has the claimed law and scale", chance > alarm / (2 * len(families)), worst)]
+
+    seeds, times, cells = draws.shape
+    signs = np.sign(draws).astype(np.float32)
+    flat = signs.reshape(seeds * times, cells)
+    shown = np.abs(flat)
+    pairs = max(1, cells * (cells - 1) // 2)
+    shared = agreeing(flat.T @ flat, shown.T @ shown, alarm / 8 / pairs)
+    out.append(
+        Identity(
+            "noise is independent from cell to cell",
+            shared == 0,
+            f"{shared} of {pairs} pairs of cells share noise (signs agree, exact binomial test)",
+        )
+    )
+    count = max(1, times * (times - 1) // 2)
+    if square or not laplace:
+        both = seeds * np.einsum("ic,jc->ij", due.astype(np.float64), due.astype(np.float64))
+        mixed = agreeing(np.einsum("sic,sjc->ij", signs, signs), both, alarm / 8 / count)
+    else:  # uncorrelated, not independent: products of two have mean 0 and a variance that is measured
+        products = np.einsum("sic,sjc->ij", draws, draws)
+        squares = np.einsum("sic,sjc->ij", draws**2, draws**2)
+        np.fill_diagonal(products, 0.0)
+        mixed = int((np.abs(products) > stats.norm.isf(alarm / 8 / count) * np.sqrt(squares)).sum()) // 2
+    out.append(
+        Identity(
+            "fresh noise is fresh, noise drawn once stays",
+            mixed == 0,
+            f"{mixed} of {count} pairs of releases mix noise otherwise",
+        )
+    )
+    return out
+
+
+def agreeing(sums: Any, numbers: Any, alarm: float) -> int:
+    """How many pairs of signs agree (or differ) more often than fair coins: each with this alarm.
+
+    sums : (n, n) of products of signs; numbers : (n, n) of how many were not 0.
+    """
+    sums, numbers = np.abs(np.asarray(sums, np.float64)), np.asarray(numbers, np.float64)
+    sizes, place = np.unique(numbers, return_inverse=True)
+    most = (2 * stats.binom.isf(alarm, sizes, 0.5) - sizes)[place].reshape(sums.shape)
+    np.fill_diagonal(sums, 0.0)
+    return int((sums > most).sum()) // 2
+
+
+def _stated(bench: _Bench, noise: Noise) -> Identity:
+    """Standard deviations that releases state, against the rows of B."""
+    name, worst = "stated laws have the noise's standard deviation", 0.0
+    if noise.mixings is None:
+        return Identity(
+            name, None, "how noise is mixed is not known, or the stated scales are what is tested"
+        )
+    unit = math.sqrt(2.0) if noise.laplace else 1.0
+    for i, release in enumerate(bench.releases(bench.lives())):
+        for b, std in zip(noise.mixings, stated_stds(bench.query, release), strict=True):
+            worst = max(worst, abs(std / (unit * float(np.linalg.norm(b[i]))) - 1.0))
+    return Identity(name, worst <= SLACK, f"largest relative difference {worst:.2g}")
+
+
+# ------------------------------------------------------------------------------- calls and refusals
+def _refusals(bench: _Bench, still: Trajectory) -> Identity:
+    """Records outside the declared ranges: refused, and nothing of them is added."""
+    layout = bench.query.layout
+    worse: dict[str, Trajectory] = {}
+    for value in (1.2, -0.1, math.nan, math.inf):
+        rewards = still.rewards.copy()
+        rewards[-1] = value
+        worse[f"a reward of {value}"] = dataclasses.replace(still, rewards=rewards)
+    for name, size in (("states", layout.states), ("actions", layout.actions)):
+        indices = getattr(still, name).copy()
+        indices[0] = size
+        worse[f"{name}[0] = {size}"] = dataclasses.replace(still, **{name: indices})
+    worse["a missing step"] = Trajectory(still.states[:-1], still.actions[:-1], still.rewards[:-1])
+    accepted: list[str] = []
+
+    def try_all(session: Session, encoder: Any, plan: Plan) -> None:
+        for name, life in worse.items():
+            try:
+                report: Report = encoder(life, plan, SeededCoins(Seeded(0).keys.noise, 0))
+                session.submit(report)
+                accepted.append(name)
+                return  # it counts as the user: one is enough
+            except (ValueError, IndexError):
+                continue
+
+    if bench.times[0] == 1:  # or the count of users in the open batch would be short
+        lives = bench.lives()
+        plain = bench.read(bench.releases(lives)).values
+        try:
+            tried = bench.read(bench.releases(lives, before=try_all)).values
+            same = np.array_equal(plain, tried)
+        except RuntimeError:  # the accepted one took the user's place
+            same = False
+    else:
+        session: Any = bench.session()
+        session.release()
+        encoder = session.begin(bench.plan(0, bench.times[0]))
+        try_all(session, encoder, session.open_plan)
+        same = not accepted
+    found = (
+        f"accepted: {', '.join(accepted)}" if accepted else f"{len(worse)} kinds of broken records refused"
+    )
+    return Identity("records out of range are refused", not accepted and same, found)
+
+
+def _own_data(start: Start, learner: Any, seed: int, games: Sequence[Game]) -> Identity:
+    """Until she submits, both worlds of the game are one: bit for bit, plan of hers included."""
+    wrong = 0
+    for run, people in enumerate(games):
+        both = [play(start, learner, people, world, Seeded(seed, run)) for world in (0, 1)]
+        wrong += both[0].before.tobytes() != both[1].before.tobytes()
+    return Identity(
+        "nothing that a user is given depends on her own data",
+        wrong == 0,
+        f"{wrong} of 3 games differ before",
+    )
+
+
+def _repeats(start: Start, learner: Any, seed: int, restart: Restart | None, people: Game) -> Identity:
+    """A release asked for twice, and again after a restart, is the same one; so are all after it."""
+    spec = people.spec
+    query, schedule = learner.query(spec), learner.schedule(spec)
+    schedule = dataclasses.replace(schedule, times=None, growth=1.0, pooled_shares=None)
+    ways: list[list[Floats]] = []
+    policy: Any = np.zeros((spec.horizon, spec.states), np.int64)
+    if schedule.plans == "stochastic":
+        policy = np.eye(spec.actions)[policy]
+    context: dict[str, Floats] = {}
+    if isinstance(query, LinearQuery):
+        context = audit_linear.context_of(query, audit_linear.values_of(query))
+    group = 0 if getattr(query, "groups", 0) else None
+    for again in (False, True):
+        session: Any = start(query, schedule, Seeded(seed))
+        shown: list[Floats] = []
+        for n in range(6):
+            shown.append(noisy_numbers(session.release()))
+            if again:
+                shown.append(noisy_numbers(session.release()))
+                if restart is not None and n in (1, 3):
+                    session = restart(session)
+                shown.append(noisy_numbers(session.release()))
+            encoder = session.begin(Plan(policy, context=context, group=group))
+            if again and restart is not None and n == 4:  # with a plan open
+                session = restart(session)
+            life = people.life(n + 1, 0, policy)
+            session.submit(encoder(life, session.open_plan, SeededCoins(Seeded(seed).keys.noise, n)))
+        session.close()
+        ways.append(shown)
+    same = all(
+        np.array_equal(one, other) for i, one in enumerate(ways[0]) for other in ways[1][3 * i : 3 * i + 3]
+    )
+    how = "asked for again" + (", saved and restored three times" if restart is not None else "")
+    return Identity("a release is drawn once", same, f"{how}: {'the same noise' if same else 'other noise'}")
+
+
+# --------------------------------------------------------------------------------------- the whole
+def white_box(
+    start: Start,
+    learner: Any = None,
+    layout: Layout | None = None,
+    users: int = 16,
+    seed: int = 1,
+    alarm: float = ALARM,
+    restart: Restart | None = None,
+    budget: Budget | None = None,
+) -> list[Identity]:
+    """Identities at full size: see the module's head.
+
+    layout : S = 6, A = 2, H = 20 by default (linear learners have worlds of their own). budget : the
+    privatizer's, which such learners choose by. users : of each session, 4 to 64. alarm : probability of a
+    false alarm by any of the statistical identities (law, independence, own records reported); the others
+    are exact. restart : gets a session and gives its successor (saved and restored).
+    """
+    users = checks.integer("users", users, 4, 64)
+    learner, layout = learner or reactive(start), layout or Layout(6, 2, 20)
+    linear = audit_linear.game_of(learner, users, budget, horizon=4)
+    spec = Spec(layout, users) if linear is None else linear.spec
+    kind = _Bench if linear is None else _LinearBench
+    bench = kind(start, learner.query(spec), learner.schedule(spec), seed)
+    games: list[Game] = [People(target=target) for target in (1, 2, 4)]
+    six: Game = People(6)
+    if linear is not None:
+        small = audit_linear.game_of(learner, 4, budget)
+        assert small is not None
+        games = [
+            audit_linear.canary(start, learner, dataclasses.replace(small, target=t))[0] for t in (1, 2, 4)
+        ]
+        six = dataclasses.replace(small, spec=dataclasses.replace(small.spec, users=6))
+    out = [
+        _refusals(bench, bench.still(0)),
+        _own_data(start, learner, seed, games),
+        _repeats(start, learner, seed, restart, six),
+    ]
+    if linear is None:
+        out += [_changed(bench), _made_from(bench)]
+    session: Any = bench.session()
+    if getattr(getattr(session, "mechanism", None), "clocks", None) is not None:
+        out.append(_unplayed(bench))
+    session.release()
+    noise = claimed_noise(session, bench.query, bench.times)
+    if noise is not None and isinstance(bench, _LinearBench) and bench.query.requeries:
+        out += _answers(bench)
+    if noise is not None:
+        return out + _noise_and_loss(bench, session.guarantee, noise, alarm)
+    drawn = getattr(getattr(session, "mechanism", None), "reports", None)  # by whomever
+    if session.guarantee.trust != "local" and drawn is None:
+        return [*out, Identity("noise and realised loss", None, "no noise of a known law is claimed")]
+    return out + _reports(start, learner, bench, seed, alarm)
+
+
+def _changed(bench: _Bench) -> Identity:
+    """By brute force: how many cells of a count family one user changes."""
+    horizon, changes = bench.query.layout.horizon, _changes(bench, 500)
+    counts = {
+        name: int((part != 0).sum(axis=1).max())
+        for name, part in zip(
+            bench.query.row_families, np.split(changes, bench.query.offsets[1:-1], axis=1), strict=True
+        )
+    }
+    found = ", ".join(f"{name} {count}" for name, count in counts.items())
+    sure = bench.query.stationary or counts[TRANSITIONS] == 2 * horizon
+    passed = max(counts.values()) <= 2 * horizon and sure
+    return Identity(
+        f"one user changes at most 2H = {2 * horizon} cells of a family", passed, f"most: {found}"
+    )
+
+
+def _noise_and_loss(bench: _Bench, claim: Any, noise: Noise, alarm: float) -> list[Identity]:
+    times, users, query = bench.times, bench.times[-1], bench.query
+    batches = bench.sums()
+    seeds = max(12, math.ceil(180 / len(times)))
+    drawn = [bench.read(bench.releases(bench.lives(), run)) for run in range(seeds)]
+    due = drawn[0].due
+    residuals = np.array([read.values - expected(read, batches) for read in drawn])
+    silent = int(((residuals == 0) & due).any(axis=(0, 1)).sum())
+    out = [
+        Identity(
+            "every cell of the public support has noise",
+            silent == 0,
+            f"{silent} of {query.cells} cells were released without, where one trajectory is all data",
+        )
+    ]
+    matrix, wrong = _responses(bench)
+    said = wrong[0] if wrong else f"{users} users exchanged, one by one, under one seed"
+    out.append(Identity("a user moves her own cells only, by public multiples", not wrong, said))
+    slack = SLACK
+    if not noise.measured and noise.mixings is None:
+        if noise.laplace:
+            return [*out, Identity("noise and realised loss", None, "how noise is mixed is not known")]
+        # the covariance is measured, cells being alike
+        many = np.moveaxis(residuals / np.repeat(noise.scales, np.diff(query.offsets)), 1, 0)
+        many = many.reshape(len(times), -1)
+        root = np.linalg.cholesky(many @ many.T / many.shape[1])
+        noise = dataclasses.replace(noise, mixings=tuple(root * scale for scale in noise.scales))
+        slack = 4 * math.sqrt((len(times) + 8) / many.shape[1])
+    else:
+        out.append(_stated(bench, noise))
+    draws = np.array([whitened(noise, query, r, x) for r, x in zip(drawn, residuals, strict=True)])
+    families, offsets = families_of(query), query.offsets.tolist()
+    if isinstance(bench, _LinearBench) and query.requeries:
+        told = np.array([_answer_noise(bench, run) for run in range(seeds)])  # (seeds, T, cells)
+        draws = np.concatenate([draws, told], axis=2)
+        due = np.concatenate([due, (told != 0).any(axis=0)], axis=1)
+        families, offsets = [*families, "answers"], [*offsets, draws.shape[2]]
+    out += _noise_checks(draws, due, noise, families, offsets, alarm)
+    out.append(_loss(bench, claim, noise, drawn[0], matrix, slack))
+    return out
+
+
+# ------------------------------------------------------------------------- answers of stored users
+def _answer_noise(bench: _LinearBench, run: int) -> Floats:
+    """(T, steps d) noise of every answer in units of its stated scale, 0 where nothing was asked."""
+    query, lives = bench.query, bench.lives()
+    _, asked = bench.asked(lives, run)
+    out = np.zeros((len(bench.times), query.steps, query.features.dimension))
+    for n, one in enumerate(asked):
+        off = one.answer.value - expected_answer(query, one.question, lives[: one.users])
+        out[n // query.steps, one.question.step] = off / scale_of(one.answer)
+    return out.reshape(len(out), -1)
+
+
+def _answers(bench: _LinearBench) -> list[Identity]:
+    """A user moves the answers after her, by her own record once; what is not planned is refused."""
+    query, users, wrong = bench.query, bench.times[-1], 0
+    _, base = bench.asked(bench.lives())
+    for k in range(users):
+        _, other = bench.asked(bench.lives(k))
+        for one, two in zip(base, other, strict=True):
+            hers = [bench.moving(k)], [bench.still(k)]
+            moved = [expected_answer(query, one.question, lives) for lives in hers]
+            change = (moved[0] - moved[1]) * (one.users > k)
+            wrong += bool((np.abs(two.answer.value - one.answer.value - change) > 1e-9 * users).any())
+    session: Any = bench.session()
+    session.release()
+    encoder = session.begin(bench.plan(0, bench.times[0]))
+    for user in range(bench.times[0]):
+        session.submit(encoder(bench.still(user), session.open_plan, SeededCoins(Seeded(0).keys.noise, user)))
+    session.release()
+    left = 0
+    try:
+        for _ in range(2 * (bench.schedule.answers or 1)):
+            for h in reversed(range(query.steps)):
+                values = audit_linear.values_of(query)[h + 1]
+                session.answer(
+                    Response(h, values, (0.0, float(query.layout.horizon - h - (not query.rewards))))
+                )
+                left += 1
+    except RuntimeError:
+        pass
+    planned = query.steps * (bench.schedule.answers or 1)
+    return [
+        Identity(
+            "a user moves the answers after her, by her own record",
+            not wrong,
+            f"{wrong} of {len(base) * users} answers moved otherwise",
+        ),
+        Identity(
+            "questions past the plan are refused",
+            left == planned,
+            f"{left} questions were answered at the first release, {planned} are planned",
+        ),
+    ]
+
+
+def _answer_losses(bench: _LinearBench, power: int, pairs: int) -> Floats:
+    """(users, pairs) of each user's exchanges in all answers after her: sums of powers of the shifts."""
+    query = bench.query
+    _, asked = bench.asked(bench.lives())
+    both = bench.pairs(pairs)
+    out = np.zeros((bench.times[-1], len(both)))
+    for one in asked:
+        own = [[expected_answer(query, one.question, [life]) for life in pair] for pair in both]
+        shift = np.abs(np.array(own)[:, 0] - np.array(own)[:, 1]) / scale_of(one.answer)
+        out[: one.users] += (shift**power).sum(axis=1)
+    return out
+
+
+def _mixings(bench: _Bench, noise: Noise, read: Readings) -> list[Floats]:
+    """B_f of each family; of measurements, the scales that each states (1 where it is left out)."""
+    if noise.mixings is not None:
+        return list(noise.mixings)
+    return [np.diag(np.where(told, scales, 1.0)) for told, scales in _told(bench, read)]
+
+
+def _told(bench: _Bench, read: Readings) -> list[tuple[NDArray[np.bool_], Floats]]:
+    """Of each family (T,): is it in the releases, and the scales that they state."""
+    columns = [read.scales[:, at] for at in bench.query.offsets[:-1].tolist()]
+    return [(np.isfinite(column), column) for column in columns]
+
+
+def _loss(bench: _Bench, claim: Any, noise: Noise, read: Readings, matrix: Floats, slack: float) -> Identity:
+    """Largest loss over users and changes: sum_f (change in f) (column norm in f), Gaussian: of squares."""
+    name = "realised loss is at most the claimed"
+    power = 1 if noise.laplace else 2
+    ends = bench.query.offsets[1:-1]
+    told = [family for family, _ in _told(bench, read)]
+    columns = np.array(
+        [
+            [_column_norm(noise.laplace, b, u * heard) ** power for u in matrix.T]
+            for b, heard in zip(_mixings(bench, noise, read), told, strict=True)
+        ]
+    )  # (families, users)
+    # what a user adds may depend on the cut of her batch
+    cuts = [bench.cut(bench.batch(user)) for user in range(matrix.shape[1])]
+    changes = {cut: _changes(bench, 500, bench.batch(cuts.index(cut))) for cut in dict.fromkeys(cuts)}
+    moved = {
+        cut: np.array([(np.abs(part) ** power).sum(axis=1) for part in np.split(change, ends, axis=1)])
+        for cut, change in changes.items()
+    }  # (families, n) each
+    spent = np.array([columns[:, user] @ moved[cut] for user, cut in enumerate(cuts)])  # (users, n)
+    if isinstance(bench, _LinearBench) and bench.query.requeries:
+        spent += _answer_losses(bench, power, 500)
+    losses = spent ** (1.0 / power)
+    loss, symbol, stated = float(losses.max()), "epsilon" if noise.laplace else "mu", claim.mu
+    if noise.laplace:
+        stated = claim.epsilon
+    if stated is None:
+        return Identity(name, None, "the guarantee claims none")
+    words = ""
+    if noise.laplace and claim.delta and loss > stated:
+        # noise set by its privacy-loss distribution: each draw is one coordinate of the worst exchanges
+        worst = sorted(zip(losses.max(axis=0).tolist(), range(losses.shape[1]), strict=True))[-8:]
+        user = int(losses.max(axis=1).argmax())
+        mixings, hers = _mixings(bench, noise, read), changes[cuts[user]]
+        heard = [matrix[:, user] * family for family in told]
+        loss = max(_numerical(bench, mixings, hers[n], heard, claim.delta) for _, n in worst)
+        slack, words = 5e-3, f" at delta = {claim.delta:g}, by its privacy-loss distribution"
+    found = f"{symbol} {loss:.6g} of {stated:.6g}{words}, for the worst of {matrix.shape[1]} users"
+    return Identity(name, loss <= stated * (1 + slack), f"{found} and {losses.shape[1]} changes")
+
+
+def _numerical(
+    bench: _Bench, mixings: Sequence[Floats], change: Floats, responses: Sequence[Floats], delta: float
+) -> float:
+    """epsilon at delta of fresh Laplace noise in every draw, for one exchange."""
+    counts: dict[float, int] = {}
+    parts = np.split(change, bench.query.offsets[1:-1])
+    for part, b, response in zip(parts, mixings, responses, strict=True):
+        shift = np.linalg.lstsq(b, response, rcond=None)[0]
+        for one in np.abs(np.outer(part, shift)).ravel().tolist():
+            if one > 1e-12:
+                counts[round(one, 10)] = counts.get(round(one, 10), 0) + 1
+    return numerical.composed_epsilon(tuple(("laplace", 1.0, c, n) for c, n in counts.items()), delta)
+
+
+# ------------------------------------------------------------------------------- reports of a few steps
+def _reports(start: Start, learner: Any, bench: _Bench, seed: int, alarm: float) -> list[Identity]:
+    """The randomizer's law: exact at small sizes; at full size, how often it reports its own records.
+
+    Run is what the session names as its randomizer, which devices are given or a trusted server runs itself.
+    """
+    name, worst, claimed, ran = "a message's exact law loses at most the claimed", 0.0, 0.0, 0
+    for horizon, most in ((1, 64), (2, 8)):
+        spec = Spec(Layout(2, 2, horizon), 4)
+        small = _Bench(start, learner.query(spec), learner.schedule(spec), seed)
+        for release in (0, 1):  # a stochastic policy, and one that is public
+            session: Any = small.session()
+            session.release()
+            encoder = _randomizer(session, session.begin(small.plan(release, 1)))
+            every = list(audit_reports.lives(spec.layout))
+            every = every[:: max(1, math.ceil(len(every) / most))]
+            laws = [audit_reports.law_of(encoder, life, session.open_plan) for life in every]
+            known = [law for law in laws if law is not None]
+            if len(known) < len(laws):
+                none = "reports have no finite law, or one of too many outcomes; see the black box"
+                return [Identity(name, None, none)]
+            exact, claim = audit_reports.largest_ratio(known), float(session.guarantee.epsilon)
+            if exact / claim > worst / claimed if claimed else True:
+                worst, claimed = exact, claim
+            ran += sum(len(law) for law in known)
+    out = [
+        Identity(
+            name,
+            worst <= claimed * (1 + 1e-12),
+            f"epsilon {worst:.9g} of {claimed:.9g}: {ran} outcomes of its coins at H = 1 and 2, S = A = 2",
+        )
+    ]
+    return [*out, _own_reports(bench, alarm)]
+
+
+def _randomizer(session: Any, encoder: Any) -> Any:
+    """What randomizes: the encoder that devices were given, or what a trusted server runs in its place."""
+    return getattr(session, "open_randomizer", encoder)
+
+
+def _own_reports(bench: _Bench, alarm: float) -> Identity:
+    """At full size: a report holds its own record as often as the mechanism's public numbers say."""
+    name = "own records are reported as often as stated"
+    reports: Any = None
+    tallies: dict[tuple[int, int], list[int]] = {}
+    worst, chance = "", 1.0
+    for release in (0, 1):
+        session: Any = bench.session()
+        session.release()
+        encoder = _randomizer(session, session.begin(bench.plan(release, bench.times[0])))
+        reports = getattr(getattr(session, "mechanism", None), "reports", None)
+        if not isinstance(encoder, ReportEncoder) or reports is None:
+            return Identity(name, None, "reports of an unknown form; see the black box")
+        life = bench.life(release, [bench.query.layout.states - 1], [1.0])
+        luck = Seeded(bench.seed, 1 + release).keys.noise
+        for run in range(2000):
+            message = encoder(life, session.open_plan, SeededCoins(luck, run)).message
+            for step, about, marks in local_reports.decode(reports, encoder.stochastic, message):
+                s, after = int(life.states[step]), int(life.states[step + 1])
+                row = bench.query.layout.row_index[s, life.actions[step]]
+                group = int(row) if encoder.stochastic else s
+                own = 2 * group + 1 if about else group * bench.query.layout.states + after
+                tally = tallies.setdefault((about, release), [0, 0, 0, 0])
+                tally[0] += int(marks[own])
+                tally[1] += 1
+                tally[2] += int(marks.sum() - marks[own])
+                tally[3] += marks.size - 1
+    for (about, release), (own, number, others, places) in tallies.items():
+        one = reports.randomizer(about, release == 0)
+        tests = [(own, number, float(one.p))]
+        if one.unary:
+            tests.append((others, places, float(one.q)))
+        for hits, number_of, p in tests:
+            found = float(stats.binomtest(hits, number_of, p).pvalue)
+            if found <= chance:
+                kind = "rewards" if about else "moves"
+                chance, worst = found, f"{kind}: {hits / number_of:.4f} of stated {p:.4f}, p = {found:.2g}"
+    return Identity(name, chance > alarm / 8, worst)

@@ -1,0 +1,256 @@
+r"""Games for audits of linear sums: worlds in which one person can lose all that the lemmas allow.
+
+Linear learners ask for sums of features, so a game needs a public feature map. Here pairs (s, a) have one of
+a few directions u of equal length, whatever the action, at inner products t = 1, -1, 0 and 1/4 with the
+first: among them are, or nearly are, the maximisers of lemmas 1 to 5 (linear-and-offline, 1.1; 1/4 is that of
+lemma 3 for centred targets at equal scales). A state is a direction and a sign sigma.
+
+* Linear mixtures: phi(s' | s, a) = u_s sigma(s') 2 / S, so that values that are largest where sigma = 1 and
+  least elsewhere give x = u_s at the bound of ||x||, and y at an end of its range: raw, centred and span
+  targets attain their contracts together. With coordinates of one sign (``nonneg``) sigma(s') = -1 becomes 0.
+* Linear MDPs: phi = u_s, unit vectors on a cone around a fixed axis, so that 1 is in the span of the features
+  (which centred targets and the model form need); the axis takes 1 % off, and inner products as above but for
+  -1, which is -.98. With coordinates of one sign, one-hot.
+
+The canary is found, not assumed: of all records of the game, that pair is taken whose exchange costs most by
+the noise that the session claims (:func:`canary`). :class:`Probe` asks a learner's questions at its times,
+but chooses contexts and values itself: what is claimed holds for any of them, and hers are the costliest. So
+the short game is hers, and the long one the learner's own. What the best pair costs can be less than is
+claimed where a claim is an upper bound: two pairs of a step (UCRL-VTR+), questions and Gram matrices apart,
+l1 norms.
+
+Source: linear-and-offline, section 12, test 7; privacy-mechanisms, section 7.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import distance
+
+from discreet.audits.games import Start, play, session_times
+from discreet.audits.noise import expected_answer, noise_of, scale_of, summand
+from discreet.core import checks
+from discreet.core.layout import Layout
+from discreet.core.randomness import Seeded
+from discreet.core.releases import Floats, Plan, Release, Response, Schedule
+from discreet.core.trajectories import Trajectory
+from discreet.linear.features import Features, MixtureFeatures
+from discreet.linear.sums import GramQuery, LinearQuery, MixtureQuery
+from discreet.protocol import Budget, Spec
+
+__all__ = ["LinearPeople", "Probe", "canary", "game_of", "spec_of", "values_of"]
+
+Kind = Literal["mixture", "linear"]
+
+_COSINES = (1.0, -1.0, 0.0, 0.25)  # of directions with the first
+_AXIS = 0.1  # what unit vectors have in common, so that 1 is in their span
+
+
+# ----------------------------------------------------------------------------------- worlds
+def _directions(kind: Kind, nonneg: bool) -> Floats:
+    """(n, d) unit vectors."""
+    if nonneg:
+        return np.eye(3)
+    least = _AXIS**2 if kind == "linear" else 0.0
+    cosines = np.clip((np.array(_COSINES) - least) / (1.0 - least), -1.0, 1.0)
+    turned = np.stack([cosines, np.sqrt(1.0 - cosines**2)], axis=1)
+    if kind == "mixture":
+        return turned
+    axis = np.full((len(turned), 1), _AXIS)
+    return np.hstack([axis, math.sqrt(1.0 - least) * turned])
+
+
+def _signs(states: int) -> Floats:
+    """(S,) sigma: a direction has two states."""
+    return np.resize([1.0, -1.0], states)
+
+
+def spec_of(kind: Kind, horizon: int, users: int, budget: Budget | None = None, nonneg: bool = False) -> Spec:
+    """What is public in these worlds: features, and rewards of 1 where sigma = 1, else 0."""
+    rows = np.repeat(_directions(kind, nonneg), 2, axis=0)  # (S, d)
+    states, actions = len(rows), 2
+    sigma = _signs(states)
+    features: Features | MixtureFeatures
+    if kind == "mixture":
+        of = np.maximum(sigma, 0.0) if nonneg else sigma
+        one = rows[:, None, :] * of[None, :, None] * (2.0 / states)
+        features = MixtureFeatures(np.repeat(one[:, None], actions, axis=1), 1.0)
+    else:
+        l1 = float(np.abs(rows).sum(axis=1).max())
+        features = Features(np.repeat(rows[:, None], actions, axis=1), 1.0, l1=l1, nonneg=nonneg)
+    rewards = np.broadcast_to((sigma > 0)[:, None], (horizon, states, actions)).astype(np.float64)
+    return Spec(
+        Layout(states, actions, horizon), users, known_rewards=rewards, budget=budget, features=features
+    )
+
+
+def values_of(query: LinearQuery) -> Floats:
+    """(H + 1, S) values at the ends of their range: all of it where sigma = 1, and nothing elsewhere."""
+    layout = query.layout
+    most = np.zeros(layout.horizon + 1)
+    if isinstance(query, MixtureQuery):
+        most[1:-1] = query.bounds
+    else:
+        most[1:-1] = np.arange(layout.horizon - 1, 0, -1)
+    return most[:, None] * (_signs(layout.states) > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearPeople:
+    """Who plays: everybody's states and rewards are fixed, actions are those that are asked for.
+
+    spec : of :func:`spec_of`. target : from 1. own : (states, rewards) of hers in the two worlds.
+    """
+
+    spec: Spec
+    target: int = 1
+    own: tuple[tuple[NDArray[Any], Floats], ...] = ()
+    seed: int = 8
+
+    @property
+    def users(self) -> int:
+        """How many."""
+        return int(self.spec.users or 0)
+
+    def life(self, user: int, world: int, policy: NDArray[Any]) -> Trajectory:
+        """What the user (from 1) does under a policy."""
+        luck, h = np.random.default_rng([self.seed, user]), self.spec.horizon
+        states, rewards = luck.integers(self.spec.states, size=h + 1), luck.random(h)
+        if user == self.target and self.own:
+            states, rewards = self.own[world]
+        return followed(states, rewards, policy)
+
+
+def followed(states: NDArray[Any], rewards: Floats, policy: NDArray[Any]) -> Trajectory:
+    """These states and rewards, with the policy's likeliest actions."""
+    rows = np.asarray(policy)[np.arange(len(rewards)), states[:-1]]
+    actions = rows if rows.ndim == 1 else rows.argmax(axis=1)
+    return Trajectory(np.array(states, np.int64), np.array(actions, np.int64), np.array(rewards, np.float64))
+
+
+# ----------------------------------------------------------------------------------- the probe
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """Asks a learner's questions at its times, with values and weights that cost most; plays one action.
+
+    asked, when : the learner's query and schedule in the world that is played.
+    """
+
+    asked: LinearQuery
+    when: Schedule
+
+    @classmethod
+    def of(cls, learner: Any, spec: Spec) -> Probe:
+        """In the place of a learner."""
+        return cls(learner.query(spec), learner.schedule(spec))
+
+    def query(self, spec: Spec) -> LinearQuery:
+        """The learner's."""
+        return self.asked
+
+    def schedule(self, spec: Spec) -> Schedule:
+        """The learner's."""
+        return self.when
+
+    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> tuple[Spec, int, int]:
+        """The spec, the last release whose questions were asked, and rounds of them so far."""
+        return spec, 0, 0
+
+    def plan(self, state: tuple[Spec, int, int], release: Release, ask: Any) -> tuple[Plan, Any]:
+        """All questions that are due; then everybody until the next release follows one plan."""
+        spec, read, rounds = state
+        query, schedule, values = self.asked, self.when, values_of(self.asked)
+        if release.number > read and query.requeries and rounds < (schedule.answers or release.number):
+            assert isinstance(query, GramQuery)
+            rounds += 1
+            for h in reversed(range(query.steps)):
+                high = spec.horizon - h - (not query.rewards)
+                ask(Response(h, values[h + 1], (0.0, float(high))))
+        policy = np.zeros((spec.horizon, spec.states), np.int64)
+        if schedule.plans == "stochastic":
+            policy = np.eye(spec.actions)[policy]  # type: ignore[assignment]
+        later = [int(t) for t in schedule.release_times if t > release.users]
+        users = min([*later, int(spec.users or 1)]) - release.users
+        return Plan(policy, users, context_of(query, values)), (spec, release.number, rounds)
+
+
+def context_of(query: LinearQuery, values: Floats) -> dict[str, Floats]:
+    """A plan's context with these values and the largest weights."""
+    if not isinstance(query, MixtureQuery):
+        return {}
+    found = {"values": values}
+    if query.second or query.largest_weight != 1.0:
+        layout = query.layout
+        found["weights"] = np.full((layout.horizon - 1, layout.states, layout.actions), query.largest_weight)
+    return found
+
+
+# ---------------------------------------------------------------------------------- the canary
+def _records(query: LinearQuery) -> list[tuple[NDArray[Any], Floats]]:
+    """All (states, rewards) with rewards 0 and 1 that the statistics tell apart (the last state is not)."""
+    layout = query.layout
+    h = layout.horizon
+    rewards = [np.zeros(h)]
+    asked: Any = query
+    if asked.rewards not in (None, False):
+        rewards = [np.array(r, np.float64) for r in itertools.product((0.0, 1.0), repeat=h)]
+    paths = itertools.product(range(layout.states), repeat=h)
+    return [(np.array([*path, 0]), r) for path in paths for r in rewards]
+
+
+def canary(start: Start, learner: Any, people: LinearPeople) -> tuple[LinearPeople, float]:
+    """The game with the target's costliest pair of records, and its loss, mu or epsilon, by claimed noise.
+
+    Costs are those under the learner's first context and its questions to people who stand for the others.
+    """
+    spec = people.spec
+    query = learner.query(spec)
+    session: Any = start(query, learner.schedule(spec), Seeded(0))
+    times = session_times(session)
+    noise = noise_of(session, query, times)
+    if noise is None:
+        return dataclasses.replace(people, own=tuple(_records(query)[:2])), 0.0
+    seen = play(start, learner, people, 0, Seeded(0))
+    lives = [followed(*record, seen.plans[people.target - 1]) for record in _records(query)]
+    cells = np.array([summand(query, life, seen.contexts[people.target - 1]) for life in lives])
+    response = (np.asarray(times) >= people.target).astype(np.float64)
+    power = 1 if noise.laplace else 2
+    parts = []
+    for f, part in enumerate(np.split(cells, query.offsets[1:-1], axis=1)):
+        column = np.array([1.0 / noise.scales[f]])
+        if session.guarantee.trust != "local" and noise.mixings is not None:
+            mixing = noise.mixings[f]
+            column = np.linalg.lstsq(mixing, response, rcond=None)[0]
+        parts.append(part * np.linalg.norm(column, ord=power))
+    for one in seen.asked:
+        if one.users >= people.target:
+            own = [expected_answer(query, one.question, [life]) for life in lives]
+            parts.append(np.array(own) / scale_of(one.answer))
+    metric = "cityblock" if noise.laplace else "euclidean"
+    costs = distance.cdist(np.hstack(parts), np.hstack(parts), metric)
+    i, j = np.unravel_index(int(costs.argmax()), costs.shape)
+    every = _records(query)
+    return dataclasses.replace(people, own=(every[i], every[j])), float(costs[i, j])
+
+
+def game_of(
+    learner: Any, users: int, budget: Budget | None = None, *, nonneg: bool = False, horizon: int = 2
+) -> LinearPeople | None:
+    """The game that a learner with linear features plays, without a canary yet; None for other learners."""
+    users = checks.integer("users", users, 2)
+    for kind in ("mixture", "linear"):
+        spec = spec_of(kind, horizon, users, budget, nonneg)
+        try:
+            query = learner.query(spec)
+        except ValueError:
+            continue
+        if isinstance(query, LinearQuery):
+            return LinearPeople(spec)
+    return None

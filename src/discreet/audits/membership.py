@@ -1,0 +1,741 @@
+r"""Membership inference: how well can one tell that a person's trajectory was in the data?
+
+An attack is a game. n - 1 people are drawn from a world; the target's trajectory x is the n-th record
+("in"), or another trajectory x' is ("out"): the neighbours of every guarantee here. A learner's run on
+either data set is shown to adversaries of rising strength, who answer with a score:
+
+1. **policy**: sees the learned actions (H, S) alone;
+2. **values**: sees the actions and the pessimistic values Q (H, S, A);
+3. **release**: sees what the learner saw, noisy or exact counts.
+
+``knows`` says what they know beside. ``"everything"``: the other n - 1 records, x and x' (the adversary of
+the definition of privacy). ``"population"``: the world and x; the others, and x', are fresh draws in every
+run (what a shadow-model attack supposes [#]_).
+
+*Scores.* The first two are learned from shadow runs of both kinds, which the adversary can make, since the
+algorithm is public: log-ratios of frequencies, or a linear discriminant
+(:func:`discreet.audits.games.fit_events`, :func:`~discreet.audits.games.fit_linear`), whichever has the
+greater AUC on runs that are judged no more. Policies without noise under known others are two constants, and
+the adversary compares. The third, under known others, is the log-likelihood ratio of the noise law, the most
+powerful test by Neyman and Pearson: with Gaussian noise it attains the trade-off curve of mu-GDP at mu = the
+l2 norm of the change over the scales, exactly. Under unknown others it is the log-likelihood ratio of normal
+sums, (c(x) - m)' C^-1 (release - its mean), m and C the mean of one person's counts and the covariance of
+the release: best if sums were normal.
+
+*What the guarantee implies.* If x can be told from x' with true positive rate 1 - f(a) at most at false
+positive rate a, for each data set of others, then this also holds on average over others, targets and
+x', since f is convex [#]_. So the curve bounds each game here, whatever the score. f is that of mu-GDP, or
+the largest of those of the (epsilon, delta) that the guarantee implies (for zCDP: many).
+
+*Judging.* Thresholds are fixed on a quarter of the runs (of the games, where a game has only one outcome),
+rates counted on the rest. Clopper-Pearson limits are for the targets at hand: given them the runs are
+independent, with a mean rate, and sums of unlike coins spread less than those of like ones [#]_ (where a game
+has one outcome, the games are the sample). A claim is
+*exceeded* if some event's lower limit of the true positive rate lies above the curve at the upper limit of
+its false positive rate; by a true claim that happens with probability ``alarm`` at most.
+
+An attack that fails proves nothing: another may succeed. The curve bounds all of them.
+
+.. [#] Carlini et al. 2022, Membership Inference Attacks From First Principles.
+.. [#] Dong, Roth and Su 2022, Gaussian Differential Privacy, section 2.
+.. [#] Hoeffding 1956, for counts one above the mean and more; a limit from a single hit errs with (1 +
+   alarm / 2) times its alarm at most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from discreet.accounting import budget, calibration, numerical
+from discreet.audits.games import epsilon_bound, fit_events, fit_linear, mu_bound, rate_limits
+from discreet.core import checks
+from discreet.core.guarantee import Guarantee
+from discreet.core.randomness import Seeded
+from discreet.core.releases import Release
+from discreet.core.session import CountSession
+from discreet.core.shown import brief
+from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.experiments.datasets import OfflineLearner, anybody
+from discreet.mdp.planning import PolicyRows, policy_rows, uniform_policy
+from discreet.mdp.tabular import TabularMDP
+from discreet.offline.tabular import OfflinePolicy
+from discreet.protocol import Privatizer, Spec
+from discreet.simulation.crowds import batch_counts, rollouts
+
+__all__ = [
+    "ADVERSARIES", "AttackResult", "Point", "Rate", "Roc", "Tradeoff", "membership_attack", "most_likely",
+    "rarest",
+]  # fmt: skip
+
+Floats = NDArray[np.float64]
+Score = Callable[[Floats], Floats]
+Adversary = Literal["policy", "values", "release"]
+Knowledge = Literal["everything", "population"]
+Target = Literal["drawn", "canary"]
+
+ADVERSARIES: tuple[Adversary, ...] = get_args(Adversary)
+LEVELS = (0.001, 0.01, 0.1, 0.25, 0.5)  # false positive rates at which thresholds are set
+ALARM = 1e-6
+_INTERVAL = 0.025  # each side of the intervals that are shown
+_MOST_CELLS = 20_000  # of a release: attacks run the learner thousands of times
+_FEW = 20  # shadow runs of a kind, below which no covariance is fitted
+
+
+# ------------------------------------------------------------------------ what a guarantee implies
+@dataclass(frozen=True)
+class Tradeoff:
+    """The greatest true positive rate at each false positive rate that a guarantee leaves possible.
+
+    mu : of Gaussian DP, or None. pairs : (epsilon, delta) that hold together, if mu is None; none: no bound.
+    """
+
+    __repr__ = brief
+
+    mu: float | None = None
+    pairs: tuple[tuple[float, float], ...] = ()
+
+    @classmethod
+    def of(cls, guarantee: Guarantee) -> Tradeoff:
+        """That of a stated guarantee; of zCDP, epsilon at many delta."""
+        if guarantee.epsilon is None:
+            return cls()
+        if guarantee.mu is not None:
+            return cls(mu=guarantee.mu)
+        pairs = [(guarantee.epsilon, guarantee.delta)]
+        if guarantee.rho is not None:
+            deltas = np.logspace(-10, -0.25, 40).tolist()
+            pairs += [(budget.zcdp_epsilon(guarantee.rho, delta), delta) for delta in deltas]
+        return cls(pairs=tuple(pairs))
+
+    @classmethod
+    def of_exchanges(cls, exchanges: Sequence[tuple[numerical.Coordinate, ...]]) -> Tradeoff:
+        """That of independent noises, moved in any of these ways: epsilon at many delta, by numbers."""
+        deltas = (1e-8, 1e-6, 1e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
+        return cls(pairs=tuple((numerical.worst_epsilon(exchanges, delta), delta) for delta in deltas))
+
+    def __call__(self, rates: ArrayLike) -> Floats:
+        """1 - f(a) for false positive rates a in [0, 1]."""
+        a = np.asarray(rates, np.float64)
+        if self.mu is not None:
+            with np.errstate(invalid="ignore"):  # -inf + mu at rate 0
+                return np.asarray(special.ndtr(special.ndtri(a) + self.mu), np.float64)
+        top = np.ones_like(a)
+        for epsilon, delta in self.pairs:
+            steep = math.exp(min(epsilon, 700.0)) * a + delta
+            flat = 1.0 - math.exp(-epsilon) * (1.0 - delta - a)
+            top = np.minimum(top, np.minimum(steep, flat))
+        return top
+
+    @cached_property
+    def auc(self) -> float:
+        """The area under the curve, which no attack's exceeds; Phi(mu / sqrt 2) of Gaussian DP."""
+        if self.mu is not None:
+            return float(special.ndtr(self.mu / math.sqrt(2.0)))
+        grid = np.unique(np.concatenate([np.linspace(0.0, 1.0, 4001), np.logspace(-12, 0, 2001)]))
+        return float(np.trapezoid(self(grid), grid))
+
+    @cached_property
+    def advantage(self) -> float:
+        """The largest difference of the two rates, the total variation that is possible."""
+        if self.mu is not None:
+            return float(2.0 * special.ndtr(0.5 * self.mu) - 1.0)
+        # f is piecewise linear and symmetric: the largest difference lies where a = f(a)
+        return min(
+            [1.0, *(math.tanh(0.5 * e) + 2 * d / (math.exp(min(e, 700.0)) + 1) for e, d in self.pairs)]
+        )
+
+
+# ----------------------------------------------------------------------------------- what came out
+class Rate(NamedTuple):
+    """A measured probability and its 95 % Clopper-Pearson interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def _rate(hits: int, runs: int) -> Rate:
+    return Rate(hits / runs, *rate_limits(hits, runs, _INTERVAL))
+
+
+@dataclass(frozen=True)
+class Point:
+    """One threshold, set for the false positive rate ``level``; hits of the judged runs in and out."""
+
+    level: float
+    inside: int
+    outside: int
+    runs: tuple[int, int]
+
+    @property
+    def true_positive(self) -> Rate:
+        """Of runs with the target in the data."""
+        return _rate(self.inside, self.runs[0])
+
+    @property
+    def false_positive(self) -> Rate:
+        """Of runs without."""
+        return _rate(self.outside, self.runs[1])
+
+    def limits(self, alarm: float) -> tuple[float, float]:
+        """(lower limit of the true, upper limit of the false positive rate), each wrong with ``alarm``."""
+        return (
+            rate_limits(self.inside, self.runs[0], alarm)[0],
+            rate_limits(self.outside, self.runs[1], alarm)[1],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Roc:
+    """One adversary's scores of judged runs.
+
+    statistic : what the score was. inside, outside : scores of runs with and without the target, larger says
+    "in". points : by threshold, :data:`LEVELS` and the one that had the greatest advantage (level nan).
+    """
+
+    __repr__ = brief
+
+    adversary: Adversary
+    statistic: str
+    inside: Floats
+    outside: Floats
+    points: tuple[Point, ...]
+
+    @property
+    def curve(self) -> tuple[Floats, Floats]:
+        """(false, true) positive rates of all thresholds, rising from 0 to 1."""
+        cuts = np.unique(np.concatenate([self.inside, self.outside]))[::-1]
+        rates = [
+            1.0 - np.searchsorted(np.sort(part), cuts) / part.size for part in (self.outside, self.inside)
+        ]
+        return np.concatenate([[0.0], rates[0]]), np.concatenate([[0.0], rates[1]])
+
+    @cached_property
+    def auc(self) -> tuple[float, float]:
+        """Probability that a run with the target scores more than one without (ties half); standard error.
+
+        The error is DeLong's, of runs, given the targets.
+        """
+        zero, one = np.sort(self.outside), np.sort(self.inside)
+        above = 0.5 * (np.searchsorted(zero, self.inside) + np.searchsorted(zero, self.inside, "right"))
+        below = 0.5 * (np.searchsorted(one, self.outside) + np.searchsorted(one, self.outside, "right"))
+        over, under = above / zero.size, 1.0 - below / one.size
+        variance = sum(float(part.var(ddof=1)) / part.size for part in (over, under) if part.size > 1)
+        return float(over.mean()), math.sqrt(variance)
+
+    @property
+    def advantage(self) -> float:
+        """True minus false positive rate, at the threshold that was best on other runs."""
+        best = self.points[-1]
+        return best.true_positive.value - best.false_positive.value
+
+    def at(self, level: float) -> Point:
+        """The point of a level of :data:`LEVELS`."""
+        return self.points[LEVELS.index(checks.choice("level", level, LEVELS))]
+
+
+@dataclass(frozen=True, eq=False)
+class AttackResult:
+    """What was attacked, and how well it went.
+
+    claim : the guarantee whose curve is drawn; bound : that curve. realised : the largest change of the
+    games' exchanges over the scales, l2 for Gaussian noise (the mu of that exchange), l1 for Laplace noise
+    (its epsilon); None without noise or under unknown others. exchanges : every way to exchange a person, for
+    ``numerical``; empty unless noise is Laplace. alarm : of ``exceeded`` under a true claim.
+    """
+
+    __repr__ = brief
+
+    world: str
+    learner: str
+    privatizer: str
+    users: int
+    target: Target
+    knows: Knowledge
+    games: int
+    shadows: int
+    trials: int
+    seed: int
+    claim: Guarantee
+    realised: float | None
+    exchanges: tuple[tuple[numerical.Coordinate, ...], ...]
+    alarm: float
+    rocs: tuple[Roc, ...]
+
+    @cached_property
+    def bound(self) -> Tradeoff:
+        """What the claim implies."""
+        return Tradeoff.of(self.claim)
+
+    @cached_property
+    def numerical(self) -> Tradeoff | None:
+        """What Laplace noise implies by its privacy-loss distribution, below a pure epsilon's curve; some
+        seconds. None for other noise: the curve of mu-GDP is exact.
+        """
+        return Tradeoff.of_exchanges(self.exchanges) if self.exchanges else None
+
+    def roc(self, adversary: Adversary) -> Roc:
+        """One adversary's."""
+        return self.rocs[ADVERSARIES.index(checks.choice("adversary", adversary, ADVERSARIES))]
+
+    @property
+    def _each(self) -> float:
+        """The alarm of one limit."""
+        return self.alarm / (2 * sum(len(roc.points) for roc in self.rocs))
+
+    def exceeds(self, adversary: Adversary) -> bool:
+        """Does this adversary contradict the claim?"""
+        return any(
+            low > float(self.bound(high)) * (1 + 1e-9)
+            for low, high in (point.limits(self._each) for point in self.roc(adversary).points)
+        )
+
+    @property
+    def exceeded(self) -> bool:
+        """Does any? Never where nothing is claimed."""
+        return any(self.exceeds(roc.adversary) for roc in self.rocs)
+
+    def lower_bounds(self, adversary: Adversary) -> tuple[float, float]:
+        """(mu, epsilon at the claim's delta) that the mechanism has at least; 0: the attack says nothing."""
+        mu, epsilon, delta = 0.0, 0.0, self.claim.delta
+        for point in self.roc(adversary).points:
+            low, high = point.limits(self._each)
+            mu = max(mu, mu_bound(low, high))
+            epsilon = max(epsilon, epsilon_bound(low, high, delta), epsilon_bound(1 - high, 1 - low, delta))
+        return mu, epsilon
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One table row an adversary, plain values."""
+        out = []
+        for roc in self.rocs:
+            mu, epsilon = self.lower_bounds(roc.adversary)
+            row: dict[str, Any] = {
+                "adversary": roc.adversary,
+                "statistic": roc.statistic,
+                "auc": roc.auc[0],
+                "auc_standard_error": roc.auc[1],
+                "advantage": roc.advantage,
+                "mu_at_least": mu,
+                "epsilon_at_least": epsilon,
+                "exceeds_the_bound": self.exceeds(roc.adversary),
+            }
+            row["points"] = [
+                {
+                    "level": None if math.isnan(point.level) else point.level,
+                    "true_positive": list(point.true_positive),
+                    "false_positive": list(point.false_positive),
+                    "bound_at_measured_false_positive": float(self.bound(point.false_positive.value)),
+                    "runs": list(point.runs),
+                }
+                for point in roc.points
+            ]
+            out.append(row)
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        names = ("world", "learner", "privatizer", "users", "target", "knows", "games", "shadows", "trials")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "seed": self.seed,
+            "claim": self.claim.to_dict(),
+            "realised": self.realised,
+            "alarm": self.alarm,
+            "bound": {
+                "auc": self.bound.auc,
+                "advantage": self.bound.advantage,
+                "true_positive": {str(level): float(self.bound(level)) for level in LEVELS},
+            },
+            "adversaries": self.rows(),
+        }
+
+
+# ------------------------------------------------------------------------------ the rarest person
+def _log_steps(world: TabularMDP, behaviour: PolicyRows) -> tuple[Floats, Floats]:
+    """Minus log of the probability of a step given its state (H, S, A, S), of a start (S,); inf: never."""
+    layout = world.layout
+    if behaviour.stochastic:
+        acts = layout.from_rows(behaviour.probabilities)
+    else:
+        acts = layout.from_rows(
+            np.array([np.bincount(rows, minlength=layout.rows) for rows in behaviour.rows], np.float64)
+        )
+    with np.errstate(divide="ignore"):
+        return -np.log(acts[..., None] * world.transitions), -np.log(world.initial)
+
+
+def _cheapest(step: Floats, start: Floats) -> Trajectory | None:
+    """The path of least cost, rewards 0; None if every path's is infinite."""
+    horizon, states = step.shape[:2]
+    ahead = np.zeros(states)
+    moves = np.empty((horizon, states), np.int64)
+    for h in range(horizon - 1, -1, -1):
+        total = (step[h] + ahead).reshape(states, -1)
+        moves[h] = total.argmin(axis=1)
+        ahead = total.min(axis=1)
+    if not np.isfinite((start + ahead).min()):
+        return None
+    path, played = [int((start + ahead).argmin())], []
+    for h in range(horizon):
+        action, after = divmod(int(moves[h, path[-1]]), states)
+        played.append(action)
+        path.append(after)
+    return Trajectory(np.array(path), np.array(played), np.zeros(horizon))
+
+
+def rarest(world: TabularMDP, behaviour: ArrayLike | PolicyRows) -> Trajectory:
+    """The least likely trajectory that can happen, by dynamic programming, with rewards of 1 throughout.
+
+    Rewards are the largest a record can hold, whether or not this world pays them.
+    """
+    step, start = _log_steps(world, policy_rows(world.layout, behaviour))
+    path = _cheapest(*(np.where(np.isfinite(cost), -cost, np.inf) for cost in (step, start)))
+    assert path is not None  # something happens
+    return replace(path, rewards=np.ones(world.horizon))
+
+
+def most_likely(
+    world: TabularMDP, behaviour: ArrayLike | PolicyRows, apart: Trajectory | None = None
+) -> Trajectory:
+    """The likeliest trajectory, rewards 0; with ``apart``, of those that share no pair with it, if any."""
+    step, start = _log_steps(world, policy_rows(world.layout, behaviour))
+    if apart is not None:
+        without = step.copy()
+        without[np.arange(world.horizon), apart.states[:-1], apart.actions] = np.inf
+        path = _cheapest(without, start)
+        if path is not None:
+            return path
+    path = _cheapest(step, start)
+    assert path is not None
+    return path
+
+
+# ---------------------------------------------------------------------------------------- the game
+class _Seen(NamedTuple):
+    """What adversaries see of one run: flat arrays."""
+
+    policy: Floats
+    values: Floats
+    release: Floats
+
+
+class _Game(NamedTuple):
+    """A target: contributions of x, and of x' (None: a fresh draw in each run); others' (None: fresh)."""
+
+    inside: Floats
+    outside: Floats | None
+    others: Floats | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Bench:
+    """Runs of a learner on counts, through a session as everybody's."""
+
+    world: TabularMDP
+    behaviour: PolicyRows
+    learner: OfflineLearner
+    privatizer: Privatizer
+    spec: Spec
+    users: int
+    seed: int
+
+    @cached_property
+    def query(self) -> Any:
+        return self.learner.query(self.spec)
+
+    def cells(self, life: Trajectory) -> Floats:
+        """One person's flat vector of cells."""
+        return self.query.to_cells(self.query.contribution(life))
+
+    def drawn(self, number: int, first: int) -> Trajectories:
+        """People of the world, who are nobody's others."""
+        return rollouts(self.world, self.behaviour, number, self.seed, 1, first)
+
+    def others(self, batch: int) -> Floats:
+        """The counts of n - 1 people."""
+        key = Seeded(self.seed, 0).keys.environment
+        sums = dict(batch_counts(self.world, self.behaviour, self.users - 1, key, batch))
+        sums["centered_reward_sums"] = sums["reward_sums"] - 0.5 * sums["visits"]
+        return np.asarray(self.query.to_cells(sums))
+
+    def release(self, cells: Floats, run: int) -> Release:
+        """All people at once, noise of its own in every run."""
+        schedule = self.learner.schedule(self.users)
+        session = self.privatizer.start(self.query, schedule, Seeded(self.seed, 2 + run))
+        if not isinstance(session, CountSession) or session.mechanism.reports is not None:
+            raise ValueError(f"privatizer = {self.privatizer!r}: must release sums of counts")
+        with session:
+            session.release()
+            session.begin(anybody(self.query.layout, self.users))
+            session.submit_sum(self.query.from_cells(cells), self.users)
+            return session.release()
+
+    def seen(self, cells: Floats, run: int) -> _Seen:
+        """One run."""
+        release = self.release(cells, run)
+        learned: OfflinePolicy = self.learner.learn(release, self.spec)
+        actions = learned.policy[..., None] == np.arange(self.spec.actions)
+        q = np.where(np.isfinite(learned.q), learned.q, 0.0)
+        numbers = self.query.to_cells({name: one.value for name, one in release.estimates.items()})
+        return _Seen(actions.ravel().astype(np.float64), q.ravel(), numbers)
+
+
+def _play(bench: _Bench, game: _Game, inside: bool, runs: int, first: int) -> list[_Seen]:
+    """Runs of one kind; ``first`` numbers them, so that none shares its luck with another."""
+    out = []
+    for run in range(first, first + runs):
+        others = bench.others(run) if game.others is None else game.others
+        mine: Floats | None = game.inside if inside else game.outside
+        if mine is None:
+            mine = bench.cells(bench.drawn(1, run)[0])
+        out.append(bench.seen(others + mine, run))
+    return out
+
+
+def _stack(seen: Sequence[_Seen], adversary: Adversary) -> Floats:
+    """(runs, numbers): what this adversary sees."""
+    if adversary == "values":
+        return np.array([np.concatenate([one.policy, one.values]) for one in seen])
+    return np.array([getattr(one, adversary) for one in seen])
+
+
+def _learned(inside: Floats, outside: Floats) -> dict[str, Score]:
+    """Scores fitted to shadow runs."""
+    found: dict[str, Score] = {"frequencies": fit_events(inside, outside)}
+    if len(inside) >= _FEW:
+        found["linear"] = fit_linear(inside, outside)
+    return found
+
+
+def _likelihood(bench: _Bench, game: _Game, release: Release) -> Score:
+    """ln of the densities' ratio, known others; without noise: which of the two it is."""
+    assert game.others is not None
+    assert game.outside is not None
+    one, zero = game.others + game.inside, game.others + game.outside
+    scales = _scales(bench, release)
+    if scales is None:
+
+        def which(rows: Floats) -> Floats:
+            differ = np.abs(rows - zero).max(axis=1) - np.abs(rows - one).max(axis=1)
+            return np.sign(differ)
+
+        return which
+    units, laplace = scales
+
+    def ratio(rows: Floats) -> Floats:
+        far, near = (rows - zero) / units, (rows - one) / units
+        if laplace:
+            return np.asarray((np.abs(far) - np.abs(near)).sum(axis=1))
+        return np.asarray(0.5 * (far**2 - near**2).sum(axis=1))
+
+    return ratio
+
+
+def _scales(bench: _Bench, release: Release) -> tuple[Floats, bool] | None:
+    """(cells,) b or sigma of the release's noise, and whether it is Laplace; None without noise."""
+    laws = [release.estimates[name].law for name in bench.query.row_families]
+    kinds = {law.family for law in laws}
+    if kinds == {"none"}:
+        return None
+    if not (kinds == {"laplace"} or kinds == {"gaussian"}):
+        raise ValueError(f"privatizer = {bench.privatizer!r}: its noise is {sorted(kinds)}, must be all one")
+    laplace = kinds == {"laplace"}
+    each = [law.std() / (math.sqrt(2.0) if laplace else 1.0) for law in laws]
+    return np.repeat(each, np.diff(bench.query.offsets)), laplace
+
+
+def _exchanges(bench: _Bench, release: Release) -> tuple[tuple[numerical.Coordinate, ...], ...]:
+    """Every way to exchange a person under Laplace noise, one record a step."""
+    patterns, found = calibration.shift_patterns(bench.query, 1), _scales(bench, release)
+    if patterns is None or found is None or not found[1]:
+        return ()
+    units = found[0]
+    scales = [
+        (name, float(units[at]), 1)
+        for name, at in zip(bench.query.row_families, bench.query.offsets[:-1].tolist(), strict=True)
+    ]
+    return calibration.exchanges(patterns, "laplace", scales)
+
+
+def _normal_ratio(bench: _Bench, release: Release, people: int = 4000) -> Callable[[_Game], Score]:
+    """The score for unknown others: sums taken as normal."""
+    drawn = np.array([bench.cells(life) for life in bench.drawn(people, 2**40)])
+    mean, centred = drawn.mean(axis=0), drawn - drawn.mean(axis=0)
+    variance = (bench.users - 1) / (people - 1) * (centred.T @ centred)
+    scales = _scales(bench, release)
+    if scales is not None:
+        units, laplace = scales
+        variance[np.diag_indices_from(variance)] += (2.0 if laplace else 1.0) * units**2
+    # a ridge: what no drawn person has moved is not known to have no variance
+    variance[np.diag_indices_from(variance)] += (bench.users - 1) / people
+
+    def score(game: _Game) -> Score:
+        weights = np.linalg.solve(variance, game.inside - mean)
+        offset = bench.users * mean + 0.5 * (game.inside - mean)
+        return lambda rows: np.asarray((rows - offset) @ weights)
+
+    return score
+
+
+def _auc(inside: Floats, outside: Floats) -> float:
+    return Roc("policy", "", inside, outside, ()).auc[0]
+
+
+def _judged(adversary: Adversary, scores: Mapping[str, tuple[Floats, Floats]]) -> Roc:
+    """Choose a score and thresholds on some runs, count the others. scores : (games, trials) in and out."""
+    split: dict[str, list[tuple[Floats, Floats]]] = {}
+    for name, pair in scores.items():
+        games, trials = pair[0].shape
+        axis, first = (1, trials // 4) if trials >= 4 else (0, games // 4)
+        parts = [np.split(part, [first], axis=axis) for part in pair]
+        split[name] = [(part[0].ravel(), part[1].ravel()) for part in parts]
+    best = max(split, key=lambda name: _auc(split[name][0][0], split[name][1][0]))
+    (in_chosen, inside), (out_chosen, outside) = split[best]
+    cuts = [_threshold(in_chosen, out_chosen, level) for level in LEVELS]
+    every = np.unique(np.concatenate([in_chosen, out_chosen]))
+    gain = [(in_chosen >= cut).mean() - (out_chosen >= cut).mean() for cut in every]
+    cuts.append(float(every[int(np.argmax(gain))]))
+    points = tuple(
+        Point(level, int((inside >= cut).sum()), int((outside >= cut).sum()), (inside.size, outside.size))
+        for level, cut in zip((*LEVELS, math.nan), cuts, strict=True)
+    )
+    return Roc(adversary, best, inside, outside, points)
+
+
+def _threshold(inside: Floats, outside: Floats, level: float) -> float:
+    """The least score of either kind that at most this share of those without the target reaches."""
+    worst = np.sort(outside)[::-1][int(level * outside.size)]
+    above = inside[inside > worst].min(initial=np.inf), outside[outside > worst].min(initial=np.inf)
+    return float(min(above)) if np.isfinite(min(above)) else float(np.nextafter(worst, np.inf))
+
+
+def membership_attack(
+    world: TabularMDP,
+    learner: OfflineLearner,
+    privatizer: Privatizer,
+    users: int,
+    *,
+    behaviour: ArrayLike | PolicyRows | None = None,
+    target: Target = "drawn",
+    knows: Knowledge = "everything",
+    games: int = 8,
+    shadows: int = 200,
+    trials: int = 400,
+    seed: int = 0,
+    known_rewards: bool = False,
+    claim: Guarantee | None = None,
+    alarm: float = ALARM,
+) -> AttackResult:
+    """Play the game against a learner, with and without the target, and judge three adversaries.
+
+    Parameters
+    ----------
+    world : TabularMDP
+        Small: a release has at most 20 000 cells (H S^2 A and some), since learners run 2 x games x
+        (shadows + trials) times, some milliseconds each.
+    learner : OfflineLearner
+        APVI, DPAPVI.
+    privatizer : NoPrivacy, or Central with Gaussian or Laplace noise
+    users : n, at least 2.
+    behaviour : of the people; uniform by default.
+    target : "drawn" or "canary"
+        x a draw from the population in each game, or the rarest trajectory (:func:`rarest`). x' is another
+        draw, or the likeliest trajectory that shares no pair with the canary (:func:`most_likely`).
+    knows : "everything" or "population"
+    games : targets, each with other people, at least 4; shadows, trials : runs of either kind a game. With
+        known others and no noise all runs of a game are the same: one is made, and many games cost little.
+    seed : of people and noise.
+    known_rewards : rewards are public, the learner asks for none.
+    claim : the guarantee to hold the attack against; by default that of the release.
+    alarm : in (0, 0.5], of ``exceeded`` under a true claim.
+
+    Raises
+    ------
+    ValueError
+        On a value out of range, a world too large, or a privatizer whose release is no sum with Gaussian or
+        Laplace noise.
+    """
+    users, seed = checks.integer("users", users, 2), checks.integer("seed", seed, 0)
+    checks.choice("target", target, get_args(Target))
+    checks.choice("knows", knows, get_args(Knowledge))
+    games = checks.integer("games", games, 4)
+    shadows, trials = checks.integer("shadows", shadows, 1), checks.integer("trials", trials, 1)
+    alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
+    rows = policy_rows(world.layout, uniform_policy(world) if behaviour is None else behaviour)
+    known = world.rewards if checks.flag("known_rewards", known_rewards) else None
+    spec = Spec(world.layout, users, known_rewards=None if known is None else np.array(known))
+    bench = _Bench(world, rows, learner, privatizer, spec, users, seed)
+    if bench.query.cells > _MOST_CELLS:
+        raise ValueError(
+            f"world: a release has {bench.query.cells} cells, must be at most {_MOST_CELLS} to be attacked"
+        )
+    first = bench.release(bench.others(0) + bench.cells(bench.drawn(1, 0)[0]), 0)
+    claim = first.guarantee if claim is None else claim
+    if knows == "everything" and privatizer.trust == "none":
+        shadows = trials = 1
+    release_score = None if knows == "everything" else _normal_ratio(bench, first)
+    found: dict[Adversary, dict[str, list[tuple[Floats, Floats]]]] = {name: {} for name in ADVERSARIES}
+    realised: list[float] = []
+    each = 2 * (shadows + trials)
+    for number in range(games):
+        game = _game(bench, target, knows, number)
+        at = 1 + number * each
+        shadow = [_play(bench, game, kind, shadows, at + shadows * (1 - kind)) for kind in (True, False)]
+        at += 2 * shadows
+        trial = [_play(bench, game, kind, trials, at + trials * (1 - kind)) for kind in (True, False)]
+        for adversary in ADVERSARIES:
+            ones, zeros = (_stack(seen, adversary) for seen in trial)
+            if adversary != "release":
+                scores = _learned(*(_stack(seen, adversary) for seen in shadow))
+            elif release_score is None:
+                scores = {"likelihood ratio": _likelihood(bench, game, first)}
+            else:
+                scores = {"normal likelihood ratio": release_score(game)}
+            for name, score in scores.items():
+                found[adversary].setdefault(name, []).append((score(ones), score(zeros)))
+        change = _change(bench, game, first)
+        realised += [] if change is None else [change]
+    rocs = tuple(
+        _judged(
+            adversary,
+            {
+                name: (np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
+                for name, pairs in found[adversary].items()
+            },
+        )
+        for adversary in ADVERSARIES
+    )
+    return AttackResult(
+        world.name, type(learner).__name__, type(privatizer).__name__, users, target, knows, games, shadows,
+        trials, seed, claim, max(realised, default=None),
+        _exchanges(bench, first), alarm, rocs,
+    )  # fmt: skip
+
+
+def _game(bench: _Bench, target: Target, knows: Knowledge, number: int) -> _Game:
+    """The number-th target, its exchange and the other people; draws that no run uses."""
+    if target == "canary":
+        life = rarest(bench.world, bench.behaviour)
+        other = most_likely(bench.world, bench.behaviour, life)
+    else:
+        life, other = bench.drawn(2, 2**41 + 2 * number)
+    if knows == "population":
+        return _Game(bench.cells(life), None, None)
+    return _Game(bench.cells(life), bench.cells(other), bench.others(2**41 + number))
+
+
+def _change(bench: _Bench, game: _Game, release: Release) -> float | None:
+    """The exchange's change over the scales: l2 of Gaussian, l1 of Laplace noise."""
+    scales = _scales(bench, release)
+    if scales is None or game.outside is None:
+        return None
+    moved = (game.inside - game.outside) / scales[0]
+    return float(np.abs(moved).sum() if scales[1] else math.sqrt(float(moved @ moved)))

@@ -1,0 +1,284 @@
+r"""What an audit claims to know of noise: how it is mixed into releases, at which scale, and what remains.
+
+A session's releases are read in one of two ways. Where there are sums, release i of family f is the exact
+sum plus B_f z with z independent and of scale 1, B_f = (mixing of the mechanism) times (its scales). Of a
+walk the mixing is read off its program (:func:`discreet.core.continual.walk.noise_matrix`). Where there
+are only measurements (clocks of rows, group returns, rewards up to a cut), each is gain * S with fresh noise
+in the cells that were due, S the decaying sum of what its row held; decay, gain, due rows and scales are
+those that the release itself states, and S is computed here again from records.
+
+Of linear sums a "family" here is a run of cells that share a scale (:attr:`LinearQuery.blocks`: the diagonal
+of a Gram matrix at one step, what is above it, an array), and cells are those of the upper triangle. Answers
+of stored users (:class:`Asked`) have fresh noise at the scale that each states; what they would be without,
+and the centre that is subtracted, is computed here again from the question and the records.
+
+Source: privacy-mechanisms, sections 1.1 and 7.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import kernels
+from discreet.core.continual import walk as walks
+from discreet.core.continual.decaying import Decaying
+from discreet.core.counts import GROUP_RETURNS, CountQuery
+from discreet.core.releases import Estimate, Floats, Release, Response
+from discreet.core.trajectories import Trajectory
+from discreet.linear.sums import GramQuery, LinearQuery
+
+__all__ = [
+    "Asked", "AuditQuery", "Noise", "Readings", "expected", "expected_answer", "families_of", "has_sums",
+    "noise_matrix", "noise_of", "readings", "scale_of", "stated_stds", "summand", "whitened",
+]  # fmt: skip
+
+AuditQuery = CountQuery | LinearQuery
+
+
+# -------------------------------------------------------------------------------- what noise mixes
+def noise_matrix(session: Any, times: Sequence[int]) -> Floats | None:
+    """B (T, m): the noise of the sums after times[i] users is B[i] z in every cell, z independent.
+
+    Each z has the family's own scale. A session that mixes noise in a way of its own says so by a method
+    ``noise_matrix(times)``; None where noise is not added to sums, or nothing is known.
+    """
+    own = getattr(session, "noise_matrix", None)
+    if own is not None:
+        return np.asarray(own(times), np.float64)
+    mechanism = getattr(session, "mechanism", None)
+    stream = getattr(mechanism, "stream", None)
+    n = len(times)
+    if mechanism is None or not n:
+        return None
+    if stream == "local":
+        return (np.arange(1, times[-1] + 1)[None] <= np.asarray(times)[:, None]).astype(np.float64)
+    if stream == "batches":
+        return np.tril(np.ones((n, n)))
+    if stream == "decaying":
+        law = Decaying(mechanism.decay)
+        return (np.tril(np.full((n, n), 1.0 - law.decay), -1) + np.eye(n)) / law.gain
+    if stream != "walk" or mechanism.walk is None or mechanism.walk.leaves is None:
+        return None
+    matrix, _ = walks.noise_matrix(mechanism.walk)
+    leaves = np.asarray(times) if mechanism.leaf == "user" else np.arange(1, n + 1)
+    matrix = matrix[leaves - 1]
+    return matrix[:, (matrix != 0).any(axis=0)]
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """The claimed noise. family : its code. scales : (families,) of one draw; mixings : B_f, None if unknown.
+
+    measured : no sums are released; noise is fresh in each measurement, at the scales that it states.
+    """
+
+    family: int
+    scales: Floats
+    mixings: tuple[Floats, ...] | None
+    measured: bool
+
+    @property
+    def laplace(self) -> bool:
+        """Else Gaussian."""
+        return self.family == kernels.LAPLACE
+
+    @property
+    def square(self) -> bool:
+        """Are whitened residuals the draws themselves?"""
+        return self.measured or (
+            self.mixings is not None and self.mixings[0].shape[0] == self.mixings[0].shape[1]
+        )
+
+
+def has_sums(session: Any) -> bool:
+    """False of sessions that release measurements only."""
+    mechanism, query = getattr(session, "mechanism", None), getattr(session, "query", None)
+    return getattr(mechanism, "clocks", None) is None and not getattr(query, "steered", False)
+
+
+def _linear_noise(session: Any, query: LinearQuery, times: Sequence[int]) -> Noise | None:
+    """Of linear sums: one scale for each block."""
+    mechanism = session.mechanism
+    if not mechanism.scales:
+        return None
+    family = kernels.LAPLACE if mechanism.noise == "laplace" else kernels.GAUSSIAN
+    scales, unit = query.block_scales(mechanism.scales, mechanism.noise), noise_matrix(session, times)
+    return Noise(family, scales, None if unit is None else tuple(unit * scale for scale in scales), False)
+
+
+def noise_of(session: Any, query: AuditQuery, times: Sequence[int]) -> Noise | None:
+    """The noise that a session claims; None where none is added to the query's cells."""
+    if isinstance(query, LinearQuery):
+        return _linear_noise(session, query, times)
+    mechanism: Any = getattr(session, "mechanism", None)
+    scales: Any = getattr(mechanism, "scales", None)
+    if scales is None or np.size(scales) != len(query.row_families) or (np.asarray(scales) <= 0).any():
+        return None
+    family, scales = int(mechanism.family), np.asarray(scales, np.float64)
+    if not has_sums(session):
+        return Noise(family, scales, None, True)
+    unit = noise_matrix(session, times)
+    if unit is None:
+        return Noise(family, scales, None, False)
+    by_release = getattr(mechanism, "release_scales", None)
+    if by_release is not None and np.size(by_release):  # draw i belongs to release i
+        columns = np.array([mechanism.scales_at(i) for i in range(1, len(times) + 1)])
+        return Noise(family, scales, tuple(unit * columns[:, f] for f in range(scales.size)), False)
+    return Noise(family, scales, tuple(unit * scale for scale in scales), False)
+
+
+# --------------------------------------------------------------------------- releases as numbers
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """(T, cells) each, in the order of the query's cells: values, where anything was said, the noise's scale.
+
+    A scale is infinite where a release leaves the family out, whose decaying sum goes on all the same.
+
+    decay, gain : (T,) as measurements state them (0 and 1 for sums). measured : else these are sums.
+    """
+
+    values: Floats
+    due: NDArray[np.bool_]
+    scales: Floats
+    decay: Floats
+    gain: Floats
+    measured: bool
+
+
+def families_of(query: AuditQuery) -> list[str]:
+    """Names of what shares a scale, in the order of the query's offsets."""
+    if isinstance(query, LinearQuery):
+        return [f"{name}[{step}]{' diagonal' if diagonal else ''}" for name, step, diagonal in query.blocks]
+    return list(query.row_families)
+
+
+def stated_stds(query: AuditQuery, release: Release) -> list[float]:
+    """Standard deviations of one cell that a release states, by the same names."""
+    if isinstance(query, LinearQuery):
+        laws: dict[str, Any] = {name: e.law for name, e in release.estimates.items()}
+        return [
+            laws[name].std(step) * (math.sqrt(laws[name].diagonal) if diagonal else 1.0)
+            for name, step, diagonal in query.blocks
+        ]
+    return [estimate.law.std() for estimate in release.estimates.values()]
+
+
+def summand(
+    query: AuditQuery, life: Trajectory, context: Mapping[str, Any], cut: float | None = None
+) -> Floats:
+    """(cells,) what one user's record adds under a plan with this context; ``cut`` : the C that stands."""
+    if isinstance(query, LinearQuery):
+        return query.to_cells(query.user_tables(query.prepared(context), life))
+    return query.to_cells(query.contribution(life, cut=cut))
+
+
+def _released(query: AuditQuery, release: Release) -> Floats:
+    """(cells,) the sums of a release; of matrices the upper triangle, its diagonal first."""
+    values = {name: np.asarray(e.value, np.float64) for name, e in release.estimates.items()}
+    if isinstance(query, LinearQuery):
+        for name in filter(query.is_gram, values):
+            d = values[name].shape[-1]
+            above = np.triu_indices(d, 1)
+            parts = values[name][:, range(d), range(d)], values[name][:, above[0], above[1]]
+            values[name] = np.concatenate(parts, axis=1)
+    return query.to_cells(values)
+
+
+def _cells(query: CountQuery, name: str, table: NDArray[Any]) -> NDArray[Any]:
+    return table.ravel() if name == GROUP_RETURNS else query.layout.to_rows(table).ravel()
+
+
+def scale_of(estimate: Estimate) -> float:
+    """Of one draw, as its law states it."""
+    laplace = estimate.law.family.endswith("laplace")
+    return estimate.law.std() / (math.sqrt(2.0) if laplace else 1.0)
+
+
+def readings(query: AuditQuery, releases: Sequence[Release]) -> Readings:
+    """Sums where there are sums, else measurements. Families that a release leaves out are not due."""
+    if releases and releases[-1].estimates:
+        values = np.array([_released(query, release) for release in releases])
+        still = np.zeros(len(releases))
+        return Readings(values, np.ones_like(values, bool), np.ones_like(values), still, still + 1, False)
+    if isinstance(query, LinearQuery):
+        raise ValueError("releases: linear sums hold estimates")
+    shape = (len(releases), query.cells)
+    values, due, scales = np.zeros(shape), np.zeros(shape, bool), np.ones(shape)
+    decay, gain = np.zeros(shape[0]), np.ones(shape[0])
+    for i, release in enumerate(releases):
+        made = release.measurement
+        assert made is not None
+        decay[i], gain[i] = made.decay, made.gain
+        for f, (name, full) in enumerate(query.families.items()):
+            part = slice(query.offsets[f], query.offsets[f + 1])
+            if name not in made.estimates:
+                scales[i, part] = math.inf
+                continue
+            one = made.estimates[name]
+            values[i, part], scales[i, part] = _cells(query, name, one.value), scale_of(one)
+            if made.fresh is None or name == GROUP_RETURNS:
+                due[i, part] = True
+                continue
+            fresh = made.fresh.reshape(made.fresh.shape + (1,) * (len(full) - 3))
+            due[i, part] = _cells(query, name, np.broadcast_to(fresh, full))
+    return Readings(values, due, scales, decay, gain, True)
+
+
+def expected(read: Readings, batches: Floats) -> Floats:
+    """(T, cells) what the releases would be without noise. batches : (T, cells) sums of each batch."""
+    if not read.measured:
+        return np.asarray(np.cumsum(batches, axis=0))
+    held, decaying, out = np.zeros(batches.shape[1]), np.zeros(batches.shape[1]), np.zeros_like(batches)
+    for i, batch in enumerate(batches):
+        held = held + batch
+        ticks = read.due[i] | np.isinf(read.scales[i])
+        decaying = np.where(ticks, held + read.decay[i] * decaying, decaying)
+        held = np.where(ticks, 0.0, held)
+        out[i] = np.where(read.due[i], read.gain[i] * decaying, 0.0)
+    return out
+
+
+def whitened(noise: Noise, query: AuditQuery, read: Readings, residuals: Floats) -> Floats:
+    """Residuals (T, cells) as independent noise of scale 1; 0 where nothing is said."""
+    if read.measured:
+        return np.where(read.due, residuals / read.scales, 0.0)
+    assert noise.mixings is not None
+    parts = np.split(residuals, query.offsets[1:-1], axis=1)
+    return np.hstack(
+        [
+            np.linalg.solve(np.linalg.cholesky(b @ b.T), part)
+            for b, part in zip(noise.mixings, parts, strict=True)
+        ]
+    )
+
+
+# ------------------------------------------------------------------------- answers of stored users
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One question, after ``users`` people, and its answer."""
+
+    question: Response
+    users: int
+    answer: Estimate
+
+
+def expected_answer(query: GramQuery, question: Response, lives: Sequence[Trajectory]) -> Floats:
+    """(d,) the answer without noise: the sum of w phi (r + V(s') - centre) at the question's step."""
+    h, after = question.step, np.asarray(question.values, np.float64)
+    low, high = question.interval
+    if query.span == "values":
+        low, high = float(after.min()), float(after.max()) + query.rewards
+    centre = 0.5 * (low + high) if query.centre else 0.0
+    weights = np.ones(query.features.table.shape[:2]) if question.weights is None else question.weights
+    found = np.zeros(query.features.dimension)
+    for life in lives:
+        s, a = int(life.states[h]), int(life.actions[h])
+        y = query.rewards * life.rewards[h] + after[life.states[h + 1]] - centre
+        found += weights[s, a] * y * query.features.table[s, a]
+    return found

@@ -1,0 +1,307 @@
+r"""A learner's own plans, replayed: how far can one person move everything that leaves the session?
+
+The learner is played once. What it did is public: plans, batches, groups, shares, cuts, questions. They are
+then replayed in other sessions, whatever is released there, so that runs differ in nothing but noise and
+records. Under one seed, with one person's record exchanged, the noise cancels, and what remains is the
+exact shift of all outputs: sums, measurements and answers of all releases. Under other seeds, with the same
+records, nothing but noise moves, and its covariance is estimated. No law, scale or mixing that a mechanism
+states is used, and no record: only the guarantee. So it sees what those who read the mechanism cannot, such
+as a plan that is not carried out.
+
+The metric. Cells of a family that are noisy at the same releases are alike; with d (outputs) the shift of
+one cell and C the covariance of its outputs over cells and seeds, d^T C^-1 d is her squared loss there in
+units of the noise. Gaussian noise: mu^2 is the sum over cells; an estimate of C from n samples of p outputs
+makes each term too large by n / chi^2 with n - p + 1 degrees of freedom, so that a lower bound of mu is
+known. Laplace noise of scale b has variance 2 b^2: the l1 norm of shifts in units of b, which is her
+epsilon, is at least sqrt(2 d^T C^-1 d) for each cell and adds up over cells; n counts 2/5 there, as the
+fourth moment is twice a normal's. A shift outside of what noise reaches has no bound at all. Which person
+and which records cost most is chosen on other seeds than it is judged on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from discreet.audits import linear as audit_linear
+from discreet.audits.games import ALARM, Start, reactive
+from discreet.audits.identities import Identity
+from discreet.audits.noise import AuditQuery
+from discreet.core.layout import Layout
+from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.releases import Estimate, Floats, Plan, Release, Response
+from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.linear.sums import LinearQuery
+from discreet.protocol import Budget, Spec
+
+__all__ = ["Replay", "replay_box"]
+
+NAME = "the learner's own plans, replayed: a user moves all outputs by at most the claimed"
+_SIZES = (4096, 1024, 256, 32)
+_MOST_RELEASES = 100
+_FIRST, _SEEDS = 12, 96  # runs that choose the exchange, others that judge it
+_TARGETS = 6
+
+Key = tuple[str, int]
+Outputs = dict[Key, Floats]  # (outputs, cells) by family, in the order in which they came
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """What a learner did in one run: plans in order, and the questions that it asked before each of them."""
+
+    query: AuditQuery
+    schedule: Any
+    plans: tuple[Plan, ...]
+    asked: tuple[tuple[Response, ...], ...]
+
+    @property
+    def users(self) -> int:
+        """Of all plans."""
+        return sum(plan.users for plan in self.plans)
+
+    def __str__(self) -> str:
+        users = f"{len(self.plans)} plans of {self.users} users"
+        forgets = sum(plan.forget for plan in self.plans)
+        cuts = len({plan.cut for plan in self.plans if plan.cut is not None})
+        groups = len({plan.group for plan in self.plans if plan.group is not None})
+        asked = sum(map(len, self.asked))
+        said = ((forgets, "that forget"), (groups, "groups"), (cuts, "cuts"), (asked, "questions"))
+        return ", ".join([users, *(f"{n} {words}" for n, words in said if n)])
+
+
+# ------------------------------------------------------------------------------- people, and sessions
+def _life(plan: Plan, layout: Layout, states: Sequence[int], action: int, reward: float) -> Trajectory:
+    """Who goes round ``states`` and does what the plan asks for: of several actions the first or the last."""
+    path = np.resize(np.asarray(states, np.int64), layout.horizon + 1)
+    rows = np.asarray(plan.policy)[np.arange(layout.horizon), path[:-1]]
+    if rows.ndim > 1:
+        rows = np.array([np.flatnonzero(row)[action] for row in rows])
+    return Trajectory(path, rows.astype(np.int64), np.full(layout.horizon, reward))
+
+
+def _pairs(plan: Plan, layout: Layout) -> list[tuple[Trajectory, Trajectory]]:
+    """Exchanges that move as much as one can move."""
+    last = layout.states - 1
+    ways = (
+        (([0], 0, 1.0), ([last], -1, 1.0)),
+        (([0], 0, 1.0), ([last], -1, 0.0)),
+        (([0, last], 0, 0.0), ([last, 0], -1, 1.0)),
+        (([0], 0, 1.0), ([0, 0, last], -1, 0.0)),
+    )
+    return [tuple(_life(plan, layout, *one) for one in way) for way in ways]  # type: ignore[misc]
+
+
+def _flat(query: AuditQuery, release: Release) -> list[tuple[Key, Floats]]:
+    """Every noisy number of a release once, by family (linear sums: by step, diagonals apart).
+
+    Sums and the measurement of a family share noise, so they are outputs of one family.
+    """
+    out: list[tuple[Key, Floats]] = []
+    for found in (release.estimates, getattr(release.measurement, "estimates", {})):
+        for name, estimate in found.items():
+            values = np.asarray(estimate.value, np.float64)
+            if not isinstance(query, LinearQuery):
+                out.append(((name, 0), values.ravel()))
+                continue
+            for step, table in enumerate(values):
+                if query.is_gram(name):
+                    above = np.triu_indices(len(table), 1)
+                    out.append(((f"{name} diagonal", step), np.diagonal(table).copy()))
+                    out.append(((name, step), table[above]))
+                else:
+                    out.append(((name, step), table.ravel()))
+    return out
+
+
+def _submit(
+    session: Any, plan: Plan, encoder: Any, layout: Layout, key: Any, came: int, who: int, life: Any
+) -> None:
+    """Everybody stands still but the ``who``-th of the plan (from 0), if she is one of them."""
+    opened, still = getattr(session, "open_plan", plan), _life(plan, layout, [0], 0, 0.25)
+    if session.guarantee.trust != "local" and hasattr(session, "submit_many"):
+        states, actions, rewards = (
+            np.repeat(getattr(still, name)[None], plan.users, axis=0)
+            for name in ("states", "actions", "rewards")
+        )
+        if 0 <= who < plan.users:
+            states[who], actions[who], rewards[who] = life.states, life.actions, life.rewards
+        session.submit_many(Trajectories(states, actions, rewards), opened.number)
+        return
+    for user in range(plan.users):
+        record = life if user == who else still
+        session.submit(encoder(record, opened, SeededCoins(key, came + user)))
+
+
+def recorded(start: Start, learner: Any, spec: Spec, users: int, seed: int) -> Replay:
+    """What the learner does with ``users`` people who stand still, where it lets them."""
+    query, schedule, source = learner.query(spec), learner.schedule(spec), Seeded(seed)
+    session: Any = start(query, schedule, source)
+    state, came = learner.begin(spec, source.keys.ties), 0
+    plans: list[Plan] = []
+    asked: list[tuple[Response, ...]] = []
+    while came < users:
+        questions: list[Response] = []
+
+        def ask(question: Response, questions: list[Response] = questions) -> Estimate:
+            questions.append(question)
+            found: Estimate = session.answer(question)
+            return found
+
+        release = session.release()
+        plan, state = learner.plan(state, release, ask)
+        plan = dataclasses.replace(plan, users=min(plan.users, users - came))
+        encoder = session.begin(plan)
+        _submit(session, plan, encoder, spec.layout, source.keys.noise, came, -1, None)
+        plans.append(dataclasses.replace(plan, number=0))
+        asked.append(tuple(questions))
+        came += plan.users
+    session.close()
+    return Replay(query, schedule, tuple(plans), tuple(asked))
+
+
+def replayed(
+    start: Start, replay: Replay, source: Seeded, target: int = -1, life: Trajectory | None = None
+) -> Outputs:
+    """All outputs; everybody but the ``target``-th (from 0), who has a life of her own, stands still."""
+    session: Any = start(replay.query, replay.schedule, source)
+    out: dict[Key, list[Floats]] = {}
+    came, number = 0, -1
+    for plan, questions in zip(replay.plans, replay.asked, strict=True):
+        release = session.release()
+        told = _flat(replay.query, release) if release.number > max(number, 0) else []
+        number = release.number
+        told += [((f"answers {one.step}", 0), session.answer(one).value) for one in questions]
+        for name, values in told:
+            out.setdefault(name, []).append(values)
+        encoder = session.begin(plan)
+        who = -1 if life is None else target - came
+        _submit(session, plan, encoder, replay.query.layout, source.keys.noise, came, who, life)
+        came += plan.users
+    session.close()
+    return {name: np.array(values) for name, values in out.items()}
+
+
+# --------------------------------------------------------------------------------------- the metric
+@dataclass(frozen=True, eq=False)
+class _Pool:
+    """Cells of one family that are noisy at the same outputs.
+
+    rows : outputs that are noisy; cells : which; noise : (rows, samples) less its mean; samples : how many
+    are independent.
+    """
+
+    name: Key
+    rows: Any
+    cells: Any
+    noise: Floats
+    samples: int
+
+
+def _pools(seeds: Sequence[Outputs]) -> list[_Pool]:
+    found: list[_Pool] = []
+    for name in seeds[0]:
+        drawn = np.array([one[name] for one in seeds])  # (seeds, outputs, cells)
+        drawn = drawn - drawn.mean(axis=0)
+        noisy = drawn.std(axis=0) > 1e-12 * (1 + np.abs(seeds[0][name]))
+        kinds, which = np.unique(noisy, axis=1, return_inverse=True)
+        for k in range(kinds.shape[1]):
+            cells, rows = np.flatnonzero(which.ravel() == k), np.flatnonzero(kinds[:, k])
+            many = np.moveaxis(drawn[:, rows][:, :, cells], 1, 0)
+            many = many.reshape(rows.size, len(seeds) * cells.size)
+            found.append(_Pool(name, rows, cells, many, (len(seeds) - 1) * cells.size))
+    return found
+
+
+def _loss(pools: Sequence[_Pool], shift: Outputs, laplace: bool, alarm: float) -> float:
+    """A lower bound of her loss, but for a false alarm; infinite where no noise is on what she moves."""
+    total = 0.0
+    for pool in pools:
+        moved = shift[pool.name][:, pool.cells]
+        largest = float(np.abs(moved).max(initial=0.0))
+        if not largest:
+            continue
+        if np.abs(np.delete(moved, pool.rows, axis=0)).max(initial=0.0) > 1e-9 * (1 + largest):
+            return math.inf
+        if not pool.rows.size:
+            continue
+        # what fewer outputs show is a lower bound too: those that move most, as many as are well estimated
+        own = moved[pool.rows]
+        effective = pool.samples * (0.4 if laplace else 1.0)
+        kept = np.argsort(-np.abs(own).max(axis=1), kind="stable")[: int(effective // 4)]
+        own, noise = own[kept], pool.noise[kept]
+        values, axes = np.linalg.eigh(noise @ noise.T / pool.samples)
+        seen = values > 1e-12 * values[-1]
+        if np.abs(axes[:, ~seen].T @ own).max(initial=0.0) > 1e-5 * largest:
+            return math.inf
+        freedom = effective - int(seen.sum()) + 1
+        least = float(stats.chi2.isf(1 - alarm / len(pools), freedom)) / effective
+        squares = ((axes[:, seen].T @ own) ** 2 / values[seen, None]).sum(axis=0) * least  # (cells,)
+        total += float(np.sqrt(2 * squares).sum()) if laplace else float(squares.sum())
+    return total if laplace else math.sqrt(total)
+
+
+# ---------------------------------------------------------------------------------------- the whole
+def _spec(learner: Any, budget: Budget | None, users: int | None) -> Spec:
+    linear = audit_linear.game_of(learner, 64, budget)
+    if linear is not None:
+        return linear.spec
+    if users is not None:
+        return Spec(Layout(3, 2, 4), users, budget=budget)
+    for size in _SIZES:
+        spec = Spec(Layout(3, 2, 4), size, budget=budget)
+        releases = learner.schedule(spec).releases
+        if releases is None or releases <= _MOST_RELEASES:
+            break
+    return spec
+
+
+def replay_box(
+    start: Start,
+    learner: Any = None,
+    users: int | None = None,
+    seed: int = 1,
+    alarm: float = ALARM,
+    budget: Budget | None = None,
+) -> Identity:
+    """The identity of the learner's own plans: see the module's head; at S = 3, A = 2, H = 4.
+
+    users : of the learner's run; None: as many, up to 4096, as make at most 100 releases. seed : of
+    everything. alarm : of a false alarm. budget : the privatizer's, which some learners choose by.
+    """
+    learner = learner or reactive(start)
+    spec = _spec(learner, budget, users)
+    number = spec.users or 48
+    session: Any = start(learner.query(spec), learner.schedule(spec), Seeded(seed))
+    claim, mechanism = session.guarantee, getattr(session, "mechanism", None)
+    session.close()
+    laplace = claim.mu is None
+    if mechanism is None or getattr(mechanism, "reports", None) is not None or claim.trust == "shuffle":
+        return Identity(NAME, None, "what is released is no sum with noise added to it")
+    if claim.epsilon is None or (laplace and claim.delta):
+        return Identity(NAME, None, "the claim is no sum of shifts in units of the noise")
+    replay = recorded(start, learner, spec, number, seed)
+    base = replayed(start, replay, Seeded(seed))
+    pools = _pools([base, *(replayed(start, replay, Seeded(seed, run)) for run in range(1, _FIRST))])
+    worst, who, tried, moved = -1.0, 0, 0, base
+    ends = np.cumsum([0, *(plan.users for plan in replay.plans)])
+    targets = ends[np.unique(np.linspace(0, len(replay.plans) - 1, _TARGETS).astype(int))].tolist()
+    for target in targets:
+        plan = replay.plans[int(np.searchsorted(ends, target, side="right")) - 1]
+        for pair in _pairs(plan, spec.layout):
+            both = [replayed(start, replay, Seeded(seed), target, life) for life in pair]
+            shift = {name: both[1][name] - both[0][name] for name in base}
+            loss, tried = _loss(pools, shift, laplace, 0.5), tried + 1
+            if loss > worst:
+                worst, who, moved = loss, target + 1, shift
+    runs = range(_FIRST, _FIRST + _SEEDS)
+    worst = _loss(_pools([replayed(start, replay, Seeded(seed, run)) for run in runs]), moved, laplace, alarm)
+    claimed, symbol = (claim.epsilon, "epsilon") if laplace else (claim.mu, "mu")
+    found = f"{symbol} at least {worst:.4g} of {claimed:.4g}, by user {who}; {tried} exchanges; {replay}"
+    return Identity(NAME, worst <= claimed * (1 + 1e-6), found)

@@ -1,0 +1,123 @@
+"""The exact law of what a device sends, by running its code on every outcome of its coins.
+
+An encoder that draws by ``below`` and ``flip`` alone has finitely many outcomes. Coins that replay a script
+and note what they were asked for walk through all of them, with exact probabilities (fractions over 2^53 and
+over the sizes asked for). Audited is the code that runs on the device, not its description.
+
+Source: privacy-mechanisms, sections 4 and 7.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import NoReturn
+
+import numpy as np
+
+from discreet.core.layout import Layout
+from discreet.core.releases import Encoder, Plan
+from discreet.core.trajectories import Trajectory
+
+__all__ = ["largest_ratio", "law_of", "lives", "log_ratio"]
+
+_GRID = 2**53
+_MOST_OUTCOMES = 200_000
+
+Message = tuple[float, ...]
+Law = Mapping[Message, Fraction]
+
+
+class _NotFinite(Exception):
+    """The device draws from a continuous law."""
+
+
+class _Script:
+    """Coins that follow ``path``, then take first branches; ``taken``: (choice, choices) of each coin."""
+
+    exact = True
+
+    def __init__(self, path: list[int]) -> None:
+        self._path = path
+        self.taken: list[tuple[int, int]] = []
+        self.chance = Fraction(1)
+
+    def _choose(self, chances: list[Fraction]) -> int:
+        """A branch of positive probability; its index among those is what scripts hold."""
+        possible = [i for i, chance in enumerate(chances) if chance > 0]
+        at = self._path[len(self.taken)] if len(self.taken) < len(self._path) else 0
+        self.taken.append((at, len(possible)))
+        self.chance *= chances[possible[at]]
+        return possible[at]
+
+    def below(self, n: int) -> int:
+        return self._choose([Fraction(1, n)] * n)
+
+    def flip(self, numerator: int) -> bool:
+        p = min(Fraction(1), max(Fraction(0), Fraction(numerator, _GRID)))
+        return bool(self._choose([1 - p, p]))
+
+    def rounded(self, *_: object) -> NoReturn:
+        raise _NotFinite
+
+    laplace = normal = rounded
+
+
+def law_of(encoder: Encoder, life: Trajectory, plan: Plan) -> Law | None:
+    """Message to its exact probability. None if it is drawn from no finite law, or of too many outcomes."""
+    law: dict[Message, Fraction] = defaultdict(Fraction)
+    path: list[int] = []
+    for _ in range(_MOST_OUTCOMES):
+        coins = _Script(path)
+        try:
+            report = encoder(life, plan, coins)
+        except _NotFinite:
+            return None
+        if report.message is None:
+            return None
+        law[tuple(np.asarray(report.message).ravel().tolist())] += coins.chance
+        while coins.taken and coins.taken[-1][0] + 1 == coins.taken[-1][1]:
+            coins.taken.pop()
+        if not coins.taken:
+            return dict(law)
+        path = [choice for choice, _ in coins.taken]
+        path[-1] += 1
+    return None
+
+
+def log_ratio(one: Law, zero: Law, message: Message) -> float:
+    """ln of the message's probability under ``one`` over that under ``zero``, with the sign of infinity."""
+    p, q = one.get(message, Fraction(0)), zero.get(message, Fraction(0))
+    if p == q:
+        return 0.0
+    if p == 0 or q == 0:
+        return math.inf if p else -math.inf
+    return math.log(p / q)
+
+
+def largest_ratio(laws: Iterable[Law]) -> float:
+    """The largest log-likelihood ratio of any message between any two laws: the exact epsilon."""
+    every = list(laws)
+    worst = 0.0
+    for message in set(itertools.chain.from_iterable(every)):
+        chances = [law.get(message, Fraction(0)) for law in every]
+        if min(chances) == 0:
+            return math.inf
+        worst = max(worst, math.log(max(chances) / min(chances)))
+    return worst
+
+
+def lives(layout: Layout) -> Iterator[Trajectory]:
+    """Every trajectory with rewards 0 and 1, on and off any policy: the extremes of all laws of reports."""
+    h = layout.horizon
+    pairs = [
+        (s, a) for s in range(layout.states) for a in range(layout.actions) if layout.row_index[s, a] >= 0
+    ]
+    for path in itertools.product(pairs, repeat=h):
+        for last in range(layout.states):
+            for rewards in itertools.product((0.0, 1.0), repeat=h):
+                states = np.array([*(s for s, _ in path), last])
+                yield Trajectory(states, np.array([a for _, a in path]), np.array(rewards))

@@ -1,0 +1,387 @@
+"""``discreet audit``: a privatizer's black box and white box in one report, and the tables of the page.
+
+The machinery, and what it can see, is :mod:`discreet.audits.games` (privacy-mechanisms, section 7). The
+black-box games share the alarm probability: a short one with one release, where the likelihood ratio has
+most power, a longer one with several, where errors between releases show, and one in which nobody says how
+many users come. A privatizer that chooses its mechanism would choose another one at the games' size: they
+are played with the noise and the release that it chooses at the size of the white box (:func:`as_asked`),
+and a report says so where that cannot be. A learner with linear features is played in worlds of its own
+(:mod:`discreet.audits.linear`): the short game asks its questions with the contexts that cost most,
+and features of any sign; the long one is its own, with features of one sign.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from discreet.audits import games as core
+from discreet.audits import linear as audit_linear
+from discreet.audits.games import Evidence, Game, People, Restart, Start
+from discreet.audits.identities import Identity, white_box
+from discreet.audits.replay import replay_box
+from discreet.audits.secure import secure_box
+from discreet.core import checks, kernels
+from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
+from discreet.core.randomness import Seeded
+from discreet.core.shown import brief
+from discreet.experiments.roles import check_role
+from discreet.protocol import Learner, Privatizer, Session, Spec
+from discreet.sessions.restoring import restore
+
+SHORT, LONG = 2, 6  # users of the two games
+
+NO_CERTIFICATE = (
+    "A pass is no certificate: it says that no error was found by tests that see some errors and not others. "
+    "What is proved stands in the mechanism's own documentation. Games and replays ran on noise from a "
+    "seed, as in simulations; exact noise, which other code draws, was tested for its law, its grid and for "
+    "being shared."
+)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found.
+
+    guarantee : at the black box's size, whose H is ``horizon``. evidence : of the short and the long game.
+    games : their names, one for each piece of evidence. power : of the short one against half the noise,
+    None where not known. alarm : of a false alarm by anything here. mechanisms : in words, at the size that
+    was asked for and in the games; notes : what was not played as it was asked for, and why.
+    """
+
+    __repr__ = brief
+
+    privatizer: str
+    learner: str
+    guarantee: Guarantee
+    evidence: tuple[Evidence, ...]
+    identities: tuple[Identity, ...]
+    power: float | None
+    runs: int
+    alarm: float
+    seconds: float
+    horizon: int = 1
+    games: tuple[str, ...] = ("one release", "five releases")
+    mechanisms: tuple[str, str] = ("", "")
+    notes: tuple[str, ...] = ()
+
+    @property
+    def epsilon(self) -> float:
+        """The greatest lower bound on epsilon, at least 0."""
+        return max(one.epsilon for one in self.evidence)
+
+    @property
+    def mu(self) -> float:
+        """The greatest lower bound on mu, at least 0; 0 where none is claimed."""
+        return max(one.mu for one in self.evidence)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What contradicts the claim; empty: nothing was found."""
+        found = ["a lower bound exceeds the claim"] if any(one.exceeded for one in self.evidence) else []
+        return (*found, *(one.name for one in self.identities if one.passed is False))
+
+    @property
+    def power_words(self) -> str:
+        """What the black box can see at all."""
+        if self.power is None:
+            return (
+                "The noise law of this mechanism is not known to the audit, so the power of its black box "
+                "against noise of half the scale was not computed"
+            )
+        return (
+            f"Noise of half the claimed scale (reports: twice the epsilon) would have been exposed by the "
+            f"black box with probability {self.power:.2f} (simulated, {self.runs} runs a world); subtler "
+            "errors, with less"
+        )
+
+    @property
+    def verdict(self) -> str:
+        """One paragraph."""
+        notes = "".join(f" {note}." for note in self.notes)
+        if self.failures:
+            return f"FAILED: {'; '.join(self.failures)}. {self.power_words}.{notes}"
+        return f"Nothing was found. {self.power_words}.{notes} {NO_CERTIFICATE}"
+
+    def to_json(self) -> dict[str, Any]:
+        """One document; bounds that say nothing are null."""
+        return {
+            "privatizer": self.privatizer,
+            "learner": self.learner,
+            "passed": not self.failures,
+            "failures": list(self.failures),
+            "claimed": {name: getattr(self.guarantee, name) for name in ("epsilon", "delta", "mu")},
+            "lower_bound": {"epsilon": self.epsilon, "mu": None if self.guarantee.mu is None else self.mu},
+            "false_alarm": self.alarm,
+            "mechanism": {"asked": self.mechanisms[0], "games": self.mechanisms[1]},
+            "notes": list(self.notes),
+            "runs_per_world": self.runs,
+            "power_half_scale": self.power,
+            "games": [
+                {
+                    "name": name,
+                    "claimed": {key: getattr(one.guarantee, key) for key in ("epsilon", "delta", "mu")},
+                    "runs_per_world": one.runs,
+                    "statistics": [
+                        {
+                            "name": b.statistic,
+                            "epsilon": b.epsilon if math.isfinite(b.epsilon) else None,
+                            "mu": b.mu if math.isfinite(b.mu) else None,
+                            "hits": list(b.hits),
+                            "judged": b.runs,
+                        }
+                        for b in one.bounds
+                    ],
+                }
+                for name, one in zip(self.games, self.evidence, strict=True)
+            ],
+            "identities": [
+                {"name": one.name, "passed": one.passed, "found": one.found} for one in self.identities
+            ],
+            "guarantee": self.guarantee.to_dict(),
+            "verdict": self.verdict,
+            "seconds": self.seconds,
+        }
+
+
+def saved_and_restored(session: Any) -> Session:
+    """The session that :func:`discreet.sessions.restoring.restore` makes of what this one saves."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "session"
+        session.save(path)
+        return restore(path, Path(folder) / "table")
+
+
+def _restart(start: Start, learner: Any, spec: Spec) -> Restart | None:
+    """Save and restore, of the sessions that the library can restore."""
+    session = start(learner.query(spec), learner.schedule(spec), Seeded(0))
+    return saved_and_restored if hasattr(session, "save") else None
+
+
+def _games(start: Start, learner: Any, budget: Any) -> tuple[Any, Game, Game]:
+    """(who asks in the short game, the short game, the long one)."""
+    short = audit_linear.game_of(learner, SHORT, budget)
+    long = audit_linear.game_of(learner, LONG, budget, nonneg=True)
+    if short is None or long is None:
+        spec = People(SHORT).spec
+        session = start(learner.query(spec), learner.schedule(spec), Seeded(0))
+        bits = session.guarantee.trust == "shuffle"  # devices round rewards at random
+        return learner, People(SHORT, bits=bits), People(LONG, bits=bits)
+    probe = audit_linear.Probe.of(learner, short.spec)
+    return (
+        probe,
+        audit_linear.canary(start, probe, short)[0],
+        audit_linear.canary(start, learner, long)[0],
+    )
+
+
+_NOISES = {kernels.LAPLACE: "laplace", kernels.GAUSSIAN: "gaussian"}
+_RELEASES = {"tree": "tree", "optimaltree": "tree", "signeddigits": "signed-digits"}
+
+
+def _options_of(mechanism: Any) -> dict[str, Any]:
+    """Options that would make this mechanism's choices again; empty where nothing was chosen."""
+    stream = getattr(mechanism, "stream", "exact")
+    if stream == "exact":
+        return {}
+    reports = getattr(mechanism, "reports", None)
+    if reports is not None:
+        if mechanism.trust == "local":
+            return {"randomizer": reports.kind}
+        return {"release": "reports"}
+    laplace = (
+        getattr(mechanism, "noise", "") == "laplace" or getattr(mechanism, "family", 0) == kernels.LAPLACE
+    )
+    noise = "laplace" if laplace else "gaussian"
+    if stream == "local":
+        return {"randomizer": noise}
+    if stream == "walk":
+        kind = type(mechanism.walk).__name__.lower()
+        found = {"noise": noise, "release": _RELEASES.get(kind, "square-root")}
+        return {**found, "tree_estimate": "optimal"} if kind == "optimaltree" else found
+    decay = float(getattr(mechanism, "decay", 0.0))
+    return (
+        {"noise": noise, "release": "decaying", "decay": decay}
+        if decay
+        else {"noise": noise, "release": "batches"}
+    )
+
+
+def _words(found: dict[str, Any]) -> str:
+    said = {"tree_estimate": "{} estimate", "decay": "decay {:g}", "noise": "{} noise"}
+    return (
+        ", ".join(said.get(name, "{}").format(value) for name, value in found.items()) or "nothing was chosen"
+    )
+
+
+def as_asked(
+    privatizer: Any, learner: Any, full: Spec, short: Spec
+) -> tuple[Any, tuple[str, str], list[str]]:
+    """(the privatizer with what it chooses at full size, mechanisms in words there and in the games, notes).
+
+    What is given, not chosen, stays. Where the choice cannot be made at the size of the games (or is none
+    that options can name) the privatizer is left as it is, and the note says what is played instead.
+    """
+
+    def chosen(one: Any, spec: Spec) -> tuple[dict[str, Any], Guarantee]:
+        mechanism = one.mechanism(learner.query(spec), learner.schedule(spec), Seeded(0))
+        return _options_of(mechanism), mechanism.guarantee
+
+    wanted, claim = chosen(privatizer, full)
+    plays, notes = privatizer, []
+    if dataclasses.is_dataclass(privatizer) and not isinstance(privatizer, type):
+        auto = {n: v for n, v in wanted.items() if getattr(privatizer, n, v) in (None, "auto", "plain")}
+        try:
+            fixed = dataclasses.replace(privatizer, **auto) if auto else privatizer
+            chosen(fixed, short)
+            plays = fixed
+        except (ValueError, TypeError):
+            pass
+    found, told = chosen(plays, short)
+    if found != wanted:
+        notes.append(
+            f"Asked for was {_words(wanted)}, the black box played {_words(found)}: its bounds are of that"
+        )
+    if claim.epsilon is not None and told.delta != claim.delta:
+        notes.append(
+            f"At the size asked for delta = {claim.delta:g} is claimed, in the games delta = {told.delta:g}: "
+            "there the black box tests another claim than was asked for"
+        )
+    return plays, (_words(wanted), _words(found)), notes
+
+
+def audit(
+    privatizer: Privatizer,
+    learner: Learner | None = None,
+    *,
+    runs: int = 8000,
+    seed: int = 1,
+    alarm: float = core.ALARM,
+    layout: Layout | None = None,
+    restart: Restart | None = None,
+    names: tuple[str, str] = ("", ""),
+) -> Audit:
+    """Audit a privatizer, alone or under a learner.
+
+    Parameters
+    ----------
+    privatizer : anything with ``start``.
+    learner : asks and plans; None: counts with derived visits and centred rewards, a plan for each user.
+    runs : per world, of the short game; a quarter as many of the others. From 800 on.
+    seed : of all sessions. alarm : in (0, 0.5], of a false alarm; half of it is the black box's.
+    layout : size of the white box; S = 6, A = 2, H = 20 by default; not of learners with linear features.
+    restart : gets a session and gives its successor; by default, a session of the library is saved to a
+        file and restored, in the white box; one that is given here is tried in the long game too.
+    names : of privatizer and learner, as shown.
+
+    Raises ``ValueError`` on a value out of range, and where privatizer and learner do not fit.
+    """
+    runs, begin = checks.integer("runs", runs, 800), time.perf_counter()
+    alarm = checks.real("alarm", alarm, 0.0, 0.5, open_low=True)
+    if getattr(learner, "known_initial", False):
+        raise ValueError(
+            f"learner = {names[1] or learner!r}: must not explore in stages, whose people are more than an "
+            "audit plays; each of its batches is a session of the privatizer, which can be audited alone"
+        )
+    check_role("privatizer", privatizer, "privatizer")
+    if learner is not None:
+        check_role("learner", learner, "learner")
+    start = privatizer.start
+    plays = learner or core.reactive(start)
+    budget = getattr(privatizer, "budget", None)
+    linear = audit_linear.game_of(plays, 16, budget, horizon=4)
+    full = Spec(layout or Layout(6, 2, 20), 16) if linear is None else linear.spec
+    short_spec = _games(start, plays, budget)[1].spec
+    fixed, mechanisms, notes = as_asked(privatizer, plays, full, short_spec)
+    asks, short, long = _games(fixed.start, plays, budget)
+    evidence = [
+        core.black_box(fixed.start, asks, runs, seed, alarm / 4, short),
+        core.black_box(fixed.start, plays, runs // 4, seed + 1, alarm / 8, long, restart),
+    ]
+    games = ["one release", "five releases"]
+    if linear is None:
+        unknown = core.endless(start)
+        if isinstance(unknown, str):
+            notes.append(f"No game with an unknown number of users: {unknown}")
+        else:
+            bits = evidence[0].guarantee.trust == "shuffle"
+            people = People(LONG, bits=bits)
+            evidence.append(core.black_box(start, unknown, runs // 4, seed + 2, alarm / 8, people))
+            games.append("unknown number of users")
+    power = core.half_scale_power(fixed.start, asks, short, runs, alarm / 4)
+    again = restart or _restart(start, plays, short.spec)
+    identities = white_box(start, plays, layout, seed=seed, alarm=alarm / 4, restart=again, budget=budget)
+    identities += secure_box(start, plays, seed=seed, alarm=alarm / 8, budget=budget)
+    identities.append(replay_box(start, plays, seed=seed, alarm=alarm / 16, budget=budget))
+    if len(games) == 3:
+        ended = replay_box(start, unknown, 48, seed, alarm / 16, budget)
+        identities.append(dataclasses.replace(ended, name=f"{ended.name} (unknown number of users)"))
+    return Audit(
+        names[0] or repr(privatizer),
+        names[1] or ("reactive counts" if learner is None else repr(learner)),
+        evidence[0].guarantee,
+        tuple(evidence),
+        tuple(identities),
+        power,
+        runs,
+        alarm,
+        time.perf_counter() - begin,
+        short.spec.horizon,
+        tuple(games),
+        mechanisms,
+        tuple(notes),
+    )
+
+
+# ------------------------------------------------------------------------------- the page's tables
+_POWER_RUNS = (500, 1000, 2000, 4000, 8000, 16000)
+
+
+def table(audits: Iterable[Audit]) -> str:
+    """Markdown: what each mechanism claims and what was found."""
+    rows = [
+        "| mechanism | claimed | lower bound | identities | power at half the scale |",
+        "|---|---|---|---|---|",
+    ]
+    for one in audits:
+        claim = one.guarantee
+        if claim.epsilon is None:
+            words, bound = "nothing", f"ε ≥ {one.epsilon:.2f}"
+        elif claim.mu is None:
+            words, bound = f"ε = {claim.epsilon:.4g}", f"ε ≥ {one.epsilon:.2f}"
+        else:
+            words = f"μ = {claim.mu:.4g}, ε = {claim.epsilon:.4g} at δ = {claim.delta:.0e}"
+            bound = f"μ ≥ {one.mu:.2f}, ε ≥ {one.epsilon:.2f}"
+        known = [i for i in one.identities if i.passed is not None]
+        failed = ", ".join(i.name for i in known if not i.passed)
+        passed = f"{sum(bool(i.passed) for i in known)} of {len(known)}"
+        passed += f"; failed: {failed}" if failed else ""
+        power = "not known" if one.power is None else f"{one.power:.2f}"
+        rows.append(f"| {one.privatizer} | {words} | {bound} | {passed} | {power} |")
+    return "\n".join(rows)
+
+
+def power_table(privatizers: Iterable[tuple[str, Any]], alarm: float = core.ALARM, trials: int = 100) -> str:
+    """Markdown: how often the short game exposes half the noise scale, by runs per world."""
+    rows = [
+        f"| mechanism | {' | '.join(str(n) for n in _POWER_RUNS)} |",
+        f"|---|{'---|' * len(_POWER_RUNS)}",
+    ]
+    for name, privatizer in privatizers:
+        powers = [
+            core.half_scale_power(
+                privatizer.start, core.reactive(privatizer.start), People(SHORT), n, alarm / 4, trials
+            )
+            for n in _POWER_RUNS
+        ]
+        known = [f"{power:.2f}" for power in powers if power is not None]
+        if known:
+            rows.append(f"| {name} | {' | '.join(known)} |")
+    return "\n".join(rows)

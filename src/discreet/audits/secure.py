@@ -1,0 +1,307 @@
+r"""Noise as it leaves a session, of exact and of seeded sources: its law, its grid, what shares it.
+
+Two sessions under one seed cannot show what secure noise does: it is drawn by other code, and never twice.
+What can be seen is the noise itself. Where people trust the server, everybody is absent: releases are noise
+alone, and :func:`noise_table` takes them apart into single draws by the mixing that the mechanism claims
+(:mod:`discreet.audits.noise`). Where devices add the noise, messages are taken, less what the record
+adds, which is computed again (rewards of 1/4 lie on every grid, so nothing is rounded).
+
+Checked of secure draws, in units of the claimed scale: they lie on their public grid; they have the
+discrete law of that scale (randomized probability integral transforms are uniform: Kolmogorov and Smirnov,
+exact for discrete laws); no two cells, of one family or of several, no two releases and no two messages
+share noise (signs agree as fair coins do); and no block of one release or message (a family) follows
+another of equal size, cell by cell.
+
+The question is the learner's, and beside it one with visits and rewards: families of equal size and scale,
+in which an error that swaps or shares arrays of one shape has something to share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from discreet.audits import linear as audit_linear
+from discreet.audits.games import ALARM, Start, claimed_noise, reactive, uniform
+from discreet.audits.identities import Identity, agreeing
+from discreet.audits.noise import AuditQuery, expected, families_of, readings, whitened
+from discreet.core.counts import CountQuery
+from discreet.core.layout import Layout
+from discreet.core.randomness import Randomness, Secure, SecureCoins, SeededCoins
+from discreet.core.releases import Floats, Plan, Schedule
+from discreet.core.trajectories import Trajectory
+from discreet.linear.sums import LinearQuery
+from discreet.protocol import Budget, Spec
+
+__all__ = ["NoiseTable", "law_of_draws", "noise_table", "secure_box", "sharing"]
+
+_LAYOUT = Layout(3, 2, 4)
+_FINEST = 1e-4  # of a scale: a grid below it is told from a continuum by nobody
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseTable:
+    """Single draws of noise, as releases or messages show them.
+
+    draws : (runs, T, cells) in units of the claimed scale, T releases or messages; due : (T, cells) where
+    there is noise. units : (cells,) the grid in the same units, 0 of continuous noise. families, offsets :
+    what has a scale of its own, and where. laplace : else Gaussian. single : else each is a sum of draws,
+    uncorrelated.
+    """
+
+    draws: Floats
+    due: NDArray[np.bool_]
+    units: Floats
+    families: tuple[str, ...]
+    offsets: tuple[int, ...]
+    laplace: bool
+    single: bool
+
+
+def _plan(query: AuditQuery, schedule: Schedule, users: int) -> Plan:
+    layout = query.layout
+    policy: Any = uniform(layout)
+    if schedule.plans == "deterministic":
+        policy = policy.argmax(axis=-1)
+    if isinstance(query, LinearQuery):
+        return Plan(policy, users, audit_linear.context_of(query, audit_linear.values_of(query)))
+    return Plan(policy, users, group=0 if query.groups else None)
+
+
+def _life(layout: Layout) -> Trajectory:
+    action = 0 if layout.mask is None else int(np.flatnonzero(layout.mask[0])[0])
+    h = layout.horizon
+    return Trajectory(np.zeros(h + 1, np.int64), np.full(h, action), np.full(h, 0.25))
+
+
+def _units(session: Any, query: AuditQuery, scales: Floats) -> Floats:
+    """(cells,) the grid of the noise in units of its scale, 0 where it has none."""
+    mechanism = session.mechanism
+    if isinstance(query, LinearQuery):
+        found = (
+            np.zeros(scales.size) if mechanism.grid is None else query.block_units(mechanism.grid) / scales
+        )
+    else:
+        grids = [mechanism.grid(name) for name in query.row_families]
+        found = np.array(
+            [
+                0.0 if g is None else 1.0 / (g * s * mechanism.noise_factor)
+                for g, s in zip(grids, scales, strict=True)
+            ]
+        )
+    return np.repeat(np.where(found > _FINEST, found, 0.0), np.diff(query.offsets))
+
+
+def noise_table(
+    start: Start, query: AuditQuery, schedule: Schedule, source: Callable[[int], Randomness], runs: int
+) -> NoiseTable | None:
+    """Draws of ``runs`` sessions, the r-th from ``source(r)``; None where no noise of a known law is claimed.
+
+    Raises ``ValueError`` where the privatizer refuses query, schedule or source.
+    """
+    times = [int(time) for time in schedule.release_times if time > 0]
+    session: Any = start(query, schedule, cast(Any, source(0)))
+    local = session.guarantee.trust == "local"
+    session.release()
+    noise = claimed_noise(session, query, times)
+    session.close()
+    if noise is None or (noise.mixings is None and not noise.measured):
+        return None
+    take = _messages if local else _releases
+    taken = [take(start, query, schedule, source(run), times, noise) for run in range(runs)]
+    draws = np.array([draw for draw, _ in taken])
+    return NoiseTable(
+        draws, taken[0][1], _units(session, query, noise.scales), tuple(families_of(query)),
+        tuple(query.offsets.tolist()), noise.laplace, local or noise.square or not noise.laplace,
+    )  # fmt: skip
+
+
+def _releases(
+    start: Start, query: AuditQuery, schedule: Schedule, source: Any, times: Sequence[int], noise: Any
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """(draws, due) of releases to which nobody has come."""
+    session, came, made = start(query, schedule, source), 0, []
+    session.release()
+    for time in times:
+        session.begin(_plan(query, schedule, time - came))
+        session.absent(time - came)
+        came = time
+        made.append(session.release())
+    session.close()
+    read = readings(query, made)
+    empty = expected(read, np.zeros_like(read.values))
+    if read.measured and not (
+        isinstance(query, CountQuery) and query.steered
+    ):  # a discrete law's deviation is not its scale's
+        scales = np.repeat(noise.scales, np.diff(query.offsets))
+        return np.where(read.due, (read.values - empty) / scales, 0.0), read.due
+    return whitened(noise, query, read, read.values - empty), read.due
+
+
+def _messages(
+    start: Start, query: AuditQuery, schedule: Schedule, source: Any, times: Sequence[int], noise: Any
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """(draws, due) of the messages of everybody until the first two releases, less her record's part."""
+    session: Any = start(query, schedule, source)
+    session.release()
+    life, user, out = _life(query.layout), 0, []
+    for time in times[:2]:
+        encoder = session.begin(_plan(query, schedule, time - user))
+        plan = session.open_plan
+        for _ in range(time - user):
+            secure = isinstance(source, Secure)
+            report = encoder(life, plan, SecureCoins() if secure else SeededCoins(source.keys.noise, user))
+            message = np.asarray(report.message, np.float64)
+            if isinstance(query, LinearQuery):
+                grid = session.mechanism.grid
+                own = query.to_cells(query.user_tables(query.prepared(plan.context), life, grid))
+                units = np.ones(noise.scales.size) if grid is None else query.block_units(grid)
+            else:
+                own, units = query.to_cells(query.contribution(life)), np.ones(noise.scales.size)
+            out.append((message - own) * np.repeat(units / noise.scales, np.diff(query.offsets)))
+            session.submit(report)
+            user += 1
+        session.release()
+    session.close()
+    return np.array(out), np.ones((len(out), query.cells), bool)
+
+
+# ----------------------------------------------------------------------------------- tests of draws
+def _lattice_law(laplace: bool, unit: float) -> tuple[Floats, Floats]:
+    """(integers, their probabilities) of the discrete law of scale 1 on multiples of ``unit``."""
+    x = np.arange(-math.ceil(40 / unit), math.ceil(40 / unit) + 1) * unit
+    weights = np.exp(-np.abs(x)) if laplace else np.exp(-0.5 * x**2)
+    return np.round(x / unit), weights / weights.sum()
+
+
+def law_of_draws(table: NoiseTable, seed: int) -> list[tuple[str, float, float, int]]:
+    """(family, p-value, standard deviation over the claimed one, draws off their grid), if draws are single.
+
+    The p-value is Kolmogorov and Smirnov's of randomized integral transforms, uniform under the law.
+    """
+    luck, out = np.random.default_rng(seed), []
+    law = stats.laplace() if table.laplace else stats.norm()
+    for f, name in enumerate(table.families):
+        part = slice(table.offsets[f], table.offsets[f + 1])
+        drawn = table.draws[:, :, part][:, table.due[:, part]].ravel()
+        if not drawn.size:
+            continue
+        unit, off = float(table.units[table.offsets[f]]), 0
+        if unit:
+            x = np.round(drawn / unit)
+            off = int((np.abs(drawn - x * unit) > 1e-6 * unit + 1e-9 * np.abs(drawn)).sum())
+            places, masses = _lattice_law(table.laplace, unit)
+            below = np.concatenate([[0.0], np.cumsum(masses)])
+            at = np.clip(x - places[0], 0, places.size - 1).astype(np.int64)
+            uniforms = below[at] + luck.random(x.size) * masses[at]
+        else:
+            uniforms = law.cdf(drawn)
+        p = float(stats.kstest(uniforms, "uniform").pvalue)
+        out.append((name, p, float(drawn.std() / law.std()), off))
+    return out
+
+
+def sharing(table: NoiseTable, alarm: float) -> list[tuple[str, int, int]]:
+    """(what, pairs that share noise, pairs): of all cells of all releases or messages, and of whole blocks.
+
+    Signs of independent draws agree as fair coins do, zeros left out. Of whole blocks of equal size (a family
+    of a release or message) signs are compared cell by cell over all runs, which sees noise that is shared in
+    part. Each of the two parts gives a false alarm with probability at most alarm / 2. Sums of several draws
+    each, which are not independent, are not compared: there are no pairs then.
+    """
+    runs, times, cells = table.draws.shape
+    signs = np.sign(np.where(table.due, table.draws, 0.0)).astype(np.float32)
+    if not table.single:
+        return []
+    flat = signs.reshape(runs, times * cells)
+    shown = np.abs(flat)
+    pairs = max(1, flat.shape[1] * (flat.shape[1] - 1) // 2)
+    shared = agreeing(flat.T @ flat, shown.T @ shown, alarm / 4 / pairs)
+    blocks = [
+        signs[:, t, table.offsets[f] : table.offsets[f + 1]]
+        for t in range(times)
+        for f in range(len(table.families))
+    ]
+    alike = [(a, b) for a, b in itertools.combinations(blocks, 2) if a.shape == b.shape]
+    found = 0
+    for one, other in alike:
+        product = one * other
+        number = int(np.abs(product).sum())
+        most = 2 * stats.binom.isf(alarm / 4 / len(alike), number, 0.5) - number
+        found += bool(abs(float(product.sum())) > most)
+    return [("pairs of cells", shared, pairs), ("pairs of blocks", found, len(alike))]
+
+
+def enough_runs(cells: int, alarm: float) -> int:
+    """Sessions after which two cells that share all their noise are told from chance, zeros allowed for."""
+    pairs = max(1.0, cells * (cells - 1) / 2)
+    return math.ceil(1.3 * (1 + math.log2(4 * pairs / alarm))) + 4
+
+
+# ---------------------------------------------------------------------------------------- the whole
+def secure_box(
+    start: Start,
+    learner: Any = None,
+    users: int = 4,
+    seed: int = 1,
+    alarm: float = ALARM,
+    budget: Budget | None = None,
+) -> list[Identity]:
+    """Identities of exact noise, at S = 3, A = 2, H = 4 (linear learners: H = 2): see the module's head.
+
+    users : in each session. seed : of the randomization in tests; the noise has none. alarm : of a false
+    alarm by any of them. budget : the privatizer's, which linear learners choose by.
+    """
+    learner = learner or reactive(start)
+    linear = audit_linear.game_of(learner, users, budget)
+    spec = Spec(_LAYOUT, users) if linear is None else linear.spec
+    query, schedule = learner.query(spec), learner.schedule(spec)
+    asked: list[tuple[str, AuditQuery]] = [("", query)]
+    if isinstance(query, CountQuery) and not query.steered:
+        full = dataclasses.replace(query, visits=True, center_rewards=False)
+        asked.append((" (visits and rewards asked too)", full))
+    out: list[Identity] = []
+    for words, one in asked:
+        if words and families_of(one) == families_of(query):
+            continue
+        out += _of_question(start, one, schedule, words, seed, alarm / len(asked))
+    return out
+
+
+def _of_question(
+    start: Start, query: AuditQuery, schedule: Schedule, words: str, seed: int, alarm: float
+) -> list[Identity]:
+    name = f"exact noise is on its grid, has the claimed law and is shared by nothing{words}"
+    number = max(1, len(schedule.release_times) - 1)
+    try:
+        cast(Any, start)(query, schedule, Secure()).close()
+    except ValueError as error:
+        return [Identity(name, None, f"refused: {error}")]
+    runs = enough_runs(query.cells * number, alarm / 2)
+    table = noise_table(start, query, schedule, lambda run: Secure(), runs)
+    if table is None:
+        return [Identity(name, None, "no noise of a known law is claimed under secure randomness")]
+    wrong, worst = [], 1.0
+    laws = law_of_draws(table, seed) if table.single else []
+    for family, p, ratio, off in laws:
+        worst = min(worst, p)
+        if p <= alarm / (2 * len(laws)):
+            wrong.append(f"{family}: std {ratio:.4f} of the claimed, p = {p:.2g}")
+        if off:
+            wrong.append(f"{family}: {off} draws off their grid")
+    told = sharing(table, alarm / 2)
+    wrong += [f"{shared} of {of} {what} share noise" for what, shared, of in told if shared]
+    silent = int(((table.draws == 0).all(axis=0) & table.due).sum())
+    if silent:
+        wrong.append(f"{silent} cells were released without noise")
+    said = ", ".join(f"{of} {what}" for what, _, of in told) or "sums of several draws, not compared"
+    said = f"{table.draws.shape[0]} sessions, {said}, least p = {worst:.2g}"
+    return [Identity(name, not wrong, "; ".join(wrong) or said)]

@@ -1,0 +1,82 @@
+r"""The exact likelihood ratio of what a shuffler lets out of a batch.
+
+Each counter of a batch is the sum of its users' own bits and of coin flips, whose law the release states: a
+sum of binomials (:class:`~discreet.laws.binomial.BinomialLaw`), independent from counter to
+counter and from batch to batch. Given both worlds' records the ratio is a product over counters of two
+probabilities of that law. Rewards must be 0 or 1 in the game, since devices round others at random.
+
+Source: privacy-mechanisms, sections 5 and 7.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from discreet.core.counts import CountQuery
+from discreet.core.releases import Floats, Measurement
+from discreet.laws.binomial import BinomialLaw, Components
+
+__all__ = ["flips_ratio", "half_flips", "log_law"]
+
+_NEVER = -700.0  # logarithm of what is not possible, and of what rounds to it
+
+
+@lru_cache(maxsize=256)
+def log_law(components: Components) -> Floats:
+    """(N + 1,) ln P(X = k), X the sum of independent Bin(N_j, p_j)."""
+    law = np.ones(1)
+    for number, p in components:
+        law = np.convolve(law, stats.binom.pmf(np.arange(number + 1), number, p))
+    with np.errstate(divide="ignore"):
+        found = np.maximum(np.log(law), _NEVER)
+    found.flags.writeable = False
+    return np.asarray(found)
+
+
+def _at(law: BinomialLaw, noise: Floats) -> Floats:
+    """ln of the probability of such noise in each cell."""
+    components = law.components
+    if not components:
+        return np.where(np.abs(noise) < 1e-9, 0.0, _NEVER)
+    table = log_law(components)
+    ones = np.rint(noise / law.unit + sum(n * p for n, p in components)).astype(np.int64)
+    inside = (ones >= 0) & (ones < table.size)
+    return np.where(inside, table[np.clip(ones, 0, table.size - 1)], _NEVER)
+
+
+def flips_ratio(query: CountQuery, measured: Sequence[Measurement], batches: Floats) -> float:
+    """ln P_1 / P_0 of the batches' sums. batches : (T, 2, cells) what users added in worlds 0 and 1."""
+    total = 0.0
+    for made, both in zip(measured, batches, strict=True):
+        values = query.to_cells({name: e.value for name, e in made.estimates.items()})
+        for f, estimate in enumerate(made.estimates.values()):
+            part = slice(query.offsets[f], query.offsets[f + 1])
+            law: Any = estimate.law
+            zero, one = (_at(law, values[part] - world[part]) for world in both)
+            total += float((one - zero).sum())
+    return total
+
+
+def half_flips(
+    query: CountQuery, laws: Sequence[BinomialLaw], change: Floats, world: int, runs: int, luck: Any
+) -> Floats:
+    """(runs,) the ratio of one batch whose counters have half their flips, and say so.
+
+    change : (cells,) what the target adds in world 1 less what she adds in world 0.
+    """
+    total = np.zeros(runs)
+    for f, law in enumerate(laws):
+        half = dataclasses.replace(law, components=tuple((max(1, n // 2), p) for n, p in law.components))
+        moved = change[query.offsets[f] : query.offsets[f + 1]]
+        for by in moved[moved != 0].tolist():
+            noise = np.zeros(runs)
+            for n, p in half.components:
+                noise += half.unit * (luck.binomial(n, p, runs) - n * p)
+            total += _at(half, noise + (world - 1) * by) - _at(half, noise + world * by)
+    return total

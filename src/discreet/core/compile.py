@@ -1,0 +1,152 @@
+"""One decorator for every compiled function of the library.
+
+Numba's disk cache watches the file of the compiled function, not the files of the functions
+that it calls: a noise scale changed in one file would leave a cached caller in another at its
+old value. Discreet therefore names its cache folder by a hash of *all* kernel sources (files
+named ``*kernels.py``), so that any change to any kernel recompiles all of them. Where no
+folder can be written the functions are compiled in memory, with one warning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import warnings
+from collections.abc import Callable
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+from numba.core import config as _numba_config
+from numba.core.event import Listener, register
+
+from discreet.core.files import user_folder
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
+
+
+@cache
+def kernel_sources() -> tuple[Path, ...]:
+    """All files of the package that hold compiled functions, in a fixed order."""
+    return tuple(sorted(_PACKAGE.rglob("*kernels.py")))
+
+
+@cache
+def kernel_hash() -> str:
+    """Sixteen hexadecimal digits that change when any kernel source or Numba's version does."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in kernel_sources():
+        digest.update(path.relative_to(_PACKAGE).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Folder of this version's compiled kernels, or None where nothing can be written.
+
+    The parent is ``NUMBA_CACHE_DIR`` if set, else :func:`~discreet.core.files.user_folder`'s.
+    """
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    try:
+        parent = Path(chosen) if chosen else user_folder("cache")
+    except ValueError:
+        return None
+    folder = parent / f"kernels-{kernel_hash()}"
+    try:
+        if not folder.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            _forget_old(parent)
+        probe = folder / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError:
+        return None
+    return folder
+
+
+def _forget_old(parent: Path, keep: int = 6) -> None:
+    """Remove all but the newest folders of compiled kernels: older versions of the code left them."""
+    folders = sorted(parent.glob("kernels-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for folder in folders[keep:]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def _warn_no_cache() -> None:
+    warnings.warn(
+        "no folder for compiled code can be written: kernels are compiled again in every process "
+        "(set NUMBA_CACHE_DIR to a writable folder)",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+class _Announcer(Listener):
+    """Says once, over all processes of a run, that a kernel is compiled; one from the cache is no event."""
+
+    def __init__(self, say: Callable[[], None], said: Any) -> None:
+        self.say, self.said, self.here = say, said, False
+
+    def on_start(self, event: Any) -> None:
+        if self.said is None:
+            if not self.here:
+                self.here = True
+                self.say()
+            return
+        with self.said.get_lock():
+            if not self.said.value:
+                self.said.value = 1
+                self.say()
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+_announcer: _Announcer | None = None
+
+
+def announce(say: Callable[[], None], said: Any = None) -> None:
+    """Call ``say`` (a function of a module) when the first kernel is compiled, here or in a worker.
+
+    said : the flag that processes share, of the process that starts them.
+    """
+    global _announcer
+    if _announcer is not None:
+        return
+    _announcer = _Announcer(say, said)
+    register("numba:compile", _announcer)
+
+
+def in_workers() -> dict[str, Any]:
+    """What a pool of processes is started with, so that its workers announce as this process does."""
+    if _announcer is None:
+        return {}
+    if _announcer.said is None:
+        _announcer.said = get_context("spawn").Value("b", int(_announcer.here))
+    return {"initializer": announce, "initargs": (_announcer.say, _announcer.said)}
+
+
+def kernel(function: F) -> F:
+    """Compile ``function`` lazily, without the GIL, cached on disk where that is possible."""
+    folder = cache_folder()
+    if folder is None:
+        _warn_no_cache()
+        return cast(F, numba.njit(**_OPTIONS)(function))
+    before = _numba_config.CACHE_DIR
+    _numba_config.CACHE_DIR = str(folder)
+    try:
+        return cast(F, numba.njit(cache=True, **_OPTIONS)(function))
+    finally:
+        _numba_config.CACHE_DIR = before
+
+
+def inlined(function: F) -> F:
+    """Compile a small helper that kernels call; it is never a door of its own and is not cached."""
+    return cast(F, numba.njit(**_OPTIONS)(function))

@@ -1,0 +1,103 @@
+r"""The binary tree with the optimal streaming estimate: every node's noise is averaged with its parts'.
+
+The nodes of :mod:`discreet.core.continual.tree` are measured, all complete ones now: those that are
+right children too. A node's sum is then known twice, from its own measurement (variance 1) and from
+its children's estimates (variance 2 v_{l-1}, independent of it); the least-squares mean of the two,
+
+    e_l = v_l z + (1 - v_l) (e_left + e_right),      v_0 = 1,  v_l = 2 v_{l-1} / (1 + 2 v_{l-1}) -> 1/2,
+
+has variance v_l (Honaker 2015). A prefix is the sum of its nodes' estimates. Measurements of complete
+subtrees are all that exists while people come, and nodes of a prefix share none of them: among
+unbiased linear estimates from the tree this one has the least variance at every release.
+
+Privacy. Measurements are exact node sums with independent noise, the estimates a function of them.
+Complete nodes end at n <= N - 1 for N leaves, so there are nodes of L = bit_length(N - 1) levels, one leaf is
+in at most one node of each, and the first leaf in all L: the loss of the plain tree, at noise that is
+1.3 to 1.4 times smaller.
+
+Source: privacy-mechanisms, section 2.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from discreet.core import checks
+from discreet.core.continual import walks_kernels as walks
+from discreet.core.continual.tree import bits_below
+from discreet.core.continual.walk import Floats, Ints, Walk
+from discreet.core.shown import brief
+
+
+@lru_cache(maxsize=64)
+def node_variances(levels: int) -> tuple[float, ...]:
+    """v_0, ..., v_{levels-1}."""
+    out = [1.0]
+    for _ in range(levels - 1):
+        out.append(2 * out[-1] / (1 + 2 * out[-1]))
+    return tuple(out)
+
+
+@dataclass(frozen=True)
+class OptimalTree(Walk):
+    """The tree over N leaves, the last of which is never released, under the optimal estimate."""
+
+    __repr__ = brief
+
+    leaves: int
+
+    code: ClassVar[int] = walks.OPTIMAL_TREE
+    weighted: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        checks.integer("leaves", self.leaves, 1)
+
+    @property
+    def levels(self) -> int:
+        """L: nodes that one leaf can be in."""
+        return max(1, (self.leaves - 1).bit_length())
+
+    @property
+    def registers(self) -> int:
+        """An estimate and a prefix for each level, and the node in work."""
+        return 2 * self.levels + 1
+
+    @property
+    def operations(self) -> int:
+        """A node of each level, and the prefix."""
+        return self.levels + 1
+
+    @property
+    def ints(self) -> Ints:
+        """(levels,)."""
+        return np.array([self.levels], np.int64)
+
+    @property
+    def floats(self) -> Floats:
+        """v_0, v_1, ..."""
+        return np.array(node_variances(self.levels))
+
+    def terms(self, leaf: int) -> float:
+        """The sum of v_l over the set bits of ``leaf``."""
+        return sum(v for level, v in enumerate(node_variances(self.levels)) if leaf >> level & 1)
+
+    def most(self, leaf: int) -> float:
+        """Attained: a smaller prefix clears one of the leaf's bits and is free to set all lower ones."""
+        lower, high, best = 0.0, self.terms(leaf), 0.0
+        for level, v in enumerate(node_variances(self.levels)):
+            if leaf >> level & 1:
+                high -= v
+                best = max(best, high + lower)
+            lower += v
+        return max(best, self.terms(leaf))
+
+    def rms(self) -> float:
+        """Exact over the prefixes 1 .. N - 1."""
+        counts = bits_below(self.leaves, self.levels)
+        total = sum(v * n for v, n in zip(node_variances(self.levels), counts, strict=True))
+        return math.sqrt(total / max(1, self.leaves - 1))

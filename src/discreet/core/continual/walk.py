@@ -1,0 +1,182 @@
+"""The common face of walks: continual releases of the form "exact prefix sum + correlated noise".
+
+With x the leaves' sums (a leaf: the users between two scheduled releases, or one user), A the lower
+triangular matrix of ones and z independent noise, a walk releases A x + B z, and A = B C for a matrix C
+that is the walk's strategy. Exchanging one user moves one entry of x, so that an adversary sees z
+shifted by a column of C at most, times the user's own change. ``levels`` is the largest l1 norm of a
+column: epsilon = levels * (one draw's) for (discrete) Laplace noise. Its square root is the largest l2 norm
+(columns of zeros and ones; or both are 1, where the strategy is scaled to that), so that
+mu = sqrt(levels) * (one draw's) for Gaussian noise.
+
+How B z is made, draw by draw, is a program: :mod:`discreet.core.continual.walks_kernels`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.continual import walks_kernels as walks
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Walk(ABC):
+    """Public constants of a walk over ``leaves`` leaves, the last of which is never released.
+
+    code : of its program (-1: it has none). weighted : B's entries are not all -1, 0 and 1; sums are then not
+    integers.
+    """
+
+    code: ClassVar[int] = -1
+    weighted: ClassVar[bool] = False
+    leaves: int | None
+
+    @property
+    @abstractmethod
+    def levels(self) -> int:
+        """The largest l1 norm of a column of C; its root is the largest l2 norm."""
+
+    @property
+    @abstractmethod
+    def registers(self) -> int:
+        """Noises kept at a time."""
+
+    @property
+    @abstractmethod
+    def operations(self) -> int:
+        """The most operations that one leaf takes."""
+
+    @property
+    def row(self) -> Floats | None:
+        """Of a Toeplitz walk without a program: weights of the draws in a prefix, the newest first."""
+        return None
+
+    @property
+    def ints(self) -> Ints:
+        """Integer parameters of the program."""
+        return np.zeros(0, np.int64)
+
+    @property
+    def floats(self) -> Floats:
+        """Real parameters of the program."""
+        return np.zeros(0)
+
+    @abstractmethod
+    def terms(self, leaf: int) -> float:
+        """Variance of the noise of the first ``leaf`` leaves, in units of its largest draw's."""
+
+    @abstractmethod
+    def most(self, leaf: int) -> float:
+        """A bound on ``terms`` up to this leaf, non-decreasing in it."""
+
+    @abstractmethod
+    def rms(self) -> float:
+        """Root mean square over the releases of the noise's std, in units of one draw's."""
+
+    def scale(self, leaf: int) -> float:
+        """The largest scale among the draws in the noise of this prefix, in units of the base scale."""
+        return 1.0
+
+    @property
+    def parts(self) -> int:
+        """In how many parts of a draw's variance a bound on it is counted where it is no whole number."""
+        return 16 if self.weighted else 1
+
+    def terms_bound(self, leaf: int, parts: int = 1) -> int:
+        """``parts`` times :meth:`most`, rounded up."""
+        return math.ceil(parts * self.most(leaf) * (1 - 1e-12))
+
+    def steps(self, parts: int = 1) -> list[int]:
+        """Ascending leaves at which ``terms_bound`` is about to grow, up to N - 1; N known only."""
+        if self.leaves is None:
+            raise ValueError("leaves = None: the walk has no last step")
+        ends: list[int] = []
+        last, at = max(0, self.leaves - 1), 0
+        while not ends or ends[-1] < last:
+            bound, low, high = self.terms_bound(at, parts), at, last + 1
+            while high - low > 1:  # the bound holds at low and is exceeded at high
+                middle = (low + high) // 2
+                low, high = (middle, high) if self.terms_bound(middle, parts) <= bound else (low, middle)
+            ends.append(low)
+            at = low + 1
+        return ends
+
+
+def program(walk: Walk) -> walks.Program:
+    """What the walk's kernels take, with room for the operations of a leaf."""
+    links, weights = np.zeros((walk.operations, 6), np.int64), np.zeros((walk.operations, 4))
+    return walks.Program(walk.code, walk.ints, np.array(walk.floats), links, weights)
+
+
+def prefix_noise(
+    walk: Walk,
+    leaf: int,
+    held: Ints,
+    registers: Mapping[int, Floats],
+    draw: Callable[[int, float, int], Floats],
+) -> tuple[Floats, Ints, dict[int, Floats]]:
+    """The noise of the first leaves' sum; then what the registers hold, and the registers.
+
+    held : (registers + 1,) labels of what they hold, and the last leaf made. draw : (i, scale, j) to the draw
+    at address (i, j). The walk goes on in copies, which the caller puts in the place of the old ones in one
+    statement: an interrupt leaves no register half a step ahead of the others. A draw that it loses was in
+    no release.
+    """
+    code, ints, floats, links, weights = program(walk)
+    held, made = held.copy(), dict(registers)
+    while held[-1] < leaf:
+        at, operations = walks.next_ops(code, ints, floats, held, leaf, links, weights)
+        for (target, one, two, i, j, label), (c1, c2, cd, scale) in zip(
+            links[:operations].tolist(), weights[:operations].tolist(), strict=True
+        ):
+            parts = [c * made[source] for c, source in ((c1, one), (c2, two)) if source >= 0]
+            if cd != 0.0:
+                parts.append(cd * draw(i, scale, j))
+            made[target], held[target] = sum(parts[1:], parts[0]), label
+        held[-1] = at
+    return made[int(walks.register_of(code, ints, leaf))], held, made
+
+
+def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:
+    """(B, addresses): row n - 1 holds the weights of the draws in the noise of prefix n = 1 .. N - 1.
+
+    From the program, for audits: O(N) rows of as many columns as there are draws. Draws count in units of
+    the base scale. Raises ``ValueError`` if N is unknown or an address is drawn twice.
+    """
+    if walk.leaves is None:
+        raise ValueError("leaves = None: the matrix has no last row")
+    if walk.row is not None:
+        n = np.arange(walk.leaves - 1)
+        lag = n[:, None] - n
+        return np.where(lag >= 0, walk.row[np.maximum(lag, 0)], 0.0), [(int(i) + 1, 0) for i in n]
+    code, ints, floats = walk.code, walk.ints, np.array(walk.floats)
+    links, weights = np.zeros((walk.operations, 6), np.int64), np.zeros((walk.operations, 4))
+    held, registers = np.zeros(walk.registers + 1, np.int64), np.zeros((walk.registers, 0))
+    addresses: list[tuple[int, int]] = []
+    rows: list[Floats] = []
+    for leaf in range(1, walk.leaves):
+        at, operations = walks.next_ops(code, ints, floats, held, leaf, links, weights)
+        for (target, one, two, i, j, label), (c1, c2, cd, scale) in zip(
+            links[:operations].tolist(), weights[:operations].tolist(), strict=True
+        ):
+            value = np.zeros(registers.shape[1])
+            for c, source in ((c1, one), (c2, two)):
+                if source >= 0:
+                    value += c * registers[source]
+            if cd != 0.0:
+                if (i, j) in addresses:
+                    raise ValueError(f"the draw at {(i, j)} is made twice")
+                addresses.append((i, j))
+                registers = np.pad(registers, ((0, 0), (0, 1)))
+                value = np.append(value, cd * scale)
+            registers[target], held[target] = value, label
+        held[-1] = at
+        rows.append(registers[walks.register_of(code, ints, leaf)].copy())
+    return np.array([np.pad(row, (0, len(addresses) - row.size)) for row in rows]), addresses

@@ -1,0 +1,501 @@
+"""The count query: visits, transitions and rewards of a tabular problem, and what one user can change.
+
+One user contributes one record (s, a, r, s') per step. Exchanging the user's whole trajectory for
+another one (the only neighbour relation here) changes, at each step, with w_f the weight of a
+family (1 / its noise scale):
+
+=============================  =====================  ===========================================
+case at a step                 sum of w |change|      sum of (w change)^2
+=============================  =====================  ===========================================
+other (s, a)                   2 w_v + 2 w_t + c w_r  2 w_v^2 + 2 w_t^2 + c' w_r^2
+same (s, a), other s'          2 w_t + w_r            2 w_t^2 + w_r^2
+same (s, a, s')                w_r                    w_r^2
+=============================  =====================  ===========================================
+
+with c = 2, c' = 2 for rewards in [0, 1] as they are, and c = 1, c' = 1/2 for rewards centred at
+1/2 (each record then moves a cell by at most 1/2). Counts per step live in different cells for
+different h, so both sums are at most H times the worst case of a step. Raw families attain it
+whenever there are two admissible pairs: two trajectories that never share a pair, rewards all 1;
+then l1 = 2H for each family and 6H jointly, l2 = sqrt(2H) and sqrt(6H). For centred rewards the
+second case can be the worst of a step and cannot occur twice in a row; we charge it at every step,
+which needs no assumption on how records chain.
+
+Counts pooled over steps add up to H records of one user in a single cell. The l1 bound is
+unchanged; by the triangle inequality the l2 change is at most H times the square root of a step's
+worst case (attained by raw families: H sqrt(6) jointly), sqrt(H) more than per-step counts.
+
+Pooled families beside the per-step ones are a second look at the same records, so their changes add: l1
+to l1, squares to squares. With W_1 and W_2 the worst case of a step for the pooled weights (no visits),
+
+- ``pooled="all"``, all H records of a user: l1 <= H W_1 and l2 <= H sqrt(W_2), as above. Under Laplace noise
+  a pooled count is as noisy as a per-step count and holds H times as much (the sum of H per-step
+  counts is sqrt(H) times as noisy); under Gaussian noise this gains nothing.
+- ``pooled="first"``, the record of the user's *first* visit to each state: l1 <= m W_1, l2^2 <= m W_2 with
+  m = min(S, H). Say the two users visit u <= m and v <= m states, c of them both. A state of both
+  changes as one step does, by W at most. A state of one alone removes one record: w_t + c w_r / 2 or
+  w_t^2 + c' w_r^2 / 2, half of the first case of the table, so at most W / 2. The sum is at most
+  (c + (u - c) / 2 + (v - c) / 2) W = (u + v) W / 2 <= m W. Whether a visit is the first is settled
+  before its action and successor are seen, so transitions are still drawn from P.
+
+One step alone (``step=h``): of a user's records that of step h is counted and no other, in families whose
+first axis is 1. Exchanging her changes what the table says, once: the factor H is gone, l1 is the worst case
+of a step and l2 its square root. All of it is attained, for centred rewards too (there is no chain of
+records to respect), by two users who are in different pairs at step h, or in one pair with different
+successors: 2 for each raw family, 6 jointly, sqrt(6) in l2; without rewards 4 and 2; of transitions
+alone 2 and sqrt(2).
+
+Group returns. Users are put into public groups by the plan that they follow (never by their data), and a
+group adds up min(return, C) over its users. Rewards lie in [0, 1], so a clipped return lies in [0, C].
+Exchanging one user leaves the group as it was and moves that one cell by at most C, beside whatever
+moves in the counts: l1 adds w_g C, and squares add (w_g C)^2. Both are attained: a user without any
+reward for one with a reward at every step (C <= H).
+
+Up to m episodes of a user (``episodes``). A user's contribution is x = x_1 + ... + x_k with k <= m episodes,
+also none. Exchange her for one with x' = x'_1 + ... + x'_k', and fill both up to m summands with zeros: the
+change is the sum of m differences x_j - x'_j. Two episodes differ by at most D, the bound above in the norm
+at hand, weights included. An episode and a zero differ by less: every step of it removes one record, which is
+half of the first case of the table, and a return is at most C; so by D at most. By the triangle
+inequality every sensitivity, l1 and l2, of each family and joint, is at most m D. That is attained wherever D
+is: by m times the same episode for m times the other one (all m may lie in the same cells, so nothing like
+sqrt(m) will do). How many episodes a user has is private; that there are no more than m is declared, and
+enforced by :class:`~discreet.sessions.one_shot.OneShotSession`.
+
+Cut rewards (``cut``). Beside the rewards per step, centred, stand rewards as they are, summed over steps: of
+each user, in the order of time, until their total reaches C; the reward that passes C is cut, and what comes
+after it counts 0. One user adds x >= 0 with ||x||_1 <= C in this family. Exchange her for x':
+
+    ||x - x'||_1 <= ||x||_1 + ||x'||_1 <= 2 C,
+    ||x - x'||_2^2 = ||x||_2^2 + ||x'||_2^2 - 2 <x, x'> <= ||x||_1^2 + ||x'||_1^2 <= 2 C^2,
+
+since <x, x'> >= 0. Both are attained by two users who earn C in one pair each, not the same. C is fixed by
+the user's plan, before she acts. A release holds transitions and **one** of the two reward families, never
+both (:mod:`discreet.core.continual.splits`): a joint sensitivity is that of the costlier of these two,
+
+    transitions, cut rewards:       l1 = H 2 w_t + 2 C w_c,      l2^2 = H 2 w_t^2 + 2 C^2 w_c^2;
+    transitions, centred rewards:   l1 = H (2 w_t + w_r),        l2^2 = H (2 w_t^2 + w_r^2),
+
+the second by the table, whose second case is then the worst. In the first, changes of different families add,
+l1 to l1 and squares to squares; two users of which each stays in a pair of her own and earns 1 at each step
+until C attain both at once (C <= H, fractions of a reward included).
+
+Sources: specification of tabular learners, section 2; privacy-mechanisms, sections 1 and 10.2;
+linear-and-offline, section 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.layout import Layout
+from discreet.core.shown import brief
+from discreet.core.trajectories import Trajectory
+
+Floats = NDArray[np.float64]
+Norm = Literal["l1", "l2"]
+VISITS = "visits"
+TRANSITIONS = "transition_counts"
+REWARDS = "reward_sums"
+CENTERED_REWARDS = "centered_reward_sums"
+POOLED_TRANSITIONS = "pooled_transition_counts"
+POOLED_REWARDS = "pooled_reward_sums"
+COUNTS = (VISITS, TRANSITIONS, POOLED_TRANSITIONS)  # families of integers
+MOST_EPISODES = 10**6  # of one user; noise grows with it
+Pooled = Literal["none", "all", "first"]
+GROUP_RETURNS = "group_returns"
+CUT_REWARDS = "cut_reward_sums"
+LEAST_CUT = 1e-6  # scales follow C / C_0: no digits are lost above
+
+_MAX_CELLS = 2 * 10**9
+
+
+def cut_to(trajectory: Trajectory, step: int | None) -> Trajectory:
+    """The record of one step (0-based) as a trajectory of one step; all of it for None."""
+    if step is None:
+        return trajectory
+    states, actions, rewards = trajectory.states, trajectory.actions, trajectory.rewards
+    return Trajectory(states[step : step + 2], actions[step : step + 1], rewards[step : step + 1])
+
+
+@dataclass(frozen=True, eq=False)
+class CountQuery:
+    """Sums over users of visits N(h,s,a), transitions N(h,s,a,s') and rewards R(h,s,a).
+
+    Parameters
+    ----------
+    layout : Layout
+        Public sizes and mask. Inadmissible pairs have no cells.
+    stationary : bool
+        Pool the counts over steps (first axis 1 instead of H).
+    visits : bool
+        False drops the family of visits: they are the sums of the transitions over s'.
+    center_rewards : bool
+        Release the sum of (r - 1/2) per pair in place of the sum of r.
+    known_rewards : bool
+        Rewards are public: no reward family.
+    reward_share : float, optional
+        Share of the budget in (0, 1) that the reward family gets (the rest is split equally); None:
+        equal shares for all families. A privatizer's ``weights`` win.
+    pooled : "none", "all" or "first"
+        Beside the counts per step, transitions and rewards (centred as theirs are) summed over steps: of
+        all of a user's records, or of the first visit to each state.
+    pooled_share : float, optional
+        Share of the budget in (0, 1) that the pooled families get, split among them as the rest is;
+        None: half.
+    groups : int
+        Number of public groups of users whose clipped returns are summed (``Plan.group``); 0: none.
+    clip : float
+        C in (0, H], with groups: the most that one user's return counts for; 0 without.
+    return_share : float
+        With groups: share of the budget in (0, 1) that group returns get where a plan names none; the
+        families of counts split the rest.
+    episodes : int
+        m, the most episodes that one user may have: every sensitivity is m times that of one episode. Above
+        1 for stored people only (``privatizer.stored``).
+    step : int, optional
+        h in [0, H): only the records of that step are counted, in families with first axis 1; None: those of
+        every step. Not with stationary, pooled or groups.
+    cut : float
+        C at the first batch, in [1e-6, H]: rewards summed over steps, of each user until their total reaches
+        C, stand beside those per step, and a release holds one of the two (``Plan.cut``). 0: no such family.
+        With center_rewards, and without visits, known rewards, stationary, pooled, groups and step.
+
+    Raises
+    ------
+    ValueError
+        If the dense release would have more than 2e9 cells: a release is never sparse, because which cells
+        are empty is private. Pool the steps or declare a mask. (A session of many releases allows 2e8.)
+    """
+
+    __repr__ = brief
+
+    layout: Layout
+    stationary: bool = False
+    visits: bool = True
+    center_rewards: bool = False
+    known_rewards: bool = False
+    reward_share: float | None = None
+    pooled: Pooled = "none"
+    pooled_share: float | None = None
+    groups: int = 0
+    clip: float = 0.0
+    return_share: float = 0.15
+    episodes: int = 1
+    step: int | None = None
+    cut: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.layout, Layout):
+            raise ValueError(f"layout = {self.layout!r}: must be a Layout")
+        for name in ("stationary", "visits", "center_rewards", "known_rewards"):
+            object.__setattr__(self, name, checks.flag(name, getattr(self, name)))
+        if self.known_rewards and self.center_rewards:
+            raise ValueError("center_rewards = True: must be false when known_rewards is true")
+        if self.reward_share is not None:
+            checks.real("reward_share", self.reward_share, 0.0, 1.0, open_low=True, open_high=True)
+        object.__setattr__(self, "pooled", checks.choice("pooled", self.pooled, ("none", "all", "first")))
+        if self.pooled != "none" and self.stationary:
+            raise ValueError(f"pooled = {self.pooled!r}: must be 'none' when stationary is true")
+        if self.pooled_share is not None:
+            if self.pooled == "none":
+                raise ValueError(f"pooled_share = {self.pooled_share!r}: must be None when pooled is 'none'")
+            checks.real("pooled_share", self.pooled_share, 0.0, 1.0, open_low=True, open_high=True)
+        object.__setattr__(self, "groups", checks.integer("groups", self.groups, 0))
+        clip = checks.real("clip", self.clip, 0.0, float(self.layout.horizon))
+        object.__setattr__(self, "clip", clip)
+        if (clip > 0.0) != (self.groups > 0):
+            raise ValueError(f"clip = {clip:g}: must be above 0 with groups, and 0 without")
+        checks.real("return_share", self.return_share, 0.0, 1.0, open_low=True, open_high=True)
+        object.__setattr__(self, "episodes", checks.integer("episodes", self.episodes, 1, MOST_EPISODES))
+        if self.step is not None:
+            step = checks.integer("step", self.step, 0, self.layout.horizon - 1)
+            object.__setattr__(self, "step", step)
+            if self.stationary or self.pooled != "none" or self.groups:
+                raise ValueError(
+                    f"step = {step}: must be None with stationary, pooled or groups (sums over steps)"
+                )
+        self._check_cut()
+        self.check_cells(_MAX_CELLS)
+
+    def _check_cut(self) -> None:
+        cut = checks.real("cut", self.cut, 0.0, float(self.layout.horizon))
+        object.__setattr__(self, "cut", cut)
+        if not cut:
+            return
+        if cut < LEAST_CUT:
+            raise ValueError(f"cut = {cut:g}: must be 0, or in [{LEAST_CUT:g}, {self.layout.horizon}]")
+        broken = {
+            "center_rewards": not self.center_rewards, "visits": self.visits,
+            "known_rewards": self.known_rewards, "stationary": self.stationary,
+            "pooled": self.pooled != "none", "groups": self.groups > 0,
+            "episodes": self.episodes > 1, "step": self.step is not None,
+        }  # fmt: skip
+        for name, wrong in broken.items():
+            if wrong:
+                raise ValueError(
+                    f"cut = {cut:g}: needs center_rewards = True, visits = False, known_rewards = False, "
+                    "stationary = False, pooled = 'none', groups = 0, episodes = 1 and step = None; "
+                    f"{name} = {getattr(self, name)!r}"
+                )
+
+    def check_cells(self, most: int) -> None:
+        """Raise ``ValueError`` if a release has more than ``most`` cells."""
+        if self.cells > most:
+            raise ValueError(
+                f"counts need {self.cells:.3g} cells (H={self.slots}, pairs={self.layout.rows}, "
+                f"S={self.layout.states}): at most {most:.3g} are allowed, since each of them gets "
+                "noise in every release; pool the steps (stationary=True) or declare admissible actions"
+            )
+
+    def copy(self) -> CountQuery:
+        """An equal query that shares no array (offsets, rows, mask) with this one."""
+        old = self.layout
+        layout = Layout(old.states, old.actions, old.horizon, old.mask)
+        return CountQuery(
+            layout, self.stationary, self.visits, self.center_rewards, self.known_rewards,
+            self.reward_share, self.pooled, self.pooled_share, self.groups, self.clip, self.return_share,
+            self.episodes, self.step, self.cut,
+        )  # fmt: skip
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Default shares of the budget per family, in their order; those of one release sum to 1.
+
+        With a cut both reward families have the share of rewards, since a release holds one of them.
+        """
+        names = list(self.row_families)
+        if self.cut:
+            share = self._split(names[:-1])
+            return (*share, share[-1])
+        if self.groups:
+            counts = replace(self, groups=0, clip=0.0).shares
+            return (*((1.0 - self.return_share) * share for share in counts), self.return_share)
+        per_step = [name for name in names if name not in (POOLED_TRANSITIONS, POOLED_REWARDS)]
+        if self.pooled == "none":
+            return self._split(per_step)
+        pooled = 0.5 if self.pooled_share is None else self.pooled_share
+        parts = self._split(per_step), self._split(names[len(per_step) :])
+        return tuple(
+            share * x for part, share in zip(parts, (1.0 - pooled, pooled), strict=True) for x in part
+        )
+
+    def _split(self, names: list[str]) -> tuple[float, ...]:
+        if self.reward_share is None or self.known_rewards:
+            return (1.0 / len(names),) * len(names)
+        others = (1.0 - self.reward_share) / (len(names) - 1)
+        return tuple(others if name in COUNTS else self.reward_share for name in names)
+
+    @property
+    def slots(self) -> int:
+        """T: 1 where steps are pooled or one alone is counted, else H."""
+        return 1 if self.stationary or self.step is not None else self.layout.horizon
+
+    @property
+    def counted(self) -> slice:
+        """The steps whose records are counted: all H, or one."""
+        return slice(0, self.layout.horizon) if self.step is None else slice(self.step, self.step + 1)
+
+    @property
+    def counted_steps(self) -> int:
+        """How many records of one user are counted: H, or 1."""
+        return self.layout.horizon if self.step is None else 1
+
+    @property
+    def steered(self) -> bool:
+        """Do plans choose scales of its releases (group returns, a cut)? Then there are measurements only."""
+        return self.groups > 0 or self.cut > 0.0
+
+    def counted_part(self, trajectory: Trajectory) -> Trajectory:
+        """The part of a checked trajectory that is counted; the rest never enters a sum or a message."""
+        return cut_to(trajectory, self.step)
+
+    @cached_property
+    def row_families(self) -> Mapping[str, tuple[int, ...]]:
+        """Name to shape over rows (admissible pairs), in the order of the flat vector of cells."""
+        rows, states = self.layout.rows, self.layout.states
+        shapes: dict[str, tuple[int, ...]] = {}
+        if self.visits:
+            shapes[VISITS] = (self.slots, rows)
+        shapes[TRANSITIONS] = (self.slots, rows, states)
+        if not self.known_rewards:
+            shapes[CENTERED_REWARDS if self.center_rewards else REWARDS] = (self.slots, rows)
+        if self.pooled != "none":
+            shapes[POOLED_TRANSITIONS] = (1, rows, states)
+            if not self.known_rewards:
+                shapes[POOLED_REWARDS] = (1, rows)
+        if self.groups:
+            shapes[GROUP_RETURNS] = (self.groups,)
+        if self.cut:
+            shapes[CUT_REWARDS] = (1, rows)
+        return shapes
+
+    @property
+    def families(self) -> Mapping[str, tuple[int, ...]]:
+        """Name to shape over (state, action): ``visits (T, S, A)``, ``transition_counts (T, S, A, S)``."""
+        pair = (self.layout.states, self.layout.actions)
+        return {
+            name: shape if name == GROUP_RETURNS else (shape[0], *pair, *shape[2:])
+            for name, shape in self.row_families.items()
+        }
+
+    @property
+    def support(self) -> Mapping[str, NDArray[np.bool_]]:
+        """Cells that can be non-zero by public declaration: all admissible ones."""
+        return {
+            name: self._table(name, np.ones(shape)).astype(bool) for name, shape in self.row_families.items()
+        }
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """(families + 1,) where each family begins in the flat vector of cells."""
+        sizes = [math.prod(shape) for shape in self.row_families.values()]
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    @property
+    def cells(self) -> int:
+        """Length of the flat vector: every counter that a release holds."""
+        return int(self.offsets[-1])
+
+    @property
+    def reward_shift(self) -> float:
+        """What is subtracted from a reward before it is added: 1/2 if centred, else 0."""
+        return 0.5 if self.center_rewards else 0.0
+
+    def clipped_return(self, trajectory: Trajectory) -> float:
+        """min(return, C) of one checked user."""
+        return min(float(trajectory.rewards.sum()), self.clip)
+
+    def contribution(
+        self, trajectory: Trajectory, group: int = 0, cut: float | None = None
+    ) -> Mapping[str, Floats]:
+        """One checked user's summand in every family, shapes as ``families``; ``group`` is her plan's.
+
+        ``cut`` : C of her batch; None: the first one; infinite: nothing is summed up to a cut any more.
+        """
+        sums = {name: np.zeros(shape) for name, shape in self.families.items()}
+        left = self.cut if cut is None else cut if math.isfinite(cut) else 0.0
+        if self.groups:
+            sums[GROUP_RETURNS][group] = self.clipped_return(trajectory)
+        for h in range(self.layout.horizon)[self.counted]:
+            t = h if self.slots > 1 else 0
+            s, a, after = trajectory.states[h], trajectory.actions[h], trajectory.states[h + 1]
+            for name, table in sums.items():
+                if name == GROUP_RETURNS:
+                    continue
+                if name == CUT_REWARDS:
+                    counted = min(float(trajectory.rewards[h]), left)
+                    table[0, s, a] += counted
+                    left -= counted
+                elif name in (POOLED_TRANSITIONS, POOLED_REWARDS):
+                    if self.pooled == "first" and s in trajectory.states[:h]:
+                        continue
+                    if name == POOLED_TRANSITIONS:
+                        table[0, s, a, after] += 1.0
+                    else:
+                        table[0, s, a] += trajectory.rewards[h] - self.reward_shift
+                elif name == VISITS:
+                    table[t, s, a] += 1.0
+                elif name == TRANSITIONS:
+                    table[t, s, a, after] += 1.0
+                else:
+                    table[t, s, a] += trajectory.rewards[h] - self.reward_shift
+        return sums
+
+    def _worst_steps(self, norm: Norm, weight: Mapping[str, float]) -> tuple[float, float]:
+        """Weighted change of a step at worst (l2: squared), of the per-step and of the pooled families."""
+        unknown = set(weight) - set(self.row_families)
+        if unknown:
+            raise ValueError(
+                f"weight[{sorted(unknown)[0]!r}]: must be one of {', '.join(map(repr, self.row_families))}"
+            )
+        w = {name: checks.real(f"weight[{name!r}]", weight.get(name, 0.0), 0.0) for name in self.row_families}
+        if norm == "l2":
+            w = {name: value * value for name, value in w.items()}
+        apart = 1.0 if norm == "l1" else 0.5  # what centred rewards of two pairs change by
+        if not self.center_rewards:
+            apart = 2.0
+        pairs = (
+            (w.get(VISITS, 0.0), w[TRANSITIONS], w.get(REWARDS, 0.0) + w.get(CENTERED_REWARDS, 0.0)),
+            (0.0, w.get(POOLED_TRANSITIONS, 0.0), w.get(POOLED_REWARDS, 0.0)),
+        )
+        step, pooled = (
+            max(2 * visits + 2 * moves + apart * rewards, 2 * moves + rewards)
+            for visits, moves, rewards in pairs
+        )
+        return step, pooled
+
+    def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
+        """Joint replace-one sensitivity of all families, each multiplied by its weight.
+
+        With a cut, that of the families which one release holds: transitions, and of the two reward families
+        the costlier, the users being cut at the first C.
+
+        Parameters
+        ----------
+        norm : "l1" or "l2"
+        weight : family name to non-negative weight (1 / noise scale); families left out count 0.
+
+        Returns
+        -------
+        float
+            A bound on the norm over all pairs of users, exact for raw families per step.
+        """
+        checks.choice("norm", norm, ("l1", "l2"))
+        return self.episodes * self._episode_sensitivity(norm, weight)
+
+    def _episode_sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
+        """What exchanging one episode changes."""
+        if not self.cut:
+            return self._sensitivity_of_all(norm, weight)
+        either = (CENTERED_REWARDS, CUT_REWARDS)  # never both in one release
+        return max(
+            self._sensitivity_of_all(norm, {name: w for name, w in weight.items() if name != left_out})
+            for left_out in either
+        )
+
+    def _sensitivity_of_all(self, norm: Norm, weight: Mapping[str, float]) -> float:
+        """What exchanging one episode changes in all of these families together."""
+        step, pooled = self._worst_steps(norm, weight)
+        h = self.counted_steps
+        first = self.pooled == "first"
+        returns = self.clip * weight.get(GROUP_RETURNS, 0.0)
+        up_to_cut = self.cut * weight.get(CUT_REWARDS, 0.0)
+        if norm == "l1":
+            return h * step + (min(self.layout.states, h) if first else h) * pooled + returns + 2 * up_to_cut
+        in_one_cell = h * h
+        return math.sqrt(
+            (in_one_cell if self.stationary else h) * step
+            + (min(self.layout.states, h) if first else in_one_cell) * pooled
+            + returns * returns
+            + 2 * up_to_cut * up_to_cut
+        )
+
+    def to_cells(self, sums: Mapping[str, Floats]) -> Floats:
+        """Tables by (state, action) to the flat vector of cells."""
+        missing = [name for name in self.families if name not in sums]
+        if missing:
+            raise ValueError(f"sums lacks {missing[0]!r}: must hold {', '.join(map(repr, self.families))}")
+        parts = []
+        for name, shape in self.families.items():
+            table = checks.floats(f"sums[{name!r}]", sums[name], shape)
+            parts.append(table if name == GROUP_RETURNS else self.layout.to_rows(table).ravel())
+        return np.concatenate(parts)
+
+    def _table(self, name: str, part: Floats) -> Floats:
+        """One family over rows as a table by (state, action); group returns are one already."""
+        return part.copy() if name == GROUP_RETURNS else self.layout.from_rows(part)
+
+    def from_cells(self, cells: Floats) -> Mapping[str, Floats]:
+        """The flat vector of cells to tables by (state, action); views where the mask allows it."""
+        tables = {}
+        for f, (name, shape) in enumerate(self.row_families.items()):
+            part = cells[self.offsets[f] : self.offsets[f + 1]].reshape(shape)
+            tables[name] = self._table(name, part)
+        return tables

@@ -1,0 +1,343 @@
+"""Guarantees: computed from what the mechanisms did, and from nothing else.
+
+A :class:`Guarantee` holds numbers; its sentences are made by :mod:`discreet.core.wording` and read by
+people only. It is made in this module, and whoever holds one holds the records that its numbers follow from:
+they are computed again wherever one is built.
+
+A :class:`MechanismRecord` says what one mechanism did to one user: the noise family, its scale per
+family of the query, the joint sensitivity in units of that noise, and in how many noisy sums the
+user can appear. :func:`guarantee_of` composes records on the same users:
+
+- Laplace (also discrete, on its grid): epsilon = sum over records of levels * joint l1, because the
+  densities of two neighbouring releases differ by exp(sum |shift| / b) at most;
+- Gaussian: mu^2 = sum of levels * (joint l2)^2, exactly, also adaptively (privacy-mechanisms,
+  1.1 b); rho = mu^2 / 2; epsilon at the asked delta by the exact curve;
+- discrete Gaussian: rho = sum of levels * (joint l2)^2 / 2 (Canonne, Kamath and Steinke 2020), epsilon
+  by the best Renyi order; mu-GDP is not proved for it and not claimed;
+- a record that lists its ``exchanges`` (every way in which one user can move independent noises):
+  epsilon at delta by numerical privacy-loss distributions (:mod:`discreet.accounting.calibration`), which
+  is less than the closed form for discrete Gaussian noise and for Laplace noise at delta > 0.
+
+``joint`` is ``query.sensitivity(norm, {family: 1 / scale})``: the supremum over replaced trajectories
+of all families together, which for centred rewards is less than the sum of the families' own.
+Users in disjoint batches need one record, of the batch that costs most (parallel composition). Where
+batches of other people have mechanisms of different kinds (Laplace noise here, Gaussian noise there),
+:func:`parallel` states the worst of their guarantees: epsilon and delta are the largest, and so are rho and
+mu where every kind has them. That is sound also where policies and mechanisms of later batches depend on
+earlier releases: given what was released before, an exchange changes the one batch that the user is in, and
+all that follows is a function of its release and of other people's data.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast, get_args
+
+from discreet.core import checks, conversions, parts, wording
+from discreet.core.records import (
+    Composable,
+    MechanismRecord,
+    NoiseFamily,
+    PrivacyClaim,
+    Record,
+    Source,
+    Trust,
+    joint_loss,
+    records_from_dict,
+)
+from discreet.core.shown import brief
+
+__all__ = [
+    "Composable", "Guarantee", "MechanismRecord", "NoiseFamily", "Record", "Trust", "guarantee_of",
+    "joint_loss", "no_guarantee", "parallel", "records_from_dict",
+]  # fmt: skip
+
+_NUMBERS = ("epsilon", "delta", "rho", "mu")
+_PLAIN = ("trust", *_NUMBERS, "epsilon_nominal", "users_public", "randomness", "episodes", "reason")
+_RENDERED = ("unit", "neighbours", "holds_if_seed_is_guessed", "composition", "statement")
+_KEYS = (
+    "trust", *_NUMBERS, "epsilon_nominal", "unit", "neighbours", "users_public", "randomness",
+    "holds_if_seed_is_guessed", "composition", "statement", "episodes", "reason", "mechanisms", "kinds",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Guarantee(PrivacyClaim):
+    """A privacy statement: computed by :func:`guarantee_of`, never typed in.
+
+    trust : who sees raw data ("joint": the server, which people interact with; "central": the keeper of
+        stored data, and everybody else sees the release; "local": nobody; "none": no promise).
+    epsilon, delta : true values of this object's own noise; epsilon None: no guarantee.
+    rho, mu : zCDP and Gaussian-DP parameters, None where there is none.
+    epsilon_nominal : what the user typed; differs under calibration "published".
+    episodes : m, how many episodes of one user are exchanged at most.
+    users_public : the number of users is treated as known to all.
+    randomness : "secure" (operating system, exact) or "seeded" (simulation only).
+    records : what each mechanism did to the same users.
+    kinds : in place of records where other people's batches have other mechanisms: (which users, theirs).
+    reason : in place of both where nothing is promised: why.
+
+    Raises
+    ------
+    ValueError
+        On numbers that do not follow from records or kinds. Epsilons of numerical accounting are computed
+        again too, unless this process did it before (in a fresh one dp-accounting takes a second to load).
+    """
+
+    __repr__ = brief
+
+    kinds: tuple[tuple[str, Guarantee], ...] = ()
+
+    def __post_init__(self) -> None:
+        checks.choice("trust", self.trust, get_args(Trust))
+        checks.choice("randomness", self.randomness, get_args(Source))
+        checks.flag("users_public", self.users_public)
+        checks.integer("episodes", self.episodes, 1)
+        if self.epsilon_nominal is not None:
+            checks.real("epsilon_nominal", self.epsilon_nominal, 0.0)
+        if (bool(self.records), bool(self.kinds), self.reason is not None).count(True) != 1:
+            raise ValueError("records, kinds, reason: exactly one of them must say what the numbers are of")
+        if self.reason is not None:
+            true: _Four = (None, 0.0, None, None)
+        elif self.trust == "none":
+            raise ValueError("trust = 'none': must promise nothing, and give a reason")
+        else:
+            _check_alike(self, self.kinds)
+            true = _worst(self.kinds) if self.kinds else _composed(self.records, self.delta, self.randomness)
+        # what other machines' rounding may change
+        near = 1e-6 if any(record.numerical for record in self.records) else 1e-9
+        for name, one in zip(_NUMBERS, true, strict=True):
+            own = getattr(self, name)
+            if own is None or one is None:
+                fits = own is one
+            else:
+                fits = math.isclose(checks.real(name, own, 0.0), one, rel_tol=near)
+            if not fits:
+                raise ValueError(f"{name} = {checks.said(own)}: must be {one!r}, which the mechanisms give")
+
+    @property
+    def unit(self) -> str:
+        """What is protected, in words."""
+        return wording.unit(self.episodes)
+
+    @property
+    def neighbours(self) -> str:
+        """Against which exchange, in words."""
+        return wording.neighbours(self.episodes)
+
+    @property
+    def composition(self) -> tuple[str, ...]:
+        """One line per mechanism, with the numbers that led here."""
+        return wording.composition(self)
+
+    @property
+    def statement(self) -> str:
+        """The whole in words."""
+        return wording.statement(self)
+
+    def __str__(self) -> str:
+        return self.statement
+
+    @property
+    def holds_if_seed_is_guessed(self) -> bool:
+        """Is epsilon a promise against who can guess, or try, seeds? Never of seeded noise: a simulation."""
+        return self.epsilon is not None and self.randomness == "secure"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values (None stands for JSON null): numbers, what they follow from, and the sentences."""
+        table: dict[str, Any] = {name: getattr(self, name, None) for name in _KEYS}
+        table["composition"] = list(self.composition)
+        table["mechanisms"] = [record.to_dict() for record in self.records]
+        table["kinds"] = [{"users": words, "guarantee": one.to_dict()} for words, one in self.kinds]
+        return table
+
+    def to_json(self) -> str:
+        """:meth:`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Guarantee:
+        """The guarantee that :meth:`to_dict` wrote, built from its numbers alone.
+
+        Raises ``ValueError`` on a missing or foreign key, a number that does not follow from the mechanisms,
+        and a sentence that is not the one of these numbers.
+        """
+        if not isinstance(table, Mapping):
+            raise ValueError(f"guarantee = {checks.said(table)}: must be a table")
+        if "composition" in table and "mechanisms" not in table:
+            raise ValueError(
+                "guarantee: key 'mechanisms' is missing: an earlier version wrote sentences only, and no "
+                "guarantee is made of sentences"
+            )
+        wrong = set(_KEYS).symmetric_difference(table)
+        if wrong:
+            raise ValueError(
+                f"guarantee: key {min(wrong)!r} is {'missing' if min(wrong) in _KEYS else 'unknown'}"
+            )
+        for name in ("mechanisms", "kinds"):
+            if not isinstance(table[name], list):
+                raise ValueError(f"{name} = {checks.said(table[name])}: must be a list")
+        kinds = []
+        for one in table["kinds"]:
+            if not isinstance(one, Mapping) or set(one) != {"users", "guarantee"}:
+                raise ValueError(f"kinds hold {checks.said(one)}: must be objects of users and guarantee")
+            kinds.append((str(one["users"]), cls.from_dict(one["guarantee"])))
+        found = cls(
+            **{name: table[name] for name in _PLAIN},
+            records=records_from_dict(table["mechanisms"]),
+            kinds=tuple(kinds),
+        )
+        for name in _RENDERED:
+            own, stored = getattr(found, name), table[name]
+            stored_as = tuple(stored) if isinstance(stored, list | tuple) else stored
+            if type(own) is not type(stored_as) or own != stored_as:
+                raise ValueError(f"{name} = {checks.said(stored)}: is not the sentence of these numbers")
+        return found
+
+
+def no_guarantee(
+    randomness: Source,
+    *,
+    trust: Trust = "none",
+    reason: str = "exact sums of users' trajectories are released, without noise",
+    epsilon_nominal: float | None = None,
+    episodes: int = 1,
+) -> Guarantee:
+    """The statement of a baseline, or of a mechanism whose noise protects nobody (``reason`` says why)."""
+    return Guarantee(trust, None, 0.0, None, None, epsilon_nominal, episodes, True, randomness, reason=reason)
+
+
+def guarantee_of(
+    trust: Trust,
+    records: Sequence[Record],
+    *,
+    randomness: Source,
+    delta: float | None = None,
+    epsilon_nominal: float | None = None,
+    users_public: bool = True,
+    episodes: int = 1,
+) -> Guarantee:
+    """The guarantee of mechanisms that all touched the same users.
+
+    Parameters
+    ----------
+    trust : "joint", "central", "local" or "shuffle"
+    records : at least one; all Laplace, or all Gaussian (discrete or not).
+    randomness : "seeded" or "secure"; secure noise must be discrete, since the last bits of floating-point
+        noise leak.
+    delta : in (0, 1), at which epsilon is stated, for Gaussian noise; None or 0 for Laplace noise,
+        whose guarantee is pure.
+    epsilon_nominal : what the user asked for, if it was an epsilon.
+    episodes : m, how many episodes a user has at most; the records' sensitivities are for that many.
+
+    Raises
+    ------
+    ValueError
+        On a mixture of families, a delta that does not fit the noise, or secure randomness with
+        continuous noise.
+    """
+    checks.choice("trust", trust, ("joint", "central", "local", "shuffle"))
+    if epsilon_nominal is not None:
+        epsilon_nominal = conversions.check_epsilon(epsilon_nominal, "epsilon_nominal")
+    numbers = _composed(tuple(records), delta, randomness)
+    return Guarantee(trust, *numbers, epsilon_nominal, episodes, users_public, randomness, tuple(records))
+
+
+def parallel(kinds: Sequence[tuple[str, Guarantee]]) -> Guarantee:
+    """The guarantee of mechanisms on disjoint users, each of whom is in exactly one: that of the worst.
+
+    Parameters
+    ----------
+    kinds : (words, guarantee), at least one; the words say which users, such as ``"40 users, one step"``.
+        Of one trust model, randomness, unit and nominal epsilon.
+
+    Raises
+    ------
+    ValueError
+        On guarantees of different trust models, randomness or units.
+    """
+    kinds = tuple(kinds)
+    if not kinds:
+        raise ValueError("kinds is empty: must hold at least one guarantee")
+    first = kinds[0][1]
+    _check_alike(first, kinds)
+    nothing = next((one for _, one in kinds if one.epsilon is None), None)
+    if nothing is not None or all(one == first for _, one in kinds):
+        return nothing or first
+    return Guarantee(
+        first.trust,
+        *_worst(kinds),
+        first.epsilon_nominal,
+        first.episodes,
+        first.users_public,
+        first.randomness,
+        kinds=kinds,
+    )
+
+
+# ------------------------------------------------------------------------------ numbers
+
+_Four = tuple[float | None, float, float | None, float | None]
+"""epsilon, delta, rho, mu."""
+
+
+def _composed(records: tuple[Record, ...], delta: float | None, randomness: Source) -> _Four:
+    """What these mechanisms, all on the same users, give at this delta (module's docstring)."""
+    for record in records:
+        if not parts.is_record(record):
+            raise ValueError(
+                f"records hold {checks.said(record)}: must be records of a mechanism of this library"
+            )
+    norms = {record.norm for record in records}
+    if len(norms) != 1:
+        raise ValueError(
+            f"records hold {len(records)} mechanisms of {len(norms)} kinds: must be at least one, "
+            "and all Laplace or all Gaussian"
+        )
+    continuous = [record.noise for record in records if record.noise in ("laplace", "gaussian")]
+    if randomness == "secure" and continuous:
+        raise ValueError(f"noise = {continuous[0]!r}: secure randomness must draw discrete noise")
+    if any(record.numerical for record in records):
+        if len(records) > 1:
+            raise ValueError("records: one that lists exchanges or shuffled batches must be the only one")
+        delta = conversions.check_delta(delta)
+        (record,) = records
+        epsilon = record.epsilon(delta)
+        if not math.isfinite(epsilon):
+            raise ValueError(f"records: these batches give no epsilon at delta = {delta:g}")
+        rho = 0.5 * cast(Composable, record).loss ** 2 if record.norm == "l2" else None
+        return epsilon, delta, rho, None
+    losses = [cast(Composable, record).loss for record in records]
+    if norms == {"l1"}:
+        if delta:
+            raise ValueError(
+                f"delta = {delta!r}: must be 0 or None for Laplace noise, whose guarantee is pure"
+            )
+        return math.fsum(losses), 0.0, None, None
+    delta = conversions.check_delta(delta)
+    squared = math.fsum(loss**2 for loss in losses)
+    if len(continuous) == len(records):
+        mu = math.sqrt(squared)
+        return conversions.gdp_epsilon(mu, delta), delta, 0.5 * squared, mu
+    return conversions.zcdp_epsilon(0.5 * squared, delta), delta, 0.5 * squared, None
+
+
+def _worst(kinds: Sequence[tuple[str, Guarantee]]) -> _Four:
+    """The largest of every number; None where one has none."""
+    tables = [[getattr(one, name) for _, one in kinds] for name in _NUMBERS]
+    epsilon, delta, rho, mu = (None if None in table else max(table) for table in tables)
+    if epsilon is None or delta is None:
+        raise ValueError("kinds: every one must promise something")
+    return epsilon, delta, rho, mu
+
+
+def _check_alike(first: Guarantee, kinds: Sequence[tuple[str, Guarantee]]) -> None:
+    for words, one in kinds:
+        for name in ("trust", "randomness", "episodes", "users_public", "epsilon_nominal"):
+            if getattr(one, name) != getattr(first, name):
+                raise ValueError(
+                    f"kinds: {name} of {words!r} is {getattr(one, name)!r}, not {getattr(first, name)!r}"
+                )

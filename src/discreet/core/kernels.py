@@ -1,0 +1,153 @@
+"""Compiled parts of the trusted core: contributions, clocks of rows, the nodes of a tree.
+
+Sums live in one flat vector of cells (order and offsets: ``counts.CountQuery``). Families are told
+apart by codes: 0 visits, 1 transitions, 2 rewards; 3, 4 pooled transitions and rewards; 6 cut rewards.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.compile import inlined, kernel
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NO_NOISE, LAPLACE, GAUSSIAN = 0, 1, 2
+
+
+@inlined
+def add_records(
+    states: Ints, rows: Ints, rewards: Floats, slots: int, all_rows: int, all_states: int,
+    begins: Ints, reward_shift: float, cut: float, cells: Floats,
+) -> None:  # fmt: skip
+    """Add one user's records to a flat vector.
+
+    ``begins`` (7,): first cell of each family by its code, -1 if absent; at 5 it is 1 if only first visits
+    are pooled. ``cut``: up to which total rewards are added to the family of code 6, as they are, in the
+    order of time. Steps whose row is -1 add nothing.
+    """
+    left = cut
+    for h in range(rows.shape[0]):
+        if rows[h] < 0:
+            continue
+        row = rows[h] if slots == 1 else h * all_rows + rows[h]
+        if begins[0] >= 0:
+            cells[begins[0] + row] += 1.0
+        cells[begins[1] + row * all_states + states[h + 1]] += 1.0
+        if begins[2] >= 0:
+            cells[begins[2] + row] += rewards[h] - reward_shift
+        if begins[6] >= 0:
+            counted = min(rewards[h], left)
+            cells[begins[6] + rows[h]] += counted
+            left -= counted
+        if begins[3] < 0:
+            continue
+        again = False
+        if begins[5] > 0:
+            for before in range(h - 1, -1, -1):
+                if states[before] == states[h]:
+                    again = True
+                    break
+        if not again:
+            cells[begins[3] + rows[h] * all_states + states[h + 1]] += 1.0
+            if begins[4] >= 0:
+                cells[begins[4] + rows[h]] += rewards[h] - reward_shift
+
+
+@kernel
+def add_trajectory(
+    states: Ints, rows: Ints, rewards: Floats, slots: int, all_rows: int, all_states: int,
+    begins: Ints, reward_shift: float, cut: float, cells: Floats,
+) -> None:  # fmt: skip
+    """Door to :func:`add_records`."""
+    add_records(states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, cut, cells)
+
+
+# ------------------------------------------------------------------------ clocks of rows
+
+
+@inlined
+def tick_rows(growth: float, pending: Floats, counted: Floats, fresh: Floats) -> None:
+    """Which rows are measured now (``fresh`` 1 or 0), by assigned users alone; their clocks move on."""
+    for c in range(pending.shape[0]):
+        fresh[c] = 0.0
+        if pending[c] > 0.0 and pending[c] >= growth * counted[c]:
+            fresh[c] = 1.0
+            counted[c] += pending[c]
+            pending[c] = 0.0
+
+
+@kernel
+def tick(growth: float, pending: Floats, counted: Floats, fresh: Floats) -> None:
+    """Door to :func:`tick_rows`."""
+    tick_rows(growth, pending, counted, fresh)
+
+
+# ------------------------------------------------------------------------ the binary tree
+# A prefix of n users is a disjoint union of nodes. Stripping the last node of the prefix n gives the
+# prefix parent(n); the noise of n is the noise of parent(n) plus that of the one node in between,
+# which is addressed by its end n: it is one and the same whenever it is active.
+
+
+@inlined
+def tree_parent(n: int, epochs: bool) -> int:
+    """The prefix that remains when the last node of prefix n > 0 is taken away.
+
+    K known: n without its lowest bit. K unknown (``epochs``): users 2^e .. 2^(e+1) - 1 form epoch e with
+    a tree of its own; a closed epoch is its root alone.
+    """
+    if not epochs:
+        return n & (n - 1)
+    base = 1
+    while 2 * base <= n + 1:
+        base *= 2
+    inside = n - (base - 1)
+    if inside > 0:
+        return base - 1 + (inside & (inside - 1))
+    return base // 2 - 1
+
+
+@inlined
+def tree_epoch(n: int, epochs: bool) -> int:
+    """Epoch of the node that ends at prefix n > 0; 0 when K is known."""
+    if not epochs:
+        return 0
+    e = 0
+    while (1 << (e + 1)) - 1 < n:
+        e += 1
+    return e
+
+
+@inlined
+def tree_slot(n: int, epochs: bool) -> int:
+    """Where the running noise of prefix n is kept: 1 + level of its last node; 0 for closed epochs."""
+    inside = n
+    if epochs:
+        base = 1
+        while 2 * base <= n + 1:
+            base *= 2
+        inside = n - (base - 1)
+        if inside == 0:
+            return 0
+    level = 0
+    while inside & 1 == 0:
+        inside >>= 1
+        level += 1
+    return level + 1
+
+
+@inlined
+def tree_chain(n: int, epochs: bool, ends: Ints, chain: Ints) -> int:
+    """Prefixes whose running noise must be made for prefix n, the last first; their number.
+
+    ``ends[slot]`` is the prefix whose noise the slot holds (0: none). The walk stops at the first
+    prefix that is held already.
+    """
+    length = 0
+    while n > 0 and ends[tree_slot(n, epochs)] != n:
+        chain[length] = n
+        length += 1
+        n = tree_parent(n, epochs)
+    return length

@@ -1,0 +1,117 @@
+"""The public shape of a tabular problem and its flat layout: one row per admissible (state, action).
+
+Everything here is public by declaration: S, A, H, the mask of admissible actions. Kernels work
+on *rows*, the admissible pairs in the order of their state, then action; with every action
+admissible, row = state * A + action. A mask therefore costs nothing and saves everything that
+it rules out (ICU-Sepsis: 2 313 rows instead of 17 900).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.shown import brief
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """States S, actions A, horizon H, and the public mask of admissible actions.
+
+    Parameters
+    ----------
+    states, actions, horizon : int
+        Each at least 1.
+    mask : (S, A) bool, optional
+        True where the action is admissible; every state needs one. None: all are.
+
+    Raises
+    ------
+    ValueError
+        If a size is below 1, the mask's shape is not (S, A), or a state has no action.
+    """
+
+    __repr__ = brief
+
+    states: int
+    actions: int
+    horizon: int
+    mask: NDArray[np.bool_] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("states", "actions", "horizon"):
+            object.__setattr__(self, name, checks.integer(name, getattr(self, name), 1))
+        if self.mask is None:
+            return
+        mask = np.array(self.mask, dtype=bool)
+        if mask.shape != (self.states, self.actions):
+            raise ValueError(f"mask has shape {mask.shape}: must be {(self.states, self.actions)}")
+        empty = np.flatnonzero(~mask.any(axis=1))
+        if empty.size:
+            raise ValueError(f"mask[{empty[0]}] admits no action: every state needs at least one")
+        mask.flags.writeable = False
+        object.__setattr__(self, "mask", None if mask.all() else mask)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Layout):
+            return NotImplemented
+        same_mask = (self.mask is None and other.mask is None) or (
+            self.mask is not None and other.mask is not None and np.array_equal(self.mask, other.mask)
+        )
+        return same_mask and (self.states, self.actions, self.horizon) == (
+            other.states,
+            other.actions,
+            other.horizon,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.states, self.actions, self.horizon))
+
+    @cached_property
+    def row_state(self) -> NDArray[np.int64]:
+        """(R,) the state of each row, ascending."""
+        return np.repeat(np.arange(self.states, dtype=np.int64), np.diff(self.state_ptr))
+
+    @cached_property
+    def row_action(self) -> NDArray[np.int64]:
+        """(R,) the action of each row."""
+        if self.mask is None:
+            return np.tile(np.arange(self.actions, dtype=np.int64), self.states)
+        return np.nonzero(self.mask)[1].astype(np.int64)
+
+    @cached_property
+    def state_ptr(self) -> NDArray[np.int64]:
+        """(S + 1,) rows of state s are state_ptr[s] .. state_ptr[s + 1] - 1."""
+        each = np.full(self.states, self.actions, np.int64) if self.mask is None else self.mask.sum(axis=1)
+        return np.concatenate([[0], np.cumsum(each)]).astype(np.int64)
+
+    @cached_property
+    def row_index(self) -> NDArray[np.int64]:
+        """(S, A) the row of each pair, -1 where the action is not admissible."""
+        index = np.full((self.states, self.actions), -1, np.int64)
+        index[self.row_state, self.row_action] = np.arange(self.rows)
+        return index
+
+    @property
+    def rows(self) -> int:
+        """R, the number of admissible pairs."""
+        return int(self.state_ptr[-1])
+
+    def to_rows(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(T, S, A, ...) to C-contiguous (T, R, ...): drops inadmissible pairs."""
+        if self.mask is None:
+            return np.ascontiguousarray(table.reshape(table.shape[0], self.rows, *table.shape[3:]))
+        return np.ascontiguousarray(table[:, self.row_state, self.row_action])
+
+    def from_rows(self, rows: NDArray[np.float64], fill: float = 0.0) -> NDArray[np.float64]:
+        """(T, R, ...) to (T, S, A, ...), with ``fill`` at inadmissible pairs."""
+        shape = (rows.shape[0], self.states, self.actions, *rows.shape[2:])
+        if self.mask is None:
+            return rows.reshape(shape)
+        table = np.full(shape, fill, rows.dtype)
+        table[:, self.row_state, self.row_action] = rows
+        return table

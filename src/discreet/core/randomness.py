@@ -1,0 +1,216 @@
+"""Where randomness comes from: a fast seeded tree for simulations, the operating system for people.
+
+Seeded streams are addressed by (seed, run, role, index), so equal seeds give equal results in any
+order and with any number of workers; their noise protects nobody, since whoever knows the seed
+subtracts it, and every guarantee says so. Secure noise is exact, discrete, and drawn from the
+operating system's cryptographic source; no seed exists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks, parts
+
+Floats = NDArray[np.float64]
+Key = NDArray[np.uint64]
+
+_EXACT = 2**46  # units: 64 draws up to here and a sum below 2^51 add up exactly in float64 (2^53)
+
+
+@dataclass(frozen=True, eq=False)
+class RunKeys:
+    """Three 128-bit keys: tie coins that a learner may see tell nothing of the noise.
+
+    The keys of noise and ties are separate BLAKE2b digests of (seed, run): to get from one to the other
+    one must guess the seed. (Words of one ``SeedSequence`` would not do: each of them is an invertible
+    function of the same four words.)
+    """
+
+    environment: Key
+    noise: Key
+    ties: Key
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """Repeatable randomness for simulation.
+
+    seed : non-negative integer; run : index of the repetition. Two learners under one (seed, run)
+    meet the same users' luck, and two sessions the same noise: whoever sees the releases of both can
+    take it off, which is one more reason why a guarantee under a seed is for simulation only.
+    batch : index of a batch of other people with noise of its own (:meth:`of_batch`), or None.
+    """
+
+    seed: int = 0
+    run: int = 0
+    batch: int | None = None
+    kind: Literal["seeded"] = field(default="seeded", init=False)
+
+    def __post_init__(self) -> None:
+        checks.integer("seed", self.seed, 0)
+        checks.integer("run", self.run, 0)
+        if self.batch is not None:
+            checks.integer("batch", self.batch, 0)
+
+    def of_batch(self, batch: int) -> Seeded:
+        """The same run with the noise of one batch: a key of its own; environment and ties are the run's."""
+        return Seeded(self.seed, self.run, batch)
+
+    @cached_property
+    def keys(self) -> RunKeys:
+        """The run's keys, one per door."""
+        run_key = parts.module("streams").run_key
+        return RunKeys(run_key(self.seed, self.run), self._secret(b"noise"), self._secret(b"ties"))
+
+    def _secret(self, role: bytes) -> Key:
+        address = f"{int(self.seed)}/{int(self.run)}".encode()
+        if self.batch is not None and role == b"noise":
+            address += f"/{int(self.batch)}".encode()
+        digest = hashlib.blake2b(address, digest_size=16, person=b"discreet/" + role).digest()
+        return np.frombuffer(digest, "<u8").astype(np.uint64)
+
+
+@dataclass(frozen=True)
+class Secure:
+    """Exact discrete noise from the operating system's cryptographic source; not repeatable.
+
+    reward_grid : rewards are rounded at random, without bias, to multiples of 1 / reward_grid, so
+    that every sum is an integer on a public grid (noise in floating point would leak through its
+    last bits). A power of two from 2 on, so that sums are exact in float64.
+    """
+
+    reward_grid: int = 1024
+    kind: Literal["secure"] = field(default="secure", init=False)
+
+    def __post_init__(self) -> None:
+        grid = checks.integer("reward_grid", self.reward_grid, 2, 2**20)
+        if grid & (grid - 1):
+            raise ValueError(f"reward_grid = {grid}: must be a power of two")
+
+    def of_batch(self, batch: int) -> Secure:
+        """The system's source serves every batch alike, with fresh draws."""
+        return self
+
+
+Randomness = Seeded | Secure
+
+
+def _no_grid(grid: int | None) -> None:
+    if grid is not None:
+        raise ValueError(f"grid = {grid}: seeded coins have none; this session needs SecureCoins()")
+
+
+def _grid(grid: int | None) -> int:
+    if grid is None:
+        raise ValueError(
+            "grid = None: exact noise needs one (beside integers, the digits of a reward would be plain to "
+            "see); coins of a seeded session are SeededCoins"
+        )
+    return grid
+
+
+def _units(draws: NDArray[np.int64], grid: int) -> Floats:
+    """Integers as multiples of 1 / grid; a draw too large to add up exactly ends the session's call."""
+    if np.abs(draws).max(initial=0) > _EXACT:
+        raise OverflowError("a noise value above 2^46 grid units was drawn: float64 sums would be rounded")
+    return draws.astype(np.float64) / grid
+
+
+class SeededCoins:
+    """The draws of one simulated person's device: the stream (noise, user, 0) of a run.
+
+    Raises ``ValueError`` if a grid is asked for: a session with one promises exact noise.
+    """
+
+    exact = False
+
+    def __init__(self, key: Key, user: int) -> None:
+        self._streams = streams = parts.module("streams")
+        self._state = streams.open_at(key, streams.ROLE_NOISE, user, 0)
+
+    def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
+        """``size`` independent centred Laplace variables of this scale; there is no grid."""
+        _no_grid(grid)
+        out = np.empty(size)
+        self._streams.fill_laplace(self._state, scale, out)
+        return out
+
+    def normal(self, scale: float, size: int, grid: int | None = None) -> Floats:
+        """``size`` independent centred normals of this standard deviation; there is no grid."""
+        _no_grid(grid)
+        out = np.empty(size)
+        self._streams.fill_normal(self._state, scale, out)
+        return out
+
+    def rounded(self, rewards: Floats, grid: int | None) -> Floats:
+        """The rewards as they are."""
+        _no_grid(grid)
+        return rewards
+
+    def _word(self) -> int:
+        return int(self._streams.draw_words(self._state, 1)[0])
+
+    def below(self, n: int) -> int:
+        """A uniform integer in [0, n), but for a bias of n 2^-64."""
+        return (self._word() * n) >> 64
+
+    def flip(self, numerator: int) -> bool:
+        """True with probability numerator / 2^53."""
+        return (self._word() >> 11) < numerator
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """``size`` independent uniform words of 64 bits."""
+        return np.asarray(self._streams.draw_words(self._state, size))
+
+
+class SecureCoins:
+    """Exact discrete noise and unbiased rounding from the operating system's cryptographic source.
+
+    Values lie on multiples of 1 / ``grid``, and so does the noise: 1 / grid times a discrete Laplace
+    or Gaussian variable of scale grid * b, which has the same privacy loss as continuous noise
+    of scale b (Laplace: pure epsilon; Gaussian: zero-concentrated) at shifts on the grid. Raises
+    ``ValueError`` without a grid: integer noise beside rewards that are on none would hide nothing.
+    """
+
+    exact = True
+
+    def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
+        """``size`` independent discrete Laplace variables of this scale, on multiples of 1 / grid."""
+        from discreet.core.noise import exact
+
+        units = _grid(grid)
+        return _units(exact.discrete_laplace(Fraction(scale) * units, size), units)
+
+    def normal(self, scale: float, size: int, grid: int | None = None) -> Floats:
+        """``size`` independent discrete Gaussian variables of this sigma, on multiples of 1 / grid."""
+        from discreet.core.noise import exact
+
+        units = _grid(grid)
+        return _units(exact.discrete_gaussian(Fraction(scale) * units, size), units)
+
+    def rounded(self, rewards: Floats, grid: int | None) -> Floats:
+        """Rewards in [0, 1], of any shape, rounded at random, without bias, to multiples of 1 / grid."""
+        from discreet.core.noise import exact
+
+        return exact.round_to_grid(rewards, _grid(grid))
+
+    def below(self, n: int) -> int:
+        """A uniform integer in [0, n), exactly."""
+        return secrets.randbelow(n)
+
+    def flip(self, numerator: int) -> bool:
+        """True with probability numerator / 2^53, exactly: 53 bits decide."""
+        return secrets.randbits(53) < numerator
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """``size`` independent uniform words of 64 bits."""
+        return np.frombuffer(secrets.token_bytes(8 * size), np.uint64)

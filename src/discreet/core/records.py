@@ -1,0 +1,328 @@
+"""Records: what mechanisms did to one user, in public numbers; and what a guarantee claims, all in numbers.
+
+:class:`Record` says what a guarantee asks of any of them. :class:`MechanismRecord`, of noise in sums, stands
+here; the other kinds stand in files of their own, which :mod:`discreet.core.parts` lists. Nothing here is
+text but the names of mechanisms: :mod:`discreet.core.wording` makes sentences of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Protocol, get_args
+
+from discreet.core import checks, parts
+from discreet.core.shown import brief
+
+__all__ = [
+    "Composable", "Coordinate", "Fixed", "MechanismRecord", "NoiseFamily", "PrivacyClaim", "Record", "Source",
+    "Trust", "joint_loss", "plain_record", "record_fields", "records_from_dict",
+]  # fmt: skip
+
+NOISE_WORDS = {
+    "laplace": "Laplace", "gaussian": "Gaussian",
+    "discrete_laplace": "discrete Laplace", "discrete_gaussian": "discrete Gaussian",
+}  # fmt: skip
+NoiseFamily = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gaussian"]
+Trust = Literal["none", "joint", "central", "local", "shuffle"]
+Source = Literal["secure", "seeded"]
+Coordinate = tuple[str, float, float, int]
+"""(noise family, scale, absolute shift, how many such coordinates), discrete ones in units of their grid.
+
+``"pure"`` stands for any mechanism that is (shift / scale)-DP: randomized response dominates them all.
+"""
+
+
+class Fixed(dict[str, Any]):
+    """A mapping that no one changes: a release shows its guarantee's records to whoever reads it."""
+
+    def _refused(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("a record is fixed: its mappings cannot be changed")
+
+    __setitem__ = __delitem__ = __ior__ = update = pop = popitem = clear = setdefault = _refused
+
+    def __reduce__(self) -> tuple[type[Fixed], tuple[dict[str, Any]]]:
+        return Fixed, (dict(self),)
+
+
+class _Query(Protocol):
+    def sensitivity(self, norm: Any, weight: Mapping[str, float]) -> float: ...
+
+
+# ------------------------------------------------------------------------------ what was done
+
+
+class Record(Protocol):
+    """What one mechanism did to one user: what a guarantee and its sentences ask of it.
+
+    ``norm`` : how losses of several records add: ``l1`` as they are, ``l2`` as squares; ``losses``: not by a
+    closed form, so such a record is the only one of its guarantee. ``levels`` : in how many noisy sums,
+    messages or batches a user can be.
+    """
+
+    @property
+    def mechanism(self) -> str: ...
+    @property
+    def noise(self) -> str: ...
+    @property
+    def norm(self) -> Literal["l1", "l2", "losses"]: ...
+    @property
+    def levels(self) -> int: ...
+    @property
+    def numerical(self) -> bool:
+        """Is epsilon to be had from laws of loss, by :meth:`epsilon`, and not from closed forms?"""
+        ...
+
+    def epsilon(self, delta: float) -> float:
+        """Of a numerical record, at this delta in (0, 1); infinity where there is none."""
+        ...
+
+    def line(self, delta: float) -> str:
+        """What was done, with its loss, in a line of a composition."""
+        ...
+
+    def sentence(self, trust: Trust) -> str:
+        """What hides the data, for who takes part."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+class Composable(Record, Protocol):
+    """A record of which several on the same users add up: ``norm`` is l1 or l2."""
+
+    @property
+    def loss(self) -> float:
+        """Epsilon under l1, mu or sqrt(2 rho) under l2."""
+        ...
+
+
+@dataclass(frozen=True)
+class MechanismRecord:
+    """What one mechanism did, in public numbers.
+
+    Parameters
+    ----------
+    mechanism : str
+        Its name in words, e.g. ``"binary tree over users"``.
+    noise : str
+        ``laplace``, ``gaussian``, ``discrete_laplace`` or ``discrete_gaussian``.
+    scales : mapping
+        Laplace scale b, or standard deviation sigma, of one draw, per family of the query, in the
+        units of its values.
+    sensitivities : mapping
+        Each family's own replace-one sensitivity, l1 for Laplace and l2 for Gaussian noise.
+    joint : float
+        Joint sensitivity of all families in units of their noise, same norm.
+    levels : int
+        In how many noisy sums (tree nodes, messages, batches) the records of one user can be.
+    exchanges : tuple
+        Where epsilon is to be had from privacy-loss distributions: the coordinates that each way to
+        exchange a user moves, ``levels`` included (:func:`discreet.accounting.calibration.exchanges`). Only
+        valid for noise that is drawn after the user's record is in. Empty: closed forms.
+
+    Raises
+    ------
+    ValueError
+        On a value out of range, families that differ, or a joint sensitivity that cannot be: below
+        the largest family's own, or above all families' together.
+    """
+
+    __repr__ = brief
+
+    mechanism: str
+    noise: NoiseFamily
+    scales: Mapping[str, float] = field(hash=False)
+    sensitivities: Mapping[str, float] = field(hash=False)
+    joint: float
+    levels: int = 1
+    exchanges: tuple[tuple[Coordinate, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        checks.choice("noise", self.noise, get_args(NoiseFamily))
+        scales = {name: checks.positive(f"scales[{name!r}]", b) for name, b in self.scales.items()}
+        own = {name: checks.positive(f"sensitivities[{name!r}]", d) for name, d in self.sensitivities.items()}
+        if not scales or set(scales) != set(own):
+            raise ValueError(
+                f"scales has families {sorted(scales)}: must be those of sensitivities, {sorted(own)}"
+            )
+        joint = checks.positive("joint", self.joint)
+        parts = [own[name] / scales[name] for name in scales]
+        most = sum(parts) if self.norm == "l1" else math.hypot(*parts)
+        if not max(parts) * (1 - 1e-9) <= joint <= most * (1 + 1e-9):
+            raise ValueError(
+                f"joint = {joint!r}: must be in [{max(parts):g}, {most:g}], by the families' own"
+            )
+        object.__setattr__(self, "scales", Fixed(scales))
+        object.__setattr__(self, "sensitivities", Fixed(own))
+        object.__setattr__(self, "joint", joint)
+        object.__setattr__(self, "levels", checks.integer("levels", self.levels, 1))
+
+    @classmethod
+    def of(
+        cls,
+        query: _Query,
+        mechanism: str,
+        noise: NoiseFamily,
+        scales: Mapping[str, float],
+        levels: int = 1,
+        exchanges: tuple[tuple[Coordinate, ...], ...] = (),
+        rounding: float = 0.0,
+    ) -> MechanismRecord:
+        """The record of a mechanism on ``query``: sensitivities, own and joint, are the query's.
+
+        ``rounding`` : what arithmetic in fixed point adds to every family's own.
+        """
+        norm: Literal["l1", "l2"] = "l1" if noise.endswith("laplace") else "l2"
+        own = {name: query.sensitivity(norm, {name: 1.0}) + rounding for name in scales}
+        joint = joint_loss(query, norm, scales, rounding)
+        return cls(mechanism, noise, scales, own, joint, levels, exchanges)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, without loss: JSON writes a float with all digits that tell it from any other."""
+        table = plain_record(self, "noise")
+        table["exchanges"] = [[list(coordinate) for coordinate in way] for way in self.exchanges]
+        return table
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> MechanismRecord:
+        """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
+        given = record_fields(cls, "noise", table)
+        given["scales"] = {str(name): _float(f"scales[{name!r}]", x) for name, x in given["scales"].items()}
+        given["sensitivities"] = {
+            str(name): _float(f"sensitivities[{name!r}]", x) for name, x in given["sensitivities"].items()
+        }
+        given["joint"] = _float("joint", given["joint"])
+        given["exchanges"] = tuple(tuple(_coordinate(one) for one in way) for way in given["exchanges"])
+        return cls(**given)
+
+    @property
+    def norm(self) -> Literal["l1", "l2"]:
+        """The norm in which the sensitivities are."""
+        return "l1" if self.noise.endswith("laplace") else "l2"
+
+    @property
+    def numerical(self) -> bool:
+        """Is epsilon to be had from privacy-loss distributions of its exchanges?"""
+        return bool(self.exchanges)
+
+    @property
+    def loss(self) -> float:
+        """levels * joint (Laplace: its epsilon), or sqrt(levels) * joint (Gaussian: its mu)."""
+        return self.levels * self.joint if self.norm == "l1" else math.sqrt(self.levels) * self.joint
+
+    def epsilon(self, delta: float) -> float:
+        """Of listed exchanges: the worst one's, by privacy-loss distributions. ``ValueError`` without any."""
+        found: float = parts.module("accounting").worst_epsilon(self.exchanges, delta)
+        return found
+
+    def sentence(self, trust: Trust) -> str:
+        """What hides the data, and in how many sums."""
+        times = f", each user in at most {self.levels} noisy sums" if self.levels > 1 else ""
+        return self.mechanism + times
+
+    def line(self, delta: float) -> str:
+        """What was done, with its loss (at no delta: in the norm of the noise)."""
+        letter = "b" if self.norm == "l1" else "sigma"
+        shown = ", ".join(
+            f"{name} {letter} = {scale:.6g} ({self.norm} sensitivity {self.sensitivities[name]:.6g})"
+            for name, scale in self.scales.items()
+        )
+        times = f"{self.levels}" if self.norm == "l1" else f"sqrt({self.levels})"
+        symbol = {"laplace": "epsilon", "gaussian": "mu"}[self.noise.removeprefix("discrete_")]
+        if self.noise == "discrete_gaussian":
+            symbol = "sqrt(2 rho)"
+        return (
+            f"{self.mechanism}: {NOISE_WORDS[self.noise]} noise, {shown}; joint {self.norm} in units of the "
+            f"noise {self.joint:.6g}, a user in at most {self.levels} noisy "
+            f"sum{'s' if self.levels > 1 else ''}: {symbol} = {times} x {self.joint:.6g} = {self.loss:.6g}"
+        )
+
+
+def joint_loss(
+    query: _Query, norm: Literal["l1", "l2"], scales: Mapping[str, float], rounding: float = 0.0
+) -> float:
+    """Joint sensitivity of all families in units of their noise; ``rounding`` adds to each family's change.
+
+    With rounding the smaller of two bounds by the triangle inequality: over (change, rounding), and over
+    families. Halved when all scales are doubled, with rounding too.
+    """
+    joint = query.sensitivity(norm, {name: 1.0 / scale for name, scale in scales.items()})
+    if not rounding:
+        return joint
+    add = math.fsum if norm == "l1" else lambda parts: math.hypot(*parts)
+    apart = add([(query.sensitivity(norm, {name: 1.0}) + rounding) / scale for name, scale in scales.items()])
+    return min(joint + add([rounding / scale for scale in scales.values()]), apart)
+
+
+_SHAPES = {"scales": dict, "sensitivities": dict, "alphabets": dict, "exchanges": list, "mechanism": str}
+
+
+def plain_record(record: Any, kind: str) -> dict[str, Any]:
+    """The fields of a record as plain values, after its kind."""
+    table: dict[str, Any] = {"kind": kind}
+    for item in fields(record):
+        value = getattr(record, item.name)
+        table[item.name] = dict(value) if isinstance(value, Mapping) else value
+    return table
+
+
+def record_fields(cls: type, kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table without its kind, if it has exactly the keys of the class, and containers in place."""
+    names = {"kind", *(item.name for item in fields(cls))}
+    wrong = names.symmetric_difference(table)
+    if wrong:
+        raise ValueError(f"record: key {min(wrong)!r} is {'missing' if min(wrong) in names else 'unknown'}")
+    checks.choice("record: kind", table["kind"], (kind,))
+    for name, shape in _SHAPES.items():
+        if name in table and not isinstance(table[name], shape):
+            raise ValueError(f"record: {name} = {checks.said(table[name])}: must be a {shape.__name__}")
+    return {name: value for name, value in table.items() if name != "kind"}
+
+
+def _float(name: str, value: Any) -> float:
+    if type(value) is not float:
+        raise ValueError(f"record: {name} = {checks.said(value)}: must be a floating-point number")
+    return value
+
+
+def _coordinate(plain: Any) -> Coordinate:
+    types = [type(part) for part in plain] if isinstance(plain, list) else []
+    if types != [str, float, float, int]:
+        raise ValueError(
+            f"record: exchanges hold {checks.said(plain)}: must be [noise, scale, shift, count] each"
+        )
+    noise, scale, shift, count = plain
+    return noise, scale, shift, count
+
+
+def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[Record, ...]:
+    """The records whose ``to_dict`` these are, equal to the last bit.
+
+    Raises ``ValueError`` on a kind, a key or a type that no record has.
+    """
+    found = []
+    for table in plain:
+        if not isinstance(table, Mapping):
+            raise ValueError(f"records hold {checks.said(table)}: must be tables")
+        found.append(parts.record_class(table.get("kind")).from_dict(table))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class PrivacyClaim:
+    """What is claimed, and of what: the fields of a :class:`~discreet.core.guarantee.Guarantee`."""
+
+    trust: Trust
+    epsilon: float | None
+    delta: float
+    rho: float | None
+    mu: float | None
+    epsilon_nominal: float | None
+    episodes: int
+    users_public: bool
+    randomness: Source
+    records: tuple[Record, ...] = ()
+    kinds: tuple[tuple[str, PrivacyClaim], ...] = ()
+    reason: str | None = None

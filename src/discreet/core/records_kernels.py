@@ -1,0 +1,56 @@
+"""Compiled checks and sums of many users' records at once: :meth:`CountSession.submit_many`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.compile import kernel
+from discreet.core.kernels import add_records
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@kernel
+def first_broken(states: Ints, actions: Ints, rewards: Floats, row_index: Ints) -> int:
+    """The first user with a state, action or reward out of range, or an inadmissible pair; -1: none.
+
+    states (n, H + 1), actions (n, H), rewards (n, H); row_index (S, A), -1 where inadmissible.
+    """
+    all_states, all_actions = row_index.shape
+    for i in range(states.shape[0]):
+        good = 0 <= states[i, actions.shape[1]] < all_states
+        for h in range(actions.shape[1]):
+            s, a = states[i, h], actions[i, h]
+            good = (
+                good
+                and 0 <= s < all_states
+                and 0 <= a < all_actions
+                and row_index[s, a] >= 0
+                and 0.0 <= rewards[i, h] <= 1.0  # false for NaN
+            )
+        if not good:
+            return i
+    return -1
+
+
+@kernel
+def add_trajectories(
+    states: Ints, actions: Ints, rewards: Floats, row_index: Ints, slots: int, all_rows: int,
+    begins: Ints, reward_shift: float, cut: float, played: Floats, cells: Floats,
+) -> None:  # fmt: skip
+    """Add checked users one after the other, by the very sums of one user.
+
+    played (H, R) : 0 where the public policy cannot act and nothing is added; (0, R): no such restriction.
+    """
+    rows = np.empty(actions.shape[1], np.int64)
+    for i in range(states.shape[0]):
+        for h in range(rows.shape[0]):
+            rows[h] = row_index[states[i, h], actions[i, h]]
+            if played.shape[0] > 0 and played[h, rows[h]] == 0.0:
+                rows[h] = -1
+        add_records(
+            states[i], rows, rewards[i], slots, all_rows, row_index.shape[0], begins, reward_shift, cut,
+            cells,
+        )  # fmt: skip

@@ -1,0 +1,370 @@
+"""Plans, reports and releases: what passes between people, a session and whoever learns.
+
+A :class:`Plan` is all that is public before people act, a :class:`Schedule` when there are releases, a
+:class:`Report` what leaves a person's hands, and a :class:`Release` all that is ever seen of people. Nothing
+here knows a learner or the world: those types are in :mod:`discreet.protocol`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.counts import Norm as Norm
+from discreet.core.records import Trust as Trust
+from discreet.core.shown import brief
+from discreet.core.trajectories import Trajectory
+
+if TYPE_CHECKING:
+    from discreet.core.guarantee import Guarantee
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+__all__ = [
+    "Coins", "Encoder", "Estimate", "Floats", "Ints", "Measurement", "NoiseLaw", "Norm", "Plan", "Query",
+    "Release", "Message", "Report", "Response", "Schedule", "Trust", "numbered",
+]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------ before people act
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What the server makes public before people act: a function of releases and public data only."""
+
+    __repr__ = brief
+
+    policy: NDArray[Any]  # (H, S) int, or (H, S, A) float
+    users: int = 1  # how many people follow it
+    context: Mapping[str, Floats] = field(default_factory=dict)  # what contributions need beside trajectories
+    query: Query | None = None  # must be None: what a batch is asked is declared before (Schedule.queries)
+    last: bool = True  # a release follows; False mixes several policies (ties) in one batch
+    number: int = 0  # set by session.begin; reports carry it, late or foreign ones are refused
+    group: int | None = None  # of a query with groups: the public group that these users' returns count in
+    return_share: float | None = None  # and the share of the budget that group returns get in the release
+    # that closes this batch, in [0, 1) (0: not released; None: the query's); the last plan's counts
+    forget: bool = False  # that release is the last to see any user so far: later ones begin anew
+    cut: float | None = (
+        None  # of a query with a cut: C of this batch, not below that of the last one, at most
+    )
+    # H; infinite: from the release that closes this batch on, centred rewards take the place of cut ones, for
+    # good; None: as it stands. The first plan of a batch sets it, further ones name the same or None
+
+
+MOST_RELEASES = 50_000_000  # times of release are held as a list: 400 MB
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Public times of release, fixed before data (or capped in advance and then triggered by releases).
+
+    ``times`` holds the number of users submitted at each release, ascending, starting with 0
+    (release 0 is made before anybody came: zeros, no noise). ``growth`` is geometric:
+    next = max(k + 1, ceil(growth * k)); 1.0 is a release after every user.
+
+    ``pooled_shares``, in (0, 1), one for each of ``release_times``: the share of the budget that the pooled
+    families of the query get in the noise of that release (the first is of release 0, without noise).
+    Only mechanisms with noise of its own for each release can follow it.
+
+    ``queries`` : one query for each batch between consecutive times of release, in place of the learner's
+    standing one. Nobody is in two batches, and every batch is asked at the full budget: a privatizer's
+    ``start`` then hands out a :class:`~discreet.sessions.batch.BatchSession`. People who come after
+    the last release are in no batch.
+
+    ``final`` : the last of ``times`` may be ``users`` itself. Online such a release is refused, since nobody
+    is left to use it; a stored data set is released in just that way (:meth:`one_shot`).
+    """
+
+    __repr__ = brief
+
+    users: int | None
+    times: Ints | None = None
+    growth: float | None = None
+    max_releases: int | None = None
+    answers: int = 0
+    reads: Literal["sums", "measurements"] = "sums"  # what the learner will use: chooses the mechanism
+    plans: Literal["any", "deterministic", "stochastic"] = "any"  # its policies: what devices report about
+    pooled_shares: Floats | None = None
+    final: bool = False
+    queries: tuple[Query, ...] | None = None
+
+    @classmethod
+    def one_shot(cls, users: int, plans: Literal["any", "deterministic", "stochastic"] = "any") -> Schedule:
+        """All n users, then one release: what offline learners ask for."""
+        users = checks.integer("users", users, 1)
+        return cls(users, np.array([0, users], np.int64), plans=plans, final=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "final", checks.flag("final", self.final))
+        if self.final and (self.times is None or self.users is None):
+            raise ValueError("final = True: must come with users and with the times of release")
+        checks.choice("reads", self.reads, ("sums", "measurements"))
+        checks.choice("plans", self.plans, ("any", "deterministic", "stochastic"))
+        if self.users is not None:
+            object.__setattr__(self, "users", checks.integer("users", self.users, 1))
+        if self.growth is not None:
+            object.__setattr__(self, "growth", checks.real("growth", self.growth, 1.0))
+        if self.times is not None:
+            times = np.array(self.times, np.int64)  # a copy: nobody else may move the boundaries of batches
+            if times.ndim != 1 or times.size == 0 or times[0] != 0 or (np.diff(times) <= 0).any():
+                raise ValueError("times must be ascending integers that start with 0")
+            if self.users is not None and times[-1] >= self.users + self.final:
+                allowed = "at most" if self.final else "below"
+                raise ValueError(
+                    f"times[-1] = {times[-1]}: must be {allowed} users = {self.users} (nobody is left to "
+                    "use it)"
+                )
+            times.flags.writeable = False
+            object.__setattr__(self, "times", times)
+        if self.max_releases is not None:
+            most = checks.integer("max_releases", self.max_releases, 1)
+            object.__setattr__(self, "max_releases", most)
+        if self.queries is not None:
+            self._check_queries()
+        if self.pooled_shares is not None:
+            shares = checks.floats("pooled_shares", self.pooled_shares, self.release_times.shape).copy()
+            if shares.min() <= 0.0 or shares.max() >= 1.0:
+                raise ValueError("pooled_shares: every entry must be in (0, 1)")
+            shares.flags.writeable = False
+            object.__setattr__(self, "pooled_shares", shares)
+
+    def _check_queries(self) -> None:
+        queries = tuple(self.queries or ())
+        object.__setattr__(self, "queries", queries)
+        batches = 0 if self.times is None else self.times.size - 1
+        if self.users is None or not queries or len(queries) != batches:
+            raise ValueError(
+                f"queries has {len(queries)} entries: must have {batches}, one for each batch between two of "
+                "the times of release, with the number of users known"
+            )
+        for name in ("growth", "max_releases", "pooled_shares"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} = {getattr(self, name)!r}: must be None with queries")
+        if self.answers:
+            raise ValueError(f"answers = {self.answers}: must be 0 with queries")
+
+    @cached_property
+    def release_times(self) -> Ints:
+        """Users submitted at each release, from 0 on, read-only. ``ValueError`` when K is not known."""
+        if self.times is not None:
+            return self.times
+        if self.users is None:
+            raise ValueError("users = None: release times of an open-ended schedule are not a list")
+        if self.growth is None or self.growth == 1.0:
+            if self.users > MOST_RELEASES:
+                raise ValueError(
+                    f"users = {self.users}: must be at most {MOST_RELEASES} with a release after every user; "
+                    "use a public schedule (replan_growth = 1.1)"
+                )
+            times = np.arange(self.users, dtype=np.int64)
+        else:
+            points, k = [], 0
+            while k < self.users:
+                points.append(k)
+                k = max(k + 1, int(np.ceil(self.growth * k)))
+            times = np.array(points, np.int64)
+        times.flags.writeable = False
+        return times
+
+    def leaf_at(self, n: int, leaf: Literal["batch", "user"] = "batch") -> int:
+        """How many leaves (batches, or users) the first n users fill.
+
+        Raises ``RuntimeError`` between scheduled releases.
+        """
+        if self.users is None:
+            return n
+        times = self.release_times
+        at = int(np.searchsorted(times, n))
+        if at == times.size or times[at] != n:
+            raise RuntimeError(f"release: {n} users is not one of the scheduled times of release")
+        return n if leaf == "user" else at
+
+    @property
+    def releases(self) -> int | None:
+        """How many noisy releases there are at most (release 0 is not counted); None if open-ended."""
+        if self.max_releases is not None:
+            return self.max_releases
+        if self.users is None and self.times is None:
+            return None
+        return max(1, self.release_times.size - 1)
+
+
+# --------------------------------------------------------- what is summed, and what it can cost
+class Query(Protocol):
+    """A sum over users of bounded contributions in named families, declared before data."""
+
+    @property
+    def families(self) -> Mapping[str, tuple[int, ...]]:
+        """Name to shape, e.g. ``"visits": (H, S, A)``; the first axis is 1 where steps are pooled."""
+        ...
+
+    @property
+    def support(self) -> Mapping[str, NDArray[np.bool_]]:
+        """Cells that can be non-zero, from public facts only; noise goes to all of them."""
+        ...
+
+    def contribution(self, trajectory: Trajectory) -> Mapping[str, Floats]:
+        """One user's summand in every family (dense; for tests and slow paths)."""
+        ...
+
+    def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
+        """Sup over replaced trajectories of the norm of (weight of family) x (its change), jointly."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Response:
+    """A new sum over the users already stored, with public arrays (LSVI, DP-VAPVI)."""
+
+    __repr__ = brief
+
+    step: int
+    values: Floats  # (S,), inside `interval`
+    interval: tuple[float, float]
+    weights: Floats | None = None
+    gram: bool = False
+
+
+# ------------------------------------------------------------------------------ what comes out
+class NoiseLaw(Protocol):
+    """The law of (value - estimand). Data-independent, unless ``exact`` is False."""
+
+    @property
+    def family(self) -> str:
+        """none, laplace, gaussian, discrete_laplace, discrete_gaussian, ..."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """False where the variance depends on data and is bounded or estimated."""
+        ...
+
+    def std(self) -> float:
+        """Standard deviation of one cell of this release (cells of one family are alike)."""
+        ...
+
+    def std_bound(self) -> float:
+        """A bound on the standard deviation of one cell at this and every earlier release."""
+        ...
+
+    def functional_std(self, direction: Floats) -> Floats:
+        """Standard deviation of sum_s' direction[..., s'] * noise[..., s'] within one row."""
+        ...
+
+    def bound(self, failure: float, rows: bool = False) -> float:
+        """E with P(any abs(noise) > E, over cells and all scheduled releases so far) <= failure.
+
+        ``rows=True``: the same for the sum of a row's noise over s'.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """One family of a release: the value, the law of its noise, and what it estimates."""
+
+    __repr__ = brief
+
+    value: Floats
+    law: NoiseLaw
+    estimand: Literal["sum", "weighted"] = "sum"
+    covers: int = 0  # how many people the value reflects
+    effective: float = 0.0  # (sum w)^2 / sum w^2: sample size for concentration; = covers if "sum"
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """What a release says of the newest batch, with noise that no other measurement shares.
+
+    Its values estimate gain * S_i with S_i = x_i + decay * S_{i-1} over the batches x_j: the weights are
+    public, so rates can be fitted to all measurements by generalised least squares. With decay 0 it is
+    the sum of the batch (``covers`` its users); else a weighted sum over everybody so far.
+
+    Of a query with a cut it holds one of the two reward families, and of one with groups their returns only
+    where they got a share.
+
+    ``fresh`` is None where all pairs are measured. Under clocks of their own it says which (T, S, A) are: a
+    pair's batches are then those between its own measurements, and pairs not measured read 0.
+    """
+
+    __repr__ = brief
+
+    estimates: Mapping[str, Estimate]
+    decay: float
+    gain: float
+    fresh: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Noisy sums, their noise laws, and the guarantee: all that a learner sees of people."""
+
+    __repr__ = brief
+
+    estimates: Mapping[str, Estimate]
+    users: int  # submitted so far; public
+    number: int  # 0 before anybody came: zeros, no noise
+    guarantee: Guarantee
+    measurement: Measurement | None = None  # None where releases share noise (trees)
+
+
+# ------------------------------------------------------------------------------ on a person's device
+class Coins(Protocol):
+    """Random draws of one person's device: :mod:`discreet.core.randomness` or the device's own.
+
+    With a ``grid``, noise and rewards are multiples of 1 / grid (secure coins only). ``exact`` : every
+    draw has exactly its law, from a cryptographic source.
+    """
+
+    @property
+    def exact(self) -> bool: ...
+
+    def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
+        """``size`` independent centred Laplace variables."""
+        ...
+
+    def normal(self, scale: float, size: int, grid: int | None = None) -> Floats:
+        """``size`` independent centred normals."""
+        ...
+
+    def rounded(self, rewards: Floats, grid: int | None) -> Floats:
+        """Rewards on the grid, without bias."""
+        ...
+
+    def below(self, n: int) -> int:
+        """A uniform integer in [0, n)."""
+        ...
+
+    def flip(self, numerator: int) -> bool:
+        """True with probability numerator / 2^53, exactly."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """What leaves a person's hands: the raw trajectory (none, joint) or a message (local; bytes: shuffle)."""
+
+    plan: int
+    trajectory: Trajectory | None = None
+    message: Floats | Ints | bytes | None = None
+
+
+Report = Message  # as sessions and encoders call it
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Runs on the person's device: a pure function of its arguments, tagged with the plan's number."""
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report: ...
+
+
+def numbered(plan: Plan, number: int) -> Plan:
+    """The plan with the number under which its reports are accepted."""
+    return replace(plan, number=number)

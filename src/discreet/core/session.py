@@ -1,0 +1,395 @@
+"""Sessions: the one place where users' records are added up and noise is drawn.
+
+A session is started by a privatizer, which has bound everything that enters the noise scale. It
+keeps the order of calls (:mod:`discreet.core.stream_session`), checks each record before it is
+added, and draws noise for every cell of the public support. It cannot be copied, pickled, or continued in
+another process: a second copy would draw the same noise again. It can be saved, which ends it, and
+restored once (:mod:`discreet.storage.saved_state`). What was declared (query, schedule, scales, key) is
+held in private copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks, parts
+from discreet.core.continual.decaying import FINE, Decaying
+from discreet.core.continual.walk import Walk, prefix_noise
+from discreet.core.counts import CountQuery
+from discreet.core.encoders import RawEncoder, add_record, family_begins, noise_vector, rounded
+from discreet.core.mechanism import CountMechanism
+from discreet.core.randomness import Key, Randomness, SecureCoins
+from discreet.core.releases import Encoder, Estimate, Floats, Measurement, NoiseLaw, Plan, Report
+from discreet.core.stream_session import StreamSession, read_only
+from discreet.core.trajectories import Trajectories, Trajectory, checked, copied_many
+
+if TYPE_CHECKING:
+    from discreet.local.reports import StepReports
+
+_MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
+
+
+class CountSession(StreamSession):
+    """One stream of releases of a :class:`~discreet.core.counts.CountQuery`.
+
+    Made by ``privatizer.start``; see :class:`~discreet.protocol.Session` for the calls.
+
+    Raises
+    ------
+    RuntimeError
+        On calls out of order, on a closed session, and in another process than the one that
+        started it.
+    ValueError
+        On a broken record (nothing is added) and on more users than the schedule declares.
+    """
+
+    _kind = "counts"
+    _streams: ClassVar[tuple[str, ...]] = ("exact", "walk", "decaying")  # that it serves
+    _asks: ClassVar[str] = "plain"  # what it serves of queries and clocks: CountMechanism.asks
+    _played: NDArray[np.bool_] | None = None  # of the open plan: rows that its users may be in; None: any
+    _BOUND = ("_mechanism", "_randomness")
+    _STATE = (
+        *StreamSession._STATE,
+        "_cells", "_held", "_registers", "_filtered",
+        "_measured", "_measurements", "_draws", "_scales_now", "_squares", "_forgotten", "_closed_users",
+        "_weights", "_reported",
+    )  # fmt: skip
+    _DERIVED = (
+        *StreamSession._DERIVED, "_query", "_trust", "_laws", "_walk", "_decaying", "_scales", "_begins",
+    )  # fmt: skip
+
+    def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
+        if type(mechanism) is not CountMechanism:  # a subclass could state any loss
+            raise ValueError(f"mechanism = {mechanism!r}: must be a CountMechanism, and no subclass of it")
+        if mechanism.stored:
+            raise ValueError("mechanism.stored = True: stored people are for OneShotSession")
+        if mechanism.stream not in self._streams or mechanism.asks != self._asks:
+            raise ValueError(
+                f"mechanism.strategy = {mechanism.strategy!r}, of {mechanism.asks} sums: has a session of "
+                "its own, which discreet.sessions.opening.session_of starts"
+            )
+        mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
+        mechanism.check_source(randomness)
+        query = mechanism.query
+        super().__init__(query.layout, mechanism.schedule, randomness, mechanism.guarantee, mechanism.leaf)
+        self._trust = mechanism.trust
+        self._mechanism = mechanism
+        self._laws = mechanism.laws
+        self._query = query
+        self._randomness = randomness
+        self._scales = np.array(mechanism.scales)
+        self._begins = family_begins(query)
+        self._cells = np.zeros(query.cells)
+        self._walk = walk = mechanism.walk
+        # of a walk: what its registers hold, the last leaf made; and the registers, never changed in place
+        self._held = np.zeros(walk.registers + 1 if walk else 1, np.int64)
+        self._registers: dict[int, Floats] = {}
+        self._decaying = Decaying(mechanism.decay)
+        stateful = 0 if walk else query.cells
+        self._filtered = np.zeros(stateful)  # decaying: S; else what the last measurement had seen
+        self._measured = np.zeros(stateful)  # decaying: the sum of all measurements so far
+        self._measurements = 0  # decaying: how many those are
+        self._forgotten = False  # the last measurement was the last of everybody before it
+        self._draws = 0  # noises asked for, also by calls that an interrupt ended
+        self._closed_users = 0  # users of the measurements so far; sums of their weights and squares
+        self._weights = (0.0, 0.0)
+        self._scales_now = self._scales  # of the noise that is drawn next
+        self._squares = np.zeros(self._scales.size)  # of the measurements' noise, in units of scales
+        self._reported = 0  # users who sent something before the last release
+
+    # -------------------------------------------------------------------------- public facts
+    @property
+    def mechanism(self) -> CountMechanism:
+        """What it does, and what that costs: a copy, since a batch's noise takes its scales from ours."""
+        return replace(self._mechanism)
+
+    @property
+    def reports(self) -> StepReports | None:
+        """What users, or the server for them, report of their steps; None where they send something else."""
+        return self._mechanism.reports
+
+    @property
+    def query(self) -> CountQuery:
+        """What is summed (a copy: who writes to its arrays moves no sum)."""
+        return self._query.copy()
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._cells = np.zeros(0)
+        self._registers = {}
+        self._filtered = self._measured = np.zeros(0)
+
+    # ------------------------------------------------------------------------------- people
+    def _admitted(self, plan: Plan, users: int) -> Plan:
+        units = FINE if self._mechanism.fixed_point else self._mechanism.reward_grid or 1
+        units *= self._query.layout.horizon
+        if (self._users + users) * units > _MOST_UNITS:
+            raise ValueError(
+                f"plan.users = {users}: sums of more than {_MOST_UNITS // units} users in all are not "
+                "exact in float64"
+            )
+        return self._plain(plan)
+
+    def _plain(self, plan: Plan) -> Plan:
+        """The plan with plain values, which say the same at every look, in the fields that a session reads.
+
+        (An integer of the caller's making could name another cell when used than when checked.)
+        """
+        self._check_no_group(plan)
+        return replace(plan, group=None, return_share=None, forget=False, cut=None)
+
+    @property
+    def cut(self) -> float:
+        """C, to which the rewards of the newest plan's users are counted; 0 where the query has no such sums.
+
+        Infinite once centred rewards are released in their place.
+        """
+        return 0.0
+
+    @property
+    def _up_to(self) -> float:
+        """The total to which a user's rewards are added to the family of cut ones, if there is one."""
+        return 0.0
+
+    def _encoder(self) -> Encoder:
+        """What devices run: the randomizer, unless people trust the server with their trajectories."""
+        return self._randomizer(self._query.copy()) if self._trust == "local" else RawEncoder(self._plans)
+
+    def _randomizer(self, query: CountQuery) -> Encoder:
+        """What makes of a trajectory of the newest plan what enters the sums; it holds this query."""
+        return RawEncoder(self._plans)
+
+    @property
+    def open_randomizer(self) -> Encoder:
+        """What makes of a trajectory of the open plan what enters the sums, wherever it runs; pure, public.
+
+        The encoder of devices, or, where a trusted server randomizes, what it runs on each trajectory. Audits
+        take it apart. Raises ``RuntimeError`` if no plan is open.
+        """
+        _ = self.open_plan
+        return self._randomizer(self._query.copy())
+
+    def _add(self, report: Report) -> None:
+        record = rounded(self._record(report), SecureCoins(), self._mechanism.reward_grid)
+        self._count(1)
+        self._put(record)
+
+    def _put(self, record: Trajectory) -> None:
+        """Add a checked record of a user who is counted."""
+        add_record(self._query, self._begins, record, self._cells, self._played, self._up_to)
+
+    def submit_many(self, trajectories: Trajectories, plan: int) -> None:
+        """Add the trajectories of many users of the open plan at once: the same sums as one by one.
+
+        Parameters
+        ----------
+        trajectories : Trajectories
+            Raw records of n users, ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)``.
+        plan : int
+            The number of the plan that these users were given (``open_plan.number`` when it was theirs).
+
+        Raises
+        ------
+        ValueError
+            And adds nothing, if any record is broken, the plan is another one, or more users come than it
+            has; also in a local session, whose users' devices randomize one by one.
+        """
+        with self._call():
+            self._check_open()
+            number = self.open_plan.number
+            if plan != number:
+                raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
+            if self._trust == "local":
+                raise ValueError("submit_many: a local session takes randomized messages only")
+            if not isinstance(trajectories, Trajectories):
+                raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
+            users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
+            records = copied_many(trajectories, users, self._query.layout)
+            self._check_many(records)
+            self._add_many(records)
+
+    def _check_many(self, records: Trajectories) -> None:
+        """Raise ``ValueError`` if any record of private copies is broken."""
+        from discreet.core import records_kernels
+
+        layout = self._query.layout
+        index = layout.row_index
+        broken = int(records_kernels.first_broken(records.states, records.actions, records.rewards, index))
+        if broken >= 0:
+            try:
+                checked(records[broken], layout)
+            except ValueError as error:
+                message = str(error).removeprefix("trajectory")
+                raise ValueError(f"trajectories[{broken}]{message}") from None
+
+    def _add_many(self, records: Trajectories) -> None:
+        """Count the users of checked records, then add them all."""
+        from discreet.core import records_kernels
+
+        query, layout = self._query, self._query.layout
+        rewards, grid = records.rewards, self._mechanism.reward_grid
+        if grid is not None:
+            rewards = SecureCoins().rounded(rewards, grid)
+        played = np.zeros((0, layout.rows)) if self._played is None else self._played.astype(np.float64)
+        steps = query.counted
+        states = np.ascontiguousarray(records.states[:, steps.start : steps.stop + 1])
+        actions = np.ascontiguousarray(records.actions[:, steps])
+        rewards = np.ascontiguousarray(rewards[:, steps])
+        self._count(len(records))
+        records_kernels.add_trajectories(
+            states, actions, rewards, layout.row_index, query.slots, layout.rows, self._begins,
+            query.reward_shift, self._up_to, played, self._cells,
+        )  # fmt: skip
+
+    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
+        """Add the exact sums of simulated users at once, families by name.
+
+        For simulation only: raises ``ValueError`` under secure randomness.
+        """
+        super().submit_sum(sums, users)
+
+    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        cells = self._query.to_cells(sums)
+        self._check_sums(cells, users)
+        self._count(users)
+        self._cells += cells
+
+    def _check_sums(self, cells: Floats, users: int) -> None:
+        """Raise ``ValueError`` where sums of simulated users of the open plan cannot be."""
+
+    # ----------------------------------------------------------------------------- releases
+    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement | None]:
+        reports, measurement = n - self._absent, None
+        if self._walk is not None:
+            cells = self._noisy(self._walk, leaf)
+        else:
+            share = None if n == 0 or self._plan is None else self._plan.return_share
+            laws_now = self.measurement_laws(n, reports - self._reported, share)
+            due = self._tick(n)
+            cells, fresh = self._measure(n, reports, due)
+            measurement = self._described(fresh, laws_now, n, due)
+        told = self._asks == "plain"
+        number, squares = (self._next.get(name, vars(self)[name]) for name in ("_measurements", "_squares"))
+        laws_now = self._laws.sums(n, reports, number, squares) if told else {}
+        return self._estimates(cells, laws_now, "sum", n, float(n)), measurement
+
+    def _estimates(
+        self,
+        cells: Floats,
+        laws: Mapping[str, NoiseLaw],
+        estimand: Literal["sum", "weighted"],
+        covers: int,
+        effective: float,
+    ) -> dict[str, Estimate]:
+        if not laws:
+            return {}
+        tables = read_only(self._query.from_cells(cells))
+        return {name: Estimate(tables[name], law, estimand, covers, effective) for name, law in laws.items()}
+
+    def _tick(self, n: int) -> Floats | None:
+        """(T R,) 1 where a row is measured now, else 0; None on the common clock: all are."""
+        return None
+
+    def _described(
+        self, fresh: Floats, laws: Mapping[str, NoiseLaw], n: int, due: Floats | None
+    ) -> Measurement:
+        """The newest measurement, with how many users stand behind it and with which effective number."""
+        decay, batch = self._decaying.decay, n - self._closed_users
+        gain = self._decaying.gain
+        if self._forgotten:
+            decay = 0.0
+        forgets = self._forgets(n)
+        gain = 1.0 if forgets else gain
+        weights = batch + decay * self._weights[0], batch + decay * decay * self._weights[1]
+        self._next |= {"_forgotten": forgets, "_closed_users": n, "_weights": weights}
+        effective = weights[0] ** 2 / weights[1] if weights[1] else 0.0
+        covers, estimand = (n, "weighted") if decay else (batch, "sum")
+        estimates = self._estimates(fresh, laws, estimand, covers, effective)  # type: ignore[arg-type]
+        pairs = None
+        if due is not None:
+            pairs = self._query.layout.from_rows(due.reshape(self._query.slots, -1)) > 0
+            pairs.flags.writeable = False
+        return Measurement(estimates, decay, gain, pairs)
+
+    def _forgets(self, n: int) -> bool:
+        """Does the release after n users close the stream of everybody so far?"""
+        return n > 0 and self._plan is not None and self._plan.forget
+
+    def _measure(self, n: int, reports: int, due: Floats | None) -> tuple[Floats, Floats]:
+        """(sums over all users, the newest measurement): the batch since the last release is closed.
+
+        An interrupt (Ctrl-C) anywhere in a release may cost noise, never privacy: a noise's index is
+        spent before it is drawn (the same noise on other data would show their difference), and the batch
+        leaves the cells, and its measurement is put where the sums are made from, as the release is made.
+        """
+        if self._mechanism.stream != "decaying":
+            cells = self._cells.copy()
+            fresh = cells - self._filtered
+            self._next |= {"_filtered": cells, "_reported": reports}
+            return cells.copy(), fresh
+        if n == 0:
+            return self._cells.copy(), self._cells.copy()
+        decay, gain = self._decaying.decay, self._decaying.gain
+        self._draws += 1
+        exact = self._mechanism.fixed_point
+        wanted = self._mechanism.scales_now(
+            n, None if self._plan is None else self._plan.return_share, self.cut
+        )
+        finite = np.isfinite(wanted)
+        self._scales_now = np.where(finite, wanted, self._scales)
+        told = np.repeat(finite, np.diff(self._query.offsets))
+        noise = self._node_noise(self._draws, self._mechanism.noise_factor)
+        squares = self._squares + np.where(finite, (self._scales_now / self._scales) ** 2, 0.0)
+        gain = 1.0 if self._forgets(n) else gain
+        filtered = self._cells + self._decaying.decayed(self._filtered, exact)
+        # in fixed point the sum with its noise is exact, and all that follows reads nothing else
+        fresh = gain * (filtered + noise) if exact else gain * filtered + noise
+        fresh = np.where(told, fresh, 0.0)  # what has no noise of its own stays inside
+        sums = (fresh + (1.0 - decay) * self._measured) / gain
+        measured, made = self._measured + fresh, self._measurements + 1
+        fresh, left, filtered = self._closed_batch(due, fresh, filtered)
+        filtered = np.zeros(self._query.cells) if self._forgets(n) else filtered
+        self._next |= {
+            "_cells": left, "_filtered": filtered, "_measured": measured, "_measurements": made,
+            "_squares": squares,
+        }  # fmt: skip
+        return sums, fresh
+
+    def _closed_batch(
+        self, due: Floats | None, fresh: Floats, filtered: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """(what is said, what stays in the cells, the decaying sum) once rows that are due are measured."""
+        return fresh, np.zeros(self._query.cells), filtered
+
+    def _noisy(self, walk: Walk, leaf: int) -> Floats:
+        """The sums of the first leaves, with their prefix's noise."""
+        if leaf == 0:
+            return self._cells.copy()
+        noise, self._held, self._registers = prefix_noise(
+            walk, leaf, self._held, self._registers, self._node_noise
+        )
+        return self._cells + noise
+
+    def _node_noise(self, end: int, factor: float, level: int = 0) -> Floats:
+        """The draw at address (end, level), such as a node's: every cell, drawn once (registers hold it)."""
+        query, mechanism, scales = self._query, self._mechanism, self._scales_now
+        if self._key is not None:
+            noise = np.empty(query.cells)
+            seeded = parts.module("seeded noise")
+            seeded.fill_noise(mechanism.family, self._key, end, level, factor, query.offsets, scales, noise)
+            return noise
+        return noise_vector(query, mechanism, factor, SecureCoins(), scales)
+
+    # --------------------------------------------------------------------------- noise laws
+    def laws_at(self, n: int) -> dict[str, NoiseLaw]:
+        """As the mechanism's: the noise law of every family in the sums after n users."""
+        return self._laws.at(n)
+
+    def measurement_laws(self, n: int, senders: int, share: float | None = None) -> dict[str, NoiseLaw]:
+        """As the mechanism's, of a query with a cut at the C that stands now."""
+        return self._laws.measurement(n, senders, share, self.cut)

@@ -1,0 +1,310 @@
+"""The order of calls of a stream of releases: release, begin, submit x plan.users, release, ...
+
+What every session of sums has in common, whatever it sums and however it draws noise: who may come when, how
+many came (public), when a release is due, and that the same release comes again when nobody came. Subclasses
+say what a plan must fulfil, how a report is added, and how a release is made.
+
+Two orders inside a call carry the guarantee. One call runs at a time (:mod:`discreet.core.lifecycle`): two
+releases at once would draw two noises for one sum. A user is counted before her record is added: an interrupt
+(Ctrl-C) between the two loses a record, where the other order would add one that no leaf accounts for.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NoReturn
+
+import numpy as np
+
+from discreet.core import checks, parts
+from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
+from discreet.core.lifecycle import Guarded
+from discreet.core.randomness import Key, Randomness, Seeded
+from discreet.core.releases import (
+    Encoder,
+    Estimate,
+    Floats,
+    Measurement,
+    Plan,
+    Release,
+    Report,
+    Response,
+    Schedule,
+    numbered,
+)
+from discreet.core.trajectories import Trajectory, checked
+
+
+class StreamSession(Guarded, ABC):
+    """One stream of releases; see :class:`~discreet.protocol.Session` for the calls.
+
+    To be saved, each kind of session names every attribute in one of three tables (tests compare them with
+    ``vars``); :mod:`discreet.sessions.saving` reads the tables, and lists what may stand in a file.
+    """
+
+    _kind: ClassVar[str]  # of session, as files name it
+    # The arguments of the constructor:
+    _BOUND: ClassVar[tuple[str, ...]]
+    # What a run has made of them, saved as it is:
+    _STATE: ClassVar[tuple[str, ...]] = (
+        "_key", "_users", "_absent", "_awaited", "_plan", "_plans", "_fresh", "_last", "_number",
+    )  # fmt: skip
+    # What the constructor derives from its arguments, or what belongs to one process:
+    _DERIVED: ClassVar[tuple[str, ...]] = (
+        "_process", "_lock", "_closed", "_saving", "_identity", "_layout", "_schedule", "_guarantee", "_leaf",
+        "_most_users", "_next",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        layout: Layout,
+        schedule: Schedule,
+        randomness: Randomness,
+        guarantee: Guarantee,
+        leaf: Literal["batch", "user"] = "batch",
+    ) -> None:
+        super().__init__()
+        self._layout, self._schedule, self._guarantee = layout, schedule, guarantee
+        self._saving = False  # a save was interrupted before its file was visible or withdrawn
+        self._identity = secrets.token_hex(16)  # of the file that this session is saved to
+        self._leaf = leaf  # with "user" a release after n users has seen n leaves, not one for each batch
+        self._key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
+        self._most_users = schedule.users  # who may come in all
+        self._users = 0
+        self._absent = 0
+        self._awaited = 0  # users of the open plan who have not come yet
+        self._plan: Plan | None = None
+        self._plans = 0
+        self._fresh = True  # a release is due: nothing was submitted since the last batch closed
+        self._last: Release | None = None
+        self._number = 0
+        self._next: dict[str, Any] = {}  # by name: attributes as they will be when the release is made
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._last, self._next = None, {}
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if self._saving:
+            raise RuntimeError("a save of this session was interrupted: save it again, or close it")
+
+    # -------------------------------------------------------------------------- public facts
+    @property
+    def guarantee(self) -> Guarantee:
+        """Known before any data; never changes."""
+        return self._guarantee
+
+    @property
+    def users(self) -> int:
+        """Users submitted so far (public)."""
+        return self._users
+
+    @property
+    def schedule(self) -> Schedule:
+        """The public times of release."""
+        return self._schedule
+
+    @property
+    def open_plan(self) -> Plan:
+        """The plan whose users are coming, with its number. Raises ``RuntimeError`` if none is open."""
+        if self._plan is None or not self._awaited:
+            raise RuntimeError("no plan is open: call begin first")
+        return self._plan
+
+    @property
+    def open_encoder(self) -> Encoder:
+        """The encoder of the open plan, again: for users of a restored session. As :attr:`open_plan`."""
+        _ = self.open_plan
+        return self._encoder()
+
+    # ------------------------------------------------------------------------------- people
+    def begin(self, plan: Plan) -> Encoder:
+        """Open a plan for its users; devices get the encoder. Its context is read here, once."""
+        with self._call():
+            self._check_open()
+            if self._awaited:
+                raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
+            if type(plan) is not Plan:  # a subclass could change its group, share or forget between two looks
+                raise ValueError(f"plan = {plan!r}: must be a Plan, and no subclass of it")
+            shape = (self._layout.horizon, self._layout.states)
+            if np.shape(plan.policy) not in (shape, (*shape, self._layout.actions)):
+                raise ValueError(
+                    f"plan.policy has shape {np.shape(plan.policy)}: must be {shape} or "
+                    f"{(*shape, self._layout.actions)}"
+                )
+            users = checks.integer("plan.users", plan.users, 1)
+            limit = self._most_users
+            if limit is not None and self._users + users > limit:
+                raise ValueError(
+                    f"plan.users = {users}: {self._users} of {limit} declared users have come, "
+                    f"at most {limit - self._users} are left"
+                )
+            if plan.query is not None:
+                raise ValueError("plan.query: must be None, this session answers its standing query only")
+            plan = self._admitted(plan, users)
+            self._plans += 1
+            # one statement, no call: with a plan but nobody awaited, the last batch would be released again
+            self._plan, self._fresh, self._awaited = numbered(plan, self._plans), False, users
+            return self._encoder()
+
+    @abstractmethod
+    def _admitted(self, plan: Plan, users: int) -> Plan:
+        """The plan, to be kept, with number ``_plans + 1``. ``ValueError`` if it does not fit."""
+
+    @staticmethod
+    def _check_no_group(plan: Plan) -> None:
+        if plan.group is not None or plan.return_share is not None or plan.forget:
+            raise ValueError("plan.group, return_share, forget: are for queries with groups only")
+        if plan.cut is not None:
+            raise ValueError(f"plan.cut = {plan.cut!r}: must be None, it is for queries with a cut only")
+
+    @abstractmethod
+    def _encoder(self) -> Encoder:
+        """What devices of the newest plan's users get."""
+
+    def _count(self, users: int) -> None:
+        """Users come: before anything of theirs is added, so that no record is ever added twice.
+
+        One statement, no call: who was counted and is still awaited would fill her batch twice.
+        """
+        self._users, self._awaited = self._users + users, self._awaited - users
+
+    def submit(self, report: Report) -> None:
+        """Add one user's report. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
+        with self._call():
+            self._check_open()
+            self._check_in_time(report)
+            self._add(report)
+
+    def _check_in_time(self, report: Report) -> None:
+        number = self.open_plan.number
+        if report.plan != number:
+            raise ValueError(f"report.plan = {report.plan}: must be {number}, the plan that is open")
+
+    @abstractmethod
+    def _add(self, report: Report) -> None:
+        """Check a report of the open plan, count its user, then add it."""
+
+    @staticmethod
+    def _message(report: Report) -> Any:
+        """What a local user sent."""
+        if report.message is None:
+            raise ValueError("report.message = None: a local session takes randomized messages only")
+        if report.trajectory is not None:
+            raise ValueError("report.trajectory: must be None, raw data must not leave the device")
+        return report.message
+
+    def _record(self, report: Report) -> Trajectory:
+        """What a user of a trusted server sent, checked."""
+        if report.trajectory is None:
+            raise ValueError("report.trajectory = None: this session takes trajectories")
+        return checked(report.trajectory, self._layout)
+
+    def absent(self, users: int = 1) -> None:
+        """Count people who sent nothing: the null contribution, still among the public users."""
+        with self._call():
+            self._check_open()
+            self._count_absent(checks.integer("users", users, 1, self._awaited if self.open_plan else 0))
+
+    def _count_absent(self, users: int) -> None:
+        # one statement, no call, as in _count
+        self._users, self._awaited, self._absent = (
+            self._users + users, self._awaited - users, self._absent + users,
+        )  # fmt: skip
+
+    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
+        """Add simulated users of the open plan at once, from their exact sums.
+
+        What their devices would have drawn is drawn from the exact law of its sum. For simulation only:
+        raises ``ValueError`` under secure randomness, where every person's own record must pass the checks.
+        """
+        with self._call():
+            self._check_open()
+            if self._key is None:
+                raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
+            users = checks.integer("users", users, 1, self._awaited if self.open_plan else 0)
+            self._add_sum(sums, users, self._key)
+
+    @abstractmethod
+    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        """Check simulated sums, count their users, then add them."""
+
+    # ----------------------------------------------------------------------------- releases
+    def release(self) -> Release:
+        """Noisy sums of all users so far; its arrays are read-only.
+
+        After a plan with ``last=False``, and when nobody came since, the previous release again.
+        """
+        with self._call():
+            self._check_open()
+            if self._awaited:
+                raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
+            if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
+                return self._last
+            n, schedule = self._users, self._schedule
+            if schedule.users is not None and n >= schedule.users + schedule.final > 0:
+                raise RuntimeError(
+                    f"release: all {n} declared users have come, nobody is left to use a release"
+                )
+            if schedule.max_releases is not None and n > 0 and self._number >= schedule.max_releases:
+                raise RuntimeError(
+                    f"release: all {schedule.max_releases} releases of the schedule have been made"
+                )
+            self._next = {}
+            estimates, measurement = self._made(n, self._schedule.leaf_at(n, self._leaf))
+            number = 0 if n == 0 else self._number + 1
+            last = Release(
+                estimates, users=n, number=number, guarantee=self._guarantee, measurement=measurement
+            )
+            # one call of no Python function: a batch is closed when the release that tells of it is made
+            vars(self).update(self._next, _next={}, _last=last, _number=number, _fresh=True)
+            return last
+
+    @abstractmethod
+    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement | None]:
+        """The release after n users, who fill so many leaves: draws its noise.
+
+        Attributes that close the batch are put into ``_next``: they change as the release is made, not before
+        (an interrupt in between would leave a batch that is closed once more, by a measurement of nobody).
+        """
+
+    @property
+    def answer(self) -> Callable[[Response], Estimate]:
+        """Answers new questions about stored users: ``ValueError`` where none are stored.
+
+        No method, since learners are handed it: a bound one would hand them the session.
+        """
+        return _no_answer
+
+    # ------------------------------------------------------------------------- saved state
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """End the session and write all it knows to a new file, from which
+        :func:`~discreet.sessions.restoring.restore` continues it.
+
+        The file holds exact sums of people's data and the noise that hides them, and their records where the
+        session stores users: mode 0600, to be kept where the raw data may be. A plan may be open: its users
+        go on after the restore, with the encoders that they have (or ``open_encoder``). A learner's own state
+        is not in it.
+
+        If an error or interrupt comes before the file is visible, nothing is left of it and the session
+        goes on. Raises ``ValueError`` if ``path`` exists or its folder does not.
+        """
+        with self._call():
+            super()._check_open()  # also after a save that was interrupted
+            parts.module("saving").write(self, path)
+
+
+def _no_answer(question: Response) -> NoReturn:
+    raise ValueError("answer: this session stores no users, so it answers no new question")
+
+
+def read_only(tables: Mapping[str, Floats]) -> Mapping[str, Floats]:
+    """The arrays of a release, which nobody can write."""
+    for table in tables.values():
+        table.flags.writeable = False
+    return tables

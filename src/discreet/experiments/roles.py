@@ -1,0 +1,53 @@
+"""The parts of a run, told apart at the door: a value in another part's place is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from discreet.core import checks
+
+__all__ = ["Role", "check_role"]
+
+Role = Literal["learner", "offline learner", "privatizer"]
+
+# what each must be able to do; the first is what no other part can
+_CALLS: dict[Role, tuple[str, ...]] = {
+    "learner": ("plan", "schedule", "query", "begin"),
+    "offline learner": ("learn", "schedule", "query"),
+    "privatizer": ("mechanism", "start"),
+}
+_SUCH: dict[Role, str] = {
+    "learner": "discreet.DPUCBVI()",
+    "offline learner": "discreet.DPAPVI()",
+    "privatizer": "discreet.Central(epsilon=1.0)",
+}
+
+
+def check_role(name: str, value: Any, role: Role) -> None:
+    """Raise ``ValueError`` unless the value can do what its part in a run asks for.
+
+    The error says what the value is, where it is another part: learner and privatizer may be swapped.
+    """
+    if not isinstance(value, type) and all(hasattr(value, call) for call in _CALLS[role]):
+        return
+    article = "an" if role[0] in "aeio" else "a"
+    wanted = f"must be {article} {role}, such as {_SUCH[role]}"
+    raise ValueError(f"{name} = {checks.said(value)}: {wanted}{_what_it_is(value, role)}")
+
+
+def _what_it_is(value: Any, role: Role) -> str:
+    if isinstance(value, type):
+        return f"; this is the class itself: call it, {value.__name__}(...)" if _has(value, role) else ""
+    others = [other for other in _CALLS if other != role and _has(value, other)]
+    if not others:
+        return ""
+    article = "an" if others[0][0] in "aeio" else "a"
+    hint = "are learner and privatizer swapped?" if "privatizer" in (role, others[0]) else ""
+    if not hint:
+        people = "people as they come (simulate)" if others[0] == "learner" else "stored people (learn_from)"
+        hint = f"it learns from {people}"
+    return f"; this is {article} {others[0]}: {hint}"
+
+
+def _has(value: Any, role: Role) -> bool:
+    return all(hasattr(value, call) for call in _CALLS[role])

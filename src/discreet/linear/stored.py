@@ -1,0 +1,153 @@
+"""Stored records of people, and the sums over them that questions need, step by step. Raw data.
+
+Features and weights are functions of the pair p = (s, a), so every question of
+:mod:`discreet.linear.responses` is a function of four sums over the records of a step:
+
+* n_p, how often the pair occurs; R_p, the sum of rewards there;
+* sum over its records of values[s'], for a public array;
+* sum of x[p] into row s', for a public table x.
+
+If the table of (pair, next state) counts of all steps is small (:data:`MOST_CELLS`, decided by public sizes
+alone) only it is kept: then no question's cost depends on the number of people, and neither does memory.
+Else records are kept step by step, in as few bytes as their ranges need. Integer arrays give integer
+sums, exact below 2^63; in floating point the two forms differ by rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.layout import Layout
+from discreet.core.releases import Floats, Ints
+from discreet.storage.saved_state import check_same_kind
+
+MOST_CELLS = 2**23  # H S A S (times 2 with halves): 64 MB of counts
+
+__all__ = ["MOST_CELLS", "Stored"]
+
+
+class Stored:
+    """Records of the steps of a layout, of all people or by halves.
+
+    layout : S, A, H. halves : whether sums by half are asked. rewards : whether rewards are.
+    dense : counts (True) or records (False); None: by the size of the table of counts.
+    fine : rewards are multiples of 2^-20 at most, and can be kept in single precision.
+    """
+
+    def __init__(
+        self, layout: Layout, *, halves: bool, rewards: bool, fine: bool, dense: bool | None = None
+    ) -> None:
+        self._actions = layout.actions
+        self._pairs, self._states = layout.states * layout.actions, layout.states
+        self._halves = 2 if halves else 1
+        cells = self._halves * layout.horizon * self._pairs * self._states
+        self.dense = cells <= MOST_CELLS if dense is None else dense
+        self._cells = np.zeros((0, 0, 0, 0), np.int64)
+        self._sums = np.zeros((0, 0, 0))
+        if self.dense:
+            self._cells = np.zeros((self._halves, layout.horizon, self._pairs, self._states), np.int64)
+            self._sums = np.zeros((self._halves, layout.horizon, self._pairs))
+        self._with_rewards, self._real = rewards, np.float32 if fine else np.float64
+        self._chunks: list[tuple[NDArray[np.int32], NDArray[np.int32], Floats, NDArray[np.int8]]] = []
+
+    def add(self, states: Ints, actions: Ints, rewards: Floats, half: Ints) -> None:
+        """Add checked episodes: (n, H + 1), (n, H), (n, H); half (n,) in {0, 1}."""
+        from discreet.linear import stored_kernels as kernels
+
+        half = half if self._halves == 2 else np.zeros_like(half)
+        if self.dense:
+            kernels.count(states, actions, rewards, half, self._actions, self._cells, self._sums)
+            return
+        pairs = states[:, :-1] * self._actions + actions
+        kept = rewards.T if self._with_rewards else np.zeros((actions.shape[1], 0))
+        self._chunks.append(
+            (
+                np.ascontiguousarray(pairs.T, np.int32),
+                np.ascontiguousarray(states[:, 1:].T, np.int32),
+                np.ascontiguousarray(kept, self._real),
+                half.astype(np.int8),
+            )
+        )
+
+    def add_counts(self, moves: Floats, rewards: Floats) -> None:
+        """Add people by their exact tables, (H, S, A, S) and (H, S, A): in simulation, where counts are kept.
+
+        Raises ``ValueError`` where records are.
+        """
+        self.check_counts()
+        self._cells[0] += np.rint(moves).astype(np.int64).reshape(self._cells.shape[1:])
+        self._sums[0] += rewards.reshape(self._sums.shape[1:])
+
+    def check_counts(self) -> None:
+        """Raise ``ValueError`` where records are kept, not counts."""
+        if not self.dense:
+            raise ValueError("sums: must be given user by user, these sizes are too many to keep counts")
+
+    def state(self) -> dict[str, Any]:
+        """All that is stored, for a saved file: raw data."""
+        return {"cells": self._cells, "sums": self._sums, "chunks": list(self._chunks)}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Store what :meth:`state` gave, in the place of everything."""
+        check_same_kind("cells", state["cells"], self._cells)
+        check_same_kind("sums", state["sums"], self._sums)
+        self._cells, self._sums, self._chunks = state["cells"], state["sums"], list(state["chunks"])
+
+    def clear(self) -> None:
+        """Forget everybody."""
+        self._cells, self._sums, self._chunks = self._cells[:0], self._sums[:0], []
+
+    def _table(self, step: int, half: int | None) -> Ints:
+        """(P, S) counts."""
+        table: Ints = self._cells[:, step].sum(axis=0) if half is None else self._cells[half, step]
+        return table
+
+    def visits(self, step: int, half: int | None) -> Ints:
+        """(P,) n."""
+        from discreet.linear import stored_kernels as kernels
+
+        if self.dense:
+            visits: Ints = self._table(step, half).sum(axis=1)
+            return visits
+        out = np.zeros(self._pairs, np.int64)
+        for pairs, _, _, halves in self._chunks:
+            kernels.add_visits(pairs[step], halves, -1 if half is None else half, out)
+        return out
+
+    def rewards(self, step: int, half: int | None) -> Floats:
+        """(P,) R; exact where rewards are multiples of a power of two."""
+        from discreet.linear import stored_kernels as kernels
+
+        if self.dense:
+            sums: Floats = self._sums[:, step].sum(axis=0) if half is None else self._sums[half, step]
+            return sums
+        out = np.zeros(self._pairs)
+        for pairs, _, rewards, halves in self._chunks:
+            kernels.add_numbers(pairs[step], rewards[step], halves, -1 if half is None else half, out)
+        return out
+
+    def values(self, step: int, half: int | None, values: NDArray[Any]) -> NDArray[Any]:
+        """(P,) sums of values[s'], int64 or float64 as ``values`` (S,)."""
+        from discreet.linear import stored_kernels as kernels
+
+        if self.dense:
+            return self._table(step, half) @ values
+        out = np.zeros(self._pairs, values.dtype)
+        for pairs, to, _, halves in self._chunks:
+            kernels.add_values(pairs[step], to[step], halves, -1 if half is None else half, values, out)
+        return out
+
+    def moves(self, step: int, half: int | None, x: NDArray[Any]) -> NDArray[Any]:
+        """(d, S) sums of x[p] (P, d) in the column of s', int64 or float64 as ``x``."""
+        from discreet.linear import stored_kernels as kernels
+
+        if self.dense:
+            return x.T @ self._table(step, half)
+        out = np.zeros((self._states, x.shape[1]), x.dtype)
+        for pairs, to, _, halves in self._chunks:
+            kernels.add_moves(pairs[step], to[step], halves, -1 if half is None else half, x, out)
+        return np.ascontiguousarray(out.T)

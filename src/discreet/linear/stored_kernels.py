@@ -1,0 +1,59 @@
+"""Compiled sums over stored records of one step, by pair (s, a): for :mod:`discreet.linear.stored`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.compile import kernel
+
+Ints = NDArray[np.int64]
+Any1 = NDArray[Any]
+
+
+@kernel
+def count(
+    states: Ints, actions: Ints, rewards: Any1, half: Ints, all_actions: int, cells: Ints, sums: Any1
+) -> None:
+    """Add checked episodes to cells (G, H, P, S) and sums of rewards (G, H, P); half (n,) in 0 .. G - 1."""
+    horizon = actions.shape[1]
+    for i in range(states.shape[0]):
+        for h in range(horizon):
+            pair = states[i, h] * all_actions + actions[i, h]
+            cells[half[i], h, pair, states[i, h + 1]] += 1
+            sums[half[i], h, pair] += rewards[i, h]
+
+
+@kernel
+def add_visits(pairs: Any1, half: Any1, wanted: int, out: Ints) -> None:
+    """out (P,) += how often each pair occurs among records of a half (-1: all)."""
+    for i in range(pairs.shape[0]):
+        if wanted < 0 or half[i] == wanted:
+            out[pairs[i]] += 1
+
+
+@kernel
+def add_values(pairs: Any1, to: Any1, half: Any1, wanted: int, values: Any1, out: Any1) -> None:
+    """out (P,) += values[s'] by pair."""
+    for i in range(pairs.shape[0]):
+        if wanted < 0 or half[i] == wanted:
+            out[pairs[i]] += values[to[i]]
+
+
+@kernel
+def add_numbers(pairs: Any1, numbers: Any1, half: Any1, wanted: int, out: Any1) -> None:
+    """out (P,) += numbers by pair."""
+    for i in range(pairs.shape[0]):
+        if wanted < 0 or half[i] == wanted:
+            out[pairs[i]] += numbers[i]
+
+
+@kernel
+def add_moves(pairs: Any1, to: Any1, half: Any1, wanted: int, x: Any1, out: Any1) -> None:
+    """out (S, d) += x[pair] in row s'."""
+    for i in range(pairs.shape[0]):
+        if wanted < 0 or half[i] == wanted:
+            for j in range(x.shape[1]):
+                out[to[i], j] += x[pairs[i], j]

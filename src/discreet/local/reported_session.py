@@ -1,0 +1,149 @@
+"""The session of randomized reports: of a few steps of each user, from her device or drawn by the server.
+
+What is reported, what it costs and what the sums of it mean: :mod:`discreet.local.reports`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from discreet.core.counts import CountQuery
+from discreet.core.mechanism import CountMechanism
+from discreet.core.randomness import Key, Randomness, SecureCoins, SeededCoins
+from discreet.core.releases import Encoder, Floats, Ints, Plan, Report
+from discreet.core.session import CountSession
+from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.local import kernels as local_kernels
+from discreet.local import reports as local_reports
+from discreet.local.reports import ReportEncoder, StepReports, policy_table, reported_tables
+
+__all__ = ["ReportedSession", "report_arrays"]
+
+
+class ReportedSession(CountSession):
+    """As :class:`~discreet.core.session.CountSession`, but for what enters the sums: debiased reports.
+
+    On the device (``by`` of :class:`~discreet.local.reported.Reported`), or drawn by a trusted server, who
+    keeps nothing else of a trajectory.
+    """
+
+    _kind = "reported counts"
+    _streams = ("reports",)
+    _STATE = (*CountSession._STATE, "_policy")
+
+    def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
+        super().__init__(mechanism, randomness)
+        self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
+
+    @property
+    def _reports(self) -> StepReports:
+        """The mechanism's."""
+        reports = self._mechanism.reports
+        assert reports is not None
+        return reports
+
+    def _admitted(self, plan: Plan, users: int) -> Plan:
+        plan = super()._admitted(plan, users)
+        self._policy = self._public_policy(plan)
+        return plan
+
+    def _randomizer(self, query: CountQuery) -> Encoder:
+        stochastic, rows = self._policy
+        secure = self._key is None
+        return ReportEncoder(query.layout, self._reports, stochastic, rows.copy(), self._plans, secure=secure)
+
+    def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
+        """Over which alphabet devices report: of all rows (True), or of those that the policy plays."""
+        stochastic, rows = policy_table(plan, self._query.layout)
+        rows = rows[self._query.counted]
+        declared = self._schedule.plans
+        if stochastic and declared == "deterministic":
+            raise ValueError(
+                "plan.policy is stochastic: must be deterministic, as schedule.plans declares, since the "
+                "noise laws were computed for that"
+            )
+        if declared == "stochastic":  # one alphabet for all plans
+            return True, np.zeros_like(rows)
+        return stochastic, rows
+
+    def _add(self, report: Report) -> None:
+        if self._trust == "local":
+            message = self._message(report)
+        else:  # a trusted server draws it: from here on nothing holds the trajectory
+            message = self._drawn(self._record(report), self._users)
+        self._add_reports([message])
+
+    def _add_many(self, records: Trajectories) -> None:
+        self._add_reports([self._drawn(record, self._users + i) for i, record in enumerate(records)])
+
+    def _drawn(self, record: Trajectory, user: int) -> Any:
+        """The message that a trusted server draws for one user, with coins that serve nobody else.
+
+        Seeded ones are those of her device in a local session. Nothing of a draw is seen before the user is
+        counted, so one that an interrupt ended may be drawn again.
+        """
+        coins = SecureCoins() if self._key is None else SeededCoins(self._key, user)
+        return self._randomizer(self._query)(record, self.open_plan, coins).message
+
+    def _add_reports(self, messages: Sequence[Any]) -> None:
+        """Users' reports, one message each, debiased, into the cells: all of them or none."""
+        reports = self._reports
+        stochastic, policy_rows = self._policy
+        found = [
+            report for message in messages for report in local_reports.decode(reports, stochastic, message)
+        ]
+        codes, values = reports.arrays()
+        layout, cells = self._query.layout, self._cells.copy()
+        for step, about, marks in found:
+            local_kernels.add_report(
+                codes, values, about, step, stochastic, policy_rows, marks, layout.states, layout.rows,
+                self._query.slots, self._begins, self._query.reward_shift, cells,
+            )  # fmt: skip
+        self._count(len(messages))
+        self._cells = cells
+
+    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
+        """Add simulated users at once, from the counts of what they report: noise from its exact law.
+
+        ``sums`` are ``reported_moves`` (H, S, A, S) and ``reported_bits`` (H, S, A, 2), since sums over
+        everybody do not determine their joint law: :func:`discreet.simulation.crowds.reported_counts`. For
+        simulation only: raises ``ValueError`` under secure randomness.
+        """
+        super().submit_sum(sums, users)
+
+    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        reports = self._reports
+        query, layout = self._query, self._query.layout
+        tables = reported_tables(reports, layout, sums, users)
+        stochastic, policy_rows = self._policy
+        if not stochastic:
+            for counts in tables:
+                left = counts.copy()
+                left[np.arange(reports.horizon)[:, None], policy_rows] = 0
+                if left.any():
+                    raise ValueError("sums hold records that the plan's policy does not lead to")
+        arrays = report_arrays(reports, layout.rows, layout.states, stochastic)
+        arrays.moves[:], arrays.bits[:] = tables
+        cells = self._cells.copy()
+        local_kernels.add_reported(
+            arrays, stochastic, policy_rows, key, self._users, layout.states, layout.rows, query.slots,
+            self._begins, query.reward_shift, cells,
+        )  # fmt: skip
+        self._count(users)
+        self._cells = cells
+
+
+def report_arrays(
+    reports: StepReports, rows: int, states: int, stochastic: bool
+) -> local_kernels.ReportArrays:
+    """Parameters and scratch of compiled reports, with room for a stochastic policy's alphabet or without."""
+    codes, values = reports.arrays()
+    most = max(reports.randomizer(about, stochastic).elements for about in (0, 1))
+    chosen, marks, hits, counts = (np.zeros(n, np.int64) for n in (reports.horizon, most + 1, most, most))
+    moves = np.zeros((reports.horizon, rows, states), np.int64)
+    bits = np.zeros((reports.horizon, rows, 2), np.int64)
+    flow = np.zeros((2 * (reports.steps + 1) + 1) * states + rows, np.int64)
+    return local_kernels.ReportArrays(codes, values, chosen, marks, hits, counts, moves, bits, flow)

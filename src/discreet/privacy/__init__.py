@@ -1,1 +1,0 @@
-"""The trusted core: queries and their sensitivity, noise, continual release, sessions, guarantees."""

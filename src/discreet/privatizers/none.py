@@ -1,0 +1,65 @@
+"""No privacy: a baseline's exact sums, which say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from discreet.core.mechanism import CountMechanism, Exact
+from discreet.core.randomness import Randomness
+from discreet.core.releases import Schedule, Trust
+from discreet.numerics.knobs import Knobs
+from discreet.privatizers.linear import is_linear, linear_none
+from discreet.protocol import Budget, Mechanism
+from discreet.sessions.batch import batch_mechanism, has_batches
+from discreet.sessions.one_shot import OneShotSession
+from discreet.sessions.opening import Proposes
+from discreet.sessions.queries import (
+    check_cut,
+    check_source,
+    continual_query,
+    private_query,
+    private_schedule,
+)
+
+__all__ = ["NoPrivacy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoPrivacy(Knobs, Proposes):
+    """Exact sums, no guarantee: the baseline."""
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "paper": {}}
+
+    @property
+    def trust(self) -> Trust:
+        """Who is trusted with raw data: nobody promises anything."""
+        return "none"
+
+    @property
+    def budget(self) -> Budget:
+        """What learners may know of it: no privacy."""
+        return Budget("none")
+
+    def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
+        """Exact sums. Raises ``ValueError`` if the query is of no known type."""
+        check_source(randomness)
+        if has_batches(schedule):
+            return batch_mechanism(self, query, schedule, randomness)
+        if is_linear(query):
+            return linear_none(query, schedule, randomness)
+        query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
+        check_cut(query, schedule)
+        return CountMechanism(query, schedule, randomness.kind, Exact())
+
+    def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
+        """Exact sums of stored people."""
+        check_source(randomness)
+        return CountMechanism(
+            private_query(query), Schedule.one_shot(1), randomness.kind, Exact(), stored=True
+        )
+
+    def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
+        """A session for stored people that releases exact sums, once, step by step."""
+        return OneShotSession(self.stored_mechanism(query, randomness), randomness)

@@ -1,0 +1,237 @@
+"""The one door: the types through which learners and privatizers meet.
+
+The only interaction loop there is::
+
+    session = privatizer.start(learner.query(spec), learner.schedule(spec), randomness)
+    state = learner.begin(spec, ties)
+    while users_left:
+        plan, state = learner.plan(state, session.release(), session.answer)
+        encoder = session.begin(plan)
+        for _ in range(plan.users):
+            session.submit(encoder(rollout(mdp, plan.policy, environment), plan, coins))
+
+A :class:`Privatizer` is a frozen specification without shapes or data; ``start`` binds everything
+that enters the noise scale; a :class:`Plan` is all that is public before people act; a
+:class:`Release` is all that a learner ever sees of people. What passes at that door (plans, reports,
+releases) is defined in :mod:`discreet.core.releases`, which knows no learner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.layout import Layout
+from discreet.core.releases import (
+    Coins,
+    Encoder,
+    Estimate,
+    Floats,
+    Ints,
+    Measurement,
+    Message,
+    NoiseLaw,
+    Norm,
+    Plan,
+    Query,
+    Release,
+    Report,
+    Response,
+    Schedule,
+    Trust,
+)
+from discreet.core.shown import brief
+from discreet.linear.features import Features, MixtureFeatures, fitting_features
+
+if TYPE_CHECKING:
+    from discreet.core.guarantee import Guarantee
+    from discreet.core.randomness import Randomness
+
+__all__ = [
+    "Ask", "Coins", "Encoder", "Estimate", "Floats", "Ints", "Learner", "Measurement", "Mechanism", "Message",
+    "NoiseLaw", "Norm", "Plan", "Privatizer", "Query", "Release", "Report", "Response", "Schedule", "Session",
+    "Spec", "StepSums", "StepwiseRelease", "Budget", "Trust",
+]  # fmt: skip
+
+
+# ------------------------------------------------------------- public, from the learner's side
+@dataclass(frozen=True)
+class Budget:
+    """A privacy budget as a privatizer states it (``privatizer.budget``): public, so that learners may choose
+    by it.
+
+    trust : who sees raw data; then epsilon (with delta; 0 is pure), or rho, or mu; none of them for no
+    privacy.
+    reports : do a trusted server's counts come as randomized reports, which hold no counts pooled over steps?
+    True: always; False: never; None: where the privatizer expects less noise of them, if ever.
+    """
+
+    trust: Trust
+    epsilon: float | None = None
+    delta: float = 0.0
+    rho: float | None = None
+    mu: float | None = None
+    reports: bool | None = None
+
+    @property
+    def private(self) -> bool:
+        """False for a baseline without privacy."""
+        return self.trust != "none"
+
+    @property
+    def pure(self) -> bool:
+        """True for epsilon with delta = 0."""
+        return self.epsilon is not None and self.delta == 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Spec:
+    """What is publicly declared about the problem before anybody acts.
+
+    layout : sizes and the mask of admissible actions.
+    users : K, or None when not known.
+    stationary : True permits a learner to pool steps (the MDP is declared the same at every step).
+    known_rewards : (H, S, A) mean rewards in [0, 1] if they are public, else None.
+    budget : the privatizer's (``privatizer.budget``), or None when not known. Privacy never depends on it:
+        noise is set by the privatizer alone.
+    features : the public feature map in which the world is linear, or None (tabular).
+    initial : (S,) law of the first state if it is public, else None.
+    """
+
+    __repr__ = brief
+
+    layout: Layout
+    users: int | None = None
+    stationary: bool = False
+    known_rewards: Floats | None = None
+    budget: Budget | None = None
+    features: Features | MixtureFeatures | None = None
+    initial: Floats | None = None
+
+    def __post_init__(self) -> None:
+        if self.users is not None:
+            object.__setattr__(self, "users", checks.integer("users", self.users, 1))
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise ValueError(f"budget = {self.budget!r}: must be privatizer.budget (a Budget) or None")
+        if self.known_rewards is not None:
+            shape = (self.layout.horizon, self.layout.states, self.layout.actions)
+            rewards = checks.floats("known_rewards", self.known_rewards, shape)
+            if rewards.min() < 0 or rewards.max() > 1:
+                raise ValueError("known_rewards: every entry must be in [0, 1]")
+            object.__setattr__(self, "known_rewards", rewards)
+        fitting_features(self.features, self.layout)
+        if self.initial is not None:
+            initial = checks.floats("initial", self.initial, (self.layout.states,))
+            object.__setattr__(self, "initial", checks.probabilities("initial", initial))
+
+    @property
+    def states(self) -> int:
+        """S."""
+        return self.layout.states
+
+    @property
+    def actions(self) -> int:
+        """A."""
+        return self.layout.actions
+
+    @property
+    def horizon(self) -> int:
+        """H."""
+        return self.layout.horizon
+
+
+@dataclass(frozen=True, eq=False)
+class StepSums:
+    """Noisy sums of one step of a one-shot release, by admissible pairs (the R rows of the layout)."""
+
+    __repr__ = brief
+
+    step: int
+    transitions: Floats  # (R, S)
+    visits: Floats | None = None  # (R,); None: not released
+    rewards: Floats | None = None  # (R,), of r - 1/2; None: not released
+
+
+class StepwiseRelease(Protocol):
+    """A one-shot release of counts that is read step by step, in any order and again: in memory or a file.
+
+    All tables of a large state space at once may not fit in memory; those of one step do.
+    """
+
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def users(self) -> int: ...
+    @property
+    def laws(self) -> Mapping[str, NoiseLaw]:
+        """By the names of the query's families; their bounds are over the cells of all steps."""
+        ...
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+    def step(self, h: int) -> StepSums:
+        """The sums of step h in [0, H). Raises ``ValueError`` outside of it."""
+        ...
+
+
+# ------------------------------------------------- the privatizer: a specification, then a session
+@runtime_checkable
+class Session(Protocol):
+    """Stateful, in the trusted core. Order: release, begin, submit x plan.users, release, ..."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+    def begin(self, plan: Plan) -> Encoder: ...
+    def submit(self, report: Message) -> None: ...
+    def absent(self, users: int = 1) -> None: ...
+    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None: ...
+    def release(self) -> Release: ...
+    def answer(self, question: Response) -> Estimate: ...
+    def close(self) -> None: ...
+
+
+class Mechanism(Protocol):
+    """What is done to people, fixed before data: a frozen value that computes what it costs them."""
+
+    @property
+    def query(self) -> Any: ...
+    @property
+    def schedule(self) -> Schedule: ...
+    @property
+    def trust(self) -> Trust: ...
+    @property
+    def guarantee(self) -> Guarantee: ...
+    def laws_at(self, n: int) -> Mapping[str, NoiseLaw]:
+        """The noise law of every family in the release after n users, a scheduled time."""
+        ...
+
+
+@runtime_checkable
+class Privatizer(Protocol):
+    """Frozen and reusable: ``dr.Central(epsilon=1.0)``. Knows no shapes and holds no data."""
+
+    @property
+    def trust(self) -> Trust: ...
+    def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism: ...
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session: ...
+
+
+Ask = Callable[[Response], Estimate]
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """Frozen specification, then pure state passing: no reference to data or to a session's inside.
+
+    ``ties`` is the 128-bit key (2 words) of the public coins that break ties.
+    """
+
+    def schedule(self, spec: Spec) -> Schedule: ...
+    def query(self, spec: Spec) -> Any: ...
+    def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Any: ...
+    def plan(self, state: Any, release: Release, ask: Ask) -> tuple[Plan, Any]: ...

@@ -1,0 +1,55 @@
+"""From a mechanism to the session that draws its noise."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from discreet.core.randomness import Randomness
+from discreet.core.releases import Schedule
+from discreet.protocol import Mechanism, Session
+
+__all__ = ["Proposes", "session_of"]
+
+_PLACES = {
+    "CountMechanism": ("core.session", "CountSession"),
+    "LinearMechanism": ("linear.session", "LinearSession"),
+    "FlipMechanism": ("shuffle.session", "ShuffleSession"),
+    "AmplifiedMechanism": ("shuffle.amplified", "AmplifiedSession"),
+    "BatchMechanism": ("sessions.batch", "BatchSession"),
+}
+_OTHER_COUNTS = {
+    "local": ("local.device_session", "DeviceSession"),
+    "reports": ("local.reported_session", "ReportedSession"),
+    "group": ("sessions.group", "GroupSession"),
+    "cut": ("sessions.cut", "CutSession"),
+    "clocked": ("sessions.clock", "ClockSession"),
+}
+
+
+def session_of(mechanism: Any, randomness: Randomness) -> Session:
+    """A fresh session. Raises ``ValueError`` on a mechanism of no kind that is known here.
+
+    What the session guarantees is what the mechanism says; that the kinds are exact (no subclass that could
+    state another loss) is checked by each session.
+    """
+    name = type(mechanism).__name__
+    place = _PLACES.get(name)
+    if name == "CountMechanism":
+        place = _OTHER_COUNTS.get(mechanism.stream, _OTHER_COUNTS.get(mechanism.asks, place))
+    if place is None:
+        raise ValueError(f"mechanism = {mechanism!r}: must be one of {', '.join(_PLACES)}")
+    session: Session = getattr(import_module(f"discreet.{place[0]}"), place[1])(mechanism, randomness)
+    return session
+
+
+class Proposes:
+    """Base of privatizers that propose mechanisms, and open no sessions but those of the core."""
+
+    def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
+        """What would be done to people, and what that costs: fixed before data."""
+        raise TypeError(f"{type(self).__name__}: must have a method mechanism(query, schedule, randomness)")
+
+    def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
+        """A session of :meth:`mechanism`. Raises ``ValueError`` as that does."""
+        return session_of(self.mechanism(query, schedule, randomness), randomness)

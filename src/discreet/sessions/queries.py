@@ -1,0 +1,73 @@
+"""What privatizers ask of a query, a schedule and a source before a mechanism is made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from discreet.core.counts import CountQuery
+from discreet.core.randomness import Secure, Seeded
+from discreet.core.releases import Schedule
+
+__all__ = ["check_cut", "check_source", "continual_query", "private_query", "private_schedule"]
+
+_MOST_CELLS = 2 * 10**8  # of a session that releases all of them at once, many times
+
+
+def private_query(query: Any, cuts: bool = False) -> CountQuery:
+    """A private copy: what a learner does to its own query later moves no noise.
+
+    ``cuts`` : does whoever asks know how to release rewards that are counted up to a cut?
+    """
+    if type(query).__name__ in ("MixtureQuery", "GramQuery"):
+        raise ValueError(
+            f"query is a {type(query).__name__}: this privatizer answers a CountQuery; sums of features "
+            "(learners ucrl-vtr, ucrl-vtr-plus, lsvi-ucb) are answered by privatizer 'none', 'central' or "
+            "'local'"
+        )
+    if type(query) is not CountQuery:  # a subclass could declare any sensitivity
+        raise ValueError(
+            f"query is a {type(query).__name__}: this privatizer answers a CountQuery, and no subclass of it"
+        )
+    query = query.copy()  # what is looked at is what is kept
+    if query.cut and not cuts:
+        raise ValueError(
+            f"query.cut = {query.cut:g}: must be 0 here; sums of rewards up to a cut are released by "
+            "privatizers 'central' (release 'batches', 'decaying' or 'auto') and 'none', batch by batch"
+        )
+    return query
+
+
+def check_cut(query: CountQuery, schedule: Schedule) -> None:
+    """Raise ``ValueError`` if who reads the releases of a query with a cut would find nothing in them."""
+    if query.cut and schedule.reads == "sums":
+        raise ValueError(
+            "schedule.reads = 'sums': must be 'measurements' for a query with a cut, whose scales and "
+            "families change from release to release"
+        )
+
+
+def continual_query(query: Any, cuts: bool = False) -> CountQuery:
+    """A private copy of what a session of many releases can answer."""
+    query = private_query(query, cuts)
+    if query.episodes > 1:
+        raise ValueError(
+            f"query.episodes = {query.episodes}: must be 1 in a session of plans and releases, where each "
+            "user is one episode; several episodes of stored people are for the one-shot session, "
+            "privatizer.stored(query, randomness)"
+        )
+    query.check_cells(_MOST_CELLS)
+    return query
+
+
+def private_schedule(schedule: Any) -> Schedule:
+    """A private copy."""
+    if type(schedule) is not Schedule:  # a subclass could move the times of release
+        raise ValueError(f"schedule = {schedule!r}: must be a Schedule, and no subclass of it")
+    return dataclasses.replace(schedule)
+
+
+def check_source(randomness: Any) -> None:
+    """Raise ``ValueError`` unless noise can be drawn from it."""
+    if not isinstance(randomness, Seeded | Secure):
+        raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")

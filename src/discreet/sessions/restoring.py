@@ -1,0 +1,93 @@
+"""Sessions that were saved go on: once, each from its own file (:mod:`discreet.storage.saved_state`).
+
+What a session of any kind knows is in its tables (:class:`~discreet.core.stream_session.StreamSession`).
+Addresses of noise that were spent, registers of running noises, and what was released are among it, so that a
+restored session draws no noise again, neither for the same sum nor for another one.
+"""
+
+from __future__ import annotations
+
+import os
+
+from discreet.core import checks
+from discreet.core.session import CountSession
+from discreet.linear.session import LinearSession
+from discreet.local.device_session import DeviceSession
+from discreet.local.reported_session import ReportedSession
+from discreet.sessions.clock import ClockSession
+from discreet.sessions.cut import CutSession
+from discreet.sessions.group import GroupSession
+from discreet.sessions.saving import CLASSES
+from discreet.shuffle.amplified import AmplifiedSession
+from discreet.shuffle.session import ShuffleSession
+from discreet.storage import saved_state
+
+Restored = CountSession | LinearSession | ShuffleSession
+
+_SESSIONS = (
+    CountSession, GroupSession, CutSession, ClockSession, DeviceSession, ReportedSession, LinearSession,
+    ShuffleSession, AmplifiedSession,
+)  # fmt: skip
+_KINDS = {kind._kind: kind for kind in _SESSIONS}
+
+
+def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Restored:
+    """Continue a saved session: takes the file, for good, and returns the session that it held.
+
+    Parameters
+    ----------
+    path : path of the file that ``session.save`` wrote
+    folder : path, optional
+        Where the table of restored states is kept; default ``$DISCREET_STATE_DIR``, else
+        ``$XDG_STATE_HOME/discreet``, else ``~/.local/state/discreet``.
+
+    Raises
+    ------
+    RuntimeError
+        If this state, from this file or a copy of it, was restored before on this machine; the file stays.
+    ValueError
+        If the file is no saved state, damaged, or of another version; the file stays.
+    FileNotFoundError
+        If there is no such file.
+
+    Notes
+    -----
+    A second session from one state would release more than the guarantee covers. What cannot be
+    seen here: a copy restored on another machine, by another user or with another table; a disk or
+    virtual machine set back to an earlier snapshot; a deleted table. Copies are for the machine's
+    keeper to prevent.
+
+    A seeded run continued here equals the uninterrupted one bit for bit; a secure one has the same law.
+    """
+    saved = saved_state.read(path, CLASSES)
+    claim = saved_state.Claim(saved, folder)
+    session = _revived(saved)
+    try:
+        claim.take()
+        session._closed = False
+        return session
+    except BaseException:
+        # nobody has seen the session: it ends before anybody else can have its state
+        session._drop()
+        claim.undo(saved.values, CLASSES)
+        raise
+
+
+def _revived(saved: saved_state.SavedState) -> Restored:
+    """The session in a file, closed until the file is taken."""
+    where, values = f"path = {str(saved.path)!r}", dict(saved.values)
+    kind = values.pop("session", CountSession._kind)  # files of version 1 with counts may lack it
+    if kind not in _KINDS:
+        raise ValueError(f"{where}: was written by another version (of a session of {checks.said(kind)})")
+    made: type[Restored] = _KINDS[kind]
+    table = (*made._BOUND, *made._STATE)
+    if set(values) != set(table):
+        name = min(set(values).symmetric_difference(table))
+        raise ValueError(f"{where}: was written by another version ({name} is missing or new)")
+    session = made(*(values[name] for name in made._BOUND))
+    for name in made._STATE:
+        saved_state.check_same_kind(name, values[name], getattr(session, name))
+    for name in made._STATE:
+        setattr(session, name, values[name])
+    session._closed = True
+    return session

@@ -1,0 +1,96 @@
+"""A session ends and goes into a file; and the classes that may stand in one.
+
+The session says what it is made of, in tables (:class:`~discreet.core.stream_session.StreamSession`); it
+is read here, under its lock. Crash and interrupt leave the session or the file, never both and never neither:
+:mod:`discreet.storage.saved_state`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from discreet.core.stream_session import StreamSession
+from discreet.storage import saved_state
+
+__all__ = ["CLASSES", "write"]
+
+_HOMES = {
+    "linear.features": ("Features", "MixtureFeatures"),
+    "core.layout": ("Layout",),
+    "device.messages": ("Family", "Form"),
+    "shuffle.amplified_record": ("AmplifiedRecord",),
+    "shuffle.binomial_record": ("BinomialRecord",),
+    "core.continual.clocks": ("Clocks",),
+    "linear.exact_square_root": ("ExactSquareRoot",),
+    "core.continual.optimal_tree": ("OptimalTree",),
+    "core.continual.signed_digits": ("SignedDigits",),
+    "core.continual.square_root": ("SquareRoot",),
+    "core.continual.tree": ("Tree",),
+    "core.counts": ("CountQuery",),
+    "core.guarantee": ("Guarantee",),
+    "laws.linear": ("GoeLaw", "VectorLaw"),
+    "linear.mechanism": ("LinearMechanism",),
+    "linear.sums": ("GramQuery", "MixtureQuery", "Prepared"),
+    "local.reports": ("Randomizer", "StepReports"),
+    "core.mechanism": (
+        "Batches", "CountMechanism", "Exact", "OnDevice", "Prefixes", "Stated",
+    ),
+    "laws.binomial": ("BinomialLaw",),
+    "laws.noise": (
+        "GaussianSumLaw", "LaplaceSumLaw", "NoNoise", "SubGaussianSumLaw", "WeightedLaplaceLaw",
+    ),
+    "laws.reports": ("ReportLaw",),
+    "core.releases": ("Estimate", "Measurement", "Plan", "Release", "Schedule"),
+    "core.randomness": ("Secure", "Seeded"),
+    "core.records": ("MechanismRecord",),
+    "local.record": ("ReportRecord",),
+    "local.reported": ("Reported",),
+    "linear.responses": ("Question",),
+    "shuffle.calibration": ("Flips",),
+    "shuffle.mechanism": ("AmplifiedMechanism", "FlipMechanism"),
+}  # fmt: skip
+
+
+class _Classes(Mapping[str, type]):
+    """The classes that may stand in a file, by name, imported when they are met; no file adds one."""
+
+    def __init__(self) -> None:
+        self._homes = {name: home for home, names in _HOMES.items() for name in names}
+
+    def __getitem__(self, name: str) -> type:
+        found: type = getattr(import_module(f"discreet.{self._homes[name]}"), name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+
+CLASSES: saved_state.Classes = _Classes()
+
+
+def write(session: StreamSession, path: str | os.PathLike[str]) -> None:
+    """End a session and write all it knows to a new file: for :meth:`StreamSession.save`, under its lock.
+
+    If an error or interrupt comes before the file is visible, nothing is left of it and the session goes on.
+    """
+    draft = saved_state.Draft(path)
+    values: dict[str, Any] = {name: getattr(session, name) for name in (*session._BOUND, *session._STATE)}
+    values["session"] = session._kind
+    try:
+        session._saving = True  # no call but this one and close until the file's fate is known
+        draft.write(session._identity, values, CLASSES)
+        draft.publish()
+    except BaseException:
+        if draft.published:
+            session._drop()
+        else:
+            draft.withdraw()
+            session._saving = False
+        raise
+    session._drop()

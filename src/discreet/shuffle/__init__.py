@@ -1,0 +1,1 @@
+"""Trusted: shuffler and analyzer, and what a shuffled batch costs."""

@@ -1,0 +1,376 @@
+r"""Shuffle privacy without coin flips in every counter: local reports of a few steps, amplified by shuffling.
+
+Each device sends one report that is epsilon0-locally private (:mod:`discreet.local.reports`: a few
+random steps, randomized by subset selection or unary encoding). The shuffler strips what identifies a sender
+and lets out how often each report came; that is private at a far smaller epsilon, the more so the more users
+send one (:mod:`discreet.shuffle.amplification`).
+
+- **One randomizer for a batch.** Amplification holds among users whose reports come from one randomizer.
+  Several plans may share a batch, so a report is about (s, a, s') over all admissible pairs, and not about
+  what the policy plays: then it does not depend on the plan, and the shuffler drops the plan's number with
+  the rest of the header.
+- **Calibration.** For a batch of n users, of whom at most the stated share is dishonest, epsilon0 is the
+  largest at which the reports of the honest ones meet (epsilon, delta) by the numerical bound. Small batches
+  are not amplified at all: there epsilon0 = epsilon.
+- **What is let out.** For each step and kind of report, how many came and how often each element was in one:
+  a function of the histogram of reports. Of a batch with fewer users than were accounted for, nothing.
+- **What holds without the shuffler.** A message is epsilon0-locally private; the guarantee states the
+  largest.
+
+A message is bytes, little-endian::
+
+    0   4  magic b"dsr" and the version, 1
+    4   8  number of the plan that the user was given
+    12  8  digest of the session and of the reports' parameters
+    20  16 nonce: fresh random bytes; a message that comes twice is counted once
+    36  .. the report, 32-bit integers, as :class:`~discreet.local.reports.ReportEncoder` makes it
+
+Its length is a function of the report, and as private as that.
+
+A user is in one batch, and later batches are functions of earlier outputs: parallel composition, adaptively,
+as for the coin flips (:mod:`discreet.shuffle.session`), whose session this is but for the messages.
+
+The noise of the sums is larger than that of the coin flips at every size (docs/shuffle.md), mostly since a
+device tells of one step in H: coin flips are the default. What reports have for them: a device draws some
+ten coins in place of one for each counter, and a message is some 60 bytes.
+
+Sources: Feldman, McMillan and Talwar 2021; privacy-mechanisms, sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, get_args
+
+import numpy as np
+
+from discreet.core import checks
+from discreet.core.counts import TRANSITIONS, VISITS, CountQuery
+from discreet.core.layout import Layout
+from discreet.core.mechanism import Stated
+from discreet.core.noise import streams_kernels as streams
+from discreet.core.randomness import Key, Randomness
+from discreet.core.releases import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
+from discreet.core.shown import brief
+from discreet.core.trajectories import Trajectory
+from discreet.device.messages import NONCE, Reason, Refused
+from discreet.local import kernels as local_kernels
+from discreet.local.reports import Kind, ReportEncoder, StepReports, decode, reported_tables
+from discreet.shuffle.amplification import local_epsilon
+from discreet.shuffle.mechanism import AmplifiedMechanism
+from discreet.shuffle.session import BatchTooSmall, ShuffleSession
+from discreet.storage.saved_state import check_same_kind
+
+__all__ = [
+    "AmplifiedEncoder", "AmplifiedMechanism", "AmplifiedSession", "Histogram", "ReportShuffler",
+    "amplified_mechanism", "reports_of",
+]  # fmt: skip
+
+MAGIC = b"dsr\x01"
+HEADER = 36
+_KINDS: tuple[Kind, ...] = ("subset", "oue")  # randomized response is a subset of one
+_REWARD_SHARE = 0.15  # of the reports that are about rewards, where the query states none
+
+
+# -------------------------------------------------------------------------------- calibration
+
+
+def reports_of(query: CountQuery, epsilon0: float) -> StepReports:
+    """The reports of least noise in a transition count at epsilon0, about all admissible pairs."""
+    return _reports_of(query.counted_steps, query.reward_share, epsilon0, _Asked(query))
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A query as a key: equal where the same reports answer it."""
+
+    query: CountQuery
+
+    def _key(self) -> tuple[Any, ...]:
+        query = self.query
+        layout = query.layout
+        return (layout.states, layout.rows, query.known_rewards, query.reward_shift, query.step)
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and self._key() == other._key()
+
+
+@lru_cache(maxsize=4096)
+def _reports_of(counted: int, share: float | None, epsilon0: float, asked: _Asked) -> StepReports:
+    best, least = None, np.inf
+    for kind in _KINDS:
+        last = np.inf
+        for steps in range(1, counted + 1):
+            found = StepReports.of(asked.query, kind, epsilon0, steps, share or _REWARD_SHARE)
+            error = found.unit_std(True)
+            if error < least:
+                best, least = found, error
+            if error > 1.5 * last:  # far past the best number of steps
+                break
+            last = min(last, error)
+    assert best is not None
+    return best
+
+
+# -------------------------------------------------------------------------------- three parties
+
+
+def digest_of(reports: StepReports, session: int) -> bytes:
+    """8 bytes that tell a session and its parameters from all others."""
+    numbers = (session, *reports.arrays()[0].tolist())
+    return hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
+
+
+@dataclass(frozen=True, eq=False)
+class AmplifiedEncoder:
+    """The device's encoder: a locally private report behind a header that depends on no trajectory."""
+
+    __repr__ = brief
+
+    inner: ReportEncoder
+    session: int
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+        """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
+        report = self.inner(trajectory, plan, coins)
+        digest = digest_of(self.inner.reports, self.session)
+        nonce = b"".join(coins.below(2**32).to_bytes(4, "little") for _ in range(4))
+        body = np.asarray(report.message).astype("<i4").tobytes()
+        return Report(report.plan, message=MAGIC + report.plan.to_bytes(8, "little") + digest + nonce + body)
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """What leaves the shuffler of a batch.
+
+    users : whose report came. reports : (H, 2) how many about the move and the reward of each step. moves :
+    (H, R, S) and bits : (H, R, 2), how many of them hold each element. H is 1 where one step is asked for.
+    """
+
+    __repr__ = brief
+
+    users: int
+    reports: Ints
+    moves: Ints
+    bits: Ints
+
+
+class ReportShuffler:
+    """Takes reports of one batch, and lets out a histogram without senders.
+
+    Parameters
+    ----------
+    layout, reports, session : what messages look like; public.
+    least : users that the batch was accounted for: with fewer, nothing comes out.
+    """
+
+    def __init__(self, layout: Layout, reports: StepReports, session: int, least: int) -> None:
+        self.layout, self.reports, self.session = layout, reports, session
+        self._digest = digest_of(reports, session)
+        self.least = checks.integer("least", least, 1)
+        self._plan, self._left = -1, 0
+        self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._received = self._left = 0  # before the sums: nobody is counted whose report is not in them
+        shape = (self.reports.horizon, self.layout.rows)
+        self._reports = np.zeros((self.reports.horizon, 2), np.int64)
+        self._moves = np.zeros((*shape, self.layout.states), np.int64)
+        self._bits = np.zeros((*shape, 2), np.int64)
+        self._nonces: set[bytes] = set()
+
+    @property
+    def received(self) -> int:
+        """Users whose report counts."""
+        return self._received
+
+    @property
+    def left(self) -> int:
+        """Messages that the open plan may still send."""
+        return self._left
+
+    @property
+    def refused(self) -> Mapping[Reason, int]:
+        """Messages that do not, by reason."""
+        return dict(self._refused)
+
+    def open(self, plan: int, users: int) -> None:
+        """From now on messages to this plan count, at most ``users`` of them; those to others are late."""
+        self._plan, self._left = plan, checks.integer("users", users, 1)
+
+    def receive(self, message: Any) -> None:
+        """Count one message, or raise :class:`~discreet.device.messages.Refused` (and count that)."""
+        try:
+            found, nonce = self._read(message)
+        except Refused as refusal:
+            self._refused[refusal.reason] += 1
+            raise
+        reports, tables = self._reports.copy(), (self._moves.copy(), self._bits.copy())
+        for step, about, marks in found:
+            reports[step, about] += 1
+            tables[about][step] += marks.reshape(tables[about][step].shape)
+        self._nonces.add(nonce)  # an interrupt from here on loses a report: none is added twice
+        self._left -= 1
+        # one statement, no call: who is counted as received is in the sums
+        self._reports, (self._moves, self._bits), self._received = reports, tables, self._received + 1
+
+    def _read(self, message: Any) -> tuple[list[tuple[int, int, Ints]], bytes]:
+        if type(message) is not bytes or len(message) < HEADER or (len(message) - HEADER) % 4:
+            raise Refused("malformed", f"must be {HEADER} bytes and 32-bit integers")
+        if message[:4] != MAGIC:
+            raise Refused("malformed", f"must begin with {MAGIC!r}")
+        if message[12:20] != self._digest:
+            raise Refused("foreign", "belongs to another session, or has other parameters")
+        plan, nonce = int.from_bytes(message[4:12], "little"), message[20:HEADER]
+        if plan != self._plan:
+            raise Refused("late", f"was made for plan {plan}, not for plan {self._plan}")
+        try:
+            found = decode(self.reports, True, np.frombuffer(message[HEADER:], "<i4"))
+        except ValueError as error:
+            raise Refused("malformed", str(error)) from None
+        if nonce in self._nonces:
+            raise Refused("replayed", "came before")
+        if not self._left:
+            raise Refused("full", "all users of the plan have come")
+        return found, nonce
+
+    def add_simulated(self, reports: Ints, moves: Ints, bits: Ints, users: int) -> None:
+        """Count the reports of simulated users at once."""
+        self._left, self._received = self._left - users, self._received + users
+        self._reports, self._moves = self._reports + reports, self._moves + moves
+        self._bits = self._bits + bits
+
+    def state(self) -> dict[str, Any]:
+        """All it knows, for a saved file: the sums of a batch that is not let out yet, and no message."""
+        nonces = np.frombuffer(b"".join(sorted(self._nonces)), np.uint8).reshape(-1, NONCE)
+        return {
+            "layout": self.layout, "step_reports": self.reports, "session": self.session, "least": self.least,
+            "reports": self._reports, "moves": self._moves, "bits": self._bits, "nonces": nonces,
+            "plan": self._plan, "left": self._left, "received": self._received, "refused": self._refused,
+        }  # fmt: skip
+
+    @classmethod
+    def resumed(cls, state: Mapping[str, Any]) -> ReportShuffler:
+        """The one that gave this :meth:`state`."""
+        new = cls(state["layout"], state["step_reports"], state["session"], state["least"])
+        for name in ("reports", "moves", "bits"):
+            check_same_kind(name, state[name], getattr(new, f"_{name}"))
+            setattr(new, f"_{name}", state[name])
+        new._nonces = {row.tobytes() for row in state["nonces"]}
+        new._plan, new._left, new._received = state["plan"], state["left"], state["received"]
+        new._refused = dict(state["refused"])
+        return new
+
+    def output(self) -> Histogram:
+        """The batch, once: it is forgotten, also when :class:`BatchTooSmall` is raised."""
+        found = Histogram(self._received, self._reports, self._moves, self._bits)
+        self._forget()
+        if found.users < self.least:
+            raise BatchTooSmall(
+                f"{found.users} messages came, {self.least} were accounted for: this batch is not let out"
+            )
+        return found
+
+
+def estimated(query: CountQuery, reports: StepReports, histogram: Histogram) -> Floats:
+    """(cells,) unbiased sums of the query's families, in their order: debiased, as one user's report is.
+
+    Source and variance: :mod:`discreet.local.reports`.
+    """
+    values = reports.arrays()[1].reshape(2, 2, 2)  # (about, policy, (gain, miss)); policy 1: all pairs
+    tables = []
+    for about, hits in enumerate((histogram.moves, histogram.bits)):
+        gain, miss = values[about, 1]
+        tables.append(miss * histogram.reports[:, about, None, None] + gain * hits)
+    moves, bits = tables
+    rewards = (1.0 - reports.shift) * bits[..., 1] - reports.shift * bits[..., 0]
+    found = {VISITS: moves.sum(axis=-1), TRANSITIONS: moves}
+    return np.concatenate([found.get(name, rewards).ravel() for name in query.row_families])
+
+
+def amplified_mechanism(
+    query: CountQuery,
+    schedule: Schedule,
+    randomness: Randomness,
+    honest: Sequence[int],
+    epsilon: float,
+    delta: float,
+) -> AmplifiedMechanism:
+    """Amplified reports, for batches with so many honest users each.
+
+    Raises ``ValueError`` if the query asks for what no report holds.
+    """
+    if query.stationary or query.pooled != "none" or query.groups:
+        raise ValueError(
+            "query: reports of random steps hold counts per step; counts pooled over steps (stationary, "
+            "pooled) and group returns are not"
+        )
+    by_size = {n: reports_of(query, local_epsilon(epsilon, delta, n)) for n in dict.fromkeys(honest)}
+    choices = tuple((n, by_size[n]) for n in honest)
+    return AmplifiedMechanism(query, schedule, randomness.kind, Stated(delta, epsilon), choices)
+
+
+# ------------------------------------------------------------------------------------- session
+
+
+class AmplifiedSession(ShuffleSession):
+    """One stream of releases of counts from shuffled reports; made by :meth:`Shuffle.start`.
+
+    As :class:`~discreet.shuffle.session.ShuffleSession`, errors included, but for the messages. In
+    simulation, ``submit_sum`` takes the counts of what users report
+    (:func:`discreet.simulation.crowds.reported_counts`, or ``reported_step`` where one step is asked for).
+    """
+
+    bits = False
+    _kind = "amplified"
+
+    @classmethod
+    def _made_of(cls) -> type:
+        return AmplifiedMechanism
+
+    @property
+    def reports(self) -> StepReports:
+        """What users of the open plan report. Raises ``RuntimeError`` if none is open."""
+        _ = self.open_plan
+        return self._mechanism.choices[self._batch][1]
+
+    @staticmethod
+    def _resumed(state: Mapping[str, Any]) -> ReportShuffler:
+        return ReportShuffler.resumed(state)
+
+    def _shuffler(self, batch: int) -> Any:
+        least, reports = self._mechanism.choices[batch]
+        return ReportShuffler(self._query.layout, reports, self._session, least)
+
+    def _encoder(self) -> Encoder:
+        reports, layout = self._mechanism.choices[self._batch][1], self._query.copy().layout
+        rows = np.zeros((reports.horizon, layout.states), np.int64)
+        inner = ReportEncoder(layout, reports, True, rows, self._plans, self._key is None)
+        return AmplifiedEncoder(inner, self._session)
+
+    def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
+        """(reports, moves, bits) of so many users: the randomizers' exact joint law."""
+        reports, layout = self._mechanism.choices[self._batch][1], self._query.layout
+        tables = reported_tables(reports, layout, sums, users)
+        state = streams.open_at(key, streams.ROLE_NOISE, self._users, 1)
+        number = np.stack([table.sum(axis=(1, 2)) for table in tables], axis=1)
+        hits = [np.zeros_like(table) for table in tables]
+        for step, about in zip(*np.nonzero(number), strict=True):
+            one, held = reports.randomizer(int(about), True), tables[about][step]
+            drawn = local_kernels.draw_sums(
+                state, int(one.unary), one.elements, one.size, one.own, one.other, held.ravel(), 1, False
+            )
+            hits[about][step] = drawn.reshape(held.shape)
+        return number, *hits
+
+    def _read_out(self, shuffler: Any) -> tuple[Floats, list[Any], int]:
+        histogram: Histogram = shuffler.output()
+        sums = estimated(self._query, shuffler.reports, histogram)
+        return sums, self._mechanism.parts(shuffler.reports, histogram.users), histogram.users

@@ -1,0 +1,1 @@
+"""From a file of people to policy, report and statement, and back: ``verify``."""

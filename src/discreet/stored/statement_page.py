@@ -1,0 +1,225 @@
+"""The page of a privacy statement: Markdown, rendered from the JSON document alone.
+
+Every number is rounded up, so that no promise on the page is better than the truth; every text from outside
+is escaped, so that a name cannot pass for a line of the page.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from discreet.core.wording import up
+from discreet.numerics import tables
+
+__all__ = ["FREE", "JSON_NAME", "MARKDOWN_NAME", "SIGNED", "hundredths", "markdown"]
+
+JSON_NAME, MARKDOWN_NAME = "statement.json", "statement.md"
+FREE = ("operator", "approval")
+"""Lines for people, which no hash covers."""
+SIGNED = {"operator": "**Operator:**", "approval": "**Approval (of this fingerprint):**"}
+"""How they begin on the page."""
+
+_SHOWN = 12  # tables of a mechanism on the page; all of them are in the JSON file
+
+
+def hundredths(rate: float) -> str:
+    """A probability as cases in 100, rounded up."""
+    return up(100.0 * rate, 3)
+
+
+def _line(text: Any) -> str:
+    """A text that cannot pass for Markdown's own marks."""
+    return "".join(f"\\{c}" if c in "\\`*_[]<>|#" else c for c in str(text))
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else up(value)
+
+
+def _percent(rate: float | None) -> str:
+    return "no bound" if rate is None else f"{hundredths(rate)} %"
+
+
+def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    return tables.markdown([head, *body]).split("\n")
+
+
+def markdown(doc: Mapping[str, Any]) -> str:
+    """The page; a function of the document."""
+    people, guarantee = doc["population"], doc["guarantee"]
+    title = f"# Privacy statement: {_line(people['dataset'])}"
+    parts = [title, "", f"**{_line(doc['sentence'])}**", ""]
+    parts += [f"- **{_line(warning)}**" for warning in doc["warnings"]]
+    parts += [""] if doc["warnings"] else []
+    parts += _guarantee_lines(doc)
+    if guarantee["epsilon"] is not None:
+        parts += _attacker_lines(doc["attacker"], people["unit"], guarantee["delta"])
+        parts += _group_lines(doc["groups"], people)
+    for name, title in (("covered", "Covered"), ("not_covered", "Not covered")):
+        if doc[name]:
+            parts += [f"**{title}**", "", *(f"- {_line(text)}" for text in doc[name]), ""]
+    parts += _mechanism_lines(doc["mechanisms"])
+    parts += _file_lines(doc)
+    return "\n".join(parts) + "\n"
+
+
+def _guarantee_lines(doc: Mapping[str, Any]) -> list[str]:
+    people, guarantee = doc["population"], doc["guarantee"]
+    symbols = "no guarantee"
+    if guarantee["epsilon"] is not None:
+        symbols = f"P(E | D) ≤ e^ε P(E | D′) + δ with ε = {up(guarantee['epsilon'])}"
+        symbols += f", δ = {up(guarantee['delta'], 3)}"
+        symbols += f", ρ = {up(guarantee['rho'])} (zCDP)" if guarantee["rho"] is not None else ""
+        symbols += f", μ = {up(guarantee['mu'])} (Gaussian DP)" if guarantee["mu"] is not None else ""
+        symbols += (
+            f", for every event E and all data sets D, D′ of {people['users']} people in which one "
+            f"{_line(people['unit'])} differs"
+        )
+    delta = doc["delta"]
+    against = {
+        "pure": "δ = 0",
+        "small": f"δ is {up(delta['ratio'], 3)} times 1/users: at most a tenth, as it should be",
+        "warn": f"δ is {up(delta['ratio'], 3)} TIMES 1/users: more than a tenth",
+        "none": "no δ",
+    }[delta["verdict"]]
+    return [
+        f"**Guarantee.** {symbols}. Trust: {_line(guarantee['trust'])}. Neighbours: "
+        f"{_line(guarantee['neighbours'])}. Unit: {_line(guarantee['unit'])}.",
+        "",
+        f"**People.** {people['users']} users ({_line(people['unit'])}), m = {people['episodes_per_user']} "
+        f"(the most episodes of one user), H = {people['horizon']}, S = {people['states']}, "
+        f"A = {people['actions']}, {people['pairs']} admissible pairs; {against}.",
+        "",
+    ]
+
+
+def _attacker_lines(attacker: Mapping[str, Any], unit: str, delta: float) -> list[str]:
+    rates = [_percent(test["false_positives"]) for test in attacker["tests"]]
+    tests = [_percent(test["true_positives"]) for test in attacker["tests"]]
+    priors = [
+        [
+            _percent(row["prior"]),
+            _percent(row["right_guess"]),
+            *(_percent(one["posterior"]) for one in row["posteriors"]),
+            _percent(row["posterior_of_any_outcome"]),
+        ]
+        for row in attacker["priors"]
+    ]
+    return [
+        "**What an attacker can at best do** who knows everybody else's data and asks whether the record is "
+        f"that of one {_line(unit)} or another (membership, or any attribute):",
+        "",
+        *_rows(
+            ["false alarms", *rates],
+            [["true alarms, at most", *tests]],
+        ),
+        "",
+        f"True less false alarms: at most {_percent(attacker['advantage'])}.",
+        "",
+        *_rows(
+            [
+                "belief before",
+                "right guess, at most",
+                *(f"belief after an alarm with ≥ {rate} false ones" for rate in rates),
+                "after any outcome",
+            ],
+            priors,
+        ),
+        "",
+        f"No outcome tells for certain, but with a chance of at most δ = {up(delta, 3)}.",
+        "",
+    ]
+
+
+def _group_lines(groups: Sequence[Mapping[str, Any]], people: Mapping[str, Any]) -> list[str]:
+    m = people["episodes_per_user"]
+    rows = [
+        [
+            str(row["people"]),
+            _number(row["epsilon"]),
+            up(row["delta"], 3),
+            _number(row["rho"]),
+            _number(row["mu"]),
+            _percent(row["advantage"]),
+        ]
+        for row in groups
+    ]
+    return [
+        f"**Groups** of people exchanged together (each with at most {m} episode{'s' if m > 1 else ''}):",
+        "",
+        *_rows(["people", "ε", "at δ", "ρ", "μ", "true less false alarms"], rows),
+        "",
+    ]
+
+
+def _mechanism_lines(mechanisms: Sequence[Mapping[str, Any]]) -> list[str]:
+    parts: list[str] = []
+    for number, one in enumerate(mechanisms, 1):
+        parts += [f"**Mechanism {number}.** {_line(one['description'])}", ""]
+        if one["families"]:
+            parts += _rows(
+                ["sum", "norm", "sensitivity", "scale", "std, at most", "cells"],
+                [
+                    [
+                        _line(f["family"]),
+                        f["norm"],
+                        up(f["sensitivity"], 6),
+                        f"{f['scale']:.6g}",
+                        up(f["std"], 6),
+                        "-" if f["cells"] is None else str(f["cells"]),
+                    ]
+                    for f in one["families"][:_SHOWN]
+                ],
+            )
+            more = len(one["families"]) - _SHOWN
+            parts += [f"and {more} more, in {JSON_NAME}", ""] if more > 0 else [""]
+        parts += [f"Randomness: {_line(one['source_of_randomness'])}.", "", "Proofs:", ""]
+        parts += [*(f"- {_line(text)}" for text in one["proof"]), ""]
+    return parts
+
+
+def _totals_line(totals: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{_line(key)} = {_line(value if isinstance(value, str) else _number(value))}"
+        for key, value in totals.items()
+    )
+
+
+def _file_lines(doc: Mapping[str, Any]) -> list[str]:
+    configuration, ledger = doc["configuration"], doc["ledger"]
+    hashes = [
+        ("schema (its facts)", doc["population"]["schema"]),
+        ("configuration", configuration["hash"]),
+        *doc["files"].items(),
+        ("this statement's fingerprint", doc["fingerprint"]),
+    ]
+    parts = ["**Files and hashes (SHA-256)**", ""]
+    parts += _rows(["what", "hash"], [[_line(name), str(digest)] for name, digest in hashes])
+    options = json.dumps(configuration["options"], ensure_ascii=False, sort_keys=True)
+    versions_line = ", ".join(f"{name} {number}" for name, number in doc["versions"].items())
+    parts += [
+        "",
+        f"Configuration: {_line(configuration['algorithm'])} {_line(options)}; command: "
+        f"{_line(configuration['command']) or 'none'}.",
+        "",
+        f"Versions: {_line(versions_line)}. Date: {doc['date']}.",
+        "",
+    ]
+    if doc["replanned"]:
+        parts += ["This run read no data: it planned again from a release that was paid for before.", ""]
+    if ledger is None:
+        parts += ["**NO LEDGER.**", ""]
+    else:
+        parts += [
+            f"**Ledger** {_line(ledger['name'])}, data set {_line(ledger['dataset'])}, entry "
+            f"{ledger['number']}, hash {ledger['head']}. Before: {_totals_line(ledger['before'])}. After: "
+            f"{_totals_line(ledger['after'])}.",
+            "",
+        ]
+    return [*parts, f"{SIGNED['operator']} {_line(doc['operator'])}", "",
+            f"{SIGNED['approval']} {_line(doc['approval'])}"]  # fmt: skip
+
+
+SIGNED = {"operator": "**Operator:**", "approval": "**Approval (of this fingerprint):**"}

@@ -1,0 +1,239 @@
+"""The shape of ``statement.json``, as a JSON Schema document, and a checker for the words that it uses.
+
+Objects admit no further keys, so that nothing can be added to a statement unseen; the only free parts are the
+operator's and the approver's line, and the options of the algorithm (whose hash is stated).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from discreet.core import checks
+
+__all__ = ["FORMAT", "JSON_SCHEMA", "VERSION", "violations"]
+
+FORMAT = "discreet privacy statement"
+VERSION = 2  # 1: guarantees were sentences
+
+_TEXT = {"type": "string"}
+_LINE = {"type": "string", "pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,500}$"}
+_COMMAND = {"type": "string", "pattern": _LINE["pattern"].replace("500", "10000")}
+_HASH = {"type": "string", "pattern": r"^(sha256:)?[0-9a-f]{64}$"}
+_NUMBER = {"type": "number"}
+_MAYBE = {"type": ["number", "null"]}
+_RATE = {"type": "number", "minimum": 0, "maximum": 1}
+_COUNT = {"type": "integer", "minimum": 1}
+_FLAG = {"type": "boolean"}
+_RECORD = {"type": "object", "required": ["kind"]}
+_TOTALS = {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}}
+
+
+def _table(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """An object with exactly these keys."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _list(items: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": dict(items)}
+
+
+JSON_SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": FORMAT,
+    **_table(
+        {
+            "format": {"const": FORMAT},
+            "version": {"const": VERSION},
+            "synthetic": _FLAG,
+            "replanned": _FLAG,
+            "date": {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}(T[0-9:.]+(Z|[+-]\d{2}:\d{2}))?$"},
+            "sentence": _TEXT,
+            "warnings": _list(_TEXT),
+            "population": _table(
+                {
+                    "dataset": _LINE,
+                    "unit": _LINE,
+                    "users": _COUNT,
+                    "users_public": _FLAG,
+                    "episodes_per_user": _COUNT,
+                    "contribute": {"enum": ["error", "random"]},
+                    "horizon": _COUNT,
+                    "states": _COUNT,
+                    "actions": _COUNT,
+                    "pairs": _COUNT,
+                    "provenance": {"type": "object", "additionalProperties": _LINE},
+                    "schema": _HASH,
+                }
+            ),
+            "guarantee": _table(
+                {
+                    "trust": _TEXT,
+                    "epsilon": _MAYBE,
+                    "delta": _RATE,
+                    "rho": _MAYBE,
+                    "mu": _MAYBE,
+                    "epsilon_nominal": _MAYBE,
+                    "unit": _TEXT,
+                    "neighbours": _TEXT,
+                    "users_public": _FLAG,
+                    "randomness": {"enum": ["secure", "seeded"]},
+                    "holds_if_seed_is_guessed": _FLAG,
+                    "composition": _list(_TEXT),
+                    "statement": _TEXT,
+                    "episodes": _COUNT,
+                    "reason": {"type": ["string", "null"]},
+                    "mechanisms": _list(_RECORD),
+                    "kinds": _list({"type": "object", "required": ["users", "guarantee"]}),
+                }
+            ),
+            "delta": _table(
+                {
+                    "delta": _RATE,
+                    "per_user": _RATE,
+                    "ratio": _NUMBER,
+                    "verdict": {"enum": ["pure", "small", "warn", "none"]},
+                }
+            ),
+            "attacker": _table(
+                {
+                    "advantage": _RATE,
+                    "tests": _list(_table({"false_positives": _RATE, "true_positives": _RATE})),
+                    "priors": _list(
+                        _table(
+                            {
+                                "prior": _RATE,
+                                "right_guess": _RATE,
+                                "posterior_of_any_outcome": _MAYBE,
+                                "posteriors": _list(_table({"false_positives": _RATE, "posterior": _RATE})),
+                            }
+                        )
+                    ),
+                }
+            ),
+            "groups": _list(
+                _table(
+                    {
+                        "people": _COUNT,
+                        "epsilon": _MAYBE,
+                        "delta": _RATE,
+                        "rho": _MAYBE,
+                        "mu": _MAYBE,
+                        "advantage": _RATE,
+                    }
+                )
+            ),
+            "covered": _list(_TEXT),
+            "not_covered": _list(_TEXT),
+            "mechanisms": _list(
+                _table(
+                    {
+                        "description": _TEXT,
+                        "loss": _NUMBER,
+                        "families": _list(
+                            _table(
+                                {
+                                    "family": _LINE,
+                                    "norm": {"enum": ["l1", "l2"]},
+                                    "sensitivity": _NUMBER,
+                                    "scale": _NUMBER,
+                                    "std": _NUMBER,
+                                    "cells": {"type": ["integer", "null"], "minimum": 1},
+                                }
+                            )
+                        ),
+                        "source_of_randomness": _TEXT,
+                        "proof": _list(_TEXT),
+                        "record": _RECORD,
+                    }
+                )
+            ),
+            "configuration": _table(
+                {
+                    "algorithm": _LINE,
+                    "options": {"type": "object"},
+                    "command": _COMMAND,
+                    "hash": _HASH,
+                }
+            ),
+            "files": {"type": "object", "additionalProperties": _HASH},
+            "versions": {"type": "object", "additionalProperties": _LINE},
+            "ledger": {
+                "anyOf": [
+                    {"type": "null"},
+                    _table(
+                        {
+                            "name": _LINE,
+                            "dataset": _LINE,
+                            "number": _COUNT,
+                            "head": _HASH,
+                            "before": _TOTALS,
+                            "after": _TOTALS,
+                        }
+                    ),
+                ]
+            },
+            "operator": _LINE,
+            "approval": _LINE,
+            "fingerprint": _HASH,
+        }
+    ),
+}
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "null": (type(None),), "boolean": (bool,), "integer": (int,), "number": (int, float), "string": (str,),
+    "array": (list,), "object": (dict,),
+}  # fmt: skip
+
+
+def violations(value: Any, schema: Mapping[str, Any] = JSON_SCHEMA, path: str = "$") -> Iterator[str]:
+    """Every place where a parsed JSON value breaks the schema, with what is wrong there.
+
+    Knows type, const, enum, pattern, minimum, maximum, properties, required, additionalProperties, items and
+    anyOf.
+    """
+    if "anyOf" in schema:
+        broken = [list(violations(value, one, path)) for one in schema["anyOf"]]
+        if all(broken):
+            yield from min(broken, key=len)
+    if "type" in schema:
+        names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+        if not any(type(value) in _TYPES[name] for name in names):
+            yield f"{path} = {checks.said(value)}: must be {' or '.join(names)}"
+            return
+    if "const" in schema and (type(value), value) != (type(schema["const"]), schema["const"]):
+        yield f"{path} = {checks.said(value)}: must be {schema['const']!r}"
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"{path} = {checks.said(value)}: must be one of {schema['enum']}"
+    if isinstance(value, str) and not re.fullmatch(schema.get("pattern", r"(?s)^.*$"), value):
+        yield f"{path} = {checks.said(value)}: is not written as it must be"
+    if isinstance(value, int | float) and not (
+        schema.get("minimum", value) <= value <= schema.get("maximum", value)
+    ):
+        yield f"{path} = {checks.said(value)}: is out of range"
+    if isinstance(value, dict):
+        yield from _of_object(value, schema, path)
+    if isinstance(value, list) and "items" in schema:
+        for i, item in enumerate(value):
+            yield from violations(item, schema["items"], f"{path}[{i}]")
+
+
+def _of_object(value: Mapping[str, Any], schema: Mapping[str, Any], path: str) -> Iterator[str]:
+    known = schema.get("properties", {})
+    for key in schema.get("required", ()):
+        if key not in value:
+            yield f"{path}.{key}: is missing"
+    more = schema.get("additionalProperties", True)
+    for key, item in value.items():
+        if key in known:
+            yield from violations(item, known[key], f"{path}.{key}")
+        elif more is False:
+            yield f"{path}.{key}: is unknown"
+        elif isinstance(more, Mapping):
+            yield from violations(item, more, f"{path}.{key}")

@@ -1,0 +1,177 @@
+"""A learner's own plans, replayed: what is right stays below its claim, what its laws hide is found.
+
+Every verdict here has a false-alarm probability of 1e-6; 20 of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discreet.audits import games as audit
+from discreet.audits.games import Reactive, endless
+from discreet.audits.identities import white_box
+from discreet.audits.replay import replay_box
+from discreet.core import encoders
+from discreet.core.counts import CountQuery
+from discreet.core.layout import Layout
+from discreet.core.session import CountSession
+from discreet.online.lsvi import LSVIUCB
+from discreet.online.noise_aware import NoiseAwareUCBVI
+from discreet.online.vtr import UCRLVTR
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.protocol import Schedule
+
+RETURNS = NoiseAwareUCBVI(explore="returns")
+FORGETS = Central(mu=1.0, release="decaying", decay=0.9)
+
+
+def box(privatizer: Any, learner: Any = None, users: int | None = 24) -> Any:
+    return replay_box(privatizer.start, learner, users, budget=privatizer.budget)
+
+
+def bound(found: Any) -> float:
+    """The lower bound that it states."""
+    return float(found.found.split("at least ")[1].split(" of")[0])
+
+
+RIGHT = {
+    "batches laplace": (Central(epsilon=1.0, release="batches"), None, 0.7),
+    "batches gaussian": (Central(mu=1.0, release="batches"), None, 0.7),
+    "decaying": (Central(mu=1.0, release="decaying"), None, 0.7),
+    "tree": (Central(epsilon=1.0, release="tree"), None, 0.25),
+    "square root": (Central(mu=1.0, release="square-root"), None, 0.7),
+    "clocks": (Central(mu=1.0, release="batches", clocks="rows"), None, 0.2),
+    "local": (Local(mu=1.0), None, 0.7),
+    "vtr": (Central(mu=1.0), UCRLVTR(), 0.4),
+    "lsvi, asked again": (Central(mu=1.0), LSVIUCB(response="requery"), 0.4),
+    "noise-aware": (Central(mu=1.0), NoiseAwareUCBVI(), 0.7),
+}
+
+
+QUICK = ("tree", "batches gaussian", "decaying", "clocks", "vtr")
+EACH = [name if name in QUICK else pytest.param(name, marks=pytest.mark.statistics) for name in RIGHT]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_what_is_right_passes_and_is_seen(name: str) -> None:
+    """A bound of nothing would pass for ever."""
+    privatizer, learner, least = RIGHT[name]
+    found = box(privatizer, learner)
+    assert found.passed, str(found)
+    assert bound(found) > least, str(found)
+
+
+def keeps(self: CountSession, right: Any, n: int, reports: int, due: Any) -> Any:
+    """``forget`` says that a stream ends, prices it so, and leaves everybody in the decaying sum."""
+    held = self._cells + self._decaying.decayed(self._filtered, self._mechanism.fixed_point)
+    out = right(self, n, reports, due)
+    if n and self._forgets(n):
+        self._next["_filtered"] = held
+    return out
+
+
+def test_plans_that_forget_and_are_not_obeyed_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the learner's own plans, at a size at which it makes such, and by those of the bench."""
+    honest = box(FORGETS, RETURNS, None)
+    assert honest.passed
+    assert "2 that forget" in honest.found
+    assert bound(honest) > 0.8
+
+    class Groups(Reactive):
+        def query(self, spec: Any) -> CountQuery:
+            return CountQuery(spec.layout, visits=False, center_rewards=True, groups=2, clip=1.0)
+
+        def schedule(self, spec: Any) -> Schedule:
+            return Schedule(spec.users, reads="measurements")
+
+        def plan(self, state: Any, release: Any, ask: Any) -> Any:
+            plan, state = super().plan(state, release, ask)
+            return dataclasses.replace(plan, group=release.number % 2), state
+
+    def bench() -> set[str]:
+        found = white_box(FORGETS.start, Groups(), Layout(3, 2, 4), 8)
+        return {one.name for one in found if one.passed is False}
+
+    assert bench() == set()
+    right = CountSession._measure
+    monkeypatch.setattr(CountSession, "_measure", lambda self, n, r, due: keeps(self, right, n, r, due))
+    wrong = box(FORGETS, RETURNS, None)
+    assert wrong.passed is False
+    assert "realised loss is at most the claimed" in bench()
+
+
+def test_less_noise_than_claimed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but outputs and the guarantee is used."""
+    draw = CountSession._node_noise
+    monkeypatch.setattr(CountSession, "_node_noise", lambda self, *at: 0.6 * draw(self, *at))
+    for privatizer in (Central(mu=1.0, release="square-root"), Central(epsilon=1.0, release="batches")):
+        assert box(privatizer).passed is False
+    monkeypatch.undo()
+    vector = encoders.noise_vector
+    monkeypatch.setattr(encoders, "noise_vector", lambda q, m, f, c, s=None: vector(q, m, 0.6 * f, c, s))
+    assert box(Local(mu=1.0)).passed is False
+
+
+def test_cells_without_noise_and_batches_counted_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = CountSession._measure
+
+    def sparse(self: Any, n: int, reports: int, due: Any) -> Any:
+        empty = self._cells + self._filtered == 0
+        sums, fresh = measure(self, n, reports, due)
+        return np.where(empty, 0.0, sums), np.where(empty, 0.0, fresh)
+
+    monkeypatch.setattr(CountSession, "_measure", sparse)
+    found = box(Central(mu=1.0, release="batches"))
+    assert found.passed is False
+    assert "at least inf" in found.found
+
+    def again(self: Any, n: int, reports: int, due: Any) -> Any:
+        batch = self._cells.copy()
+        sums, fresh = measure(self, n, reports, due)
+        self._next["_cells"] = self._next.get("_cells", self._cells) + batch * (n > 0)  # it comes again
+        return sums, fresh
+
+    monkeypatch.setattr(CountSession, "_measure", again)
+    assert box(Central(mu=1.0, release="batches")).passed is False
+
+
+# --------------------------------------------------------------------------- an unknown number of users
+OPEN = {"laplace": Central(epsilon=1.0, release="tree"), "gaussian": Central(mu=1.0), "local": Local(mu=1.0)}
+
+
+@pytest.mark.parametrize("name", ["laplace", "gaussian", pytest.param("local", marks=pytest.mark.statistics)])
+def test_an_unknown_number_of_users_is_played(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs whose scales grow: right they pass; with the first one's scale in all, not."""
+    start, learner = OPEN[name].start, endless(OPEN[name].start)
+    assert isinstance(learner, Reactive)
+    assert learner.schedule(audit.People(2).spec).users is None
+    found = replay_box(start, learner, 40)
+    assert found.passed, str(found)
+    assert bound(found) > 0.7
+    people = audit.People(4)
+    assert not audit.black_box(start, learner, 400, people=people).exceeded
+    if name == "local":
+        return
+    draw = CountSession._node_noise
+
+    def first(self: Any, end: int, factor: float, level: int = 0) -> Any:
+        return draw(self, end, 1.0, level)
+
+    monkeypatch.setattr(CountSession, "_node_noise", first)
+    assert replay_box(start, learner, 40).passed is False
+
+
+def test_what_cannot_be_replayed_is_said() -> None:
+    told = endless(Central(mu=1.0, release="batches").start)
+    assert isinstance(told, str)
+    assert "users = None" in told
+    for privatizer in (
+        Local(epsilon=1.0, randomizer="subset"),
+        Central(epsilon=1.0, delta=1e-6, noise="laplace"),
+    ):
+        assert box(privatizer).passed is None

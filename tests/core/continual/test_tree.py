@@ -1,0 +1,78 @@
+"""The tree's geometry: partitions, levels, one noise per node; K known and not."""
+
+import numpy as np
+import pytest
+
+from discreet.core import kernels
+from discreet.core.continual import walks_kernels as walks
+from discreet.core.continual.tree import Tree
+
+
+def node_start(end: int, users: int | None) -> int:
+    return int(kernels.tree_parent(end, users is None))
+
+
+@pytest.mark.parametrize("users", [2, 3, 4, 5, 8, 9, 100, 1000, 1024, None])
+def test_nodes_partition_every_prefix(users: int | None) -> None:
+    tree = Tree(users)
+    for n in range(users or 700):
+        end = n
+        for node_end, _ in tree.nodes(n):
+            assert node_end == end
+            end = node_start(node_end, users)
+        assert end == 0
+
+
+@pytest.mark.parametrize("users", [2, 3, 4, 5, 8, 9, 100, 1000, 1024])
+def test_a_user_lies_in_at_most_levels_released_nodes(users: int) -> None:
+    tree = Tree(users)
+    nodes = {end for n in range(users) for end, _ in tree.nodes(n)}
+    touched = np.zeros(users, int)
+    for end in nodes:
+        touched[node_start(end, users) : end] += 1
+    assert tree.levels == (users - 1).bit_length()
+    assert touched.max() == touched[0] == tree.levels
+
+
+def test_open_ended_tree_charges_each_epoch_its_own_levels() -> None:
+    tree = Tree(None)
+    spent: dict[int, float] = {}
+    for end, epoch in {node for n in range(600) for node in tree.nodes(n)}:
+        for user in range(node_start(end, None), end):
+            spent[user] = spent.get(user, 0.0) + 1 / tree.factor(epoch, gaussian=False)
+            assert 2**epoch <= user + 1 < 2 ** (epoch + 1)
+    assert max(spent.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("users", [1000, None])
+def test_terms_and_slots(users: int | None) -> None:
+    tree, most = Tree(users), 0
+    for n in range(1000):
+        most = max(most, len(tree.nodes(n)))
+        assert most <= tree.terms_bound(n)
+        if users is not None:
+            assert most == tree.terms_bound(n)
+            assert len(tree.nodes(n)) == n.bit_count()
+    if users is not None:
+        assert tree.steps() == [0, 2, 6, 14, 30, 62, 126, 254, 510, 999]
+
+
+@pytest.mark.parametrize("users", [1000, None])
+@pytest.mark.parametrize("jumps", [1, 7, 97])
+def test_running_noise_is_the_sum_of_the_nodes(users: int | None, jumps: int) -> None:
+    """The walk keeps one noise per node whatever releases are skipped, and never draws one twice."""
+    tree = Tree(users)
+    held = np.zeros(tree.registers + 1, np.int64)
+    links, weights = np.zeros((tree.operations, 6), np.int64), np.zeros((tree.operations, 4))
+    stack: dict[int, frozenset[int]] = {}
+    drawn: set[int] = set()
+    for n in range(jumps, 1000, jumps):
+        at, count = walks.next_ops(tree.code, tree.ints, tree.floats, held, n, links, weights)
+        assert at == n
+        for slot, parent, _, end, level, label in links[:count].tolist():
+            assert end not in drawn
+            assert (level, label) == (0, end)
+            drawn.add(end)
+            stack[slot] = frozenset({end}) | (stack[parent] if parent >= 0 else frozenset())
+            held[slot] = end
+        assert stack[walks.register_of(tree.code, tree.ints, n)] == {end for end, _ in tree.nodes(n)}

@@ -1,0 +1,37 @@
+"""Messages at the door: the argument, its value as a plain one, and what is allowed."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discreet.core import checks
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        (lambda: checks.positive("x", np.float64(-1)), "x = -1.0: must be a finite number above 0"),
+        (lambda: checks.real("x", np.float32(-0.5), 0.0), "x = -0.5: must be a finite number of at least 0"),
+        (lambda: checks.real("x", math.nan), "x = nan: must be a finite number"),
+        (lambda: checks.real("x", 3, high=2), "x = 3: must be a finite number of at most 2"),
+        (
+            lambda: checks.real("x", 1, 0, 1, open_low=True, open_high=True),
+            "x = 1: must be a number in (0, 1)",
+        ),
+        (lambda: checks.integer("n", np.int64(0), 1), "n = 0: must be an integer of at least 1"),
+        (lambda: checks.integer("n", 7, None, 3), "n = 7: must be an integer of at most 3"),
+        (lambda: checks.flag("f", np.int64(1)), "f = 1: must be true or false"),
+        (lambda: checks.choice("c", "z" * 1000, ("a",)), f"c = '{'z' * 299}...: must be one of 'a'"),
+        (lambda: checks.floats("t", [np.inf], (1,)), "t holds inf: must be finite everywhere"),
+        (lambda: checks.floats("t", "abc", (1,)), "t: must be an array of numbers"),
+        (lambda: checks.probabilities("p", np.array([0.6, 0.6])), "p sums to 1.2: must sum to 1"),
+        (lambda: checks.probabilities("p", np.array([-0.5, 1.5])), "p holds -0.5: probabilities must be"),
+    ],
+)
+def test_messages(check: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        check()

@@ -1,0 +1,73 @@
+"""The cache of compiled code: never fails at import, never serves a stale kernel, does not pile up."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from discreet.core import compile as compiling
+
+READ_ONLY = "/proc/no-such-folder"  # nobody, not even root, can write there
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that nobody can write to")
+def test_where_nothing_can_be_written_kernels_still_run_with_one_warning() -> None:
+    code = (
+        "from discreet.core.noise import streams_kernels as s; from discreet.core import kernels;"
+        "print(s.open_at(s.run_key(0), 0, 0, 0).size)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-W", "always", "-c", code],
+        env={**os.environ, "NUMBA_CACHE_DIR": READ_ONLY},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == "4"
+    assert found.stderr.count("no folder for compiled code can be written") == 1
+
+
+def test_every_kernel_source_is_in_the_name_of_the_cache() -> None:
+    package = Path(compiling.__file__).parents[1]
+    assert set(compiling.kernel_sources()) == set(package.rglob("*kernels.py"))
+    users = [path for path in package.rglob("*.py") if "@kernel\n" in path.read_text()]
+    assert set(users) <= set(compiling.kernel_sources())
+    folder = compiling.cache_folder()
+    assert folder is not None
+    assert folder.name == f"kernels-{compiling.kernel_hash()}"
+
+
+def test_a_changed_kernel_changes_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "some_kernels.py"
+    monkeypatch.setattr(compiling, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(compiling, "kernel_sources", lambda: (source,))
+    names = []
+    for text in ("scale = 1", "scale = 2", "scale = 1"):
+        source.write_text(text)
+        names.append(compiling.kernel_hash.__wrapped__())
+    assert names[0] != names[1]
+    assert names[0] == names[2]
+
+
+def test_old_folders_are_forgotten_and_nothing_else(tmp_path: Path) -> None:
+    for age in range(9):
+        folder = tmp_path / f"kernels-{age}"
+        folder.mkdir()
+        (folder / "x.nbi").touch()
+        os.utime(folder, (1_000_000 - age, 1_000_000 - age))
+    (tmp_path / "mine").mkdir()
+    compiling._forget_old(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [*(f"kernels-{i}" for i in range(6)), "mine"]
+
+
+def test_compilation_is_said_once_and_not_for_what_is_compiled_already() -> None:
+    code = (
+        "import numba; from discreet.core import compile as c; assert c.in_workers() == {};"
+        "c.announce(lambda: print('said')); print('before');"
+        "f = numba.njit(lambda x: x); f(1); f(1); f(1.0); said = c.in_workers()['initargs'][1];"
+        "print(said.value)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["before", "said", "1"]

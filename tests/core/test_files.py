@@ -1,0 +1,42 @@
+"""Folders of a user (absolute XDG variables, else the home folder), and files that are whole or not there."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from discreet.core.files import user_folder, write_aside
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems keep data elsewhere")
+
+
+@linux
+@pytest.mark.parametrize(
+    ("kind", "under"), [("cache", ".cache"), ("data", ".local/share"), ("state", ".local/state")]
+)
+def test_absolute_variables_then_the_home_folder(kind, under, tmp_path: Path, monkeypatch) -> None:
+    variable = f"XDG_{kind.upper()}_HOME"
+    monkeypatch.setenv(variable, str(tmp_path / "xdg"))
+    assert user_folder(kind) == tmp_path / "xdg" / "discreet"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for ignored in ("relative", ""):
+        monkeypatch.setenv(variable, ignored)
+        assert user_folder(kind) == tmp_path / under / "discreet"
+
+
+def test_no_home_folder_is_an_error(monkeypatch) -> None:
+    def lost() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", lost)
+    with pytest.raises(ValueError, match="no home folder"):
+        user_folder("data")
+
+
+def test_write_aside_replaces_whole_files(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_aside(path, b"one")
+    write_aside(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]

@@ -1,0 +1,83 @@
+"""One call at a time, also after a call that was interrupted and whose frames somebody keeps."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from interrupts import interrupted_at_a_return
+
+from discreet.core.counts import CountQuery
+from discreet.core.layout import Layout
+from discreet.core.randomness import Seeded
+from discreet.core.trajectories import Trajectory
+from discreet.privatizers.central import Central
+from discreet.protocol import Plan, Report, Schedule
+
+QUERY = CountQuery(Layout(2, 2, 2))
+POLICY = np.zeros((2, 2), np.int64)
+LIFE = Trajectory(np.array([0, 1, 0]), np.array([1, 0]), np.array([1.0, 0.25]))
+
+
+def opened() -> Any:
+    session = Central(epsilon=1.0, release="batches").start(
+        QUERY, Schedule(8, times=np.array([0, 2, 4, 6])), Seeded(0)
+    )
+    session.release()
+    session.begin(Plan(POLICY, users=2))
+    return session
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda session: session.submit(Report(plan=1, trajectory=LIFE)),
+        lambda session: session.absent(2),
+        lambda session: session.begin(Plan(POLICY, users=1)),
+        lambda session: session.release(),
+    ],
+    ids=["submit", "absent", "begin", "release"],
+)
+def test_after_an_interrupt_the_next_call_runs_though_the_traceback_is_kept(
+    call: Callable[[Any], object],
+) -> None:
+    """The lock stood in a suspended generator, which the traceback kept: all later calls were refused."""
+    call_quietly(call, opened())  # compiles: what the compiler does is not looked at
+    for at in range(1000):
+        session = opened()
+        stop = interrupted_at_a_return(lambda s=session: call_quietly(call, s), at)
+        if session.users < 2:
+            session.absent(2 - session.users)
+        other = threading.Thread(target=session.release, daemon=True)
+        other.start()
+        other.join(10.0)
+        assert not other.is_alive(), "the lock is held"
+        assert session.release().users == 2
+        if stop is None:
+            break
+        assert stop.__traceback__ is not None
+    assert 0 < at < 999
+
+
+def call_quietly(call: Callable[[Any], object], session: Any) -> None:
+    """Refusals are calls too."""
+    with contextlib.suppress(RuntimeError):
+        call(session)
+
+
+def test_a_call_out_of_a_running_one_is_refused() -> None:
+    session = opened()
+
+    class Calls:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            session.absent(1)
+            return np.zeros(3, np.int64)
+
+    with pytest.raises(RuntimeError, match="is running in this thread"):
+        session.submit(Report(plan=1, trajectory=Trajectory(Calls(), LIFE.actions, LIFE.rewards)))  # type: ignore[arg-type]
+    assert session.users == 0
+    session.close()
+    with pytest.raises(RuntimeError, match="is closed"):
+        session.absent(1)

@@ -1,0 +1,254 @@
+"""The guarantee follows from the mechanism: nobody can tell a session what it promises."""
+
+import ast
+import inspect
+import pickle
+from copy import deepcopy
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import discreet as dr
+from discreet.core import kernels
+from discreet.core.continual.clocks import Clocks
+from discreet.core.continual.square_root import SquareRoot
+from discreet.core.continual.tree import Tree
+from discreet.core.counts import CountQuery
+from discreet.core.guarantee import guarantee_of
+from discreet.core.layout import Layout
+from discreet.core.mechanism import Batches, CountMechanism, Exact, OnDevice, Prefixes, Stated
+from discreet.core.randomness import Secure, Seeded
+from discreet.core.records import MechanismRecord
+from discreet.core.session import CountSession
+from discreet.experiments.simulate import Setup
+from discreet.local.record import ReportRecord
+from discreet.local.reported import Reported
+from discreet.local.reports import StepReports
+from discreet.protocol import Schedule
+from discreet.sessions import opening as sessions
+from discreet.sessions.opening import session_of
+from tests.goldens.cases import RUNS, WORLDS
+
+LAYOUT = Layout(3, 2, 4)
+QUERY = CountQuery(LAYOUT)
+SCHEDULE = Schedule(100, times=np.array([0, 10, 20, 40]))
+STATED = Stated(1e-6, 1.0)
+SOURCE = Path(dr.__file__).parent
+
+STRATEGIES = {
+    "tree": (Prefixes(Tree(4)), kernels.LAPLACE, 2),
+    "tree of users": (Prefixes(Tree(100), "user"), kernels.LAPLACE, 7),
+    "batches": (Batches(), kernels.LAPLACE, 1),
+    "clocks": (Batches(0.0, Clocks()), kernels.LAPLACE, 1),
+    "device": (OnDevice(), kernels.LAPLACE, 1),
+    "gaussian tree": (Prefixes(Tree(4)), kernels.GAUSSIAN, 2),
+    "square root": (Prefixes(SquareRoot(4)), kernels.GAUSSIAN, 1),
+    "decaying": (Batches(0.8), kernels.GAUSSIAN, 1),
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("factor", [1.0, 1e-3, 7.0])
+def test_scales_of_anybodys_making_state_what_they_buy(name: str, factor: float) -> None:
+    """Independent of the library's accounting: raw counts of H steps, 6 H in l1, sqrt(6 H) in l2."""
+    strategy, family, levels = STRATEGIES[name]
+    made = CountMechanism(QUERY, SCHEDULE, "seeded", strategy, family, np.full(3, 20.0), stated=STATED)
+    made = replace(made, scales=factor * made.noise_scales)
+    for guarantee in (made.guarantee, sessions.session_of(made, Seeded(0)).guarantee):
+        if family == kernels.LAPLACE:
+            assert guarantee.epsilon == pytest.approx(levels * 24 / (20 * factor), rel=1e-12)
+            assert guarantee.delta == 0.0
+        else:
+            assert guarantee.mu == pytest.approx(np.sqrt(levels * 24) / (20 * factor), rel=1e-12)
+        assert guarantee.trust == ("local" if name == "device" else "joint")
+
+
+def test_a_hundredth_of_the_noise_does_not_keep_the_promise() -> None:
+    """What the first version accepted: the old guarantee, with noise 1 000 times too small."""
+    asked = dr.Central(epsilon=1.0, release="tree").mechanism(QUERY, SCHEDULE, Seeded(0))
+    assert isinstance(asked, CountMechanism)
+    assert asked.guarantee.epsilon == pytest.approx(1.0)
+    less = replace(asked, scales=1e-3 * asked.noise_scales)
+    assert CountSession(less, Seeded(0)).guarantee.epsilon == pytest.approx(1000.0)
+    with pytest.raises(FrozenInstanceError):
+        asked.scales = 1e-3 * asked.noise_scales  # type: ignore[misc]
+    with pytest.raises(ValueError, match="read-only"):
+        asked.noise_scales[:] = 0.0
+    with pytest.raises(FrozenInstanceError):
+        asked.guarantee = less.guarantee  # type: ignore[misc]
+
+
+def test_who_writes_to_a_mechanism_after_the_start_changes_no_noise() -> None:
+    made = dr.Central(epsilon=1.0, release="tree").mechanism(QUERY, SCHEDULE, Seeded(0))
+    assert isinstance(made, CountMechanism)
+    session = CountSession(made, Seeded(0))
+    object.__setattr__(made, "scales", np.zeros(3))
+    made.query.offsets[:] = 0
+    session.mechanism.query.offsets[:] = 0
+    release = session.release()
+    assert session.mechanism.noise_scales.min() > 1.0
+    assert set(release.estimates) == set(QUERY.families)
+
+
+@pytest.mark.parametrize("name", sessions._PLACES)
+def test_sessions_are_told_nothing_but_a_mechanism_and_a_source(name: str) -> None:
+    module, kind = sessions._PLACES[name]
+    session = getattr(__import__(f"discreet.{module}", fromlist=[kind]), kind)
+    assert list(inspect.signature(session).parameters) == ["mechanism", "randomness"]
+
+
+def test_a_subclass_that_states_another_loss_opens_no_session() -> None:
+    class Told(CountMechanism):
+        guarantee = dr.Central(epsilon=1e-9).mechanism(QUERY, SCHEDULE, Seeded(0)).guarantee  # type: ignore
+
+    Told.__name__ = "CountMechanism"
+    with pytest.raises(ValueError, match="no subclass"):
+        session_of(Told(QUERY, SCHEDULE, "seeded", Exact()), Seeded(0))
+    with pytest.raises(ValueError, match="must be one of"):
+        session_of(object(), Seeded(0))
+
+
+def test_the_source_must_be_that_of_the_mechanism() -> None:
+    trees = dr.Central(epsilon=1.0, release="tree")
+    seeded, secure = (trees.mechanism(QUERY, SCHEDULE, source) for source in (Seeded(0), Secure()))
+    for mechanism, source in ((seeded, Secure()), (secure, Seeded(0)), (secure, Secure(reward_grid=64))):
+        with pytest.raises(ValueError, match="this mechanism is of a se"):
+            session_of(mechanism, source)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scales": np.zeros(3)}, "positive and finite"), ({"scales": np.ones(2)}, "scales has shape"),
+        ({"scales": np.full(3, np.nan)}, "positive and finite"), ({"family": 0}, "family"),
+        ({"source": "secure"}, "reward_grid"), ({"reward_grid": 64}, "reward_grid"),
+        ({"strategy": Batches(0.5)}, "must be 0 with Laplace noise"),
+        ({"strategy": "decaying"}, "strategy"), ({"strategy": Prefixes(Tree(5))}, "leaves"),
+        ({"strategy": Prefixes(SquareRoot(4))}, "l1 norm"),
+        ({"strategy": Prefixes(Tree(None, True)), "schedule": Schedule(None)}, "gaussian"),
+        ({"schedule": Schedule(None)}, "known number of users"),
+        ({"query": CountQuery(LAYOUT, episodes=2)}, "episodes"),
+        ({"query": CountQuery(LAYOUT, groups=2, clip=1.0), "strategy": OnDevice(), "scales": np.ones(4)},
+         "common clock"),
+        ({"release_scales": np.full((4, 3), 19.0)}, "must not cost more"),
+        ({"release_scales": np.full((3, 3), 20.0)}, "release_scales has shape"),
+        ({"stated": Stated(1e-6, None, True), "query": CountQuery(LAYOUT, True)}, "drawn after the records"),
+    ],
+)  # fmt: skip
+def test_parts_that_do_not_fit_are_refused(changes: dict[str, object], message: str) -> None:
+    plain = CountMechanism(QUERY, SCHEDULE, "seeded", Batches(), kernels.LAPLACE, np.full(3, 20.0))
+    if "family" in changes and changes["family"] == 1:
+        changes["family"] = kernels.GAUSSIAN
+    with pytest.raises(ValueError, match=message):
+        replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def test_reports_of_another_query_or_without_coins_are_refused() -> None:
+    reports = StepReports.of(QUERY, "subset", 1.0, 1, 0.2)
+    made = CountMechanism(QUERY, SCHEDULE, "seeded", Reported(reports, "device"))
+    assert made.guarantee.epsilon is not None
+    assert made.guarantee.epsilon <= 1.0
+    certain = replace(reports.moves[0], own=2**53)
+    for broken in (
+        replace(reports, moves=(certain, reports.moves[1])), replace(reports, steps=5),
+        replace(reports, horizon=3), replace(reports, share=0), replace(reports, kind="oue"),
+        replace(reports, moves=reports.rewards),
+        StepReports.of(CountQuery(Layout(4, 2, 4)), "krr", 1.0, 1, 0.2),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="reports"):
+            CountMechanism(QUERY, SCHEDULE, "seeded", Reported(broken, "device"))
+
+
+def test_guarantees_are_made_by_mechanisms_alone() -> None:
+    """Over the syntax trees of the package: who calls the one maker of guarantees."""
+    allowed = {
+        "guarantee_of": {
+            "core/mechanism.py", "linear/mechanism.py", "linear/responses.py", "shuffle/mechanism.py",
+            "stored/statement.py",
+        },
+        "parallel": {"sessions/batch.py"},
+    }  # fmt: skip
+    found: dict[str, set[str]] = {name: set() for name in allowed}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in found:
+                found[node.func.id].add(path.relative_to(SOURCE).as_posix())
+    assert found == allowed
+
+
+def test_each_kind_of_sums_has_one_session_that_takes_no_other() -> None:
+    scales = np.full(2, 20.0)
+    clocked = CountMechanism(
+        CountQuery(QUERY.layout, visits=False), SCHEDULE, "seeded", Batches(clocks=Clocks(0.5)),
+        kernels.GAUSSIAN, scales, stated=STATED,
+    )  # fmt: skip
+    groups = CountMechanism(CountQuery(QUERY.layout, groups=2, clip=1.0), SCHEDULE, "seeded", Exact())
+    cut = CountMechanism(
+        CountQuery(QUERY.layout, visits=False, center_rewards=True, cut=1.0), SCHEDULE, "seeded", Exact()
+    )
+    reported = dr.Local(epsilon=1.0, randomizer="subset").mechanism(QUERY, SCHEDULE, Seeded(0))
+    device = dr.Local(epsilon=1.0, randomizer="laplace").mechanism(QUERY, SCHEDULE, Seeded(0))
+    plain = CountMechanism(QUERY, SCHEDULE, "seeded", Exact())
+    made = {
+        type(sessions.session_of(one, Seeded(0))): one
+        for one in (clocked, groups, cut, reported, device, plain)
+    }
+    assert len(made) == 6
+    assert len({kind._kind for kind in made}) == 6
+    for kind, own in made.items():
+        for other in made.values():
+            if other is not own:
+                with pytest.raises(ValueError, match="has a session of its own"):
+                    kind(other, Seeded(0))
+
+
+def test_classes_that_only_bear_the_right_name_are_refused() -> None:
+    """Kinds that are loaded when asked for are told by name first: a name alone opens nothing."""
+    reports = StepReports.of(QUERY, "subset", 20.0, 1, 0.2)
+
+    class Told(Reported):
+        def plain(self) -> Reported:
+            return self
+
+        def record(self, schedule: Schedule) -> ReportRecord:
+            return Reported(StepReports.of(QUERY, "subset", 1.0, 1, 0.2), "device").record(schedule)
+
+    class Less(MechanismRecord):
+        loss = 1e-9  # type: ignore[assignment]
+
+    for fake, true in ((Told, Reported), (Less, MechanismRecord)):
+        fake.__module__, fake.__qualname__ = true.__module__, true.__qualname__
+    with pytest.raises(ValueError, match="strategy"):
+        CountMechanism(QUERY, SCHEDULE, "seeded", Told(reports, "device"))
+    less = Less("sum", "laplace", {"visits": 1.0}, {"visits": 8.0}, 8.0)
+    with pytest.raises(ValueError, match="record"):
+        guarantee_of("joint", [less], randomness="seeded")
+
+
+def test_mechanisms_and_guarantees_reach_worker_processes() -> None:
+    """All kinds of them, from the runs of the goldens; a copy whose scales are halved states its own loss."""
+    kinds = set()
+    for name, (world, learner, privatizer, users) in RUNS.items():
+        setup = Setup(WORLDS[world](), learner, privatizer, users)
+        guarantee, mechanism = setup.guarantee, setup.mechanism  # kept by the setup that a worker is sent
+        there = pickle.loads(pickle.dumps(setup))
+        assert there.guarantee == guarantee, name
+        kinds.add(type(mechanism).__name__)
+        made = deepcopy(mechanism)
+        scales = getattr(made, "scales", None)
+        arrays = list(scales.values()) if isinstance(scales, dict) else [scales]
+        if not any(np.any(array) for array in arrays if array is not None):
+            continue  # no noise in sums
+        for array in arrays:
+            array *= 0.5  # a copy's arrays are its owner's
+        opened = session_of(made, Seeded(1)).guarantee
+        assert opened.records != guarantee.records, name
+    assert kinds == {
+        "CountMechanism",
+        "LinearMechanism",
+        "FlipMechanism",
+        "AmplifiedMechanism",
+        "BatchMechanism",
+    }

@@ -1,0 +1,241 @@
+"""Many users at once: the sums of one by one, every check before anything is added."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from interrupts import interrupted
+
+from discreet.core.counts import CountQuery
+from discreet.core.layout import Layout
+from discreet.core.noise import exact
+from discreet.core.randomness import Secure, Seeded
+from discreet.core.session import CountSession
+from discreet.core.trajectories import Trajectories
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.privatizers.none import NoPrivacy
+from discreet.protocol import Plan, Report, Schedule
+
+MASK = np.array([[True, True, False], [True, False, True]])
+LAYOUT = Layout(2, 3, 4, MASK)
+POLICY = np.zeros((4, 2), np.int64)
+N = 50
+
+
+def people(n: int = N, seed: int = 0) -> Trajectories:
+    rng = np.random.default_rng(seed)
+    states = rng.integers(2, size=(n, 5))
+    actions = np.where(rng.integers(2, size=(n, 4)) == 0, 0, 1 + states[:, :-1])
+    return Trajectories(states, actions, rng.uniform(size=(n, 4)))
+
+
+def start(
+    privatizer: Any = None, query: CountQuery | None = None, randomness: Any = None, users: int = N
+) -> CountSession:
+    query = CountQuery(LAYOUT) if query is None else query
+    schedule = Schedule(10 * users, times=np.array([0, users]))
+    session = (privatizer or NoPrivacy()).start(query, schedule, randomness or Seeded(3))
+    session.release()
+    session.begin(Plan(POLICY, users=users))
+    return session
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        CountQuery(LAYOUT),
+        CountQuery(LAYOUT, stationary=True),
+        CountQuery(LAYOUT, visits=False, center_rewards=True),
+        CountQuery(LAYOUT, known_rewards=True),
+    ],
+    ids=["raw", "pooled", "centred", "known"],
+)
+@pytest.mark.parametrize(
+    "privatizer", [NoPrivacy(), Central(epsilon=1.0, release="tree"), Central(epsilon=1.0)]
+)
+def test_the_release_is_that_of_single_reports(query: CountQuery, privatizer: Any) -> None:
+    many, single, mixed = (start(privatizer, query) for _ in range(3))
+    records = people()
+    many.submit_many(records, 1)
+    for record in records:
+        single.submit(Report(plan=1, trajectory=record))
+    mixed.submit(Report(plan=1, trajectory=records[0]))
+    mixed.submit_many(Trajectories(records.states[1:], records.actions[1:], records.rewards[1:]), plan=1)
+    expected = single.release()
+    for session in (many, mixed):
+        release = session.release()
+        assert release.users == N
+        for name, estimate in release.estimates.items():
+            np.testing.assert_array_equal(estimate.value, expected.estimates[name].value, strict=True)
+
+
+def broken(field: str, index: Any, value: Any) -> Trajectories:
+    records = people()
+    getattr(records, field)[index] = value
+    return records
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        (broken("rewards", (49, 3), 1.2), r"trajectories\[49\].rewards\[3\] = 1.2: must be in \[0, 1\]"),
+        (broken("rewards", (7, 0), np.nan), r"trajectories\[7\].rewards\[0\] = nan"),
+        (broken("rewards", (7, 0), -1e-300), r"trajectories\[7\].rewards\[0\] = -1e-300"),
+        (broken("states", (3, 4), 2), r"trajectories\[3\].states\[4\] = 2: must be an integer in \[0, 1\]"),
+        (broken("states", (0, 0), -1), r"trajectories\[0\].states\[0\] = -1"),
+        (broken("actions", (9, 1), 3), r"trajectories\[9\].actions\[1\] = 3"),
+        (broken("actions", (9, 1), -1), r"trajectories\[9\].actions\[1\] = -1"),
+        (broken("states", (9, slice(None)), 1), "actions"),
+        (people(N + 1), r"len\(trajectories\) = 51: must be an integer in \[1, 50\]"),
+        (people(0), r"len\(trajectories\) = 0"),
+        (Trajectories(*(np.zeros((2, 4)) for _ in range(3))), r"states has shape \(2, 4\): must be \(2, 5\)"),  # type: ignore[arg-type]
+        (Trajectories(np.zeros((2, 5)), np.zeros((2, 4)), np.zeros((2, 4))), "states has dtype float64"),  # type: ignore[arg-type]
+        (
+            Trajectories(np.full((1, 5), 2**64 - 1, np.uint64), np.zeros((1, 4), int), np.zeros((1, 4))),  # type: ignore[arg-type]
+            r"trajectories\[0\].states\[0\]",
+        ),
+        (Trajectories(np.zeros((1, 5), int), np.zeros((1, 4), int), np.full((1, 4), 1j)), "dtype complex"),  # type: ignore[arg-type]
+        ([people()[0]], "must be Trajectories"),
+    ],
+)
+def test_one_broken_record_and_nothing_is_added(records: Any, message: str) -> None:
+    if message == "actions":
+        records.actions[9] = 1  # not admissible in state 1
+        message = r"trajectories\[9\].actions\[0\] = 1: not admissible in state 1"
+    session = start()
+    with pytest.raises(ValueError, match=message):
+        session.submit_many(records, 1)
+    assert session.users == 0
+    session.absent(N)
+    assert all((e.value == 0).all() for e in session.release().estimates.values())
+
+
+def test_late_reports_local_sessions_and_closed_plans_are_refused() -> None:
+    session = start()
+    with pytest.raises(ValueError, match="plan = 2: must be 1, the plan that is open"):
+        session.submit_many(people(), 2)
+    session.submit_many(people(), 1)
+    with pytest.raises(RuntimeError, match="no plan is open"):
+        session.submit_many(people(), 1)
+    with pytest.raises(ValueError, match="randomized messages only"):
+        start(Local(epsilon=1.0)).submit_many(people(), 1)
+
+
+@pytest.mark.parametrize("stationary", [False, True])
+@pytest.mark.parametrize("randomness", [Seeded(3), Secure()], ids=["seeded", "secure"])
+@pytest.mark.parametrize("options", [{"release": "batches"}, {"release": "decaying", "mu": 1.0}])
+def test_under_clocks_of_rows_nothing_off_the_policy_is_counted(
+    options: Any, randomness: Any, stationary: bool
+) -> None:
+    """A row that no public policy plays is not measured, so it must hold nothing (half the steps are off)."""
+    budget = {} if "mu" in options else {"epsilon": 1.0}
+    schedule = Schedule(10 * N, times=np.array([0, N]), reads="measurements")
+    many, single = (
+        Central(**budget, **options, clocks="rows").start(
+            CountQuery(LAYOUT, stationary=stationary), schedule, randomness
+        )
+        for _ in range(2)
+    )
+    records = people()
+    for session in (many, single):
+        session.release()
+        session.begin(Plan(POLICY, users=N))
+    many.submit_many(records, 1)
+    for record in records:
+        single.submit(Report(plan=1, trajectory=record))
+    played = LAYOUT.row_index[np.arange(2), 0]
+    off = np.setdiff1d(np.arange(LAYOUT.rows), played)
+    for name, table in many._query.from_cells(many._cells).items():
+        rows = np.asarray(LAYOUT.to_rows(table if name != "transition_counts" else table.sum(axis=-1)))
+        assert (rows[:, off] == 0).all()
+    on = sum((record.actions == 0).sum() for record in records)
+    visits = many._query.from_cells(many._cells)["visits"]
+    assert visits.sum() == on
+    assert 0 < on < 4 * N
+    tolerance = 0 if isinstance(randomness, Seeded) else 4 * N / 1000  # each rounds rewards by its own coins
+    np.testing.assert_allclose(many._cells, single._cells, rtol=0, atol=tolerance)
+
+
+def test_what_is_added_is_what_was_checked() -> None:
+    """An array that changes after its first reading is read once."""
+
+    class Turns:
+        reads = 0
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            self.reads += 1
+            return np.full((1, 4), 0.5 if self.reads == 1 else 1e9)
+
+    session = start(users=1)
+    turns = Turns()
+    session.submit_many(Trajectories(np.zeros((1, 5), int), np.zeros((1, 4), int), turns), 1)  # type: ignore[arg-type]
+    assert turns.reads == 1
+    assert session._cells.max() <= 1.0
+
+
+def test_secure_sessions_round_rewards_to_the_grid_without_bias() -> None:
+    session = start(Central(epsilon=1e6, release="batches"), CountQuery(LAYOUT), Secure(reward_grid=4), 5000)
+    records = people(5000)
+    records.rewards[:] = 0.3
+    session.submit_many(records, 1)
+    begin = int(session._query.offsets[2])
+    cells = session._cells[begin:]
+    assert (cells * 4 == np.round(cells * 4)).all()
+    # 20 000 roundings with variance 0.2 x 0.8 / 16 each: six standard errors, false alarm 2e-9
+    assert abs(cells.sum() - 6000) < 6 * np.sqrt(20_000 * 0.01)
+
+
+def test_an_interrupt_never_adds_records_that_are_not_counted() -> None:
+    records = people(4)
+    for at in range(200):
+        session = start(users=4)
+        done = not interrupted(lambda s=session: s.submit_many(records, 1), at)
+        added = session._cells[session._query.offsets[1] : session._query.offsets[2]].sum() / 4
+        assert added in (0, 4)
+        assert added <= session.users
+        if done:
+            break
+    assert 5 < at < 199
+
+
+# ---------------------------------------------------------------------------- rounding, compiled
+
+
+def test_compiled_rounding_is_exact_for_every_byte() -> None:
+    """x = (k + 3/8)/1024 needs three bits: of the 256 values of a byte, 96 round up; and digits go on."""
+    x = np.full(256, (700 + 3 / 8) / 1024)
+
+    def all_bytes(n: int) -> bytes:
+        return (bytes(range(256)) * (n // 256 + 1))[:n]
+
+    up = exact.round_to_grid(x, 1024, all_bytes) * 1024
+    assert sorted(set(up)) == [700, 701]
+    assert (up - 700).sum() == 96
+    deep = (5 + 2.0**-8 + 2.0**-16) / 1024  # 01 01 in base 256
+    for bytes_, expected in ((b"\0", 6), (b"\2", 5), (b"\1\0", 6), (b"\1\1", 5), (b"\1\2", 5)):
+        rounded = exact.round_to_grid([deep], 1024, lambda n, b=bytes_: b + bytes(n - len(b)))
+        assert rounded[0] * 1024 == expected
+
+
+def test_compiled_rounding_agrees_in_law_with_the_rational_one() -> None:
+    """P(up) is the fraction: chi-square over 64 values, false alarm 1e-7."""
+    from scipy import stats
+
+    rng = np.random.default_rng(4)
+    x = np.repeat(rng.uniform(size=64) ** 4, 4000).reshape(64, -1)
+    scaled = x[:, 0] * 16
+    p = scaled - np.floor(scaled)
+    up = (exact.round_to_grid(x, 16, rng.bytes) * 16 - np.floor(scaled)[:, None]).sum(axis=1)
+    square = ((up - 4000 * p) ** 2 / (4000 * p * (1 - p))).sum()
+    assert stats.chi2(64).sf(square) > 1e-7
+    assert stats.chi2(64).cdf(square) > 1e-7
+
+
+def test_compiled_rounding_refuses_what_is_outside() -> None:
+    for bad in (np.nan, -0.1, 1.0001, np.inf):
+        with pytest.raises(ValueError, match=r"x holds .*must be in \[0, 1\]"):
+            exact.round_to_grid([0.5, bad, 0.5], 4)
+    with pytest.raises(ValueError, match="must be a power of two"):
+        exact.round_to_grid([0.5], 3)
+    assert exact.round_to_grid([0.0, 1.0, 5e-324], 4, lambda n: b"\1" * n).tolist() == [0.0, 1.0, 0.0]

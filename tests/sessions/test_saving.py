@@ -1,0 +1,307 @@
+"""Saved sessions of linear sums and of the shuffle model go on as if nothing had happened, and once."""
+
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+from interrupts import SESSION, interrupted
+
+import discreet as dr
+from discreet.core.counts import CountQuery
+from discreet.core.layout import Layout
+from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.core.session import CountSession
+from discreet.core.trajectories import Trajectory
+from discreet.linear import stored
+from discreet.linear.features import Features, MixtureFeatures
+from discreet.linear.session import LinearSession
+from discreet.linear.sums import GramQuery, MixtureQuery
+from discreet.protocol import Plan, Response, Schedule
+from discreet.shuffle.session import BatchTooSmall, ShuffleSession
+from discreet.storage import saved_state
+
+S, A, H, D = 3, 2, 3, 2
+LAYOUT = Layout(S, A, H)
+RNG = np.random.default_rng(5)
+TABLE = RNG.uniform(-1, 1, (S, A, S, D)) / 4
+MIXED = MixtureFeatures(TABLE, 2.0)
+PHI = Features(RNG.dirichlet(np.ones(D), (S, A)), 1.0, l1=1.0, nonneg=True)
+PSI = Features(RNG.dirichlet(np.ones(2), (S, A)), 1.0, l1=1.0)
+POLICY = np.zeros((H, S), np.int64)
+VALUES = np.array([RNG.uniform(0, H - h, S) for h in range(H + 1)])
+CONTEXT = {"values": VALUES, "weights": np.full((H - 1, S, A), 1.5)}
+MIXTURE = MixtureQuery(layout=LAYOUT, features=MIXED, second=True, rewards="tabular", largest_weight=2.0)
+PAID = MixtureFeatures(TABLE, 2.0, rewards=PSI)
+CENTRED = MixtureQuery(layout=LAYOUT, features=PAID, rewards=PSI, targets="centred")
+MODEL = GramQuery(layout=LAYOUT, features=PHI)
+REQUERY = GramQuery(layout=LAYOUT, features=PHI, model=False)
+COUNTS = CountQuery(LAYOUT, visits=False, center_rewards=True)
+EVERY = Schedule(6, times=np.array([0, 2, 4]))
+WHEREVER = {(k, where) for k in range(3) for where in ("before", "after", "asked", "open", "midway")}
+
+CASES = {
+    "exact": (dr.NoPrivacy(), MIXTURE),
+    "batches": (dr.Central(mu=1.0, release="batches"), CENTRED),
+    "laplace": (dr.Central(epsilon=1.0, release="batches"), MODEL),
+    "tree": (dr.Central(mu=1.0, release="tree"), MIXTURE),
+    "square root": (dr.Central(mu=1.0, release="square-root"), MODEL),
+    "local": (dr.Local(epsilon=1.0, delta=1e-6), CENTRED),
+    "answers": (dr.Central(mu=1.0), REQUERY),
+    "exact answers": (dr.NoPrivacy(), REQUERY),
+    "shuffle": (dr.Shuffle(epsilon=1.0, delta=1e-2), COUNTS),
+    "amplified": (dr.Shuffle(epsilon=1.0, delta=1e-2, randomizer="amplified"), COUNTS),
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv(saved_state.FOLDER_VARIABLE, str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def start(case: str, randomness: Any = None) -> Any:
+    privatizer, query = CASES[case]
+    return privatizer.start(query, EVERY, randomness or Seeded(5))
+
+
+def user(i: int) -> Trajectory:
+    rng = np.random.default_rng(i)
+    return Trajectory(rng.integers(0, S, H + 1), rng.integers(0, A, H) * 0, rng.integers(0, 2, H) * 1.0)
+
+
+def shown(release: Any) -> list[Any]:
+    """Everything in a release, to be compared bit for bit."""
+    out: list[Any] = [release.users, release.number, release.guarantee]
+    parts = [release.estimates]
+    if release.measurement is not None:
+        parts.append(release.measurement.estimates)
+    for estimates in parts:
+        for name, e in estimates.items():
+            out += [name, e.value, e.law, e.covers, e.effective]
+    return out
+
+
+def ask(session: Any, h: int) -> list[Any]:
+    found = session.answer(Response(h, np.minimum(VALUES[h + 1], H - h - 1), (0.0, float(H - h))))
+    return [found.value, found.law, found.covers]
+
+
+def play(session: Any, pause: Any, moments: set[tuple[int, str]], keep: str = "") -> list[Any]:
+    """Six users in plans of two, one of them absent; ``pause`` at the given moments."""
+    out: list[Any] = []
+    local = keep == "local"
+    coins = (
+        (lambda i: SeededCoins(Seeded(5).keys.noise, i))
+        if session._key is not None
+        else lambda i: SecureCoins()
+    )
+    for k in range(3):
+        if (k, "before") in moments:
+            session = pause(session)
+        out += shown(session.release())
+        if (k, "after") in moments:
+            session = pause(session)
+            out += shown(session.release())  # the same again
+        if k and session.query is not COUNTS and getattr(session, "_questions", ()):
+            out += ask(session, H - 1)
+            if (k, "asked") in moments:
+                session = pause(session)
+            for h in reversed(range(H - 1)):
+                out += ask(session, h)
+        encode = session.begin(Plan(POLICY, 2, dict(CONTEXT)))
+        if (k, "open") in moments:
+            session = pause(session)
+        session.submit(encode(user(2 * k), session.open_plan, coins(2 * k)))
+        if (k, "midway") in moments:
+            session = pause(session)
+            encode = session.open_encoder
+        if k == 1 and not isinstance(session, ShuffleSession):
+            session.absent()
+        else:
+            session.submit(encode(user(2 * k + 1), session.open_plan, coins(2 * k + 1)))
+    assert local or session.users == 6
+    session.close()
+    return out
+
+
+def stopover(folder):
+    """Save and restore."""
+    count = 0
+
+    def pause(session):
+        nonlocal count
+        count += 1
+        session.save(folder / f"{count}.state")
+        with pytest.raises(RuntimeError, match="closed"):
+            session.release()
+        new = dr.restore(folder / f"{count}.state")
+        assert type(new) is type(session)
+        assert new.guarantee == session.guarantee
+        return new
+
+    return pause
+
+
+def assert_same(whole: list[Any], parts: list[Any]) -> None:
+    assert len(whole) == len(parts)
+    for a, b in zip(whole, parts, strict=True):
+        if isinstance(a, np.ndarray):
+            np.testing.assert_array_equal(a, b, strict=True)
+            assert a.flags.writeable == b.flags.writeable
+        else:
+            assert a == b
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_seeded_run_continued_is_the_uninterrupted_one(case, tmp_path):
+    for i, moments in enumerate([WHEREVER, *({moment} for moment in sorted(WHEREVER))]):
+        whole = play(start(case), lambda s: s, moments)
+        place = tmp_path / f"{i}"
+        place.mkdir()
+        assert_same(whole, play(start(case), stopover(place), moments))
+        assert not list(place.iterdir())  # no raw sums are left lying about
+
+
+def test_kept_records_come_back_too(tmp_path, monkeypatch):
+    """Of layouts that are too large for a table of counts."""
+    monkeypatch.setattr(stored, "MOST_CELLS", 0)
+    assert not start("answers")._answers._stored.dense
+    whole = play(start("answers"), lambda s: s, WHEREVER)
+    assert_same(whole, play(start("answers"), stopover(tmp_path), WHEREVER))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_attribute_is_saved_or_derived(case):
+    kind, session = type(start(case)), start(case)
+    named = [*kind._BOUND, *kind._STATE, *kind._DERIVED]
+    assert len(named) == len(set(named))
+    made = {name for name in named if isinstance(getattr(kind, name, None), property)}
+    assert set(vars(session)) == set(named) - made, "name new attributes in one of its tables"
+
+
+@pytest.mark.parametrize("case", ["tree", "square root", "local", "answers", "shuffle", "amplified"])
+def test_secure_state_comes_back(case, tmp_path):
+    """Noise that was drawn, bits that came: nothing is drawn again, and nobody comes twice."""
+    session = start(case, Secure())
+    session.release()
+    encode = session.begin(Plan(POLICY, 2, dict(CONTEXT)))
+    reports = [encode(user(i), session.open_plan, SecureCoins()) for i in range(2)]
+    session.submit(reports[0])
+    if case not in ("shuffle", "amplified"):
+        session.submit(reports[1])
+        before = shown(session.release())
+        if case == "answers":
+            before += ask(session, H - 1)
+        registers = {slot: noise.copy() for slot, noise in session._registers.items()}
+        root = session._root if case == "square root" else ()
+        number = session.device.session if case == "local" else 0
+        session.save(tmp_path / "a")
+        session = dr.restore(tmp_path / "a")
+        for old, new in zip(root, session._root, strict=False):
+            np.testing.assert_array_equal(old, new)
+        assert not root or root[1].shape[0] == 1
+        assert number == (session.device.session if case == "local" else 0)
+        after = shown(session.release())
+        assert_same(before[: len(after)], after)
+        assert session._registers.keys() == registers.keys()
+        for slot, noise in registers.items():
+            np.testing.assert_array_equal(session._registers[slot], noise)
+        if case == "answers":
+            with pytest.raises(ValueError, match="must be response of step 1"):
+                ask(session, H - 1)
+            ask(session, H - 2)
+        return
+    session.save(tmp_path / "a")
+    session = dr.restore(tmp_path / "a")
+    with pytest.raises(ValueError, match="came before"):
+        session.submit(reports[0])
+    assert session.refused["replayed"] == 1
+    session.submit(reports[1])
+    assert session.release().users == 2
+
+
+def test_a_batch_too_small_stays_too_small(tmp_path):
+    """A restore lets out nothing of fewer messages than were accounted for."""
+    session = start("shuffle")
+    first = shown(session.release())
+    encode = session.begin(Plan(POLICY, 2))
+    session.submit(encode(user(0), session.open_plan, SeededCoins(Seeded(5).keys.noise, 0)))
+    session.save(tmp_path / "a")
+    session = dr.restore(tmp_path / "a")
+    session.absent()
+    with pytest.raises(BatchTooSmall):
+        session.release()
+    session.save(tmp_path / "b")
+    assert_same(first, shown(dr.restore(tmp_path / "b").release()))
+
+
+@pytest.mark.parametrize(("case", "kind"), [("answers", LinearSession), ("shuffle", ShuffleSession)])
+def test_damaged_foreign_and_replayed_files_are_refused(case, kind, tmp_path, folder, monkeypatch):
+    session = start(case)
+    session.release()
+    encode = session.begin(Plan(POLICY, 2, dict(CONTEXT)))
+    session.submit(encode(user(0), session.open_plan, SeededCoins(Seeded(5).keys.noise, 0)))
+    path, bad = tmp_path / "a", tmp_path / "bad"
+    session.save(path)
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for size in [*range(0, len(content), len(content) // 20), len(content) - 1]:
+        bad.write_bytes(content[:size])
+        with pytest.raises(ValueError, match="path = "):
+            dr.restore(bad)
+    for at in rng.integers(0, len(content), 40).tolist():
+        changed = bytearray(content)
+        changed[at] ^= 1 << int(rng.integers(8))
+        bad.write_bytes(changed)
+        with pytest.raises(ValueError, match="path = "):
+            dr.restore(bad)
+    assert not folder.exists()  # nothing was recorded
+    for other in (CountSession, *({LinearSession, ShuffleSession} - {kind})):
+        with monkeypatch.context() as patched:  # what says it is of another kind, or of one to come
+            patched.setattr(kind, "_kind", other._kind)
+            twin = start(case)
+            twin.save(bad.with_name(other.__name__))
+        with pytest.raises(ValueError, match=r"path = .* was written by another version \(_"):
+            dr.restore(bad.with_name(other.__name__))
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "_kind", "sums to come")
+        start(case).save(tmp_path / "newer")
+    with pytest.raises(ValueError, match="path = .* 'sums to come'"):
+        dr.restore(tmp_path / "newer")
+    copy = shutil.copy(path, tmp_path / "copy")
+    assert isinstance(dr.restore(path), kind)
+    with pytest.raises(RuntimeError, match="or a copy of it, was restored"):
+        dr.restore(copy)
+
+
+_TRANSLATING = ("_encode", "_decode", "__init__", "__post_init__", "<genexpr>", "<listcomp>", "<dictcomp>")
+
+
+# a file may be left to the garbage collector between the end of its `with` and the call that closes it
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("case", ["answers", "shuffle"])
+def test_an_interrupt_in_save_leaves_the_session_or_the_file(case, tmp_path):
+    at, more = 0, True
+    names = ("storage/saved_state", "sessions/saving", "linear/session", "shuffle/session")
+    files = (*SESSION, *(f"{name}.py" for name in names))
+    while more:
+        session, place = start(case), tmp_path / f"{at}"
+        session.begin(Plan(POLICY, 2))
+        place.mkdir()
+        more = interrupted(
+            lambda s=session, p=place: s.save(p / "a"), at, files=files,
+            besides=("_call", "_calling_here", *_TRANSLATING),
+        )  # fmt: skip
+        live = True
+        try:
+            session.absent()
+        except RuntimeError:
+            live = False
+        found = []
+        for path in place.iterdir():
+            dr.restore(path)
+            found.append(path)
+        assert live + len(found) == 1, (at, live, found)
+        at += 1
+    assert at > 50

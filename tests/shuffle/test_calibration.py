@@ -1,0 +1,239 @@
+"""Joint accounting of flips: against brute force, dp-accounting, and the tables of the specification."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from discreet.accounting.numerical import verify
+from discreet.core.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.guarantee import Guarantee, guarantee_of, records_from_dict
+from discreet.core.layout import Layout
+from discreet.device.messages import COIN
+from discreet.local.record import composable_from_dict
+from discreet.shuffle import calibration as accountant
+from discreet.shuffle.binomial_record import BinomialRecord
+from discreet.shuffle.calibration import Flips, delta_of, epsilon_of, fair_flips, noise_of, ways
+
+DELTA = 1e-6
+FAIR = COIN // 2
+
+
+def query(horizon, visits=False, rewards="none"):
+    return CountQuery(
+        Layout(6, 2, horizon),
+        visits=visits,
+        known_rewards=rewards == "none",
+        center_rewards=rewards == "centred",
+    )
+
+
+def coin(p):
+    return math.ceil(p * COIN)
+
+
+def masses(flips):
+    """Exact law of one counter's noise, by convolving single bits."""
+    p = flips.chance
+    bits = [[1 - p, p]] * flips.number
+    if flips.paired:
+        bits = bits[: flips.number // 2] + [[p, 1 - p]] * (flips.number // 2)
+    law = np.ones(1)
+    for bit in bits:
+        law = np.convolve(law, bit)
+    return law
+
+
+def brute_force(noise, way, epsilon):
+    """delta(epsilon) of all outputs of the counters that move, in both orders: every output enumerated."""
+    pairs = []
+    for name, by, count in way:
+        law = masses(dict(noise)[name])
+        zero = np.concatenate([np.zeros(2), law, np.zeros(2)])
+        pairs += [(np.roll(zero, by), zero)] * count
+    worst = 0.0
+    for sign in (0, 1):
+        one, other = np.ones(1), np.ones(1)
+        for pair in pairs:
+            one = np.multiply.outer(one, pair[sign]).ravel()
+            other = np.multiply.outer(other, pair[1 - sign]).ravel()
+        worst = max(worst, float(np.maximum(one - math.exp(epsilon) * other, 0.0).sum()))
+    return worst
+
+
+@pytest.mark.parametrize("p", [0.5, 0.31, 0.12])
+@pytest.mark.parametrize("number", [2, 6, 10])
+def test_accounting_equals_brute_force(p, number):
+    noise = (
+        (TRANSITIONS, Flips(number, 1, coin(p))),
+        (CENTERED_REWARDS, Flips(number // 2, 2, coin(p), True)),
+    )
+    one_step = (
+        ((TRANSITIONS, 1, 1), (TRANSITIONS, -1, 1), (CENTERED_REWARDS, 2, 1)),
+        ((TRANSITIONS, 1, 1), (TRANSITIONS, -1, 1), (CENTERED_REWARDS, 1, 2)),
+    )
+    for way, epsilon in itertools.product(one_step, (0.1, 1.0, 2.5)):
+        exact = brute_force(noise, way, epsilon)
+        found = delta_of(noise, (way,), epsilon, 1e-6)
+        assert exact * (1 - 1e-9) <= found <= exact * 1.01 + 3e-6
+        # and the sign of a centred reward's move does not matter
+        other = tuple((name, -by if name == CENTERED_REWARDS else by, count) for name, by, count in way)
+        assert brute_force(noise, other, epsilon) == pytest.approx(exact, rel=1e-9)
+
+
+def test_every_pair_of_lives_is_one_of_the_ways():
+    """H = 1, S = A = 2: what moves between any two users' bits is dominated by a listed way."""
+    small = CountQuery(Layout(2, 2, 1), center_rewards=True)
+    listed = [
+        {name: sorted(by for n, by, c in way for _ in range(c) if n == name) for name in small.row_families}
+        for way in ways(small)
+    ]
+
+    def ones(state, action, after, bit):
+        visits, moves, rewards = np.zeros((2, 2)), np.zeros((2, 2, 2)), np.ones((2, 2))
+        visits[state, action], moves[state, action, after], rewards[state, action] = 1, 1, 2 * bit
+        return {VISITS: visits, TRANSITIONS: moves, CENTERED_REWARDS: rewards}
+
+    lives = [ones(*life) for life in itertools.product((0, 1), repeat=4)]
+    for one, other in itertools.product(lives, lives):
+        moved = {name: (one[name] - other[name]).ravel() for name in one}
+        moved = {name: sorted(int(x) for x in table if x) for name, table in moved.items()}
+        moved[CENTERED_REWARDS] = sorted(map(abs, moved[CENTERED_REWARDS]))  # its noise is symmetric
+        assert any(
+            all(moved[name] in ([], way[name]) for name in (VISITS, TRANSITIONS))
+            and (moved[CENTERED_REWARDS] in ([], way[CENTERED_REWARDS]))
+            for way in listed
+        )
+
+
+@pytest.mark.parametrize(
+    ("horizon", "epsilon", "tau"), [(5, 1.0, 2151), (5, 0.5, 7821), (10, 1.0, 4303), (20, 1.0, 8622)]
+)
+def test_composed_flips_are_those_of_the_specification(horizon, epsilon, tau):
+    """Three raw families, 6 H changed counters: tabular.md 3.5, within 1 % (losses rounded up there)."""
+    raw = query(horizon, visits=True, rewards="raw")
+    assert accountant.unit_changes(raw) == 6 * horizon
+    found = fair_flips(tuple(dict.fromkeys(raw.row_families, 1.0).items()), ways(raw), epsilon, DELTA)
+    assert 0.985 * tau < found <= tau
+
+
+def test_published_and_basic_flips():
+    raw, shares = query(20, visits=True, rewards="raw"), (1 / 3,) * 3
+    for calibration, deviation, epsilon in (("published", 1120, 0.033), ("basic", 2582, 0.0133)):
+        noise = noise_of(raw, shares, calibration, 1.0, DELTA, 1000)
+        assert all(math.sqrt(f.variance) == pytest.approx(deviation, rel=2e-3) for _, f in noise)
+        assert all(f.coin == FAIR for _, f in noise)
+        assert epsilon_of(noise, ways(raw), DELTA) == pytest.approx(epsilon, rel=0.02)
+    with pytest.raises(ValueError, match="at most 60"):
+        noise_of(raw, shares, "published", 61.0, DELTA, 1000)
+
+
+@pytest.mark.parametrize("users", [100, 1000, 2857, 3000, 5000, 50_000])
+def test_noise_reaches_its_targets(users):
+    """(1, 1e-6), H = 20: 26.7 is the trusted server's Gaussian for transitions alone."""
+    for rewards, shares, goals in (
+        ("none", (1.0,), (27.0,)),
+        ("centred", (0.5, 0.5), (33.0, 33.0)),
+        ("centred", (0.8, 0.2), (28.5, 57.0)),
+    ):
+        asked = query(20, rewards=rewards)
+        noise = noise_of(asked, shares, "joint", 1.0, DELTA, users)
+        for (name, flips), goal in zip(noise, goals, strict=True):
+            unit = 0.5 if name == CENTERED_REWARDS else 1.0
+            assert unit * math.sqrt(flips.variance) <= goal
+        assert 0.99 < epsilon_of(noise, ways(asked), DELTA) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "changes"), [(5.0, 1e-6, 4), (8.0, 1e-9, 4), (8.0, 1e-9, 12), (1.0, 1e-6, 40)]
+)
+def test_calibrated_at_the_actual_number(epsilon, delta, changes):
+    """In both orders at every size; tau / (2 n) carried over fails at large epsilon (tabular.md, test 29)."""
+    found = (((TRANSITIONS, 1, changes // 2), (TRANSITIONS, -1, changes // 2)),)
+    weights = ((TRANSITIONS, 1.0),)
+    tau = fair_flips(weights, found, epsilon, delta)
+    carried = []
+    for users in (max(1, tau // 2), tau - 1, tau, tau + 1, 3 * tau // 2, 10 * tau, 200 * tau):
+        for several in (True, False):
+            noise = accountant.calibrated(weights, found, epsilon, delta, users, several)
+            flips = noise[0][1]
+            assert flips.users == users
+            assert delta_of(noise, found, epsilon, delta) <= delta * (1 + 1e-6)
+            for by in (1, -1):  # one coordinate's curve, exactly, is below the composed one
+                z = np.arange(flips.number + 2) if flips.number < 10**6 else None
+                if z is None:
+                    continue
+                here, there = (
+                    binom.pmf(z - by, flips.number, flips.chance),
+                    binom.pmf(z, flips.number, flips.chance),
+                )
+                assert np.maximum(here - math.exp(epsilon) * there, 0).sum() <= delta
+        if users > tau:
+            carried.append(
+                delta_of(((TRANSITIONS, Flips(users, 1, coin(tau / (2 * users)))),), found, epsilon, delta)
+            )
+    if epsilon >= 5:
+        assert max(carried) > delta
+    if epsilon == 1.0:
+        assert max(carried) <= delta
+
+
+def test_record_and_guarantee_are_checked_by_dp_accounting():
+    asked = query(20, rewards="centred")
+    for users in (1000, 20_000):
+        noise = noise_of(asked, (0.8, 0.2), "joint", 1.0, DELTA, users)
+        record = BinomialRecord("bits", (noise,), ways(asked))
+        assert BinomialRecord.from_dict(record.to_dict()) == record
+        guarantee = guarantee_of("shuffle", [record], randomness="secure", delta=DELTA, epsilon_nominal=1.0)
+        assert 0.999 < guarantee.epsilon <= 1.0
+        assert guarantee.rho is None
+        assert verify(guarantee, [record]) == pytest.approx(guarantee.epsilon, abs=2e-3)
+        quarter = tuple((name, Flips(max(1, f.users // 4), f.each, f.coin, f.paired)) for name, f in noise)
+        with pytest.raises(ValueError, match="is not what the noise gives"):
+            verify(guarantee, [BinomialRecord("bits", (quarter,), ways(asked))])
+    with pytest.raises(ValueError, match="only one"):
+        guarantee_of("shuffle", [record, record], randomness="secure", delta=DELTA)
+    with pytest.raises(ValueError, match="no noise"):
+        BinomialRecord("bits", (noise,), (((VISITS, 1, 1),),))
+    table = record.to_dict()
+    for wrong in (
+        {**table, "kind": "noise"}, {**table, "more": 1}, {**table, "ways": [[["x", 1.0, 1]]]},
+        {**table, "ways": None}, {**table, "batches": [3]}, {**table, "batches": [[[1, 2, 3, 4, False]]]},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="record"):
+            BinomialRecord.from_dict(wrong)
+    assert records_from_dict(json.loads(json.dumps([table]))) == (record,)
+    assert Guarantee.from_dict(json.loads(guarantee.to_json())) == guarantee
+    with pytest.raises(ValueError, match="no ledger composes"):
+        composable_from_dict([table])
+
+
+def test_tiny_noise_promises_nothing():
+    asked = query(2)
+    bad = BinomialRecord("bits", (((TRANSITIONS, Flips(3, 1, FAIR)),),), ways(asked))
+    with pytest.raises(ValueError, match="no epsilon"):
+        guarantee_of("shuffle", [bad], randomness="seeded", delta=DELTA)
+
+
+def test_bad_input_is_refused():
+    asked = query(3)
+    for name, args in (
+        ("epsilon", ("joint", 0.0, DELTA, 10)), ("delta", ("joint", 1.0, 1e-12, 10)),
+        ("users", ("joint", 1.0, DELTA, 0)), ("calibration", ("best", 1.0, DELTA, 10)),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=name):
+            noise_of(asked, (1.0,), *args)
+    with pytest.raises(ValueError, match="bits"):
+        ways(CountQuery(Layout(2, 2, 3), stationary=True))
+    with pytest.raises(ValueError, match="bits"):
+        ways(CountQuery(Layout(2, 2, 3), pooled="all"))
+    assert {name for way in ways(query(3, True, "raw")) for name, _, _ in way} == {
+        VISITS,
+        TRANSITIONS,
+        REWARDS,
+    }
+    with pytest.raises(ValueError, match="even"):
+        Flips(10, 3, FAIR, True)

@@ -1,0 +1,578 @@
+"""Statements: what they say, that they verify, and that no part of them can be changed unseen."""
+
+import copy
+import dataclasses
+import importlib
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+import discreet as dr
+from discreet.core.counts import CountQuery
+from discreet.core.guarantee import MechanismRecord, guarantee_of
+from discreet.core.layout import Layout
+from discreet.data.schema import Schema, write_schema
+from discreet.offline.releases import ReleaseFacts, write_release
+from discreet.storage.ledger import Ledger
+from discreet.stored import statement as module
+from discreet.stored.statement import (
+    LedgerFacts,
+    RunFacts,
+    check_delta,
+    file_hash,
+    statement_of,
+    verify,
+    write_statement,
+)
+from discreet.stored.statement_schema import JSON_SCHEMA, violations
+
+MASK = np.array([[True, True], [True, False], [True, True]])
+LEDGER = LedgerFacts(
+    "ledger.sqlite", "ward-7", 4, "a" * 64, {"epsilon": 1.0, "rho": 0.1}, {"epsilon": 2.0, "rho": 0.2}
+)
+
+
+def schema_of(episodes=1, **more):
+    more = {"provenance": {"states": "this data", "actions": "protocol"}, **more}
+    return Schema("ward-7", "patient", Layout(3, 2, 2, MASK), episodes_per_user=episodes, **more)
+
+
+def made(folder, privatizer=None, randomness=None, users=200, schema=None, ledger=None, **more):
+    """A folder as ``learn`` writes it, from made-up trajectories."""
+    schema = schema or schema_of()
+    query = CountQuery(
+        schema.layout, center_rewards=True, reward_share=0.3, episodes=schema.episodes_per_user
+    )
+    session = (privatizer or dr.Central(epsilon=1.0, delta=1e-4)).stored(query, randomness or dr.Secure())
+    rng = np.random.default_rng(0)
+    states = rng.integers(0, 3, (users, 3))
+    data = dr.Trajectories(states, np.zeros((users, 2), np.int64), rng.integers(0, 2, (users, 2)) / 1.0)
+    session.submit_many(data, np.arange(users))
+    guarantee, records = session.guarantee, session.records
+    release = session.release()
+    facts = ReleaseFacts(
+        layout=schema.layout,
+        users=users,
+        guarantee=guarantee,
+        laws=release.laws,
+        records=tuple(record.to_dict() for record in records),
+        episodes=schema.episodes_per_user,
+        dataset=schema.dataset,
+        schema=schema.hash,
+    )
+    write_release(folder / "release.parquet", release, facts)
+    write_schema(schema, folder / "schema.toml")
+    (folder / "policy.csv").write_text("step,state,action\n0,0,1\n")
+    (folder / "figures").mkdir()
+    (folder / "figures" / "values.svg").write_text("<svg/>")
+    files = {
+        path.relative_to(folder).as_posix(): file_hash(path) for path in folder.rglob("*") if path.is_file()
+    }
+    run = RunFacts(
+        schema=schema,
+        users=users,
+        guarantee=guarantee,
+        records=records,
+        algorithm="dp-apvi",
+        options={"c1": 0.2, "combine": True},
+        command="discreet learn data.parquet --schema S.toml",
+        files=files,
+        ledger=ledger,
+        date="2026-11-20",
+        **more,
+    )
+    statement = statement_of(run)
+    write_statement(folder, statement)
+    return run, statement
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("run")
+    made(path, ledger=LEDGER, operator="A. Operator")
+    return path
+
+
+def wrong(folder, ledger=None):
+    return [check for check in verify(folder, ledger) if not check.ok]
+
+
+def rewritten(folder, document):
+    (folder / "statement.json").write_text(json.dumps(document), "utf-8")
+
+
+@pytest.fixture
+def kept(folder):
+    """The folder, put back as it was."""
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    yield folder
+    for path in [path for path in folder.rglob("*") if path.is_file() or path.is_symlink()]:
+        if path not in before:
+            path.unlink()
+    for path, content in before.items():
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("privatizer", "randomness", "episodes"),
+    [
+        (dr.Central(epsilon=1.0), dr.Secure(), 1),
+        (dr.Central(rho=0.5), dr.Secure(), 1),
+        (dr.Central(epsilon=0.3, delta=1e-5, noise="gaussian"), dr.Seeded(3), 1),
+        (dr.Central(epsilon=0.3, delta=1e-4, noise="laplace"), dr.Seeded(3), 1),
+        (dr.Central(mu=1.0), dr.Secure(), 3),
+        (dr.NoPrivacy(), dr.Secure(), 2),
+    ],
+)
+def test_statements_verify(tmp_path, privatizer, randomness, episodes):
+    schema = schema_of(episodes, contribute="random")
+    _, statement = made(tmp_path, privatizer, randomness, schema=schema)
+    assert wrong(tmp_path) == []
+    assert list(violations(statement.to_dict())) == []
+    assert json.loads((tmp_path / "statement.json").read_text("utf-8")) == statement.to_dict()
+    assert (tmp_path / "statement.md").read_text("utf-8") == statement.to_markdown()
+
+
+def test_it_verifies_and_every_number_was_compared(folder):
+    checks = verify(folder)
+    assert [check for check in checks if not check.ok] == []
+    names = {check.name for check in checks}
+    for name in (
+        "fingerprint", "files: policy.csv", "files: figures/values.svg", "statement.guarantee.epsilon",
+        "statement.attacker.tests[0].true_positives", "release.parquet.users", "release.parquet.schema",
+        "sensitivities of mechanism 1: visits", "sensitivities of mechanism 1: exchanges",
+        "guarantee by another route: epsilon", "release.parquet: scale of visits",
+    ):  # fmt: skip
+        assert name in names, name
+
+
+def leaves(tree, path=()):
+    if isinstance(tree, dict | list) and tree:
+        items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+        for key, value in items:
+            yield from leaves(value, (*path, key))
+    else:
+        yield path, tree
+
+
+def other(value):
+    """A value of the same kind, as near as can be."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return math.nextafter(value, math.inf)
+    if isinstance(value, str):
+        last = "0" if value.endswith("1") else "1"
+        return value[:-1] + last if value else "x"
+    return 1.0 if value is None else "more"
+
+
+def test_every_leaf_is_guarded(kept, monkeypatch):
+    """Each leaf of the JSON tree is changed by the least that can be; only two lines for people are free."""
+    document = json.loads((kept / "statement.json").read_text("utf-8"))
+    cheap = [check.name for check in verify(kept)]
+    assert cheap
+    # the slow parts need no file that changes here: what finds the change is the fingerprint or quicker
+    for slow in ("_check_accounting", "_check_release", "_check_sensitivities", "_check_document"):
+        monkeypatch.setattr(module, slow, lambda *_: iter(()))
+    for path, value in leaves(document):
+        changed = copy.deepcopy(document)
+        place = changed
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = other(value)
+        rewritten(kept, changed)
+        found = wrong(kept)
+        assert bool(found) == (path[0] not in ("operator", "approval")), (path, found)
+
+
+def resealed(folder, document):
+    """A forger who knows the library: fingerprint, configuration's hash and page are made to fit."""
+    configuration = document["configuration"]
+    document["configuration"] = module._configuration(
+        configuration["algorithm"], configuration["options"], configuration["command"]
+    )
+    document["fingerprint"] = module._fingerprint(document)
+    rewritten(folder, document)
+    (folder / "statement.md").write_text(module.markdown(document), "utf-8", newline="\n")
+
+
+UNWITNESSED = (
+    ("date",), ("replanned",), ("synthetic",), ("operator",), ("approval",), ("configuration",),
+    ("versions",), ("ledger",),
+)  # fmt: skip
+"""Facts whose only witness is the fingerprint (and the ledger, where it is at hand), or what people know."""
+
+
+def test_who_reseals_a_change_is_found_by_recomputation(tmp_path, monkeypatch):
+    kept = tmp_path
+    made(kept, dr.Central(rho=0.01), schema=schema_of(2))
+    document = json.loads((kept / "statement.json").read_text("utf-8"))
+    monkeypatch.setattr(module, "_check_accounting", lambda *_: iter(()))  # slow, and not needed to see it
+    seen = set()
+    for path, value in leaves(document):
+        if path[:1] in UNWITNESSED or path == ("fingerprint",) or path[:1] == ("files",):
+            continue
+        alike = tuple(part for part in path if isinstance(part, str))
+        if alike in seen:
+            continue
+        changed = copy.deepcopy(document)
+        place = changed
+        for key in path[:-1]:
+            place = place[key]
+        new = value * 1.001 + 1e-6 if isinstance(value, float) else other(value)
+        place[path[-1]] = new
+        try:
+            resealed(kept, changed)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue  # a page cannot even be written
+        assert wrong(kept), path
+        seen.add(alike)
+    assert len(seen) > 60
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_fewer_ways_to_exchange_a_user_are_found(kept, place):
+    """Shifts and scales of the numerical accounting come from the query, not from the statement."""
+    document = json.loads((kept / "statement.json").read_text("utf-8"))
+    coordinate = document["mechanisms"][0]["record"]["exchanges"][0][0]
+    coordinate[place] = {0: "discrete_laplace", 3: 1}.get(place, coordinate[place] * 2)
+    resealed(kept, document)
+    assert "sensitivities of mechanism 1: exchanges" in {check.name for check in wrong(kept)}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.update(extra=1),
+        lambda d: d["population"].update(note="trust us"),
+        lambda d: d.pop("warnings"),
+        lambda d: d["not_covered"].pop(),
+        lambda d: d["covered"].append("Everything."),
+        lambda d: d["mechanisms"][0]["record"].pop("levels"),
+        lambda d: d["mechanisms"][0]["record"].update(note=1),
+        lambda d: d["mechanisms"].pop(),
+        lambda d: d["mechanisms"].append(d["mechanisms"][0]),
+        lambda d: d["files"].update({"../secret": "0" * 64}),
+        lambda d: d["files"].pop("policy.csv"),
+        lambda d: d["guarantee"].update(epsilon=None, rho=None, mu=None),
+        lambda d: d.update(version=1),
+        lambda d: d.update(version=3),
+        lambda d: d["guarantee"].pop("holds_if_seed_is_guessed"),
+        lambda d: d["guarantee"].update(
+            holds_if_seed_is_guessed=not d["guarantee"]["holds_if_seed_is_guessed"]
+        ),
+        lambda d: d["population"].update(users=5),
+        lambda d: d.update(operator="two\nlines"),
+        lambda d: d["attacker"]["tests"].pop(),
+    ],
+)
+def test_nothing_is_added_or_left_out(kept, change):
+    document = json.loads((kept / "statement.json").read_text("utf-8"))
+    change(document)
+    try:
+        resealed(kept, document)
+    except (ValueError, KeyError, TypeError):
+        rewritten(kept, document)
+    assert wrong(kept)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"a": NaN}', '{"a": 1, "a": 1}', "\ud800", "[" * 100_000, '{"version": 1e999}']
+)
+def test_broken_files_are_told(kept, text):
+    (kept / "statement.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    assert wrong(kept)
+
+
+def test_numbers_beyond_all_bounds_are_told(kept):
+    text = (kept / "statement.json").read_text("utf-8")
+    for old, new in (('"loss": ', '"loss": 1e999, "x": '), ('"users": 200', f'"users": {10**400}')):
+        assert old in text
+        (kept / "statement.json").write_text(text.replace(old, new, 1))
+        assert wrong(kept)
+    document = json.loads(text)
+    document["mechanisms"][0]["loss"] = "LOSS"
+    (kept / "statement.json").write_text(json.dumps(document).replace('"LOSS"', "1e999"))
+    assert "fingerprint" in {check.name for check in wrong(kept)}
+
+
+@pytest.mark.parametrize("privatizer", [dr.Central(rho=5.0), dr.Central(epsilon=1e-3, delta=1e-4)])
+def test_extreme_budgets(tmp_path, privatizer):
+    _, statement = made(tmp_path, privatizer, dr.Seeded(0))
+    attacker = statement.to_dict()["attacker"]
+    assert 0.0 < attacker["advantage"] <= 1.0
+    assert ("more than a million times" in statement.to_markdown()) == (privatizer.rho is not None)
+    assert wrong(tmp_path) == []
+
+
+def test_a_key_twice_is_an_error(kept):
+    text = (kept / "statement.json").read_text("utf-8")
+    (kept / "statement.json").write_text(text.replace('{\n "format"', '{\n "synthetic": true,\n "format"', 1))
+    assert "twice" in wrong(kept)[0].recomputed
+
+
+def test_edits_of_the_page_are_found(kept):
+    document = json.loads((kept / "statement.json").read_text("utf-8"))
+    lines = (kept / "statement.md").read_text("utf-8").split("\n")
+    for i in range(0, len(lines), 3):
+        for edited in (
+            [*lines[:i], lines[i] + " ", *lines[i + 1 :]],
+            [*lines[:i], *lines[i + 1 :]],
+            [*lines[:i], "One more.", *lines[i:]],
+        ):
+            (kept / "statement.md").write_text("\n".join(edited), "utf-8", newline="\n")
+            signed = any(word in lines[i] for word in ("**Operator:**", "**Approval"))
+            found = [check for check in module._check_markdown(kept, document) if not check.ok]
+            assert found or (signed and len(edited) == len(lines))
+
+
+def test_people_sign_on_the_page_or_in_the_file(kept):
+    page = (kept / "statement.md").read_text("utf-8")
+    signed = page.replace("**Operator:** A. Operator", "**Operator:** B. Other").rstrip() + " J. Officer\n"
+    assert signed != page
+    (kept / "statement.md").write_text(signed, "utf-8", newline="\n")
+    document = json.loads((kept / "statement.json").read_text("utf-8"))
+    rewritten(kept, {**document, "approval": "J. Officer, 21 November"})
+    assert wrong(kept) == []
+
+
+@pytest.mark.parametrize("name", ["policy.csv", "schema.toml", "release.parquet", "figures/values.svg"])
+def test_swapped_files_are_found(kept, name):
+    path = kept / name
+    path.write_bytes(path.read_bytes().replace(b"0,1", b"0,0") + b"\n")
+    assert f"files: {name}" in {check.name for check in wrong(kept)}
+    path.unlink()
+    assert f"files: {name}" in {check.name for check in wrong(kept)}
+
+
+def test_files_that_nobody_named_are_found(kept):
+    (kept / "notes.txt").write_text("user 17 is ill")
+    assert [check.name for check in wrong(kept)] == ["files: notes.txt"]
+    (kept / "notes.txt").unlink()
+    (kept / "policy.csv").rename(kept / "hidden")
+    (kept / "policy.csv").symlink_to(kept / "hidden")
+    assert {check.name for check in wrong(kept)} == {"files: policy.csv", "files: hidden"}
+
+
+def test_another_release_does_not_pass(kept, tmp_path):
+    """A release of more people, and a statement that names its hash."""
+    run, _ = made(tmp_path, users=300)
+    document = json.loads((kept / "statement.json").read_text("utf-8"))
+    (kept / "release.parquet").write_bytes((tmp_path / "release.parquet").read_bytes())
+    document["files"]["release.parquet"] = file_hash(kept / "release.parquet")
+    resealed(kept, document)
+    assert {check.name for check in wrong(kept)} == {"release.parquet.users"}
+    assert run.users == 300
+
+
+def test_less_noise_than_the_schema_needs(tmp_path):
+    """A mechanism calibrated for one episode, under a schema that admits three."""
+    run, _ = made(tmp_path, dr.Central(rho=0.5))
+    facts = dataclasses.replace(run, schema=schema_of(3))
+    write_schema(facts.schema, tmp_path / "schema.toml")
+    files = {**run.files, "schema.toml": file_hash(tmp_path / "schema.toml")}
+    write_statement(tmp_path, statement_of(dataclasses.replace(facts, files=files)))
+    names = {check.name for check in wrong(tmp_path)}
+    assert "sensitivities of mechanism 1: visits" in names
+    assert "sensitivities of mechanism 1: joint" in names
+    assert "statement.guarantee.unit" in names
+
+
+@dataclasses.dataclass
+class Entries:
+    """A ledger as the statement sees one."""
+
+    rows: list
+    path: object = None
+
+    def entries(self, dataset=None):
+        return [row for row in self.rows if dataset in (None, row.dataset)]
+
+    def totals(self, dataset, *, delta=None, upto=None):
+        rows = [row for row in self.entries(dataset) if upto is None or row.number <= upto]
+        return Sum(len(rows), sum(row.epsilon for row in rows) if rows else math.inf)
+
+
+@dataclasses.dataclass
+class Sum:
+    reservations: int
+    epsilon: float
+    delta: float = 1e-6
+    method: str = "pure"
+    pure: float | None = None
+    mu: float | None = None
+    rho: float = 0.0
+    limit: tuple | None = (5.0, 1e-6)
+
+
+@dataclasses.dataclass
+class Row:
+    number: int
+    hash: str
+    users: int
+    records: tuple
+    epsilon: float = 1.0
+    kind: str = "reserve"
+    dataset: str = "ward-7"
+
+
+def test_the_ledger_at_hand(tmp_path):
+    run, _ = made(tmp_path)
+    row = Row(2, "b" * 64, run.users, run.records)
+    ledger = Entries([Row(1, "a" * 64, 7, ()), row], tmp_path / "book.sqlite")
+    facts = LedgerFacts.of(ledger, row)
+    assert facts.before == {
+        "reservations": 1, "epsilon": 1.0, "delta": 1e-6, "method": "pure", "pure": None, "mu": None,
+        "rho": 0.0, "limit_epsilon": 5.0, "limit_delta": 1e-6,
+    }  # fmt: skip
+    assert (facts.after["epsilon"], facts.name) == (2.0, "book.sqlite")
+    assert (
+        LedgerFacts.of(Entries([row], tmp_path / "x"), row).before["epsilon"] is None
+    )  # JSON has no infinity
+    write_statement(tmp_path, statement_of(dataclasses.replace(run, ledger=facts)))
+    assert wrong(tmp_path, ledger) == []
+    for field, value in (("hash", "c" * 64), ("users", 1), ("records", ()), ("kind", "mark"), ("number", 3)):
+        forged = dataclasses.replace(row, **{field: value})
+        assert wrong(tmp_path, Entries([ledger.rows[0], forged], ledger.path)), field
+    assert wrong(tmp_path, Entries([row], ledger.path))  # an entry before it is gone
+    later = Entries([*ledger.rows, Row(3, "d" * 64, 9, ())], ledger.path)
+    assert wrong(tmp_path, later) == []
+
+
+def test_a_real_ledger(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    run, _ = made(folder)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        ledger.reserve("ward-7", run.records, delta=1e-4, users=7)
+        ledger.reserve("elsewhere", run.records, delta=1e-4)
+        reservation = ledger.reserve("ward-7", run.records, delta=run.guarantee.delta, users=run.users)
+        ledger.mark(reservation, run.files)
+        facts = LedgerFacts.of(ledger, reservation)
+        assert (facts.before["reservations"], facts.after["reservations"]) == (1, 2)
+        assert facts.after["rho"] == pytest.approx(2 * run.guarantee.rho)
+        write_statement(folder, statement_of(dataclasses.replace(run, ledger=facts)))
+        ledger.reserve("ward-7", run.records, delta=1e-4, users=7)
+        assert wrong(folder, ledger) == []
+        assert "ledger: published release.parquet" in {check.name for check in verify(folder, ledger)}
+    with Ledger.open(tmp_path / "another.sqlite") as other_ledger:
+        assert [check.name for check in wrong(folder, other_ledger)] == ["ledger: head"]
+
+
+def test_delta_against_one_over_users(tmp_path):
+    assert check_delta(0.0, 10) == "pure"
+    assert check_delta(1e-6, 100_000) == "small"
+    assert check_delta(1.1e-6, 100_000) == "warn"
+    with pytest.raises(ValueError, match="at most 1/users = 1e-05"):
+        check_delta(1.1e-5, 100_000)
+    with pytest.raises(ValueError, match="must be at most 1/users"):
+        made(tmp_path, users=20_000)
+
+
+def test_the_page(folder, tmp_path):
+    page = (folder / "statement.md").read_text("utf-8")
+    assert "at most 2.72 times as likely with your record in the data" in page
+    assert "plus a chance of at most 1 in 10,000" in page
+    assert "SYNTHETIC" not in page
+    assert "NO LEDGER" not in page
+    assert "Ledger** ledger.sqlite, data set ward-7, entry 4" in page
+    assert "Read off THIS DATA, hence leaked without noise: states." in page
+    assert len(page.split("\n")) < 110
+    made(tmp_path, synthetic=True, users=2000)
+    page = (tmp_path / "statement.md").read_text("utf-8")
+    for words in ("SYNTHETIC DATA", "NO LEDGER", "more than a tenth", "No person's data were used"):
+        assert words in page
+
+
+def test_a_page_without_protection_says_so(tmp_path):
+    made(tmp_path, dr.NoPrivacy())
+    page = (tmp_path / "statement.md").read_text("utf-8")
+    assert "ARE NOT PROTECTED" in page
+    assert "NO PRIVACY GUARANTEE" in page
+    assert "attacker" not in page
+
+
+def test_what_is_typed_cannot_pass_for_the_page(tmp_path):
+    schema = Schema("a | b ** NO *", "patient <b>", Layout(3, 2, 2, MASK))
+    made(tmp_path, schema=schema, operator="**Approval:** me | # `x`")
+    page = (tmp_path / "statement.md").read_text("utf-8")
+    assert "a \\| b \\*\\* NO \\*" in page
+    assert "\\*\\*Approval:\\*\\* me \\| \\# \\`x\\`" in page
+    assert wrong(tmp_path) == []
+
+
+def test_numbers_are_those_of_the_guarantee(folder):
+    document = json.loads((folder / "statement.json").read_text("utf-8"))
+    attacker, rho = document["attacker"], document["guarantee"]["rho"]
+    assert document["guarantee"]["epsilon"] == pytest.approx(1.0, rel=5e-3)
+    # never below the Gaussian curve at mu = sqrt(2 rho), of which discrete noise falls short by nothing
+    from scipy.special import ndtr, ndtri
+
+    mu = math.sqrt(2 * rho)
+    for row in attacker["tests"]:
+        assert row["true_positives"] >= ndtr(mu + ndtri(row["false_positives"]))
+    pairs = document["mechanisms"][0]["families"]
+    assert {row["family"]: row["cells"] for row in pairs} == {
+        "visits": 10, "transition_counts": 30, "centered_reward_sums": 10,
+    }  # fmt: skip
+    assert document["groups"][0]["rho"] == 4 * rho
+    assert document["delta"]["ratio"] == pytest.approx(0.02)
+
+
+def test_a_linear_mechanism_has_many_tables(tmp_path):
+    run, _ = made(tmp_path)
+    names = [f"{i}.vector[{i}]" for i in range(100)]
+    record = MechanismRecord(
+        "planned questions", "discrete_gaussian", dict.fromkeys(names, 9.0), dict.fromkeys(names, 0.1), 0.1
+    )
+    guarantee = guarantee_of("joint", [record], randomness="secure", delta=1e-6)
+    statement = statement_of(dataclasses.replace(run, guarantee=guarantee, records=(record,)))
+    page = statement.to_markdown()
+    assert "and 88 more, in statement.json" in page
+    assert "| 11.vector\\[11\\] | l2 | 0.1 | 9 | 9 | None |" not in page
+    assert "| 11.vector\\[11\\] | l2 | 0.1 | 9 | 9 | - |" in page
+    (mechanism,) = statement.to_dict()["mechanisms"]
+    assert len(mechanism["families"]) == 100
+    assert any("discreet.linear.gram" in text for text in mechanism["proof"])
+
+
+def test_proofs_name_modules_that_exist():
+    for text in module._PROOFS.values():
+        for name in re.findall(r"discreet\.[a-z_.]*[a-z]", text):
+            importlib.import_module(name)
+
+
+def test_facts_at_the_door(tmp_path):
+    run, _ = made(tmp_path)
+    for change, match in (
+        ({"users": 0}, "users"),
+        ({"records": ()}, "records"),
+        ({"files": {"policy.csv": "0" * 64}}, r"release\.parquet"),
+        ({"files": {"release.parquet": "0" * 64, "schema.toml": "0" * 64}}, "policy"),
+        ({"schema": 3}, "schema"),
+        ({"synthetic": 1}, "synthetic"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            dataclasses.replace(run, **change)
+    with pytest.raises(ValueError, match=r"\$\.operator"):
+        statement_of(dataclasses.replace(run, operator="two\nlines"))
+    with pytest.raises(ValueError, match="without folders"):
+        dataclasses.replace(LEDGER, name="/home/x/ledger")
+
+
+def test_the_schema_document_is_json_schema():
+    assert json.loads(json.dumps(JSON_SCHEMA)) == JSON_SCHEMA
+    assert JSON_SCHEMA["required"] == list(JSON_SCHEMA["properties"])
+    assert list(violations([], {"type": "object"})) == ["$ = []: must be object"]
+    assert list(violations(True, {"type": "integer"}))
+    assert list(violations("a\n", {"type": "string", "pattern": "^a$"}))
+    assert list(violations(3, {"maximum": 2}))
+    assert not list(violations(None, {"anyOf": [{"type": "null"}, {"type": "object"}]}))
+    assert list(violations(1, {"anyOf": [{"type": "null"}, {"type": "object"}]}))
