@@ -30,11 +30,11 @@ from discreet.core.randomness import Seeded
 from discreet.envs.random_mdps import random_mdp
 from discreet.experiments import plots
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics.tables import markdown
 from discreet.offline.tabular import APVI, DPAPVI
 from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Spec
+from discreet.tables import markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -35,11 +35,11 @@ from discreet.envs import riverswim
 from discreet.experiments import statistics
 from discreet.experiments.simulate import Setup, default_workers
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics.tables import markdown
 from discreet.online.noise_aware import NoiseAwareUCBVI, chosen
 from discreet.privatizers.central import Central
 from discreet.privatizers.shuffle import Shuffle
 from discreet.protocol import Schedule, Spec
+from discreet.tables import markdown
 
 SEED = 2201  # no tuning used it
 

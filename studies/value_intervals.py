@@ -39,13 +39,13 @@ from discreet.laws.noise import GaussianSumLaw, NoNoise
 from discreet.mdp import world_kernels
 from discreet.mdp.planning import policy_rows, value
 from discreet.mdp.tabular import TabularMDP
-from discreet.numerics.tables import markdown
 from discreet.offline.evaluation import BEHAVIOUR, Candidate, uniform, values_of
 from discreet.offline.tabular import DPAPVI, OfflinePolicy
 from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Estimate, NoiseLaw, Release, Spec, StepSums
 from discreet.stored.report import report_of
+from discreet.tables import markdown
 
 Floats = NDArray[np.float64]
 

@@ -41,7 +41,7 @@ from discreet.experiments.results import (
     RunFolder,
     SeedRun,
 )
-from discreet.numerics.tables import markdown
+from discreet.tables import markdown
 
 if TYPE_CHECKING:
     from discreet.experiments.simulate import Setup

@@ -67,10 +67,10 @@ from discreet.estimation.linear import (
     repaired,
     ridge_level,
 )
+from discreet.knobs import Knobs
 from discreet.linear.features import Features, one_hot
 from discreet.linear.gram import gram_mu, vector_sensitivity
 from discreet.linear.responses import Answer, Question, ResponseSession
-from discreet.numerics.knobs import Knobs
 from discreet.offline.linear_releases import LinearRelease, Recorder, Replay, fingerprint
 
 Floats = NDArray[np.float64]

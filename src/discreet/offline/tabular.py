@@ -70,8 +70,8 @@ from discreet.core.layout import Layout
 from discreet.core.shown import brief
 from discreet.estimation import kernels
 from discreet.estimation.model import release_rows
+from discreet.knobs import Knobs
 from discreet.laws.noise import GaussianSumLaw, LaplaceSumLaw
-from discreet.numerics.knobs import Knobs
 from discreet.protocol import Estimate, NoiseLaw, Release, Schedule, Spec, StepwiseRelease
 
 Floats = NDArray[np.float64]

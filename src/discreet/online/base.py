@@ -22,7 +22,7 @@ from discreet.core.counts import CountQuery
 from discreet.core.noise.streams_kernels import ROLE_TIES, open_at
 from discreet.core.shown import brief
 from discreet.estimation.model import POSTS, ErrorBounds, ErrorMode, Post, release_rows
-from discreet.numerics.knobs import Knobs
+from discreet.knobs import Knobs
 from discreet.online import bonuses, kernels
 from discreet.online.kernels import LearnerKernel
 from discreet.online.words import summary_of

@@ -49,7 +49,7 @@ from discreet.core.counts import CENTERED_REWARDS, CUT_REWARDS, TRANSITIONS, Cou
 from discreet.core.layout import Layout
 from discreet.core.noise.streams_kernels import ROLE_SAMPLES, open_at
 from discreet.core.shown import brief
-from discreet.numerics.knobs import Knobs
+from discreet.knobs import Knobs
 from discreet.online import joint_kernels as kernels
 from discreet.online import noise_kernels
 from discreet.online.base import LearnerState

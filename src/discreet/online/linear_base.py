@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.noise.streams_kernels import ROLE_TIES, open_at
 from discreet.core.shown import brief
+from discreet.knobs import Knobs
 from discreet.linear.features import Features, MixtureFeatures
-from discreet.numerics.knobs import Knobs
 from discreet.online import kernels
 from discreet.online.words import summary_of
 from discreet.protocol import Ask, Plan, Release, Schedule, Spec

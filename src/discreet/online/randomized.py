@@ -29,7 +29,7 @@ from discreet.core.counts import CountQuery
 from discreet.core.noise.streams_kernels import ROLE_SAMPLES, ROLE_TIES, generator_at, open_at
 from discreet.core.shown import brief
 from discreet.estimation.model import release_rows
-from discreet.numerics.knobs import Knobs
+from discreet.knobs import Knobs
 from discreet.online import kernels
 from discreet.online.base import grown, sub_batch
 from discreet.online.kernels import LearnerKernel

@@ -38,7 +38,7 @@ from discreet.core import checks
 from discreet.core.counts import CountQuery
 from discreet.core.shown import brief
 from discreet.estimation.model import ErrorBounds, PrivateModel
-from discreet.numerics.knobs import Knobs
+from discreet.knobs import Knobs
 from discreet.online import bonuses
 from discreet.online.words import summary_of
 from discreet.protocol import Ask, Plan, Release, Spec

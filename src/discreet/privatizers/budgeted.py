@@ -16,7 +16,7 @@ from discreet.core.counts import TRANSITIONS, CountQuery
 from discreet.core.mechanism import FINEST_ACCOUNTED, Stated, grid_of, noise_name
 from discreet.core.randomness import Randomness, Secure
 from discreet.core.releases import Floats, Norm
-from discreet.numerics.knobs import Knobs
+from discreet.knobs import Knobs
 from discreet.protocol import Budget
 
 Noise = Literal["laplace", "gaussian", "auto"]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from discreet.core.mechanism import CountMechanism, Exact
 from discreet.core.randomness import Randomness
 from discreet.core.releases import Schedule, Trust
-from discreet.numerics.knobs import Knobs
+from discreet.knobs import Knobs
 from discreet.privatizers.linear import is_linear, linear_none
 from discreet.protocol import Budget, Mechanism
 from discreet.sessions.batch import batch_mechanism, has_batches

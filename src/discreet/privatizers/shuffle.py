@@ -17,7 +17,7 @@ from discreet.core.releases import (
     Schedule,
     Trust,
 )
-from discreet.numerics.knobs import Knobs
+from discreet.knobs import Knobs
 from discreet.protocol import Budget, Mechanism
 from discreet.sessions.batch import batch_mechanism, has_batches
 from discreet.sessions.opening import Proposes

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet.experiments.statistics import number
-from discreet.numerics.tables import Table
+from discreet.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,7 +18,6 @@ from discreet.core.counts import TRANSITIONS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Seeded
-from discreet.numerics.tables import markdown
 from discreet.privatizers.central import Central
 from discreet.privatizers.shuffle import Shuffle
 from discreet.protocol import Schedule
@@ -26,6 +25,7 @@ from discreet.shuffle.amplification import local_epsilon
 from discreet.shuffle.amplified import reports_of
 from discreet.shuffle.calibration import Calibration
 from discreet.shuffle.mechanism import FlipMechanism
+from discreet.tables import markdown
 
 __all__ = ["Row", "noise_table", "page_table"]
 

@@ -22,7 +22,7 @@ from typing import Any
 from discreet.core import checks
 from discreet.core.files import write_aside
 from discreet.experiments import plots
-from discreet.numerics.tables import Table
+from discreet.tables import Table
 
 __all__ = ["Job", "Lines", "Study", "file_name", "kept", "reproduce"]
 

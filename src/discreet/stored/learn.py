@@ -40,9 +40,9 @@ from discreet.core.shown import brief
 from discreet.data.readers import Progress, Source
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.validate import episodes
+from discreet.knobs import Knobs
 from discreet.linear.responses import ResponseSession
 from discreet.local.record import ReportRecord, composable_from_dict
-from discreet.numerics.knobs import Knobs
 from discreet.offline import linear, tabular
 from discreet.offline.linear_releases import LinearRelease
 from discreet.offline.policies import PolicyTable, Unsupported, write_policy

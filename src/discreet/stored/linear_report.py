@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from discreet.numerics.tables import markdown
 from discreet.offline.linear import Learned
 from discreet.offline.policies import PolicyTable, Unsupported
+from discreet.tables import markdown
 
 
 @dataclass(frozen=True, eq=False)

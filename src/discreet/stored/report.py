@@ -26,10 +26,10 @@ from discreet.core import checks
 from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
 from discreet.core.files import write_aside
 from discreet.core.shown import brief
-from discreet.numerics.tables import markdown
 from discreet.offline.evaluation import BEHAVIOUR, Candidate, Evaluation, Value, uniform, values_of
 from discreet.offline.tabular import OfflinePolicy
 from discreet.protocol import Spec, StepwiseRelease
+from discreet.tables import markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from discreet.experiments import plots, statistics
 from discreet.experiments.statistics import number
-from discreet.numerics.tables import Table, markdown
 from discreet.reproductions.bai_2024.runs import (
     BATCHES,
     BY_EPSILON,
@@ -42,6 +41,7 @@ from discreet.reproductions.page import (
     reference_lines,
     tidy,
 )
+from discreet.tables import Table, markdown
 
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]

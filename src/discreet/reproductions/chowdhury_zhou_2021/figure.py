@@ -24,7 +24,6 @@ from discreet.experiments import plots
 from discreet.experiments.results import About, Result
 from discreet.experiments.simulate import Setup, iterate_runs
 from discreet.experiments.statistics import number
-from discreet.numerics.tables import Table
 from discreet.online.optimistic import UCBVI, PrivateUCBVI
 from discreet.online.policy_optimization import OPPO, PrivateUCBPO
 from discreet.privatizers.central import Central
@@ -33,6 +32,7 @@ from discreet.privatizers.none import NoPrivacy
 from discreet.reproductions.chowdhury_zhou_2021.public_code import published_code_setup
 from discreet.reproductions.page import Claims, standard_error
 from discreet.reproductions.study import Job
+from discreet.tables import Table
 
 # Means of the public code's gap regret after 1000, 5000, 10 000 and 20 000 users (20 runs), measured
 # from the original script. LDP varies too much between

@@ -14,7 +14,6 @@ import numpy as np
 
 from discreet.experiments import plots
 from discreet.experiments.statistics import number
-from discreet.numerics.tables import Table, markdown
 from discreet.reproductions.page import (
     Claims,
     budget,
@@ -27,6 +26,7 @@ from discreet.reproductions.page import (
     standard_error,
     tidy,
 )
+from discreet.tables import Table, markdown
 
 Document = Mapping[str, Any]
 NAME = "luyo-2021"

@@ -15,7 +15,6 @@ import numpy as np
 
 from discreet.experiments import plots, statistics
 from discreet.experiments.statistics import number
-from discreet.numerics.tables import Table, markdown
 from discreet.reproductions.page import filled
 from discreet.reproductions.price_of_privacy.runs import (
     TARGETS,
@@ -29,6 +28,7 @@ from discreet.reproductions.price_of_privacy.runs import (
     gain,
     lower_bound,
 )
+from discreet.tables import Table, markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from discreet.accounting import budget as budgets
 from discreet.experiments import plots
-from discreet.numerics.tables import Table, markdown
 from discreet.reproductions.page import (
     Claims,
     budget,
@@ -30,6 +29,7 @@ from discreet.reproductions.page import (
 )
 from discreet.reproductions.qiao_wang_2023_offline.icu import METHODS, pooled_scale
 from discreet.reproductions.qiao_wang_2023_offline.linear import RHOS
+from discreet.tables import Table, markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

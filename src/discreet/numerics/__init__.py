@@ -1,1 +1,0 @@
-"""The ground under every room: compilation, addressed random streams, checks at the door."""
