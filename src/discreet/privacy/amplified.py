@@ -43,14 +43,13 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from discreet.device.messages import NONCE, Reason, Refused
+from discreet.device.messages import Refused
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
-from discreet.numerics import checks
 from discreet.numerics import streams_kernels as streams
 from discreet.numerics.shown import brief
 from discreet.privacy import local_kernels
@@ -66,8 +65,7 @@ from discreet.privacy.local_reports import (
 from discreet.privacy.mechanism import Stated
 from discreet.privacy.randomness import Key, Randomness
 from discreet.privacy.releases import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
-from discreet.privacy.saved_state import check_same_kind
-from discreet.privacy.shuffle import BatchTooSmall, ShuffleSession
+from discreet.privacy.shuffle import Inbox, ShuffleSession
 from discreet.privacy.shuffle_mechanism import AmplifiedMechanism
 
 __all__ = [
@@ -167,7 +165,7 @@ class Histogram:
     bits: Ints
 
 
-class ReportShuffler:
+class ReportShuffler(Inbox):
     """Takes reports of one batch, and lets out a histogram without senders.
 
     Parameters
@@ -176,12 +174,13 @@ class ReportShuffler:
     least : users that the batch was accounted for: with fewer, nothing comes out.
     """
 
+    _BOUND = ("layout", "reports", "session", "least")
+    _STATE = (*Inbox._STATE, "_reports", "_moves", "_bits")
+
     def __init__(self, layout: Layout, reports: StepReports, session: int, least: int) -> None:
+        super().__init__(least)
         self.layout, self.reports, self.session = layout, reports, session
         self._digest = digest_of(reports, session)
-        self.least = checks.integer("least", least, 1)
-        self._plan, self._left = -1, 0
-        self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
         self._forget()
 
     def _forget(self) -> None:
@@ -190,26 +189,7 @@ class ReportShuffler:
         self._reports = np.zeros((self.reports.horizon, 2), np.int64)
         self._moves = np.zeros((*shape, self.layout.states), np.int64)
         self._bits = np.zeros((*shape, 2), np.int64)
-        self._nonces: set[bytes] = set()
-
-    @property
-    def received(self) -> int:
-        """Users whose report counts."""
-        return self._received
-
-    @property
-    def left(self) -> int:
-        """Messages that the open plan may still send."""
-        return self._left
-
-    @property
-    def refused(self) -> Mapping[Reason, int]:
-        """Messages that do not, by reason."""
-        return dict(self._refused)
-
-    def open(self, plan: int, users: int) -> None:
-        """From now on messages to this plan count, at most ``users`` of them; those to others are late."""
-        self._plan, self._left = plan, checks.integer("users", users, 1)
+        self._nonces = set()
 
     def receive(self, message: Any) -> None:
         """Count one message, or raise :class:`~discreet.device.messages.Refused` (and count that)."""
@@ -241,10 +221,7 @@ class ReportShuffler:
             found = decode(self.reports, True, np.frombuffer(message[HEADER:], "<i4"))
         except ValueError as error:
             raise Refused("malformed", str(error)) from None
-        if nonce in self._nonces:
-            raise Refused("replayed", "came before")
-        if not self._left:
-            raise Refused("full", "all users of the plan have come")
+        self._check_new(nonce)
         return found, nonce
 
     def add_simulated(self, reports: Ints, moves: Ints, bits: Ints, users: int) -> None:
@@ -253,35 +230,11 @@ class ReportShuffler:
         self._reports, self._moves = self._reports + reports, self._moves + moves
         self._bits = self._bits + bits
 
-    def state(self) -> dict[str, Any]:
-        """All it knows, for a saved file: the sums of a batch that is not let out yet, and no message."""
-        nonces = np.frombuffer(b"".join(sorted(self._nonces)), np.uint8).reshape(-1, NONCE)
-        return {
-            "layout": self.layout, "step_reports": self.reports, "session": self.session, "least": self.least,
-            "reports": self._reports, "moves": self._moves, "bits": self._bits, "nonces": nonces,
-            "plan": self._plan, "left": self._left, "received": self._received, "refused": self._refused,
-        }  # fmt: skip
-
-    @classmethod
-    def resumed(cls, state: Mapping[str, Any]) -> ReportShuffler:
-        """The one that gave this :meth:`state`."""
-        new = cls(state["layout"], state["step_reports"], state["session"], state["least"])
-        for name in ("reports", "moves", "bits"):
-            check_same_kind(name, state[name], getattr(new, f"_{name}"))
-            setattr(new, f"_{name}", state[name])
-        new._nonces = {row.tobytes() for row in state["nonces"]}
-        new._plan, new._left, new._received = state["plan"], state["left"], state["received"]
-        new._refused = dict(state["refused"])
-        return new
-
     def output(self) -> Histogram:
         """The batch, once: it is forgotten, also when :class:`BatchTooSmall` is raised."""
         found = Histogram(self._received, self._reports, self._moves, self._bits)
         self._forget()
-        if found.users < self.least:
-            raise BatchTooSmall(
-                f"{found.users} messages came, {self.least} were accounted for: this batch is not let out"
-            )
+        self._check_enough(found.users)
         return found
 
 
@@ -336,20 +289,14 @@ class AmplifiedSession(ShuffleSession):
 
     bits = False
     _kind = "amplified"
-
-    @classmethod
-    def _made_of(cls) -> type:
-        return AmplifiedMechanism
+    _shuffles = ReportShuffler
+    _made_of = AmplifiedMechanism
 
     @property
     def reports(self) -> StepReports:
         """What users of the open plan report. Raises ``RuntimeError`` if none is open."""
         _ = self.open_plan
         return self._mechanism.choices[self._batch][1]
-
-    @staticmethod
-    def _resumed(state: Mapping[str, Any]) -> ReportShuffler:
-        return ReportShuffler.resumed(state)
 
     def _shuffler(self, batch: int) -> Any:
         least, reports = self._mechanism.choices[batch]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mdp.trajectories import Trajectory, checked
+from discreet.mdp.layout import Layout
+from discreet.mdp.trajectories import Trajectories, Trajectory, checked
 from discreet.numerics import checks
 from discreet.numerics.shown import brief
 from discreet.privacy import kernels
@@ -27,8 +28,8 @@ from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.releases import Coins, Floats, Ints, Plan, Report
 
 __all__ = [
-    "REACH", "NoisyVectorEncoder", "RawEncoder", "add_record", "family_begins", "local_message",
-    "noise_vector", "rounded",
+    "REACH", "NoisyVectorEncoder", "RawEncoder", "add_record", "check_records", "family_begins",
+    "local_message", "noise_vector", "rounded",
 ]  # fmt: skip
 
 _CODES = {
@@ -97,6 +98,20 @@ def add_record(
         record.states, rows, record.rewards, query.slots, layout.rows, layout.states, begins,
         query.reward_shift, cut, cells,
     )  # fmt: skip
+
+
+def check_records(records: Trajectories, layout: Layout) -> None:
+    """Raise ``ValueError`` if any of many records, private copies with exact dtypes, is broken."""
+    from discreet.privacy import records_kernels
+
+    index = layout.row_index
+    broken = int(records_kernels.first_broken(records.states, records.actions, records.rewards, index))
+    if broken >= 0:
+        try:
+            checked(records[broken], layout)
+        except ValueError as error:
+            message = str(error).removeprefix("trajectory")
+            raise ValueError(f"trajectories[{broken}]{message}") from None
 
 
 def _same_plan(number: int, plan: Plan) -> int:

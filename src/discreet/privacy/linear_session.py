@@ -52,6 +52,7 @@ from discreet.privacy.protocol import (
 )  # fmt: skip
 from discreet.privacy.randomness import Key, Randomness, SecureCoins
 from discreet.privacy.responses import ResponseSession
+from discreet.privacy.saved_state import resume, state_of
 from discreet.privacy.stream_session import StreamSession, read_only
 
 __all__ = ["Answers", "LinearEncoder", "LinearSession"]
@@ -141,19 +142,6 @@ class Answers(ResponseSession):
             raise ValueError("submit_counts: must not be used with secure randomness (it is for simulation)")
         self._stored.check_counts()
 
-    def state(self) -> dict[str, Any]:
-        """What is known of people and what was asked, for a saved file."""
-        return {
-            "users": self._users, "taken": self._taken, "asked": self._asked, "last": self._last,
-            "stored": self._stored.state(),
-        }  # fmt: skip
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state` gave: questions that were asked are spent."""
-        self._stored.resume(state["stored"])
-        self._users, self._taken, self._asked = state["users"], state["taken"], state["asked"]
-        self._last = state["last"]
-
     def submit_counts(self, sums: Mapping[str, Floats], users: int) -> None:
         """Simulated users at once, from exact count tables (seeded randomness only)."""
         with self._call():
@@ -179,7 +167,6 @@ class LinearSession(StreamSession):
     """
 
     _kind = "linear"
-    _BOUND = ("_mechanism", "_randomness")
     _STATE = (
         *StreamSession._STATE,
         "_cells", "_measured", "_spent", "_noises", "_held", "_registers", "_prepared", "_root",
@@ -236,12 +223,12 @@ class LinearSession(StreamSession):
     @property
     def _stored_users(self) -> dict[str, Any]:
         """What a saved file holds of stored users; empty where nobody is stored."""
-        return {} if self._answers is None else self._answers.state()
+        return {} if self._answers is None else state_of(self._answers)
 
     @_stored_users.setter
     def _stored_users(self, state: Mapping[str, Any]) -> None:
         if self._answers is not None:
-            self._answers.resume(state)
+            resume(self._answers, state)
 
     @property
     def _device_session(self) -> int:

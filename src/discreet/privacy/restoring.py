@@ -1,6 +1,6 @@
 """Sessions that were saved go on: once, each from its own file (:mod:`discreet.privacy.saved_state`).
 
-What a session of any kind knows is in its tables (:class:`~discreet.privacy.stream_session.StreamSession`).
+What a session of any kind knows is in its tables (:class:`~discreet.privacy.lifecycle.Saveable`).
 Addresses of noise that were spent, registers of running noises, and what was released are among it, so that a
 restored session draws no noise again, neither for the same sum nor for another one.
 """
@@ -12,21 +12,23 @@ import os
 from discreet.numerics import checks
 from discreet.privacy import saved_state
 from discreet.privacy.amplified import AmplifiedSession
+from discreet.privacy.batch_session import BatchSession
 from discreet.privacy.clock_session import ClockSession
 from discreet.privacy.cut_session import CutSession
 from discreet.privacy.device_session import DeviceSession
 from discreet.privacy.group_session import GroupSession
 from discreet.privacy.linear_session import LinearSession
 from discreet.privacy.reported_session import ReportedSession
+from discreet.privacy.responses import ResponseSession
 from discreet.privacy.saving import CLASSES
 from discreet.privacy.session import CountSession
 from discreet.privacy.shuffle import ShuffleSession
 
-Restored = CountSession | LinearSession | ShuffleSession
+Restored = CountSession | LinearSession | ShuffleSession | BatchSession | ResponseSession
 
-_SESSIONS = (
+_SESSIONS: tuple[type[Restored], ...] = (
     CountSession, GroupSession, CutSession, ClockSession, DeviceSession, ReportedSession, LinearSession,
-    ShuffleSession, AmplifiedSession,
+    ShuffleSession, AmplifiedSession, BatchSession, ResponseSession,
 )  # fmt: skip
 _KINDS = {kind._kind: kind for kind in _SESSIONS}
 
@@ -79,15 +81,11 @@ def _revived(saved: saved_state.SavedState) -> Restored:
     kind = values.pop("session", CountSession._kind)  # files of version 1 with counts may lack it
     if kind not in _KINDS:
         raise ValueError(f"{where}: was written by another version (of a session of {checks.said(kind)})")
-    made: type[Restored] = _KINDS[kind]
-    table = (*made._BOUND, *made._STATE)
-    if set(values) != set(table):
-        name = min(set(values).symmetric_difference(table))
-        raise ValueError(f"{where}: was written by another version ({name} is missing or new)")
-    session = made(*(values[name] for name in made._BOUND))
-    for name in made._STATE:
-        saved_state.check_same_kind(name, values[name], getattr(session, name))
-    for name in made._STATE:
-        setattr(session, name, values[name])
+    try:
+        session: Restored = saved_state.made_of(_KINDS[kind], values)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"{where}: was written by another version ({error!r})") from error
+    except ValueError as error:
+        raise ValueError(f"{where}: was written by another version ({error})") from error
     session._closed = True
     return session

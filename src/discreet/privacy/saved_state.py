@@ -369,10 +369,45 @@ class Claim:
             os.rename(self._taken, self._saved.path)
 
 
+# ------------------------------------------------------------------------------ what stands in a file
+
+
+def state_of(thing: Any) -> dict[str, Any]:
+    """What a run has made of it, by name: its table ``_STATE``."""
+    return {name: getattr(thing, name) for name in thing._STATE}
+
+
+def whole_of(thing: Any) -> dict[str, Any]:
+    """All that another one can be made of: the arguments of its constructor too, its table ``_BOUND``."""
+    return {name: getattr(thing, name) for name in thing._BOUND} | state_of(thing)
+
+
+def resume(thing: Any, state: Mapping[str, Any]) -> None:
+    """Go on from what :func:`state_of` gave. Raises ``ValueError`` where it cannot be of such a thing."""
+    _check_names(state, thing._STATE)
+    for name in thing._STATE:
+        check_same_kind(name, state[name], getattr(thing, name))
+    for name in thing._STATE:
+        setattr(thing, name, state[name])
+
+
+def made_of(kind: Any, whole: Mapping[str, Any]) -> Any:
+    """Another one, from what :func:`whole_of` gave. Raises ``ValueError`` as :func:`resume` does."""
+    _check_names(whole, (*kind._BOUND, *kind._STATE))
+    new = kind(**{name.removeprefix("_"): whole[name] for name in kind._BOUND})
+    resume(new, {name: whole[name] for name in kind._STATE})
+    return new
+
+
+def _check_names(values: Mapping[str, Any], table: Sequence[str]) -> None:
+    if set(values) != set(table):
+        raise ValueError(f"{min(set(values).symmetric_difference(table), key=str)} is missing or new")
+
+
 def check_same_kind(name: str, value: Any, fresh: Any) -> None:
     """A stored value must be of the kind, and an array of the dtype and shape, that a fresh session has."""
     if isinstance(fresh, np.ndarray):
         if not isinstance(value, np.ndarray) or (value.dtype, value.shape) != (fresh.dtype, fresh.shape):
             raise ValueError(f"{name}: must be an array {fresh.shape} of {fresh.dtype}")
-    elif isinstance(fresh, int | float | tuple | dict) and type(value) is not type(fresh):
+    elif isinstance(fresh, int | float | tuple | dict | list) and type(value) is not type(fresh):
         raise ValueError(f"{name} = {checks.said(value)}: must be of type {type(fresh).__name__}")

@@ -15,7 +15,6 @@ sums, exact below 2^63; in floating point the two forms differ by rounding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from numpy.typing import NDArray
 
 from discreet.mdp.layout import Layout
 from discreet.privacy.protocol import Floats, Ints
-from discreet.privacy.saved_state import check_same_kind
 
 MOST_CELLS = 2**23  # H S A S (times 2 with halves): 64 MB of counts
 
@@ -37,6 +35,8 @@ class Stored:
     dense : counts (True) or records (False); None: by the size of the table of counts.
     fine : rewards are multiples of 2^-20 at most, and can be kept in single precision.
     """
+
+    _STATE = ("_cells", "_sums", "_chunks")  # of a saved file: raw data
 
     def __init__(
         self, layout: Layout, *, halves: bool, rewards: bool, fine: bool, dense: bool | None = None
@@ -86,16 +86,6 @@ class Stored:
         """Raise ``ValueError`` where records are kept, not counts."""
         if not self.dense:
             raise ValueError("sums: must be given user by user, these sizes are too many to keep counts")
-
-    def state(self) -> dict[str, Any]:
-        """All that is stored, for a saved file: raw data."""
-        return {"cells": self._cells, "sums": self._sums, "chunks": list(self._chunks)}
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Store what :meth:`state` gave, in the place of everything."""
-        check_same_kind("cells", state["cells"], self._cells)
-        check_same_kind("sums", state["sums"], self._sums)
-        self._cells, self._sums, self._chunks = state["cells"], state["sums"], list(state["chunks"])
 
     def clear(self) -> None:
         """Forget everybody."""
