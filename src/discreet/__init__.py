@@ -150,6 +150,7 @@ if TYPE_CHECKING:
     from discreet.privacy.shuffle import Shuffle as Shuffle
     from discreet.privacy.shuffle_mechanism import AmplifiedMechanism as AmplifiedMechanism
     from discreet.privacy.shuffle_mechanism import FlipMechanism as FlipMechanism
+    from discreet.privacy.tally import Tally as Tally
     from discreet.registry import make as make
     from discreet.registry import register as register
 
@@ -259,6 +260,7 @@ _HOMES = {
     "Proposes": "privacy.sessions",
     "session_of": "privacy.sessions",
     "restore": "privacy.restoring",
+    "Tally": "privacy.tally",
     # on a person's device
     "LinearDevice": "device.linear",
     "greedy": "device.planning",

@@ -10,6 +10,7 @@ from discreet.privacy.kernels import add_records
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Counts = NDArray[np.generic]  # integers or floats
 
 
 @kernel
@@ -39,7 +40,7 @@ def first_broken(states: Ints, actions: Ints, rewards: Floats, row_index: Ints) 
 def add_trajectories(
     states: Ints, actions: Ints, rewards: Floats, row_index: Ints, first: int, steps: int, slots: int,
     all_rows: int, begins: Ints, reward_shift: float, cut: float, played: Floats,
-    counts: Floats, sums: Floats,
+    counts: Counts, sums: Floats,
 ) -> None:  # fmt: skip
     """Add some steps of checked users one after the other, by the very sums of one user.
 

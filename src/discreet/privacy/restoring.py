@@ -18,17 +18,18 @@ from discreet.privacy.cut_session import CutSession
 from discreet.privacy.device_session import DeviceSession
 from discreet.privacy.group_session import GroupSession
 from discreet.privacy.linear_session import LinearSession
+from discreet.privacy.one_shot import OneShotSession
 from discreet.privacy.reported_session import ReportedSession
 from discreet.privacy.responses import ResponseSession
 from discreet.privacy.saving import CLASSES
 from discreet.privacy.session import CountSession
 from discreet.privacy.shuffle import ShuffleSession
 
-Restored = CountSession | LinearSession | ShuffleSession | BatchSession | ResponseSession
+Restored = CountSession | LinearSession | ShuffleSession | BatchSession | ResponseSession | OneShotSession
 
 _SESSIONS: tuple[type[Restored], ...] = (
     CountSession, GroupSession, CutSession, ClockSession, DeviceSession, ReportedSession, LinearSession,
-    ShuffleSession, AmplifiedSession, BatchSession, ResponseSession,
+    ShuffleSession, AmplifiedSession, BatchSession, ResponseSession, OneShotSession,
 )  # fmt: skip
 _KINDS = {kind._kind: kind for kind in _SESSIONS}
 

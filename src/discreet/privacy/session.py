@@ -31,9 +31,7 @@ from discreet.privacy.encoders import (
     noise_vector,
     rounded,
 )
-from discreet.privacy.mechanism import (
-    CountMechanism,
-)
+from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.randomness import Key, Randomness, SecureCoins
 from discreet.privacy.releases import Encoder, Estimate, Floats, Measurement, NoiseLaw, Plan, Report
 from discreet.privacy.stream_session import StreamSession, read_only
