@@ -1,6 +1,8 @@
 """Saved sessions of linear sums, batches and the shuffle model go on as if nothing had happened, and once."""
 
+import hashlib
 import itertools
+import json
 import shutil
 from dataclasses import replace
 from typing import Any
@@ -391,6 +393,36 @@ def test_damaged_foreign_and_replayed_files_are_refused(case, kind, tmp_path, fo
     assert isinstance(dr.restore(path), kind)
     with pytest.raises(RuntimeError, match="or a copy of it, was restored"):
         dr.restore(copy)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_field_of_another_kind_is_refused(case, tmp_path, folder):
+    """With a checksum that fits: a session is made of values of the kinds that it has."""
+    session = start(case)
+    session.release()
+    encode = session.begin(Plan(POLICY, 2, dict(CONTEXT)))
+    session.submit(encode(user(0), session.open_plan, SeededCoins(Seeded(5).keys.noise, 0)))
+    path = tmp_path / "a"
+    session.save(path)
+    content, prelude = path.read_bytes(), saved_state._PRELUDE
+    magic, version, length = prelude.unpack(content[: prelude.size])
+    header = json.loads(content[prelude.size : prelude.size + length])
+    strange = ("x", -2, 2**64, [1], {"map": [[1, 2]]}, {"Layout": {"states": 1, "actions": 1, "horizon": 1}})
+    for name in header["values"]:
+        for value in strange:
+            if name == "_stored_users" and session._answers is None:
+                continue  # nobody is stored, so nothing is looked at
+            if name == "_registers" and isinstance(value, dict) and "map" in value:
+                continue  # by numbers of draws, which only a run knows
+            changed = {**header, "values": {**header["values"], name: value}}
+            text = json.dumps(changed).encode()
+            whole = prelude.pack(magic, version, len(text)) + text + content[prelude.size + length : -32]
+            path.write_bytes(whole + hashlib.sha256(whole).digest())
+            with pytest.raises(ValueError, match="path = "):
+                dr.restore(path)
+    assert not folder.exists()  # nothing was recorded
+    path.write_bytes(content)
+    dr.restore(path)
 
 
 _TRANSLATING = ("_encode", "_decode", "__init__", "__post_init__", "<genexpr>", "<listcomp>", "<dictcomp>")

@@ -313,6 +313,7 @@ class ResponseSession(Saveable):
     @_people.setter
     def _people(self, state: Mapping[str, Any]) -> None:
         resume(self._stored, state)
+        self._stored.check()
 
     # -------------------------------------------------------------------------- public facts
     @property

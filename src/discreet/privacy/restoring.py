@@ -80,11 +80,11 @@ def _revived(saved: saved_state.SavedState) -> Restored:
     """The session in a file, closed until the file is taken."""
     where, values = f"path = {str(saved.path)!r}", dict(saved.values)
     kind = values.pop("session", CountSession._kind)  # files of version 1 with counts may lack it
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"{where}: was written by another version (of a session of {checks.said(kind)})")
     try:
         session: Restored = saved_state.made_of(_KINDS[kind], values)
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"{where}: was written by another version ({error!r})") from error
     except ValueError as error:
         raise ValueError(f"{where}: was written by another version ({error})") from error

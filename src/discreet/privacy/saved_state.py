@@ -422,10 +422,30 @@ def _check_names(values: Mapping[str, Any], table: Sequence[str]) -> None:
         raise ValueError(f"{min(set(values).symmetric_difference(table), key=str)} is missing or new")
 
 
+_SOMETIMES = {"_plan": ("Plan",), "_last": ("Release", "tuple"), "_played": ("ndarray",)}  # else None
+
+
 def check_same_kind(name: str, value: Any, fresh: Any) -> None:
-    """A stored value must be of the kind, and an array of the dtype and shape, that a fresh session has."""
+    """A stored value must be of the kind, and an array of the dtype and shape, that a fresh session has.
+
+    Of a tuple or list, the items' kinds; of a table, its names, if it has any; a number must count something.
+    """
     if isinstance(fresh, np.ndarray):
         if not isinstance(value, np.ndarray) or (value.dtype, value.shape) != (fresh.dtype, fresh.shape):
             raise ValueError(f"{name}: must be an array {fresh.shape} of {fresh.dtype}")
-    elif isinstance(fresh, int | float | tuple | dict | list) and type(value) is not type(fresh):
-        raise ValueError(f"{name} = {checks.said(value)}: must be of type {type(fresh).__name__}")
+        return
+    allowed = _SOMETIMES.get(name, ()) if fresh is None else (type(fresh).__name__,)
+    if type(value).__name__ not in (*allowed, *(("NoneType",) if fresh is None else ())):
+        raise ValueError(
+            f"{name} = {checks.said(value)}: must be of type {' or '.join(allowed or ('NoneType',))}"
+        )
+    if type(value) is int:
+        checks.integer(name, value, -1, 2**64 - 1)
+    if isinstance(fresh, tuple):
+        kinds = [[(type(one), getattr(one, "dtype", None)) for one in items] for items in (value, fresh)]
+        if kinds[0] != kinds[1]:
+            raise ValueError(f"{name} = {checks.said(value)}: must hold other kinds of values")
+    if isinstance(fresh, dict) and fresh and set(value) != set(fresh):
+        raise ValueError(f"{name}: must say {', '.join(map(str, fresh))}")
+    if isinstance(fresh, list) and fresh and not {type(one) for one in value} <= {type(one) for one in fresh}:
+        raise ValueError(f"{name}: must hold other kinds of values")

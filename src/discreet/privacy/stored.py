@@ -41,7 +41,7 @@ class Stored:
     def __init__(
         self, layout: Layout, *, halves: bool, rewards: bool, fine: bool, dense: bool | None = None
     ) -> None:
-        self._actions = layout.actions
+        self._actions, self._horizon = layout.actions, layout.horizon
         self._pairs, self._states = layout.states * layout.actions, layout.states
         self._halves = 2 if halves else 1
         cells = self._halves * layout.horizon * self._pairs * self._states
@@ -86,6 +86,25 @@ class Stored:
         """Raise ``ValueError`` where records are kept, not counts."""
         if not self.dense:
             raise ValueError("sums: must be given user by user, these sizes are too many to keep counts")
+
+    def check(self) -> None:
+        """Raise ``ValueError`` unless records that were read from a file are of these states and pairs."""
+        horizon = self._horizon
+        for chunk in self._chunks:
+            pairs, to, rewards, half = chunk
+            n = half.size
+            kinds = [one.dtype for one in chunk] == [np.int32, np.int32, self._real, np.int8]
+            shapes = [one.shape for one in chunk]
+            wanted = [(horizon, n), (horizon, n), (horizon if self._with_rewards else 0, n), (n,)]
+            if not kinds or shapes != wanted:
+                raise ValueError("_chunks: must hold pairs, next states, rewards and halves of each step")
+            for one, below in ((pairs, self._pairs), (to, self._states), (half, self._halves)):
+                if n and not 0 <= one.min() <= one.max() < below:
+                    raise ValueError(f"_chunks: must hold numbers in [0, {below})")
+            if rewards.size and not 0.0 <= rewards.min() <= rewards.max() <= 1.0:
+                raise ValueError("_chunks: must hold rewards in [0, 1]")
+        if (self._cells < 0).any() or not (self._sums >= 0.0).all():
+            raise ValueError("_cells: must be counts of at least 0")
 
     def clear(self) -> None:
         """Forget everybody."""

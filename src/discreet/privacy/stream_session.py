@@ -42,10 +42,10 @@ class StreamSession(Saveable, ABC):
 
     _BOUND: ClassVar[tuple[str, ...]] = ("_mechanism", "_randomness")
     _STATE: ClassVar[tuple[str, ...]] = (
-        "_key", "_users", "_absent", "_until", "_plan", "_plans", "_fresh", "_last", "_number",
+        "_users", "_absent", "_until", "_plan", "_plans", "_fresh", "_last", "_number",
     )  # fmt: skip
     _DERIVED: ClassVar[tuple[str, ...]] = (
-        *Saveable._DERIVED, "_layout", "_schedule", "_guarantee", "_leaf", "_most_users", "_next",
+        *Saveable._DERIVED, "_key", "_layout", "_schedule", "_guarantee", "_leaf", "_most_users", "_next",
     )  # fmt: skip
 
     def __init__(

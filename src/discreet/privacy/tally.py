@@ -133,7 +133,7 @@ class Tally:
         self._people = 0
         self._episodes = 0  # private: how many the people have
         self._last: tuple[int, int] | None = None  # the last person and how many of the episodes are hers
-        self._marks: tuple[str, ...] = (secrets.token_hex(16),)
+        self._marks = [secrets.token_hex(16)]
         self._counts = [np.zeros(layout.rows * layout.states, np.uint32) for _ in self._steps]
         self._sums = np.zeros((query.slots, 0 if query.known_rewards else layout.rows))
 
@@ -269,7 +269,7 @@ class Tally:
         self._check_room(f"other: has {other._people} people", other._episodes)
         checks.integer("other.people", other._people, 0, 2**62 - self._people)
         # one statement, no call, and before the sums
-        marks = tuple(sorted((*self._marks, *other._marks)))
+        marks = sorted((*self._marks, *other._marks))
         self._marks, self._people, self._episodes = (
             marks, self._people + other._people, self._episodes + other._episodes,
         )  # fmt: skip
