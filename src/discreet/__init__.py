@@ -138,6 +138,7 @@ if TYPE_CHECKING:
     from discreet.sessions.opening import Proposes as Proposes
     from discreet.sessions.opening import session_of as session_of
     from discreet.sessions.restoring import restore as restore
+    from discreet.sessions.tally import Tally as Tally
     from discreet.shuffle.mechanism import AmplifiedMechanism as AmplifiedMechanism
     from discreet.shuffle.mechanism import FlipMechanism as FlipMechanism
     from discreet.simulation.crowds import rollout as rollout
@@ -259,6 +260,7 @@ _HOMES = {
     "Proposes": "sessions.opening",
     "session_of": "sessions.opening",
     "restore": "sessions.restoring",
+    "Tally": "sessions.tally",
     # on a person's device
     "LinearDevice": "device.linear",
     "greedy": "device.planning",

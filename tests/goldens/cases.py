@@ -835,7 +835,7 @@ for _name, _learner in {
     _add("stored", _name, partial(_offline_linear, _learner))
 
 
-def _responses() -> Any:
+def _responses(pause: Callable[[Any, str], Any] = lambda session, moment: session) -> Any:
     """Every kind of question to one stored data set, Gaussian, Laplace and exact."""
     mdp = WORLDS["linear"]()
     data = dr.rollouts(mdp, dr.uniform_policy(mdp), 200, 4)
@@ -859,10 +859,9 @@ def _responses() -> Any:
             found[str(budget)] = type(refused).__name__
             continue
         session.submit_many(data)
-        answers = [
-            session.gram(2, weights), session.response(2, values), session.pair(1, values, weights),
-            session.pair(1, values), session.response(0, values), session.model(0),
-        ]  # fmt: skip
+        answers = [session.gram(2, weights), session.response(2, values), session.pair(1, values, weights)]
+        session = pause(session, "halfway")
+        answers += [session.pair(1, values), session.response(0, values), session.model(0)]
         parts = ("gram", "vector", "successors", "rewards", "centre", "gram_scale", "vector_scale")
         found[str(budget)] = [
             _guaranteed(session.guarantee),
@@ -1010,12 +1009,20 @@ for _p, _q, _s in (
     ("none", "mixture full", "some"), ("central tree mu", "mixture full", "some"),
     ("central square root", "gram", "some"), ("central batches mu", "mixture paid", "some"),
     ("central mu", "requery", "some"), ("local gaussian", "mixture paid", "some"),
+    ("none", "requery", "some"), ("none", "raw", "questions"), ("central delta", "raw", "questions"),
+    ("local subset", "raw", "questions"), ("shuffle", "raw", "questions"),
+    ("shuffle amplified", "raw", "questions"),
 ):  # fmt: skip
     _how = {"groups": {"plan": _groups}, "cut": {"plan": _cuts}, "requery": {"answers": True}}.get(_q, {})
     _play = partial(_session, _PRIVATIZERS[_p], _QUERIES[_q], _SCHEDULES[_s], laws=False, **_how)
     _add("continued", f"{_p}, {_q}, {_s}", partial(_continued, _play))
-for _name in ("private-ucb-vi tree", "noise-aware decaying", "noise-aware shuffle", "joint cut", "ucrl-vtr"):
+for _name in (
+    "private-ucb-vi tree", "noise-aware decaying", "noise-aware shuffle", "joint cut", "ucrl-vtr",
+    "lsvi-ucb none", "lsvi-ucb requery", "sdp-pe", "sdp-pe shuffle", "sdp-pe local", "sdp-pe none", "apeve",
+    "sdp-pe-om", "sdp-pe-om forget",
+):  # fmt: skip
     _add("continued", f"loop of {_name}", partial(_continued, partial(_loop, _name)))
+_add("continued", "responses", partial(_continued, _responses))
 
 
 def groups() -> Iterator[tuple[str, int]]:

@@ -4,11 +4,13 @@ import dataclasses
 import itertools
 import os
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from interrupts import interrupted
 from scipy.stats import binom
 
 import discreet as dr
@@ -593,12 +595,82 @@ def test_choices_are_of_a_batch() -> None:
     assert {one.levels for one in found} == {1}
 
 
-def test_a_session_of_batches_says_that_it_cannot_be_saved(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "learner", [dr.SDPPE(), dr.APEVE(), dr.SDPPEOM()], ids=lambda one: type(one).__name__
+)
+def test_a_run_of_elimination_continued_is_the_uninterrupted_one(
+    learner: dr.Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saved and restored before every release, and amid every plan."""
+    monkeypatch.setenv("DISCREET_STATE_DIR", str(tmp_path / "table"))
     world = dr.make("random", states=2, actions=2, horizon=2)
-    spec = dr.Spec(world.layout, users=500, initial=world.initial)
-    learner = dr.SDPPE()
-    with NoPrivacy().start(learner.query(spec), learner.schedule(spec), SEEDED) as session:
-        with pytest.raises(ValueError, match="cannot be saved"):
-            session.save(tmp_path / "study.state")
-        assert not (tmp_path / "study.state").exists()
-        assert session.release().number == 0  # it goes on
+    spec = dr.Spec(world.layout, users=500, initial=world.initial, known_rewards=world.rewards)
+    count = itertools.count()
+
+    def again(session: BatchSession) -> BatchSession:
+        path = tmp_path / f"{next(count)}"
+        session.save(path)
+        return dr.restore(path)  # type: ignore[return-value]
+
+    def run(pause: Callable[[BatchSession], BatchSession]) -> list[np.ndarray]:
+        session = NoPrivacy().start(learner.query(spec), learner.schedule(spec), SEEDED)
+        found, state, at = [], learner.begin(spec, SEEDED.keys.ties), 0
+        while at < 500:
+            session = pause(session)
+            release = session.release()
+            found += [one.value for one in release.estimates.values()]
+            plan, state = learner.plan(state, release, session.answer)
+            found.append(plan.policy)
+            encoder = session.begin(plan)
+            for i in range(plan.users):
+                if i == plan.users // 2:
+                    session = pause(session)
+                    encoder = session.open_encoder
+                one = dr.rollout(world, plan.policy, SEEDED.keys.environment, at)
+                session.submit(encoder(one, session.open_plan, SeededCoins(SEEDED.keys.noise, at)))
+                at += 1
+        return found
+
+    whole, parts = run(lambda session: session), run(again)
+    assert len(whole) == len(parts) > 4
+    for a, b in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert next(count) > 6
+
+
+def test_an_interrupt_counts_a_user_of_a_batch_once() -> None:
+    """She is counted in her batch's session alone, before her record is there; a batch is released once."""
+    who = people()
+    calls = ("submit", "absent", "release")
+    files = ("sessions/batch.py", "core/stream_session.py", "core/session.py")
+    for call in calls:
+        for at in itertools.count():
+            session = NoPrivacy().start(FINE, SCHEDULE, SEEDED)
+            encoder = session.begin(Plan(POLICY, 6))
+            plan = session.open_plan
+            for i in range(6 if call == "release" else 5):
+                session.submit(encoder(who[i], plan, SeededCoins(SEEDED.keys.noise, i)))
+            last = Report(1, who[5])
+            doing = {"submit": lambda: session.submit(last), "absent": session.absent}  # noqa: B023
+            more = interrupted(doing.get(call, session.release), at, files=files)
+            if session.users == 5:
+                session.submit(last)
+            assert session.users == 6
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match="no plan is open"):
+                    session.submit(last)
+            release = session.release()
+            assert release.users == (
+                6 if release.number else 0
+            )  # a lost batch is answered by the last release
+            truth = sum(CRUDE[0].contribution(who[i])[TRANSITIONS] for i in range(6))
+            made = release.estimates[TRANSITIONS].value
+            assert made.sum() in (0.0, 5.0, 6.0)  # an interrupt loses a record at most, or the batch
+            assert (made <= truth).all()
+            assert session.release() is release
+            session.begin(Plan(POLICY, 6))  # the next batch
+            assert session.query.step == 1
+            if not more:
+                assert made.sum() == (5.0 if call == "absent" else 6.0)
+                break
+        assert at > 8

@@ -29,7 +29,7 @@ from discreet.sessions.one_shot import KeptRelease, OneShotRelease, OneShotSessi
 LAYOUT = Layout(3, 2, 4, np.array([[1, 1], [0, 1], [1, 1]], bool))
 QUERY = CountQuery(LAYOUT, center_rewards=True)
 THREE = CountQuery(LAYOUT, center_rewards=True, episodes=3)
-FILES = ("sessions/one_shot.py", "core/lifecycle.py")
+FILES = ("sessions/one_shot.py", "sessions/tally.py", "core/lifecycle.py")
 
 
 def people(n: int, seed: int = 0, rewards: Any = None) -> Trajectories:
@@ -77,7 +77,7 @@ def kept(privatizer: Any, query: CountQuery, randomness: Any, data: Trajectories
     ids=["all", "known rewards", "no visits"],
 )
 def test_without_noise_sums_are_those_of_the_query(query: CountQuery) -> None:
-    data = people(700)  # more than a block of the kernel
+    data = people(700)  # in one call
     found = tables(kept(NoPrivacy(), query, Seeded(0), data, np.arange(700)))
     wanted = exact(query, data)
     assert set(found) == set(wanted)
@@ -110,7 +110,7 @@ def test_secure_rewards_are_rounded_without_bias_and_kept_where_on_the_grid() ->
     for value, units in ((0.3, 1.2), (0.75, 3.0)):
         session = Central(rho=1e7).stored(QUERY, Secure(reward_grid=4))
         session.submit_many(people(n, rewards=np.full((n, 4), value)), np.arange(n))
-        sums = session._sums.sum() * 4 + 2 * 4 * n
+        sums = session._tally._sums.sum() * 4 + 2 * 4 * n
         assert abs(sums - 4 * n * units) <= 6 * math.sqrt(4 * n * 0.16) * (value == 0.3)
 
 
@@ -193,7 +193,7 @@ def test_a_broken_record_adds_nothing(change: Any, message: str, randomness: Any
     with pytest.raises(ValueError, match=message):
         session.submit_many(broken(change), np.arange(4))
     assert session.users == 0
-    assert not any(counts.any() for counts in session._counts)
+    assert not any(counts.any() for counts in session._tally._counts)
     session.submit_many(people(1), [0])  # user 0 has not come yet
     assert session.users == 1
 
@@ -322,7 +322,7 @@ def test_scales_query_and_key_cannot_be_changed_from_outside() -> None:
 def test_a_release_shares_no_memory_with_exact_sums_and_is_read_only() -> None:
     session = NoPrivacy().stored(QUERY, Seeded(0))
     session.submit_many(people(3), range(3))
-    counts, sums = list(session._counts), session._sums
+    counts, sums = list(session._tally._counts), session._tally._sums
     for step in session.release():
         for table in (step.transitions, step.visits, step.rewards):
             assert table is not None
@@ -337,7 +337,7 @@ def test_an_interrupt_never_adds_records_that_are_not_counted(randomness: Any) -
     for at in itertools.count():
         session = Central(rho=1.0).stored(QUERY, randomness)
         stopped = interrupted(lambda: session.submit_many(data, range(4)), at, files=FILES)  # noqa: B023
-        added = [counts.sum() for counts in session._counts]
+        added = [counts.sum() for counts in session._tally._counts]
         assert set(added) <= {0, 4}
         assert session.users == 4 or not any(added)
         if session.users:  # they cannot come again
@@ -404,7 +404,7 @@ def test_after_an_interrupt_inside_a_step_the_release_is_over() -> None:
             break
         with pytest.raises(RuntimeError, match="step 1 was interrupted: its noise is spent"):
             next(release)
-        assert not release._counts
+        assert not release._tally._counts
         with pytest.raises(RuntimeError, match="closed"):
             next(release)
     assert at > 20

@@ -1,6 +1,10 @@
-"""Saved sessions of linear sums and of the shuffle model go on as if nothing had happened, and once."""
+"""Saved sessions of linear sums, batches and the shuffle model go on as if nothing had happened, and once."""
 
+import hashlib
+import itertools
+import json
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +16,14 @@ from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
 from discreet.core.session import CountSession
-from discreet.core.trajectories import Trajectory
+from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.linear import stored
 from discreet.linear.features import Features, MixtureFeatures
+from discreet.linear.responses import Question, ResponseSession
 from discreet.linear.session import LinearSession
 from discreet.linear.sums import GramQuery, MixtureQuery
 from discreet.protocol import Plan, Response, Schedule
+from discreet.sessions.batch import BatchSession
 from discreet.shuffle.session import BatchTooSmall, ShuffleSession
 from discreet.storage import saved_state
 
@@ -38,6 +44,8 @@ MODEL = GramQuery(layout=LAYOUT, features=PHI)
 REQUERY = GramQuery(layout=LAYOUT, features=PHI, model=False)
 COUNTS = CountQuery(LAYOUT, visits=False, center_rewards=True)
 EVERY = Schedule(6, times=np.array([0, 2, 4]))
+CRUDE = CountQuery(LAYOUT, step=1, known_rewards=True)
+ASKED = Schedule(6, times=np.array([0, 2, 4]), queries=(CRUDE, COUNTS))  # two people are in no batch
 WHEREVER = {(k, where) for k in range(3) for where in ("before", "after", "asked", "open", "midway")}
 
 CASES = {
@@ -51,6 +59,13 @@ CASES = {
     "exact answers": (dr.NoPrivacy(), REQUERY),
     "shuffle": (dr.Shuffle(epsilon=1.0, delta=1e-2), COUNTS),
     "amplified": (dr.Shuffle(epsilon=1.0, delta=1e-2, randomizer="amplified"), COUNTS),
+    "batches of none": (dr.NoPrivacy(), COUNTS, ASKED),
+    "batches of central": (dr.Central(mu=1.0), COUNTS, ASKED),
+    "batches of laplace": (dr.Central(epsilon=1.0), COUNTS, ASKED),
+    "batches of vectors": (dr.Local(epsilon=1.0, randomizer="laplace"), COUNTS, ASKED),
+    "batches of reports": (dr.Local(epsilon=1.0), COUNTS, ASKED),
+    "batches of shuffle": (dr.Shuffle(epsilon=1.0, delta=1e-2), COUNTS, ASKED),
+    "batches of amplified": (dr.Shuffle(epsilon=1.0, delta=1e-2, randomizer="amplified"), COUNTS, ASKED),
 }
 
 
@@ -61,8 +76,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def start(case: str, randomness: Any = None) -> Any:
-    privatizer, query = CASES[case]
-    return privatizer.start(query, EVERY, randomness or Seeded(5))
+    privatizer, query, schedule = (*CASES[case], EVERY)[:3]
+    return privatizer.start(query, schedule, randomness or Seeded(5))
 
 
 def user(i: int) -> Trajectory:
@@ -103,7 +118,7 @@ def play(session: Any, pause: Any, moments: set[tuple[int, str]], keep: str = ""
         if (k, "after") in moments:
             session = pause(session)
             out += shown(session.release())  # the same again
-        if k and session.query is not COUNTS and getattr(session, "_questions", ()):
+        if k and getattr(session, "_answers", None) is not None:
             out += ask(session, H - 1)
             if (k, "asked") in moments:
                 session = pause(session)
@@ -116,7 +131,7 @@ def play(session: Any, pause: Any, moments: set[tuple[int, str]], keep: str = ""
         if (k, "midway") in moments:
             session = pause(session)
             encode = session.open_encoder
-        if k == 1 and not isinstance(session, ShuffleSession):
+        if k == 1 and session.guarantee.trust != "shuffle":
             session.absent()
         else:
             session.submit(encode(user(2 * k + 1), session.open_plan, coins(2 * k + 1)))
@@ -221,6 +236,109 @@ def test_secure_state_comes_back(case, tmp_path):
     assert session.release().users == 2
 
 
+def test_a_secure_batch_that_is_open_comes_back(tmp_path):
+    """With its people; of closed batches their sizes and the last release are known."""
+    session = start("batches of central", Secure())
+    first = session.begin(Plan(POLICY, 2))
+    for i in range(2):
+        session.submit(first(user(i), session.open_plan, SecureCoins()))
+    before = shown(session.release())
+    encode = session.begin(Plan(POLICY, 2))
+    session.submit(encode(user(2), session.open_plan, SecureCoins()))
+    held = session._inner._cells.copy()
+    assert held.any()
+    session.save(tmp_path / "a")
+    content = (tmp_path / "a").read_bytes()
+    session = dr.restore(tmp_path / "a")
+    np.testing.assert_array_equal(session._inner._cells, held)
+    assert (session.users, session._open, session.query.step) == (3, 1, None)
+    with pytest.raises(RuntimeError, match="1 users of the open plan"):
+        session.release()
+    session.submit(encode(user(3), session.open_plan, SecureCoins()))
+    with pytest.raises(RuntimeError, match="no plan is open"):
+        session.submit(encode(user(3), session.open_plan, SecureCoins()))
+    after = shown(session.release())
+    assert after[:2] == [4, 2]
+    assert before[:2] == [2, 1]
+    (tmp_path / "b").write_bytes(content)
+    with pytest.raises(RuntimeError, match="or a copy of it, was restored"):
+        dr.restore(tmp_path / "b")
+
+
+QUESTIONS = [
+    Question(kind="gram", step=2, mu=0.3),
+    Question(kind="pair", step=1, high=3.0, mu=0.3, half=0),
+    Question(kind="response", step=0, high=3.0, mu=0.3, half=1),
+]
+
+
+def asked(randomness: Any, pause: Any, exact: bool = False, **how: Any) -> list[Any]:
+    """Stored people and three planned questions; ``pause`` before each call."""
+    plan = [replace(question, mu=None) for question in QUESTIONS] if exact else QUESTIONS
+    session = ResponseSession(LAYOUT, PHI, plan, randomness, episodes=2, **how)
+    out: list[Any] = []
+    for part in ((0, 0, 1), (1, 2)):
+        session = pause(session)
+        some = [user(10 * who + k) for k, who in enumerate(part)]
+        session.submit_many(
+            Trajectories(*(np.stack([vars(one)[name] for one in some]) for name in vars(some[0]))), part
+        )
+    session.absent(2)
+    for ask_it in (lambda s: s.gram(2), lambda s: s.pair(1, VALUES[2]), lambda s: s.response(0, VALUES[1])):
+        session = pause(session)
+        found = ask_it(session)
+        out += [session.users, session.asked, session.guarantee, found.gram, found.vector, found.vector_scale]
+    session = pause(session)
+    with pytest.raises(RuntimeError, match="questions are spent"):
+        session.gram(2)
+    return out
+
+
+@pytest.mark.parametrize("dense", [True, False], ids=["counts", "records"])
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "gaussian"])
+def test_answers_continued_are_the_uninterrupted_ones(dense, exact, tmp_path, monkeypatch):
+    if not dense:
+        monkeypatch.setattr(stored, "MOST_CELLS", 0)
+    whole = asked(Seeded(5), lambda session: session, exact)
+    names = itertools.count()
+
+    def again(session):
+        name = tmp_path / f"{next(names)}"
+        session.save(name)
+        with pytest.raises(RuntimeError, match="closed"):
+            session.gram(2)
+        return dr.restore(name)
+
+    assert_same(whole, asked(Seeded(5), again, exact))
+    assert next(names) == 6
+
+
+def test_secure_answers_are_spent_and_halves_stay(tmp_path):
+    """The coin that puts a person into a half is drawn once; a question is asked once."""
+    session = ResponseSession(LAYOUT, PHI, QUESTIONS, Secure())
+    people = Trajectories(np.zeros((50, H + 1), int), np.zeros((50, H), int), np.ones((50, H)))
+    session.submit_many(people)
+    session.gram(2)
+    halves = session._stored._cells.copy()
+    session.save(tmp_path / "a")
+    session = dr.restore(tmp_path / "a")
+    np.testing.assert_array_equal(session._stored._cells, halves)
+    assert 0 < halves[0, 0].sum() < 50
+    assert session.asked == 1
+    with pytest.raises(ValueError, match="must be pair of step 1"):
+        session.gram(2)
+    with pytest.raises(RuntimeError, match="nobody can be added any more"):
+        session.submit_many(people)
+
+
+def test_every_attribute_of_stored_answers_is_saved_or_derived():
+    session = ResponseSession(LAYOUT, PHI, QUESTIONS, Seeded(5))
+    kind = ResponseSession
+    named = [*kind._BOUND, *kind._STATE, *kind._DERIVED]
+    assert len(named) == len(set(named))
+    assert set(vars(session)) == set(named) - {"_people"}
+
+
 def test_a_batch_too_small_stays_too_small(tmp_path):
     """A restore lets out nothing of fewer messages than were accounted for."""
     session = start("shuffle")
@@ -236,7 +354,10 @@ def test_a_batch_too_small_stays_too_small(tmp_path):
     assert_same(first, shown(dr.restore(tmp_path / "b").release()))
 
 
-@pytest.mark.parametrize(("case", "kind"), [("answers", LinearSession), ("shuffle", ShuffleSession)])
+KINDS = {"answers": LinearSession, "shuffle": ShuffleSession, "batches of central": BatchSession}
+
+
+@pytest.mark.parametrize(("case", "kind"), KINDS.items())
 def test_damaged_foreign_and_replayed_files_are_refused(case, kind, tmp_path, folder, monkeypatch):
     session = start(case)
     session.release()
@@ -257,7 +378,7 @@ def test_damaged_foreign_and_replayed_files_are_refused(case, kind, tmp_path, fo
         with pytest.raises(ValueError, match="path = "):
             dr.restore(bad)
     assert not folder.exists()  # nothing was recorded
-    for other in (CountSession, *({LinearSession, ShuffleSession} - {kind})):
+    for other in (CountSession, ResponseSession, *(set(KINDS.values()) - {kind})):
         with monkeypatch.context() as patched:  # what says it is of another kind, or of one to come
             patched.setattr(kind, "_kind", other._kind)
             twin = start(case)
@@ -275,15 +396,45 @@ def test_damaged_foreign_and_replayed_files_are_refused(case, kind, tmp_path, fo
         dr.restore(copy)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_field_of_another_kind_is_refused(case, tmp_path, folder):
+    """With a checksum that fits: a session is made of values of the kinds that it has."""
+    session = start(case)
+    session.release()
+    encode = session.begin(Plan(POLICY, 2, dict(CONTEXT)))
+    session.submit(encode(user(0), session.open_plan, SeededCoins(Seeded(5).keys.noise, 0)))
+    path = tmp_path / "a"
+    session.save(path)
+    content, prelude = path.read_bytes(), saved_state._PRELUDE
+    magic, version, length = prelude.unpack(content[: prelude.size])
+    header = json.loads(content[prelude.size : prelude.size + length])
+    strange = ("x", -2, 2**64, [1], {"map": [[1, 2]]}, {"Layout": {"states": 1, "actions": 1, "horizon": 1}})
+    for name in header["values"]:
+        for value in strange:
+            if name == "_stored_users" and session._answers is None:
+                continue  # nobody is stored, so nothing is looked at
+            if name == "_registers" and isinstance(value, dict) and "map" in value:
+                continue  # by numbers of draws, which only a run knows
+            changed = {**header, "values": {**header["values"], name: value}}
+            text = json.dumps(changed).encode()
+            whole = prelude.pack(magic, version, len(text)) + text + content[prelude.size + length : -32]
+            path.write_bytes(whole + hashlib.sha256(whole).digest())
+            with pytest.raises(ValueError, match="path = "):
+                dr.restore(path)
+    assert not folder.exists()  # nothing was recorded
+    path.write_bytes(content)
+    dr.restore(path)
+
+
 _TRANSLATING = ("_encode", "_decode", "__init__", "__post_init__", "<genexpr>", "<listcomp>", "<dictcomp>")
 
 
 # a file may be left to the garbage collector between the end of its `with` and the call that closes it
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("case", ["answers", "shuffle"])
+@pytest.mark.parametrize("case", ["answers", "shuffle", "batches of central"])
 def test_an_interrupt_in_save_leaves_the_session_or_the_file(case, tmp_path):
     at, more = 0, True
-    names = ("storage/saved_state", "sessions/saving", "linear/session", "shuffle/session")
+    names = ("storage/saved_state", "sessions/saving", "linear/session", "shuffle/session", "sessions/batch")
     files = (*SESSION, *(f"{name}.py" for name in names))
     while more:
         session, place = start(case), tmp_path / f"{at}"

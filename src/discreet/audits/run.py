@@ -156,7 +156,8 @@ def saved_and_restored(session: Any) -> Session:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session"
         session.save(path)
-        return restore(path, Path(folder) / "table")
+        again: Any = restore(path, Path(folder) / "table")
+        return again
 
 
 def _restart(start: Start, learner: Any, spec: Spec) -> Restart | None:

@@ -20,14 +20,15 @@ from discreet.core.counts import (
     VISITS,
     CountQuery,
 )
+from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism
 from discreet.core.releases import Coins, Floats, Ints, Plan, Report
 from discreet.core.shown import brief
-from discreet.core.trajectories import Trajectory, checked
+from discreet.core.trajectories import Trajectories, Trajectory, checked
 
 __all__ = [
-    "REACH", "NoisyVectorEncoder", "RawEncoder", "add_record", "family_begins", "local_message",
-    "noise_vector", "rounded",
+    "REACH", "NoisyVectorEncoder", "RawEncoder", "add_record", "check_records", "family_begins",
+    "local_message", "noise_vector", "rounded",
 ]  # fmt: skip
 
 _CODES = {
@@ -96,6 +97,20 @@ def add_record(
         record.states, rows, record.rewards, query.slots, layout.rows, layout.states, begins,
         query.reward_shift, cut, cells,
     )  # fmt: skip
+
+
+def check_records(records: Trajectories, layout: Layout) -> None:
+    """Raise ``ValueError`` if any of many records, private copies with exact dtypes, is broken."""
+    from discreet.core import records_kernels
+
+    index = layout.row_index
+    broken = int(records_kernels.first_broken(records.states, records.actions, records.rewards, index))
+    if broken >= 0:
+        try:
+            checked(records[broken], layout)
+        except ValueError as error:
+            message = str(error).removeprefix("trajectory")
+            raise ValueError(f"trajectories[{broken}]{message}") from None
 
 
 def _same_plan(number: int, plan: Plan) -> int:

@@ -20,9 +20,9 @@ NO_NOISE, LAPLACE, GAUSSIAN = 0, 1, 2
 @inlined
 def add_records(
     states: Ints, rows: Ints, rewards: Floats, slots: int, all_rows: int, all_states: int,
-    begins: Ints, reward_shift: float, cut: float, cells: Floats,
+    begins: Ints, reward_shift: float, cut: float, counts: Floats, sums: Floats,
 ) -> None:  # fmt: skip
-    """Add one user's records to a flat vector.
+    """Add one user's records to two flat vectors: counts (floats or integers) and rewards; may be one vector.
 
     ``begins`` (7,): first cell of each family by its code, -1 if absent; at 5 it is 1 if only first visits
     are pooled. ``cut``: up to which total rewards are added to the family of code 6, as they are, in the
@@ -34,13 +34,13 @@ def add_records(
             continue
         row = rows[h] if slots == 1 else h * all_rows + rows[h]
         if begins[0] >= 0:
-            cells[begins[0] + row] += 1.0
-        cells[begins[1] + row * all_states + states[h + 1]] += 1.0
+            counts[begins[0] + row] += 1
+        counts[begins[1] + row * all_states + states[h + 1]] += 1
         if begins[2] >= 0:
-            cells[begins[2] + row] += rewards[h] - reward_shift
+            sums[begins[2] + row] += rewards[h] - reward_shift
         if begins[6] >= 0:
             counted = min(rewards[h], left)
-            cells[begins[6] + rows[h]] += counted
+            sums[begins[6] + rows[h]] += counted
             left -= counted
         if begins[3] < 0:
             continue
@@ -51,9 +51,9 @@ def add_records(
                     again = True
                     break
         if not again:
-            cells[begins[3] + rows[h] * all_states + states[h + 1]] += 1.0
+            counts[begins[3] + rows[h] * all_states + states[h + 1]] += 1
             if begins[4] >= 0:
-                cells[begins[4] + rows[h]] += rewards[h] - reward_shift
+                sums[begins[4] + rows[h]] += rewards[h] - reward_shift
 
 
 @kernel
@@ -62,7 +62,7 @@ def add_trajectory(
     begins: Ints, reward_shift: float, cut: float, cells: Floats,
 ) -> None:  # fmt: skip
     """Door to :func:`add_records`."""
-    add_records(states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, cut, cells)
+    add_records(states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, cut, cells, cells)
 
 
 # ------------------------------------------------------------------------ clocks of rows

@@ -1,17 +1,23 @@
-"""The life of an object that holds people's records: one process, one call at a time, one end.
+"""The life of an object that holds people's records: one process, one call at a time, one end, or one file.
 
 A copy of such an object would draw the same noise again, or draw other noise for the same sums: so it cannot
 be pickled or copied, and a fork of the process finds it closed. Two calls at once would draw two noises for
 one sum: a call takes a lock, and a call out of a running one (from a signal's handler, or out of a
 caller's array) is refused.
+
+What can go on elsewhere ends in a file, which is continued once (:mod:`discreet.storage.saved_state`). Crash
+and interrupt leave the object or the file, never both and never neither.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from contextlib import nullcontext
-from typing import NoReturn, Self
+from typing import ClassVar, NoReturn, Self
+
+from discreet.core import parts
 
 
 class Guarded:
@@ -85,3 +91,45 @@ class Guarded:
         if self._calling_here():
             raise RuntimeError(f"a call on this {self._what} is running in this thread: it must end first")
         return self._lock
+
+
+class Saveable(Guarded):
+    """What can end in a file, from which another one like it goes on.
+
+    Each kind names every attribute in one of three tables (tests compare them with ``vars``);
+    :mod:`discreet.sessions.saving` reads the tables, and lists what may stand in a file.
+    """
+
+    _kind: ClassVar[str]  # as files name it
+    # The arguments of the constructor:
+    _BOUND: ClassVar[tuple[str, ...]]
+    # What a run has made of them, saved as it is:
+    _STATE: ClassVar[tuple[str, ...]]
+    # What the constructor derives from its arguments, or what belongs to one process:
+    _DERIVED: ClassVar[tuple[str, ...]] = ("_process", "_lock", "_closed", "_saving", "_identity")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._saving = False  # a save was interrupted before its file was visible or withdrawn
+        self._identity = secrets.token_hex(16)  # of the file that it is saved to
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if self._saving:
+            raise RuntimeError(f"a save of this {self._what} was interrupted: save it again, or close it")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """End the session and write all it knows to a new file, from which
+        :func:`~discreet.sessions.restoring.restore` continues it.
+
+        The file holds exact sums of people's data and the noise that hides them, and their records where the
+        session stores users: mode 0600, to be kept where the raw data may be. A plan may be open: its users
+        go on after the restore, with the encoders that they have (or ``open_encoder``). A learner's own state
+        is not in it.
+
+        If an error or interrupt comes before the file is visible, nothing is left of it and the session
+        goes on. Raises ``ValueError`` if ``path`` exists or its folder does not.
+        """
+        with self._call():
+            super()._check_open()  # also after a save that was interrupted
+            parts.module("saving").write(self, path)

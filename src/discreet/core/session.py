@@ -21,12 +21,12 @@ from discreet.core import checks, parts
 from discreet.core.continual.decaying import FINE, Decaying
 from discreet.core.continual.walk import Walk, prefix_noise
 from discreet.core.counts import CountQuery
-from discreet.core.encoders import RawEncoder, add_record, family_begins, noise_vector, rounded
+from discreet.core.encoders import RawEncoder, add_record, check_records, family_begins, noise_vector, rounded
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Key, Randomness, SecureCoins
 from discreet.core.releases import Encoder, Estimate, Floats, Measurement, NoiseLaw, Plan, Report
 from discreet.core.stream_session import StreamSession, read_only
-from discreet.core.trajectories import Trajectories, Trajectory, checked, copied_many
+from discreet.core.trajectories import Trajectories, Trajectory, copied_many
 
 if TYPE_CHECKING:
     from discreet.local.reports import StepReports
@@ -52,7 +52,6 @@ class CountSession(StreamSession):
     _streams: ClassVar[tuple[str, ...]] = ("exact", "walk", "decaying")  # that it serves
     _asks: ClassVar[str] = "plain"  # what it serves of queries and clocks: CountMechanism.asks
     _played: NDArray[np.bool_] | None = None  # of the open plan: rows that its users may be in; None: any
-    _BOUND = ("_mechanism", "_randomness")
     _STATE = (
         *StreamSession._STATE,
         "_cells", "_held", "_registers", "_filtered",
@@ -210,22 +209,8 @@ class CountSession(StreamSession):
                 raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
             users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
             records = copied_many(trajectories, users, self._query.layout)
-            self._check_many(records)
+            check_records(records, self._query.layout)
             self._add_many(records)
-
-    def _check_many(self, records: Trajectories) -> None:
-        """Raise ``ValueError`` if any record of private copies is broken."""
-        from discreet.core import records_kernels
-
-        layout = self._query.layout
-        index = layout.row_index
-        broken = int(records_kernels.first_broken(records.states, records.actions, records.rewards, index))
-        if broken >= 0:
-            try:
-                checked(records[broken], layout)
-            except ValueError as error:
-                message = str(error).removeprefix("trajectory")
-                raise ValueError(f"trajectories[{broken}]{message}") from None
 
     def _add_many(self, records: Trajectories) -> None:
         """Count the users of checked records, then add them all."""
@@ -236,22 +221,12 @@ class CountSession(StreamSession):
         if grid is not None:
             rewards = SecureCoins().rounded(rewards, grid)
         played = np.zeros((0, layout.rows)) if self._played is None else self._played.astype(np.float64)
-        steps = query.counted
-        states = np.ascontiguousarray(records.states[:, steps.start : steps.stop + 1])
-        actions = np.ascontiguousarray(records.actions[:, steps])
-        rewards = np.ascontiguousarray(rewards[:, steps])
         self._count(len(records))
         records_kernels.add_trajectories(
-            states, actions, rewards, layout.row_index, query.slots, layout.rows, self._begins,
-            query.reward_shift, self._up_to, played, self._cells,
+            records.states, records.actions, rewards, layout.row_index, query.counted.start,
+            query.counted_steps, query.slots, layout.rows, self._begins, query.reward_shift, self._up_to,
+            played, self._cells, self._cells,
         )  # fmt: skip
-
-    def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Add the exact sums of simulated users at once, families by name.
-
-        For simulation only: raises ``ValueError`` under secure randomness.
-        """
-        super().submit_sum(sums, users)
 
     def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         cells = self._query.to_cells(sums)

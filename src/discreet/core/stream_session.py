@@ -11,18 +11,16 @@ releases at once would draw two noises for one sum. A user is counted before her
 
 from __future__ import annotations
 
-import os
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
-from discreet.core import checks, parts
+from discreet.core import checks
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.lifecycle import Guarded
+from discreet.core.lifecycle import Saveable
 from discreet.core.randomness import Key, Randomness, Seeded
 from discreet.core.releases import (
     Encoder,
@@ -39,24 +37,15 @@ from discreet.core.releases import (
 from discreet.core.trajectories import Trajectory, checked
 
 
-class StreamSession(Guarded, ABC):
-    """One stream of releases; see :class:`~discreet.protocol.Session` for the calls.
+class StreamSession(Saveable, ABC):
+    """One stream of releases; see :class:`~discreet.protocol.Session` for the calls."""
 
-    To be saved, each kind of session names every attribute in one of three tables (tests compare them with
-    ``vars``); :mod:`discreet.sessions.saving` reads the tables, and lists what may stand in a file.
-    """
-
-    _kind: ClassVar[str]  # of session, as files name it
-    # The arguments of the constructor:
-    _BOUND: ClassVar[tuple[str, ...]]
-    # What a run has made of them, saved as it is:
+    _BOUND: ClassVar[tuple[str, ...]] = ("_mechanism", "_randomness")
     _STATE: ClassVar[tuple[str, ...]] = (
-        "_key", "_users", "_absent", "_awaited", "_plan", "_plans", "_fresh", "_last", "_number",
+        "_users", "_absent", "_until", "_plan", "_plans", "_fresh", "_last", "_number",
     )  # fmt: skip
-    # What the constructor derives from its arguments, or what belongs to one process:
     _DERIVED: ClassVar[tuple[str, ...]] = (
-        "_process", "_lock", "_closed", "_saving", "_identity", "_layout", "_schedule", "_guarantee", "_leaf",
-        "_most_users", "_next",
+        *Saveable._DERIVED, "_key", "_layout", "_schedule", "_guarantee", "_leaf", "_most_users", "_next",
     )  # fmt: skip
 
     def __init__(
@@ -69,14 +58,12 @@ class StreamSession(Guarded, ABC):
     ) -> None:
         super().__init__()
         self._layout, self._schedule, self._guarantee = layout, schedule, guarantee
-        self._saving = False  # a save was interrupted before its file was visible or withdrawn
-        self._identity = secrets.token_hex(16)  # of the file that this session is saved to
         self._leaf = leaf  # with "user" a release after n users has seen n leaves, not one for each batch
         self._key: Key | None = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
         self._most_users = schedule.users  # who may come in all
         self._users = 0
         self._absent = 0
-        self._awaited = 0  # users of the open plan who have not come yet
+        self._until = 0  # users when the open plan is done
         self._plan: Plan | None = None
         self._plans = 0
         self._fresh = True  # a release is due: nothing was submitted since the last batch closed
@@ -88,11 +75,6 @@ class StreamSession(Guarded, ABC):
         super()._drop()
         self._last, self._next = None, {}
 
-    def _check_open(self) -> None:
-        super()._check_open()
-        if self._saving:
-            raise RuntimeError("a save of this session was interrupted: save it again, or close it")
-
     # -------------------------------------------------------------------------- public facts
     @property
     def guarantee(self) -> Guarantee:
@@ -103,6 +85,11 @@ class StreamSession(Guarded, ABC):
     def users(self) -> int:
         """Users submitted so far (public)."""
         return self._users
+
+    @property
+    def _awaited(self) -> int:
+        """Users of the open plan who have not come yet."""
+        return max(0, self._until - self.users)
 
     @property
     def schedule(self) -> Schedule:
@@ -138,18 +125,18 @@ class StreamSession(Guarded, ABC):
                     f"{(*shape, self._layout.actions)}"
                 )
             users = checks.integer("plan.users", plan.users, 1)
-            limit = self._most_users
-            if limit is not None and self._users + users > limit:
+            before, limit = self.users, self._most_users
+            if limit is not None and before + users > limit:
                 raise ValueError(
-                    f"plan.users = {users}: {self._users} of {limit} declared users have come, "
-                    f"at most {limit - self._users} are left"
+                    f"plan.users = {users}: {before} of {limit} declared users have come, "
+                    f"at most {limit - before} are left"
                 )
             if plan.query is not None:
-                raise ValueError("plan.query: must be None, this session answers its standing query only")
+                raise ValueError("plan.query: must be None, the schedule says what people are asked")
             plan = self._admitted(plan, users)
             self._plans += 1
             # one statement, no call: with a plan but nobody awaited, the last batch would be released again
-            self._plan, self._fresh, self._awaited = numbered(plan, self._plans), False, users
+            self._plan, self._fresh, self._until = numbered(plan, self._plans), False, before + users
             return self._encoder()
 
     @abstractmethod
@@ -168,11 +155,8 @@ class StreamSession(Guarded, ABC):
         """What devices of the newest plan's users get."""
 
     def _count(self, users: int) -> None:
-        """Users come: before anything of theirs is added, so that no record is ever added twice.
-
-        One statement, no call: who was counted and is still awaited would fill her batch twice.
-        """
-        self._users, self._awaited = self._users + users, self._awaited - users
+        """Users come: before anything of theirs is added, so that no record is ever added twice."""
+        self._users += users
 
     def submit(self, report: Report) -> None:
         """Add one user's report. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
@@ -212,10 +196,8 @@ class StreamSession(Guarded, ABC):
             self._count_absent(checks.integer("users", users, 1, self._awaited if self.open_plan else 0))
 
     def _count_absent(self, users: int) -> None:
-        # one statement, no call, as in _count
-        self._users, self._awaited, self._absent = (
-            self._users + users, self._awaited - users, self._absent + users,
-        )  # fmt: skip
+        # one statement, no call: of who is counted and not absent it would be said that she sent something
+        self._users, self._absent = self._users + users, self._absent + users
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
         """Add simulated users of the open plan at once, from their exact sums.
@@ -246,7 +228,7 @@ class StreamSession(Guarded, ABC):
                 raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
             if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
                 return self._last
-            n, schedule = self._users, self._schedule
+            n, schedule = self.users, self._schedule
             if schedule.users is not None and n >= schedule.users + schedule.final > 0:
                 raise RuntimeError(
                     f"release: all {n} declared users have come, nobody is left to use a release"
@@ -280,23 +262,6 @@ class StreamSession(Guarded, ABC):
         No method, since learners are handed it: a bound one would hand them the session.
         """
         return _no_answer
-
-    # ------------------------------------------------------------------------- saved state
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """End the session and write all it knows to a new file, from which
-        :func:`~discreet.sessions.restoring.restore` continues it.
-
-        The file holds exact sums of people's data and the noise that hides them, and their records where the
-        session stores users: mode 0600, to be kept where the raw data may be. A plan may be open: its users
-        go on after the restore, with the encoders that they have (or ``open_encoder``). A learner's own state
-        is not in it.
-
-        If an error or interrupt comes before the file is visible, nothing is left of it and the session
-        goes on. Raises ``ValueError`` if ``path`` exists or its folder does not.
-        """
-        with self._call():
-            super()._check_open()  # also after a save that was interrupted
-            parts.module("saving").write(self, path)
 
 
 def _no_answer(question: Response) -> NoReturn:

@@ -312,8 +312,9 @@ def run_releases(
                 if code == LOCAL:
                     draw_noise(family, noise_key, k, 0, 1.0, offsets, scales, noise_state, noise)
                     add_records(
-                        states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, 0.0, noise
-                    )
+                        states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, 0.0, noise,
+                        noise,
+                    )  # fmt: skip
                     for c in range(cells):
                         sums[c] += noise[c]
                 elif code == REPORTS:
@@ -324,8 +325,9 @@ def run_releases(
                     )  # fmt: skip
                 else:
                     add_records(
-                        states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, 0.0, sums
-                    )
+                        states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, 0.0, sums,
+                        sums,
+                    )  # fmt: skip
                 gap = 0.0
                 for h in range(horizon):
                     gap += gaps[h, rows[h]]

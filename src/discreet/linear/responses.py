@@ -54,7 +54,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -62,17 +62,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.core import checks
+from discreet.core.encoders import check_records
 from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.core.layout import Layout
-from discreet.core.lifecycle import Guarded
+from discreet.core.lifecycle import Saveable
 from discreet.core.randomness import Randomness, Secure, SecureCoins, Seeded, SeededCoins
 from discreet.core.releases import Coins, Estimate, Floats, Ints, Response
 from discreet.core.shown import brief
-from discreet.core.trajectories import Trajectories, checked, copied_many
+from discreet.core.trajectories import Trajectories, copied_many
 from discreet.laws import noise as laws
 from discreet.linear import gram
 from discreet.linear.features import Features
 from discreet.linear.stored import Stored
+from discreet.storage.saved_state import resume, state_of
 
 Kind = Literal["gram", "response", "pair", "model"]
 
@@ -204,8 +206,11 @@ def _target(question: Question, low: float, high: float, nonneg: bool) -> _Targe
     return _Target(0.0, max(high, least), "raw-nonneg" if nonneg else "raw")
 
 
-class ResponseSession(Guarded):
+class ResponseSession(Saveable):
     """Users' records of a dataset, and the planned questions about them.
+
+    It can be saved at any time, and goes on once (:func:`~discreet.sessions.restoring.restore`): questions
+    that were asked are spent.
 
     Parameters
     ----------
@@ -226,6 +231,14 @@ class ResponseSession(Guarded):
     ValueError
         If the plan does not fit the layout, or its noise cannot be drawn exactly under secure randomness.
     """
+
+    _kind = "responses"
+    _BOUND = ("_layout", "_features", "_plan", "_randomness", "_episodes", "_delta")
+    _STATE = ("_users", "_taken", "_asked", "_last", "_people")
+    _DERIVED = (
+        *Saveable._DERIVED, "_exact", "_key", "_records", "_guarantee", "_reward_grid", "_root_grid", "_most",
+        "_stored",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -254,6 +267,7 @@ class ResponseSession(Guarded):
             features.table, features.bound, l1=features.l1, nonneg=features.nonneg
         )  # a private copy: what the caller does to the table later moves no sum
         self._plan = checked_plan(plan, layout)
+        self._randomness, self._delta = randomness, delta
         self._exact = isinstance(randomness, Secure)
         self._key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
         self._episodes = checks.integer("episodes", episodes, 1)
@@ -290,6 +304,16 @@ class ResponseSession(Guarded):
         super()._drop()
         self._stored.clear()
         self._last, self._taken = None, 0
+
+    @property
+    def _people(self) -> dict[str, Any]:
+        """What a saved file holds of them."""
+        return state_of(self._stored)
+
+    @_people.setter
+    def _people(self, state: Mapping[str, Any]) -> None:
+        resume(self._stored, state)
+        self._stored.check()
 
     # -------------------------------------------------------------------------- public facts
     @property
@@ -368,8 +392,8 @@ class ResponseSession(Guarded):
                     f"len(trajectories) = {n}: sums of more than {self._most} episodes are not exact"
                 )
             records = copied_many(trajectories, n, self._layout)
-            _check_records(records, self._layout)
-            half, users, last = self._people(user, n)
+            check_records(records, self._layout)
+            half, users, last = self._followed(user, n)
             rewards = records.rewards
             if self._exact:
                 rewards = SecureCoins().rounded(rewards, self._reward_grid)
@@ -388,7 +412,7 @@ class ResponseSession(Guarded):
         if self._asked:
             raise RuntimeError("questions were asked, nobody can be added any more")
 
-    def _people(self, user: ArrayLike | None, n: int) -> tuple[Ints, int, tuple[int, int, int] | None]:
+    def _followed(self, user: ArrayLike | None, n: int) -> tuple[Ints, int, tuple[int, int, int] | None]:
         """(n,) the half that the person is in; then how many people; the last one, as ``_last``."""
         if user is None:
             if self._episodes > 1:
@@ -689,20 +713,6 @@ def checked_plan(plan: Sequence[Question], layout: Layout) -> tuple[Question, ..
         replace(question, shares=question.shares and tuple(question.shares))  # type: ignore[arg-type]
         for question in questions
     )
-
-
-def _check_records(records: Trajectories, layout: Layout) -> None:
-    """``ValueError`` names the first broken episode."""
-    from discreet.core import records_kernels
-
-    index = layout.row_index
-    broken = int(records_kernels.first_broken(records.states, records.actions, records.rewards, index))
-    if broken >= 0:
-        try:
-            checked(records[broken], layout)
-        except ValueError as error:
-            message = str(error).removeprefix("trajectory")
-            raise ValueError(f"trajectories[{broken}]{message}") from None
 
 
 def _delta(delta: float) -> float:

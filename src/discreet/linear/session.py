@@ -46,6 +46,7 @@ from discreet.linear.exact_square_root import ExactSquareRoot
 from discreet.linear.mechanism import LinearMechanism
 from discreet.linear.responses import ResponseSession
 from discreet.linear.sums import GramQuery, LinearQuery, Prepared
+from discreet.storage.saved_state import resume, state_of
 
 __all__ = ["Answers", "LinearEncoder", "LinearSession"]
 
@@ -134,19 +135,6 @@ class Answers(ResponseSession):
             raise ValueError("submit_counts: must not be used with secure randomness (it is for simulation)")
         self._stored.check_counts()
 
-    def state(self) -> dict[str, Any]:
-        """What is known of people and what was asked, for a saved file."""
-        return {
-            "users": self._users, "taken": self._taken, "asked": self._asked, "last": self._last,
-            "stored": self._stored.state(),
-        }  # fmt: skip
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state` gave: questions that were asked are spent."""
-        self._stored.resume(state["stored"])
-        self._users, self._taken, self._asked = state["users"], state["taken"], state["asked"]
-        self._last = state["last"]
-
     def submit_counts(self, sums: Mapping[str, Floats], users: int) -> None:
         """Simulated users at once, from exact count tables (seeded randomness only)."""
         with self._call():
@@ -172,7 +160,6 @@ class LinearSession(StreamSession):
     """
 
     _kind = "linear"
-    _BOUND = ("_mechanism", "_randomness")
     _STATE = (
         *StreamSession._STATE,
         "_cells", "_measured", "_spent", "_noises", "_held", "_registers", "_prepared", "_root",
@@ -229,12 +216,12 @@ class LinearSession(StreamSession):
     @property
     def _stored_users(self) -> dict[str, Any]:
         """What a saved file holds of stored users; empty where nobody is stored."""
-        return {} if self._answers is None else self._answers.state()
+        return {} if self._answers is None else state_of(self._answers)
 
     @_stored_users.setter
     def _stored_users(self, state: Mapping[str, Any]) -> None:
         if self._answers is not None:
-            self._answers.resume(state)
+            resume(self._answers, state)
 
     @property
     def _device_session(self) -> int:

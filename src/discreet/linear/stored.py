@@ -15,7 +15,6 @@ sums, exact below 2^63; in floating point the two forms differ by rounding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from numpy.typing import NDArray
 
 from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Ints
-from discreet.storage.saved_state import check_same_kind
 
 MOST_CELLS = 2**23  # H S A S (times 2 with halves): 64 MB of counts
 
@@ -38,10 +36,12 @@ class Stored:
     fine : rewards are multiples of 2^-20 at most, and can be kept in single precision.
     """
 
+    _STATE = ("_cells", "_sums", "_chunks")  # of a saved file: raw data
+
     def __init__(
         self, layout: Layout, *, halves: bool, rewards: bool, fine: bool, dense: bool | None = None
     ) -> None:
-        self._actions = layout.actions
+        self._actions, self._horizon = layout.actions, layout.horizon
         self._pairs, self._states = layout.states * layout.actions, layout.states
         self._halves = 2 if halves else 1
         cells = self._halves * layout.horizon * self._pairs * self._states
@@ -87,15 +87,24 @@ class Stored:
         if not self.dense:
             raise ValueError("sums: must be given user by user, these sizes are too many to keep counts")
 
-    def state(self) -> dict[str, Any]:
-        """All that is stored, for a saved file: raw data."""
-        return {"cells": self._cells, "sums": self._sums, "chunks": list(self._chunks)}
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Store what :meth:`state` gave, in the place of everything."""
-        check_same_kind("cells", state["cells"], self._cells)
-        check_same_kind("sums", state["sums"], self._sums)
-        self._cells, self._sums, self._chunks = state["cells"], state["sums"], list(state["chunks"])
+    def check(self) -> None:
+        """Raise ``ValueError`` unless records that were read from a file are of these states and pairs."""
+        horizon = self._horizon
+        for chunk in self._chunks:
+            pairs, to, rewards, half = chunk
+            n = half.size
+            kinds = [one.dtype for one in chunk] == [np.int32, np.int32, self._real, np.int8]
+            shapes = [one.shape for one in chunk]
+            wanted = [(horizon, n), (horizon, n), (horizon if self._with_rewards else 0, n), (n,)]
+            if not kinds or shapes != wanted:
+                raise ValueError("_chunks: must hold pairs, next states, rewards and halves of each step")
+            for one, below in ((pairs, self._pairs), (to, self._states), (half, self._halves)):
+                if n and not 0 <= one.min() <= one.max() < below:
+                    raise ValueError(f"_chunks: must hold numbers in [0, {below})")
+            if rewards.size and not 0.0 <= rewards.min() <= rewards.max() <= 1.0:
+                raise ValueError("_chunks: must hold rewards in [0, 1]")
+        if (self._cells < 0).any() or not (self._sums >= 0.0).all():
+            raise ValueError("_cells: must be counts of at least 0")
 
     def clear(self) -> None:
         """Forget everybody."""

@@ -28,37 +28,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from discreet.core import checks
 from discreet.core.counts import CountQuery
 from discreet.core.guarantee import Guarantee, Record, parallel
-from discreet.core.lifecycle import Guarded
 from discreet.core.mechanism import CountMechanism
-from discreet.core.randomness import Randomness, Secure
+from discreet.core.randomness import Key, Randomness
 from discreet.core.releases import (
     Coins,
     Encoder,
+    Estimate,
     Floats,
     Measurement,
     NoiseLaw,
     Plan,
     Release,
     Report,
-    Response,
     Schedule,
     Trust,
-    numbered,
 )
 from discreet.core.shown import brief
+from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.laws.noise import NoNoise
 from discreet.local.reports import StepReports
 from discreet.sessions.opening import session_of
 from discreet.sessions.queries import continual_query, private_query, private_schedule
 from discreet.shuffle.mechanism import AmplifiedMechanism, FlipMechanism
+from discreet.storage.saved_state import resume, state_of
 
 __all__ = [
     "BatchEncoder", "BatchKind", "BatchMechanism", "BatchSession", "batch_mechanism", "has_batches",
@@ -188,7 +188,7 @@ class BatchEncoder:
         return Report(self.number, made.trajectory, made.message)
 
 
-class BatchSession(Guarded):
+class BatchSession(StreamSession):
     """One release for each batch of people, each of a query of its own; made by ``privatizer.start``.
 
     The calls are those of :class:`~discreet.protocol.Session`. Several plans may share a batch, all
@@ -210,29 +210,24 @@ class BatchSession(Guarded):
         batch with ``last = False``.
     """
 
+    _kind = "batches"
+    _STATE = (*StreamSession._STATE, "_open", "_inside")
+    _DERIVED = (*StreamSession._DERIVED, "_inner", "_times")
+
     def __init__(self, mechanism: BatchMechanism, randomness: Randomness) -> None:
         if type(mechanism) is not BatchMechanism:  # a subclass could state any loss
             raise ValueError(f"mechanism = {mechanism!r}: must be a BatchMechanism, and no subclass of it")
-        super().__init__()
         mechanism = replace(mechanism)  # checked anew
+        super().__init__(mechanism.query.layout, mechanism.schedule, randomness, mechanism.guarantee)
         self._mechanism, self._randomness = mechanism, randomness
-        self._schedule, self._guarantee = mechanism.schedule, mechanism.guarantee
         self._times = mechanism.schedule.release_times
-        self._inner: Any = None  # the session of the batch that is open
+        self._inner: Any = None  # the session of the batch that is open: who is in it is counted there alone
         self._open = -1  # its index
-        self._closed_users = 0  # of closed batches; of those after the last one, all who came
-        self._until = 0  # users when the open plan is done
-        self._plan: Plan | None = None  # as numbered here
-        self._plans = 0
         with self._started(0) as session:  # what a release of nobody looks like
-            self._last = self._described(session.release(), 0, 0)
+            nobody = self._told(session.release())
+        self._last = Release(nobody, 0, 0, self._guarantee, Measurement(nobody, 0.0, 1.0))
 
     # ------------------------------------------------------------------------ public facts
-    @property
-    def guarantee(self) -> Guarantee:
-        """Known before any data; never changes. That of the worst batch."""
-        return self._guarantee
-
     @property
     def kinds(self) -> tuple[BatchKind, ...]:
         """The kinds of batches that the guarantee is the worst of."""
@@ -246,12 +241,7 @@ class BatchSession(Guarded):
     @property
     def users(self) -> int:
         """Users who came or were absent so far (public)."""
-        return self._closed_users + (0 if self._inner is None else int(self._inner.users))
-
-    @property
-    def schedule(self) -> Schedule:
-        """The public times of release, and the queries."""
-        return self._schedule
+        return self._users + (0 if self._inner is None else int(self._inner.users))
 
     @property
     def query(self) -> CountQuery:
@@ -284,81 +274,61 @@ class BatchSession(Guarded):
         at = int(np.searchsorted(self._times, users, side="right")) - 1
         return at if at < len(self._mechanism.parts) else None
 
-    @property
-    def _awaited(self) -> int:
-        """Users of the open plan who have not come yet."""
-        return max(0, self._until - self.users)
-
     def _started(self, batch: int) -> Any:
         return session_of(self._mechanism.parts[batch], self._randomness.of_batch(batch))
 
-    # ------------------------------------------------------------------------------ people
-    def begin(self, plan: Plan) -> Encoder:
-        """Open a plan for its users; the encoder is what their devices get."""
-        with self._call():
-            self._check_open()
-            if self._awaited:
-                raise RuntimeError(f"begin: {self._awaited} users of the open plan have not been submitted")
-            if type(plan) is not Plan:
-                raise ValueError(f"plan = {plan!r}: must be a Plan, and no subclass of it")
-            if plan.query is not None:
-                raise ValueError("plan.query: must be None, the schedule says what a batch is asked")
-            users, last = checks.integer("plan.users", plan.users, 1), checks.flag("plan.last", plan.last)
-            before, most = self.users, int(self._schedule.users or 0)
-            if before + users > most:
-                raise ValueError(
-                    f"plan.users = {users}: {before} of {most} declared users have come, at most "
-                    f"{most - before} are left"
-                )
-            if self._inner is not None and before == self._times[self._open + 1]:
-                raise RuntimeError(f"begin: all {before} users of a batch have come, call release first")
-            plan = replace(plan, users=users, last=last, number=0)
-            batch = self._batch_at(before)
-            if batch is None:
-                return self._open_plan(None, plan, before)
-            end = int(self._times[batch + 1])
-            if before + users > end:
-                raise ValueError(
-                    f"plan.users = {users}: must be at most {end - before}, what is left of batch "
-                    f"{batch + 1}; each user is in one batch"
-                )
-            if before + users == end and not last:
-                raise ValueError("plan.last = False: this plan fills its batch, so a release follows")
-            if self._inner is None:
-                if batch <= self._open:
-                    raise RuntimeError(f"begin: batch {batch + 1} was interrupted, it is not opened again")
-                self._open = batch
-                self._inner = self._started(batch)
-            return self._open_plan(self._inner.begin(plan), self._inner.open_plan, before)
-
-    def _open_plan(self, encoder: Encoder | None, plan: Plan, before: int) -> Encoder:
-        """A number for the plan, and an encoder that knows it."""
-        self._plans += 1
-        self._plan = numbered(plan, self._plans)
-        self._until = before + plan.users
-        return BatchEncoder(encoder, plan, self._plans)
-
     @property
-    def open_plan(self) -> Plan:
-        """The plan whose users are coming, with its number. Raises ``RuntimeError`` if none is open."""
-        if self._plan is None or not self._awaited:
-            raise RuntimeError("no plan is open: call begin first")
-        return self._plan
+    def _inside(self) -> dict[str, Any]:
+        """What a saved file holds of the batch that is open; empty where none is."""
+        return {} if self._inner is None else state_of(self._inner)
 
-    def submit(self, report: Report) -> None:
-        """Add one user's report. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
-        with self._call():
-            self._check_open()
-            number = self.open_plan.number
-            if report.plan != number:
-                raise ValueError(f"report.plan = {report.plan}: must be {number}, the plan that is open")
-            trajectory, message = report.trajectory, report.message
-            if self._inner is None:
-                if trajectory is not None or message is not None:
-                    raise ValueError("report: must be empty, these users are in no batch and send nothing")
-                self._closed_users += 1
-                return
+    @_inside.setter
+    def _inside(self, state: Mapping[str, Any]) -> None:
+        if state:
+            inner = self._started(checks.integer("_open", self._open, 0, len(self._mechanism.parts) - 1))
+            resume(inner, state)
+            self._inner = inner
+
+    # ------------------------------------------------------------------------------ people
+    def _admitted(self, plan: Plan, users: int) -> Plan:
+        """The plan as the session of its batch has it: that is begun here."""
+        last, before = checks.flag("plan.last", plan.last), self.users
+        if self._inner is not None and before == self._times[self._open + 1]:
+            raise RuntimeError(f"begin: all {before} users of a batch have come, call release first")
+        plan = replace(plan, users=users, last=last, number=0)
+        batch = self._batch_at(before)
+        if batch is None:
+            return plan
+        end = int(self._times[batch + 1])
+        if before + users > end:
+            raise ValueError(
+                f"plan.users = {users}: must be at most {end - before}, what is left of batch "
+                f"{batch + 1}; each user is in one batch"
+            )
+        if before + users == end and not last:
+            raise ValueError("plan.last = False: this plan fills its batch, so a release follows")
+        if self._inner is None:
+            if batch <= self._open:
+                raise RuntimeError(f"begin: batch {batch + 1} was interrupted, it is not opened again")
+            self._open = batch
+            self._inner = self._started(batch)
+        self._inner.begin(plan)
+        opened: Plan = self._inner.open_plan
+        return opened
+
+    def _encoder(self) -> Encoder:
+        if self._inner is None:
+            return BatchEncoder(None, self.open_plan, self._plans)
+        return BatchEncoder(self._inner.open_encoder, self._inner.open_plan, self._plans)
+
+    def _add(self, report: Report) -> None:
+        trajectory, message = report.trajectory, report.message
+        if self._inner is not None:
             self._inner.submit(Report(self._inner.open_plan.number, trajectory, message))
+        elif trajectory is not None or message is not None:
+            raise ValueError("report: must be empty, these users are in no batch and send nothing")
+        else:
+            self._count(1)
 
     def submit_many(self, trajectories: Trajectories, plan: int) -> None:
         """Add the trajectories of many users of the open plan at once: as one by one.
@@ -375,19 +345,14 @@ class BatchSession(Guarded):
             if self._mechanism.trust in ("local", "shuffle"):
                 raise ValueError("submit_many: this session takes the messages of devices only, one by one")
             if self._inner is None:
-                users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
-                self._closed_users += users
-                return
-            self._inner.submit_many(trajectories, self._inner.open_plan.number)
+                self._count(checks.integer("len(trajectories)", len(trajectories), 1, self._awaited))
+            else:
+                self._inner.submit_many(trajectories, self._inner.open_plan.number)
 
-    def absent(self, users: int = 1) -> None:
-        """Count people who sent nothing: the null contribution, still among the public users."""
-        with self._call():
-            self._check_open()
-            _ = self.open_plan
-            if self._inner is None:
-                self._closed_users += checks.integer("users", users, 1, self._awaited)
-                return
+    def _count_absent(self, users: int) -> None:
+        if self._inner is None:
+            super()._count_absent(users)
+        else:
             self._inner.absent(users)
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
@@ -396,65 +361,33 @@ class BatchSession(Guarded):
         Raises ``ValueError`` under secure randomness: it is for simulation only. Sums of users in no batch
         are not looked at.
         """
-        with self._call():
-            self._check_open()
-            _ = self.open_plan
-            if isinstance(self._randomness, Secure):
-                raise ValueError("submit_sum: must not be used with secure randomness (it is for simulation)")
-            if self._inner is None:
-                self._closed_users += checks.integer("users", users, 1, self._awaited)
-                return
+        super().submit_sum(sums, users)
+
+    def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
+        if self._inner is None:
+            self._count(users)
+        else:
             self._inner.submit_sum(sums, users)
 
     # ---------------------------------------------------------------------------- releases
-    def release(self) -> Release:
-        """The sums of the batch that is complete; its arrays are read-only.
+    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
+        """The sums of the batch that is complete."""
+        inner = self._inner
+        try:
+            made = inner.release()
+        finally:  # whatever came of it: this batch is never opened again
+            # one statement, no call: its users are counted once, here or there
+            self._users, self._inner, self._fresh = n, None, True
+            inner.close()
+        self._number = leaf - 1  # a release has its batch's number, also after batches that were lost
+        estimates = self._told(made)
+        return estimates, Measurement(estimates, 0.0, 1.0)
 
-        After a plan with ``last=False``, and when nobody came since, the previous release again.
-        """
-        with self._call():
-            self._check_open()
-            if self._awaited:
-                raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
-            users = self.users
-            if self._inner is None or users < self._times[self._open + 1]:
-                fresh = self._plan is None or users in self._times  # the last batch closed just now
-                if fresh or not self._plan.last:  # type: ignore[union-attr]
-                    return self._last
-                if users == self._schedule.users:
-                    raise RuntimeError(
-                        f"release: all {users} declared users have come, nobody is left to use it"
-                    )
-                raise RuntimeError(f"release: {users} users is not one of the scheduled times of release")
-            batch, inner = self._open, self._inner
-            try:
-                made = inner.release()
-            finally:  # whatever came of it: this batch is never opened again
-                self._closed_users = users
-                self._inner = None
-                inner.close()
-            self._last = self._described(made, users, batch + 1)
-            return self._last
-
-    def _described(self, made: Release, users: int, number: int) -> Release:
-        """A batch's own release as one of this session."""
-        estimates = {
+    def _told(self, made: Release) -> dict[str, Estimate]:
+        """A batch's own release, with its part of the failure probability."""
+        return {
             name: replace(one, law=self._mechanism.shared(one.law)) for name, one in made.estimates.items()
         }
-        return Release(estimates, users, number, self._guarantee, Measurement(estimates, 0.0, 1.0))
-
-    @staticmethod
-    def save(path: Any) -> NoReturn:
-        """Only sessions of one query are saved; nothing is written and this session goes on."""
-        raise ValueError(
-            f"path = {str(path)!r}: a session that asks each batch a question of its own cannot be saved, "
-            "only one of a learner with one query can"
-        )
-
-    @staticmethod
-    def answer(question: Response) -> NoReturn:
-        """Re-evaluated sums need stored users; a count session stores none."""
-        raise ValueError("answer: a session of counts stores no users, so it answers no new question")
 
 
 # ------------------------------------------------------------------------------------- start

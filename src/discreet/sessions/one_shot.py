@@ -42,29 +42,27 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from discreet.core import checks, kernels, records_kernels
+from discreet.core import checks, kernels
 from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.layout import Layout
-from discreet.core.lifecycle import Guarded
+from discreet.core.lifecycle import Guarded, Saveable
 from discreet.core.mechanism import CountMechanism
 from discreet.core.noise import seeded_kernels
 from discreet.core.randomness import Key, Randomness, SecureCoins, Seeded
-from discreet.core.releases import Floats, Ints, NoiseLaw
+from discreet.core.releases import Floats, NoiseLaw
 from discreet.core.shown import brief
-from discreet.core.trajectories import Trajectories, checked, copied_many
+from discreet.core.trajectories import Trajectories
 from discreet.laws import noise as laws
 from discreet.local.record import ReportRecord
 from discreet.protocol import StepSums
-from discreet.sessions import one_shot_kernels
+from discreet.sessions.tally import Tally
+from discreet.storage.saved_state import resume, state_of
 
 __all__ = ["KeptRelease", "OneShotRelease", "OneShotSession", "check_query"]
 
-_NEAREST = 2**20  # grid of rewards where noise is not exact
-_MOST_COUNT = 2**32 - 1  # of a transition cell
-_MOST_UNITS = 2**51  # of all rewards in a cell: beside noise they must add up exactly
 _BLOCK = 2**18  # noises drawn at once; where there are more, in threads
 
 
@@ -81,7 +79,7 @@ def check_query(query: CountQuery) -> None:
         raise ValueError(f"query: {query.layout.rows * query.layout.states:.3g} cells a step, must be < 2^31")
 
 
-class OneShotSession(Guarded):
+class OneShotSession(Saveable):
     """Stored people, in chunks, and one release of their sums. Made by ``privatizer.stored``.
 
     Raises
@@ -89,6 +87,10 @@ class OneShotSession(Guarded):
     RuntimeError
         On a call after the release or after ``close``, and in another process.
     """
+
+    _kind = "stored people"
+    _BOUND, _STATE = ("_mechanism", "_randomness"), ("_counted",)
+    _DERIVED = (*Saveable._DERIVED, "_query", "_key", "_tally")
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         if type(mechanism) is not CountMechanism or not mechanism.stored:
@@ -98,23 +100,24 @@ class OneShotSession(Guarded):
         query = mechanism.query
         check_query(query)
         super().__init__()
-        layout = query.layout
-        self._mechanism = mechanism
+        self._mechanism, self._randomness = mechanism, randomness
         self._query = query
         self._key = randomness.keys.noise.copy() if isinstance(randomness, Seeded) else None
-        self._row_index = layout.row_index.astype(np.int32)
-        grid = mechanism.reward_grid or _NEAREST
-        self._most = min(_MOST_COUNT, _MOST_UNITS // grid)
-        self._users = 0
-        self._episodes = 0  # what is private: how many episodes the users have
-        self._last: tuple[int, int] | None = None  # the last user and how many of the episodes are hers
-        self._counts = [np.zeros(layout.rows * layout.states, np.uint32) for _ in range(layout.horizon)]
-        rewards = 0 if query.known_rewards else layout.rows
-        self._sums = np.zeros((layout.horizon, rewards))
+        self._tally = Tally(query, mechanism.reward_grid)
 
     def _drop(self) -> None:
         super()._drop()
-        self._counts, self._sums, self._last, self._episodes = [], np.zeros((0, 0)), None, 0
+        self._tally = self._tally.emptied()
+
+    @property
+    def _counted(self) -> dict[str, Any]:
+        """What a saved file holds of people."""
+        return state_of(self._tally)
+
+    @_counted.setter
+    def _counted(self, state: Mapping[str, Any]) -> None:
+        resume(self._tally, state)
+        self._tally.check()
 
     # -------------------------------------------------------------------------- public facts
     @property
@@ -145,7 +148,7 @@ class OneShotSession(Guarded):
     @property
     def users(self) -> int:
         """People so far (public)."""
-        return self._users
+        return self._tally.people
 
     # ------------------------------------------------------------------------------- people
     def submit_many(self, trajectories: Trajectories, user: ArrayLike) -> None:
@@ -166,62 +169,23 @@ class OneShotSession(Guarded):
         """
         with self._call():
             self._check_open()
-            if not isinstance(trajectories, Trajectories):
-                raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
-            n = checks.integer("len(trajectories)", len(trajectories), 1)
-            if self._episodes + n > self._most:
-                raise ValueError(
-                    f"len(trajectories) = {n}: sums of more than {self._most} episodes are not exact"
-                )
-            new, last = self._followed(_copied_users(user, n))
-            cells, gains = self._encoded(copied_many(trajectories, n, self._query.layout))
-            self._users, self._episodes, self._last = self._users + new, self._episodes + n, last
-            states = self._query.layout.states
-            for h, counts in enumerate(self._counts):
-                own = gains[h] if len(gains) else gains.reshape(-1)
-                one_shot_kernels.add_step(cells[h], own, states, counts, self._sums[h])
+            self._tally.add(trajectories, user)
 
-    def _followed(self, user: Ints) -> tuple[int, tuple[int, int]]:
-        """(how many new users, the last one and how many episodes are hers)."""
-        before, held = self._last or (0, 0)
-        most = self._query.episodes
-        kind, at, new, episodes = one_shot_kernels.check_users(
-            user, self._last is not None, before, held, most
-        )
-        if kind == one_shot_kernels.FALLS:
-            one = int(user[at - 1]) if at else before
-            raise ValueError(f"user[{at}] = {user[at]}: must not be below the user before it, {one}")
-        if kind:
-            raise ValueError(f"user[{at}] = {user[at]}: must have at most {most} episodes (query.episodes)")
-        return new, (int(user[-1]), episodes)
+    def submit_tally(self, tally: Tally) -> None:
+        """Add everybody of a tally, who was counted elsewhere: the same sums as if they had come here.
 
-    def _encoded(self, records: Trajectories) -> tuple[NDArray[np.int32], Floats]:
-        """(H, n) cells of a step, and (H, n) rewards on their grid; (0, n) if rewards are known."""
-        query, grid = self._query, self._mechanism.reward_grid
-        shape = query.layout.horizon, len(records)
-        cells = np.empty(shape, np.int32)
-        gains = np.empty((0 if query.known_rewards else shape[0], shape[1]))
-        found = one_shot_kernels.encode(
-            records.states, records.actions, records.rewards, self._row_index, float(grid or _NEAREST),
-            grid is None, cells, gains,
-        )  # fmt: skip
-        if found == one_shot_kernels.BROKEN:
-            broken = records_kernels.first_broken(
-                records.states, records.actions, records.rewards, query.layout.row_index
-            )
-            try:
-                checked(records[broken], query.layout)
-            except ValueError as error:
-                message = str(error).removeprefix("trajectory")
-                raise ValueError(f"trajectories[{broken}]{message}") from None
-        off = found == one_shot_kernels.OFF_GRID
-        return cells, SecureCoins().rounded(gains, grid) if off else gains
+        Raises ``ValueError``, and adds nobody, unless it is of an equal query and of the grid of this
+        session's rewards or a coarser one, and holds nobody who is here already.
+        """
+        with self._call():
+            self._check_open()
+            self._tally.merge(tally)
 
     def absent(self, users: int = 1) -> None:
         """Count people who are in the data set without an episode: the null contribution."""
         with self._call():
             self._check_open()
-            self._users += checks.integer("users", users, 1, 2**62 - self._users)
+            self._tally.absent(checks.integer("users", users, 1, 2**62 - self.users))
 
     # ------------------------------------------------------------------------------- release
     def release(self) -> OneShotRelease:
@@ -231,12 +195,11 @@ class OneShotSession(Guarded):
         """
         with self._call():
             self._check_open()
-            if not self._users:
+            if not self.users:
                 raise RuntimeError("release: nobody has come")
-            counts, sums = self._counts, self._sums
+            tally = self._tally
             self._drop()  # before the release exists: there are never two
-            facts = _Facts(self._mechanism, self._query.copy(), self._users)
-            return OneShotRelease(facts, self._key, counts, sums)
+            return OneShotRelease(_Facts(self._mechanism, self._query.copy(), tally.people), self._key, tally)
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,21 +221,16 @@ class OneShotRelease(Guarded):
 
     _what = "release"
 
-    def __init__(
-        self, facts: _Facts, key: Key | None, counts: list[NDArray[np.uint32]], sums: Floats
-    ) -> None:
+    def __init__(self, facts: _Facts, key: Key | None, tally: Tally) -> None:
         super().__init__()
-        self._facts = facts
-        self._key = key
-        self._counts = counts
-        self._sums = sums
+        self._facts, self._key, self._tally = facts, key, tally
         self._steps = facts.mechanism.query.layout.horizon
         self._next = 0  # the step that is drawn next
         self._drawing = False
 
     def _drop(self) -> None:
         super()._drop()
-        self._counts, self._sums = [], np.zeros((0, 0))
+        self._tally = self._tally.emptied()
 
     @property
     def query(self) -> CountQuery:
@@ -320,15 +278,15 @@ class OneShotRelease(Guarded):
                 raise StopIteration
             step, self._drawing = self._next, True
             self._next += 1  # spent before it is drawn
-            counts, self._counts[step] = self._counts[step], np.zeros(0, np.uint32)
-            found = self._noisy(step, counts)
+            found = self._noisy(step)
             self._drawing = False
             if self._next == self._steps:
                 self._drop()
             return found
 
-    def _noisy(self, step: int, counts: NDArray[np.uint32]) -> StepSums:
+    def _noisy(self, step: int) -> StepSums:
         layout = self._facts.mechanism.query.layout
+        counts, sums = self._tally.pop(step)
         exact: dict[str, Floats] = {}
         for name in self._facts.mechanism.query.row_families:
             if name == TRANSITIONS:
@@ -336,8 +294,7 @@ class OneShotRelease(Guarded):
             elif name == VISITS:
                 exact[name] = counts.reshape(layout.rows, -1).sum(axis=1, dtype=np.float64)
             else:
-                exact[name] = self._sums[step].copy()
-                self._sums[step] = 0.0
+                exact[name] = sums
         del counts
         self._add_noise(step, exact)
         for table in exact.values():
@@ -417,16 +374,6 @@ class KeptRelease:
 
     def __iter__(self) -> Iterator[StepSums]:
         return iter(self.steps)
-
-
-def _copied_users(user: Any, n: int) -> Ints:
-    """A private copy of the users' numbers, or ``ValueError``."""
-    own = np.array(user)
-    if own.shape != (n,) or own.dtype.kind not in "iu":
-        raise ValueError(
-            f"user has shape {own.shape} and dtype {own.dtype}: must be {n} integers, one for each episode"
-        )
-    return own.astype(np.int64, copy=False)
 
 
 def _laws(mechanism: CountMechanism) -> dict[str, NoiseLaw]:

@@ -1,6 +1,6 @@
 """Sessions that were saved go on: once, each from its own file (:mod:`discreet.storage.saved_state`).
 
-What a session of any kind knows is in its tables (:class:`~discreet.core.stream_session.StreamSession`).
+What a session of any kind knows is in its tables (:class:`~discreet.core.lifecycle.Saveable`).
 Addresses of noise that were spent, registers of running noises, and what was released are among it, so that a
 restored session draws no noise again, neither for the same sum nor for another one.
 """
@@ -11,22 +11,25 @@ import os
 
 from discreet.core import checks
 from discreet.core.session import CountSession
+from discreet.linear.responses import ResponseSession
 from discreet.linear.session import LinearSession
 from discreet.local.device_session import DeviceSession
 from discreet.local.reported_session import ReportedSession
+from discreet.sessions.batch import BatchSession
 from discreet.sessions.clock import ClockSession
 from discreet.sessions.cut import CutSession
 from discreet.sessions.group import GroupSession
+from discreet.sessions.one_shot import OneShotSession
 from discreet.sessions.saving import CLASSES
 from discreet.shuffle.amplified import AmplifiedSession
 from discreet.shuffle.session import ShuffleSession
 from discreet.storage import saved_state
 
-Restored = CountSession | LinearSession | ShuffleSession
+Restored = CountSession | LinearSession | ShuffleSession | BatchSession | ResponseSession | OneShotSession
 
-_SESSIONS = (
+_SESSIONS: tuple[type[Restored], ...] = (
     CountSession, GroupSession, CutSession, ClockSession, DeviceSession, ReportedSession, LinearSession,
-    ShuffleSession, AmplifiedSession,
+    ShuffleSession, AmplifiedSession, BatchSession, ResponseSession, OneShotSession,
 )  # fmt: skip
 _KINDS = {kind._kind: kind for kind in _SESSIONS}
 
@@ -77,17 +80,13 @@ def _revived(saved: saved_state.SavedState) -> Restored:
     """The session in a file, closed until the file is taken."""
     where, values = f"path = {str(saved.path)!r}", dict(saved.values)
     kind = values.pop("session", CountSession._kind)  # files of version 1 with counts may lack it
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"{where}: was written by another version (of a session of {checks.said(kind)})")
-    made: type[Restored] = _KINDS[kind]
-    table = (*made._BOUND, *made._STATE)
-    if set(values) != set(table):
-        name = min(set(values).symmetric_difference(table))
-        raise ValueError(f"{where}: was written by another version ({name} is missing or new)")
-    session = made(*(values[name] for name in made._BOUND))
-    for name in made._STATE:
-        saved_state.check_same_kind(name, values[name], getattr(session, name))
-    for name in made._STATE:
-        setattr(session, name, values[name])
+    try:
+        session: Restored = saved_state.made_of(_KINDS[kind], values)
+    except (KeyError, IndexError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError(f"{where}: was written by another version ({error!r})") from error
+    except ValueError as error:
+        raise ValueError(f"{where}: was written by another version ({error})") from error
     session._closed = True
     return session

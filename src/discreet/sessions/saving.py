@@ -1,6 +1,6 @@
 """A session ends and goes into a file; and the classes that may stand in one.
 
-The session says what it is made of, in tables (:class:`~discreet.core.stream_session.StreamSession`); it
+The session says what it is made of, in tables (:class:`~discreet.core.lifecycle.Saveable`); it
 is read here, under its lock. Crash and interrupt leave the session or the file, never both and never neither:
 :mod:`discreet.storage.saved_state`.
 """
@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any
 
-from discreet.core.stream_session import StreamSession
+from discreet.core.lifecycle import Saveable
 from discreet.storage import saved_state
 
 __all__ = ["CLASSES", "write"]
@@ -21,6 +20,7 @@ _HOMES = {
     "linear.features": ("Features", "MixtureFeatures"),
     "core.layout": ("Layout",),
     "device.messages": ("Family", "Form"),
+    "sessions.batch": ("BatchMechanism",),
     "shuffle.amplified_record": ("AmplifiedRecord",),
     "shuffle.binomial_record": ("BinomialRecord",),
     "core.continual.clocks": ("Clocks",),
@@ -74,14 +74,13 @@ class _Classes(Mapping[str, type]):
 CLASSES: saved_state.Classes = _Classes()
 
 
-def write(session: StreamSession, path: str | os.PathLike[str]) -> None:
-    """End a session and write all it knows to a new file: for :meth:`StreamSession.save`, under its lock.
+def write(session: Saveable, path: str | os.PathLike[str]) -> None:
+    """End a session and write all it knows to a new file: for :meth:`Saveable.save`, under its lock.
 
     If an error or interrupt comes before the file is visible, nothing is left of it and the session goes on.
     """
     draft = saved_state.Draft(path)
-    values: dict[str, Any] = {name: getattr(session, name) for name in (*session._BOUND, *session._STATE)}
-    values["session"] = session._kind
+    values = {**saved_state.whole_of(session), "session": session._kind}
     try:
         session._saving = True  # no call but this one and close until the file's fate is known
         draft.write(session._identity, values, CLASSES)

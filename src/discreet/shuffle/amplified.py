@@ -43,11 +43,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from discreet.core import checks
 from discreet.core.counts import TRANSITIONS, VISITS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.mechanism import Stated
@@ -56,13 +55,12 @@ from discreet.core.randomness import Key, Randomness
 from discreet.core.releases import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory
-from discreet.device.messages import NONCE, Reason, Refused
+from discreet.device.messages import Refused
 from discreet.local import kernels as local_kernels
 from discreet.local.reports import Kind, ReportEncoder, StepReports, decode, reported_tables
 from discreet.shuffle.amplification import local_epsilon
 from discreet.shuffle.mechanism import AmplifiedMechanism
-from discreet.shuffle.session import BatchTooSmall, ShuffleSession
-from discreet.storage.saved_state import check_same_kind
+from discreet.shuffle.session import Inbox, ShuffleSession
 
 __all__ = [
     "AmplifiedEncoder", "AmplifiedMechanism", "AmplifiedSession", "Histogram", "ReportShuffler",
@@ -161,7 +159,7 @@ class Histogram:
     bits: Ints
 
 
-class ReportShuffler:
+class ReportShuffler(Inbox):
     """Takes reports of one batch, and lets out a histogram without senders.
 
     Parameters
@@ -170,12 +168,13 @@ class ReportShuffler:
     least : users that the batch was accounted for: with fewer, nothing comes out.
     """
 
+    _BOUND = ("layout", "reports", "session", "least")
+    _STATE = (*Inbox._STATE, "_reports", "_moves", "_bits")
+
     def __init__(self, layout: Layout, reports: StepReports, session: int, least: int) -> None:
+        super().__init__(least)
         self.layout, self.reports, self.session = layout, reports, session
         self._digest = digest_of(reports, session)
-        self.least = checks.integer("least", least, 1)
-        self._plan, self._left = -1, 0
-        self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
         self._forget()
 
     def _forget(self) -> None:
@@ -184,26 +183,7 @@ class ReportShuffler:
         self._reports = np.zeros((self.reports.horizon, 2), np.int64)
         self._moves = np.zeros((*shape, self.layout.states), np.int64)
         self._bits = np.zeros((*shape, 2), np.int64)
-        self._nonces: set[bytes] = set()
-
-    @property
-    def received(self) -> int:
-        """Users whose report counts."""
-        return self._received
-
-    @property
-    def left(self) -> int:
-        """Messages that the open plan may still send."""
-        return self._left
-
-    @property
-    def refused(self) -> Mapping[Reason, int]:
-        """Messages that do not, by reason."""
-        return dict(self._refused)
-
-    def open(self, plan: int, users: int) -> None:
-        """From now on messages to this plan count, at most ``users`` of them; those to others are late."""
-        self._plan, self._left = plan, checks.integer("users", users, 1)
+        self._nonces = set()
 
     def receive(self, message: Any) -> None:
         """Count one message, or raise :class:`~discreet.device.messages.Refused` (and count that)."""
@@ -235,10 +215,7 @@ class ReportShuffler:
             found = decode(self.reports, True, np.frombuffer(message[HEADER:], "<i4"))
         except ValueError as error:
             raise Refused("malformed", str(error)) from None
-        if nonce in self._nonces:
-            raise Refused("replayed", "came before")
-        if not self._left:
-            raise Refused("full", "all users of the plan have come")
+        self._check_new(nonce)
         return found, nonce
 
     def add_simulated(self, reports: Ints, moves: Ints, bits: Ints, users: int) -> None:
@@ -247,35 +224,11 @@ class ReportShuffler:
         self._reports, self._moves = self._reports + reports, self._moves + moves
         self._bits = self._bits + bits
 
-    def state(self) -> dict[str, Any]:
-        """All it knows, for a saved file: the sums of a batch that is not let out yet, and no message."""
-        nonces = np.frombuffer(b"".join(sorted(self._nonces)), np.uint8).reshape(-1, NONCE)
-        return {
-            "layout": self.layout, "step_reports": self.reports, "session": self.session, "least": self.least,
-            "reports": self._reports, "moves": self._moves, "bits": self._bits, "nonces": nonces,
-            "plan": self._plan, "left": self._left, "received": self._received, "refused": self._refused,
-        }  # fmt: skip
-
-    @classmethod
-    def resumed(cls, state: Mapping[str, Any]) -> ReportShuffler:
-        """The one that gave this :meth:`state`."""
-        new = cls(state["layout"], state["step_reports"], state["session"], state["least"])
-        for name in ("reports", "moves", "bits"):
-            check_same_kind(name, state[name], getattr(new, f"_{name}"))
-            setattr(new, f"_{name}", state[name])
-        new._nonces = {row.tobytes() for row in state["nonces"]}
-        new._plan, new._left, new._received = state["plan"], state["left"], state["received"]
-        new._refused = dict(state["refused"])
-        return new
-
     def output(self) -> Histogram:
         """The batch, once: it is forgotten, also when :class:`BatchTooSmall` is raised."""
         found = Histogram(self._received, self._reports, self._moves, self._bits)
         self._forget()
-        if found.users < self.least:
-            raise BatchTooSmall(
-                f"{found.users} messages came, {self.least} were accounted for: this batch is not let out"
-            )
+        self._check_enough(found.users)
         return found
 
 
@@ -330,20 +283,14 @@ class AmplifiedSession(ShuffleSession):
 
     bits = False
     _kind = "amplified"
-
-    @classmethod
-    def _made_of(cls) -> type:
-        return AmplifiedMechanism
+    _shuffles = ReportShuffler
+    _made_of = AmplifiedMechanism
 
     @property
     def reports(self) -> StepReports:
         """What users of the open plan report. Raises ``RuntimeError`` if none is open."""
         _ = self.open_plan
         return self._mechanism.choices[self._batch][1]
-
-    @staticmethod
-    def _resumed(state: Mapping[str, Any]) -> ReportShuffler:
-        return ReportShuffler.resumed(state)
 
     def _shuffler(self, batch: int) -> Any:
         least, reports = self._mechanism.choices[batch]

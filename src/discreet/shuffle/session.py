@@ -34,9 +34,10 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.counts import CountQuery
@@ -60,7 +61,7 @@ from discreet.device import encoders, messages
 from discreet.device.messages import Form, Reason, Refused
 from discreet.laws.binomial import Components
 from discreet.shuffle.mechanism import FlipMechanism, ShuffledMechanism, flips_of, form_of
-from discreet.storage.saved_state import check_same_kind
+from discreet.storage.saved_state import made_of, whole_of
 
 __all__ = [
     "Analyzer",
@@ -115,20 +116,17 @@ class Counted:
     bits: Ints
 
 
-class Shuffler:
-    """Takes messages of one batch, and lets out counts without senders.
+class Inbox:
+    """Which messages of a batch count: those to the open plan, each once, no more than it has users.
 
-    Parameters
-    ----------
-    form : Form
-        What the batch's messages look like.
-    least : int
-        Messages that the batch was accounted for: with fewer, nothing comes out.
+    least : messages that the batch was accounted for: with fewer, nothing comes out.
     """
 
-    def __init__(self, form: Form, least: int) -> None:
-        self.form, self.least = form, checks.integer("least", least, 1)
-        self._ones = np.zeros(form.begins[-1], np.int64)
+    # Of a saved file: what was counted of a batch that is not let out yet, and no message.
+    _STATE: ClassVar[tuple[str, ...]] = ("_seen", "_plan", "_left", "_received", "_refused")
+
+    def __init__(self, least: int) -> None:
+        self.least = checks.integer("least", least, 1)
         self._nonces: set[bytes] = set()
         self._plan, self._left, self._received = -1, 0, 0
         self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
@@ -152,6 +150,50 @@ class Shuffler:
         """From now on messages to this plan count, at most ``users`` of them; those to others are late."""
         self._plan, self._left = plan, checks.integer("users", users, 1)
 
+    def _check_new(self, nonce: bytes) -> None:
+        """Raise ``Refused`` if this message came before, or too many did."""
+        if nonce in self._nonces:
+            raise Refused("replayed", "came before")
+        if not self._left:
+            raise Refused("full", "all users of the plan have come")
+
+    def _check_enough(self, received: int) -> None:
+        if received < self.least:
+            raise BatchTooSmall(
+                f"{received} messages came, {self.least} were accounted for: this batch is not let out"
+            )
+
+    @property
+    def _seen(self) -> tuple[NDArray[np.uint8]]:
+        """(n, 16) nonces that came, in ascending order: so that none comes again."""
+        return (np.frombuffer(b"".join(sorted(self._nonces)), np.uint8).reshape(-1, messages.NONCE),)
+
+    @_seen.setter
+    def _seen(self, seen: tuple[NDArray[np.uint8]]) -> None:
+        (rows,) = seen
+        if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != messages.NONCE:
+            raise ValueError(f"_seen: must be rows of {messages.NONCE} bytes")
+        self._nonces = {row.tobytes() for row in rows}
+
+
+class Shuffler(Inbox):
+    """Takes messages of one batch, and lets out counts without senders.
+
+    Parameters
+    ----------
+    form : Form
+        What the batch's messages look like.
+    least : int
+        Messages that the batch was accounted for: with fewer, nothing comes out.
+    """
+
+    _BOUND, _STATE = ("form", "least"), (*Inbox._STATE, "_ones")
+
+    def __init__(self, form: Form, least: int) -> None:
+        super().__init__(least)
+        self.form = form
+        self._ones = np.zeros(form.begins[-1], np.int64)
+
     def receive(self, message: bytes) -> None:
         """Count one message, or raise :class:`~discreet.device.messages.Refused` (and count that)."""
         try:
@@ -170,10 +212,7 @@ class Shuffler:
         """Take a place of the plan. Flips are received once they are added: an interrupt in between leaves
         the batch short by a user, where the other order would let it out without her flips.
         """
-        if nonce in self._nonces:
-            raise Refused("replayed", "came before")
-        if not self._left:
-            raise Refused("full", "all users of the plan have come")
+        self._check_new(nonce)
         self._nonces.add(nonce)
         self._left -= 1
 
@@ -205,35 +244,11 @@ class Shuffler:
         self._left -= users
         self._count(ones, users)
 
-    def state(self) -> dict[str, Any]:
-        """All it knows, for a saved file: the counts of a batch that is not let out yet, and no message.
-
-        ``nonces`` (n, 16) bytes in ascending order: those that came, so that none comes again.
-        """
-        nonces = np.frombuffer(b"".join(sorted(self._nonces)), np.uint8).reshape(-1, messages.NONCE)
-        return {
-            "form": self.form, "least": self.least, "ones": self._ones, "nonces": nonces, "plan": self._plan,
-            "left": self._left, "received": self._received, "refused": self._refused,
-        }  # fmt: skip
-
-    @classmethod
-    def resumed(cls, state: Mapping[str, Any]) -> Shuffler:
-        """The one that gave this :meth:`state`."""
-        new = cls(state["form"], state["least"])
-        check_same_kind("ones", state["ones"], new._ones)
-        new._ones, new._nonces = state["ones"], {row.tobytes() for row in state["nonces"]}
-        new._plan, new._left, new._received = state["plan"], state["left"], state["received"]
-        new._refused = dict(state["refused"])
-        return new
-
     def output(self) -> Counted:
         """The counts of the batch, once: they are forgotten, also when :class:`BatchTooSmall` is raised."""
         ones, received = self._ones, self._received
         self._ones, self._nonces, self._received, self._left = np.zeros_like(ones), set(), 0, 0
-        if received < self.least:
-            raise BatchTooSmall(
-                f"{received} messages came, {self.least} were accounted for: this batch is not let out"
-            )
+        self._check_enough(received)
         each = np.repeat([family.messages for family in self.form.families], self.form.counters)
         return Counted(ones, received * each)
 
@@ -288,7 +303,8 @@ class ShuffleSession(StreamSession):
 
     bits = True  # rewards are rounded: simulated sums must be sums of bits
     _kind = "shuffle"
-    _BOUND = ("_mechanism", "_randomness")
+    _shuffles: ClassVar[type] = Shuffler
+    _made_of: ClassVar[type[ShuffledMechanism]] = FlipMechanism
     _STATE = (
         *StreamSession._STATE,
         "_session", "_open_batches", "_batch", "_sums", "_components", "_refused",
@@ -296,9 +312,9 @@ class ShuffleSession(StreamSession):
     _DERIVED = (*StreamSession._DERIVED, "_query", "_ends", "_shufflers")
 
     def __init__(self, mechanism: ShuffledMechanism, randomness: Randomness) -> None:
-        if type(mechanism) is not self._made_of():  # a subclass could state any loss
+        if type(mechanism) is not self._made_of:  # a subclass could state any loss
             raise ValueError(
-                f"mechanism = {mechanism!r}: must be of {self._made_of().__name__}, and no subclass of it"
+                f"mechanism = {mechanism!r}: must be of {self._made_of.__name__}, and no subclass of it"
             )
         mechanism = replace(mechanism)  # checked anew, and shares no array with anybody
         mechanism.check_source(randomness)
@@ -315,10 +331,6 @@ class ShuffleSession(StreamSession):
         self._components: list[Any] = [() for _ in self._query.row_families]
         self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
 
-    @classmethod
-    def _made_of(cls) -> type:
-        return FlipMechanism
-
     def _drop(self) -> None:
         super()._drop()
         self._shufflers = []
@@ -331,15 +343,11 @@ class ShuffleSession(StreamSession):
         Their users go on and who came cannot come again. The counts are of fewer messages than were accounted
         for: as secret as the messages.
         """
-        return [shuffler.state() for shuffler in self._shufflers]
+        return [whole_of(shuffler) for shuffler in self._shufflers]
 
     @_open_batches.setter
     def _open_batches(self, states: Sequence[Mapping[str, Any]]) -> None:
-        self._shufflers = [self._resumed(state) for state in states]
-
-    @staticmethod
-    def _resumed(state: Mapping[str, Any]) -> Any:
-        return Shuffler.resumed(state)
+        self._shufflers = [made_of(self._shuffles, state) for state in states]
 
     # ------------------------------------------------------------------------ public facts
     @property

@@ -63,8 +63,6 @@ import numpy as np
 from discreet.core import checks
 from discreet.core.files import user_folder
 
-MAGIC = b"\x89discreet-state\n"
-VERSION = 2
 TABLE = "restored.sqlite3"
 FOLDER_VARIABLE = "DISCREET_STATE_DIR"
 
@@ -75,6 +73,18 @@ _WAIT_SECONDS = 60.0
 
 Classes = Mapping[str, type]
 PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class FileLayout:
+    """How a file begins: 16 bytes of its own, and a version; what : as errors name it."""
+
+    magic: bytes
+    version: int
+    what: str
+
+
+STATE = FileLayout(b"\x89discreet-state\n", 2, "a saved state")
 
 
 # ------------------------------------------------------------------------------ values as JSON
@@ -153,7 +163,10 @@ def _path(path: Any) -> Path:
     return Path(os.path.abspath(path))
 
 
-def _write_content(file: BinaryIO, identity: str, values: Mapping[str, Any], classes: Classes) -> None:
+def write_content(
+    file: BinaryIO, identity: str, values: Mapping[str, Any], classes: Classes, layout: FileLayout = STATE
+) -> None:
+    """Write all of a file. Raises ``ValueError`` on what is no number, text, array or listed class."""
     arrays: list[np.ndarray[Any, Any]] = []
     encoded = {name: _encode(name, value, classes, arrays) for name, value in values.items()}
     stored = [np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for array in arrays]
@@ -164,44 +177,51 @@ def _write_content(file: BinaryIO, identity: str, values: Mapping[str, Any], cla
     header = {"id": identity, "library": _library(), "values": encoded, "arrays": described}
     text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
     digest = hashlib.sha256()
-    parts: list[Any] = [_PRELUDE.pack(MAGIC, VERSION, len(text)), text]
+    parts: list[Any] = [_PRELUDE.pack(layout.magic, layout.version, len(text)), text]
     for part in [*parts, *(array.reshape(-1).view(np.uint8).data for array in stored)]:
         digest.update(part)
         file.write(part)
     file.write(digest.digest())
 
 
-def read(path: PathLike, classes: Classes) -> SavedState:
+def read(path: PathLike, classes: Classes, layout: FileLayout = STATE) -> SavedState:
     """Read and check a whole file; changes nothing.
 
-    Raises ``FileNotFoundError`` where there is none, and ``ValueError`` if it is no saved state, damaged or
+    Raises ``FileNotFoundError`` where there is none, and ``ValueError`` if it is no such file, damaged or
     cut short, or written by a version with another layout or other classes.
     """
     where = Path(os.path.realpath(_path(path)))  # the file itself is taken, not a link to it
     with open(where, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        head = file.read(_PRELUDE.size)
-        if size == 0 or not head.startswith(MAGIC):
-            raise ValueError(f"path = {str(path)!r}: is not a saved state of this library")
-        if len(head) < _PRELUDE.size:
-            raise ValueError(f"path = {str(path)!r}: is cut short")
-        _, version, length = _PRELUDE.unpack(head)
-        if version != VERSION:
-            raise ValueError(
-                f"path = {str(path)!r}: has version {version} of the file's layout (or is damaged); this "
-                f"library reads version {VERSION}"
-            )
-        damaged = ValueError(f"path = {str(path)!r}: is damaged or cut short (its checksum does not fit)")
-        if _PRELUDE.size + length + _DIGEST > size:
-            raise damaged
-        digest = hashlib.sha256(head)
-        text = file.read(length)
-        digest.update(text)
-        body = bytearray(size - _PRELUDE.size - length - _DIGEST)
-        file.readinto(body)
-        digest.update(body)
-        if file.read() != digest.digest():
-            raise damaged
+        return SavedState(where, *read_content(file, size, f"path = {str(path)!r}", classes, layout))
+
+
+def read_content(
+    file: BinaryIO, size: int, said: str, classes: Classes, layout: FileLayout = STATE
+) -> tuple[str, Mapping[str, Any]]:
+    """(id, values by name) of so many bytes; ``said`` is how errors, those of :func:`read`, name them."""
+    head = file.read(_PRELUDE.size)
+    if size == 0 or not head.startswith(layout.magic):
+        raise ValueError(f"{said}: is not {layout.what} of this library")
+    if len(head) < _PRELUDE.size:
+        raise ValueError(f"{said}: is cut short")
+    _, version, length = _PRELUDE.unpack(head)
+    if version != layout.version:
+        raise ValueError(
+            f"{said}: has version {version} of the file's layout (or is damaged); this library reads version "
+            f"{layout.version}"
+        )
+    damaged = ValueError(f"{said}: is damaged or cut short (its checksum does not fit)")
+    if _PRELUDE.size + length + _DIGEST > size:
+        raise damaged
+    digest = hashlib.sha256(head)
+    text = file.read(length)
+    digest.update(text)
+    body = bytearray(size - _PRELUDE.size - length - _DIGEST)
+    file.readinto(body)  # type: ignore[attr-defined]
+    digest.update(body)
+    if file.read() != digest.digest():
+        raise damaged
     try:
         header = json.loads(text)
         arrays, at = [], 0
@@ -219,10 +239,8 @@ def read(path: PathLike, classes: Classes) -> SavedState:
         values = {name: _decode(value, classes, arrays) for name, value in header["values"].items()}
         identity = str(header["id"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ValueError(
-            f"path = {str(path)!r}: was written by another version of the library ({error!r})"
-        ) from error
-    return SavedState(where, identity, values)
+        raise ValueError(f"{said}: was written by another version of the library ({error!r})") from error
+    return identity, values
 
 
 class Draft:
@@ -231,12 +249,12 @@ class Draft:
     Raises ``ValueError`` if there is no such folder or the name is taken: nothing is overwritten.
     """
 
-    def __init__(self, path: PathLike) -> None:
-        self._path = _path(path)
+    def __init__(self, path: PathLike, layout: FileLayout = STATE) -> None:
+        self._path, self._layout = _path(path), layout
         if not self._path.parent.is_dir():
             raise ValueError(f"path = {str(path)!r}: its folder does not exist")
         if os.path.lexists(self._path):
-            raise ValueError(f"path = {str(path)!r}: exists already, a saved state overwrites nothing")
+            raise ValueError(f"path = {str(path)!r}: exists already, {layout.what} overwrites nothing")
         token = secrets.token_hex(8)
         self._part = self._path.with_name(f".{self._path.name}.{token}.part")
         self._renaming = False
@@ -244,7 +262,7 @@ class Draft:
     def write(self, identity: str, values: Mapping[str, Any], classes: Classes) -> None:
         """Write all of it beside the target, mode 0600, down to the disk."""
         with open(self._part, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-            _write_content(file, identity, values, classes)
+            write_content(file, identity, values, classes, self._layout)
             file.flush()
             os.fsync(file.fileno())
 
@@ -254,7 +272,7 @@ class Draft:
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
             raise ValueError(
-                f"path = {str(self._path)!r}: exists already, a saved state overwrites nothing"
+                f"path = {str(self._path)!r}: exists already, {self._layout.what} overwrites nothing"
             ) from None
         self._renaming = True
         os.replace(self._part, self._path)
@@ -369,10 +387,65 @@ class Claim:
             os.rename(self._taken, self._saved.path)
 
 
+# ------------------------------------------------------------------------------ what stands in a file
+
+
+def state_of(thing: Any) -> dict[str, Any]:
+    """What a run has made of it, by name: its table ``_STATE``."""
+    return {name: getattr(thing, name) for name in thing._STATE}
+
+
+def whole_of(thing: Any) -> dict[str, Any]:
+    """All that another one can be made of: the arguments of its constructor too, its table ``_BOUND``."""
+    return {name: getattr(thing, name) for name in thing._BOUND} | state_of(thing)
+
+
+def resume(thing: Any, state: Mapping[str, Any]) -> None:
+    """Go on from what :func:`state_of` gave. Raises ``ValueError`` where it cannot be of such a thing."""
+    _check_names(state, thing._STATE)
+    for name in thing._STATE:
+        check_same_kind(name, state[name], getattr(thing, name))
+    for name in thing._STATE:
+        setattr(thing, name, state[name])
+
+
+def made_of(kind: Any, whole: Mapping[str, Any]) -> Any:
+    """Another one, from what :func:`whole_of` gave. Raises ``ValueError`` as :func:`resume` does."""
+    _check_names(whole, (*kind._BOUND, *kind._STATE))
+    new = kind(**{name.removeprefix("_"): whole[name] for name in kind._BOUND})
+    resume(new, {name: whole[name] for name in kind._STATE})
+    return new
+
+
+def _check_names(values: Mapping[str, Any], table: Sequence[str]) -> None:
+    if set(values) != set(table):
+        raise ValueError(f"{min(set(values).symmetric_difference(table), key=str)} is missing or new")
+
+
+_SOMETIMES = {"_plan": ("Plan",), "_last": ("Release", "tuple"), "_played": ("ndarray",)}  # else None
+
+
 def check_same_kind(name: str, value: Any, fresh: Any) -> None:
-    """A stored value must be of the kind, and an array of the dtype and shape, that a fresh session has."""
+    """A stored value must be of the kind, and an array of the dtype and shape, that a fresh session has.
+
+    Of a tuple or list, the items' kinds; of a table, its names, if it has any; a number must count something.
+    """
     if isinstance(fresh, np.ndarray):
         if not isinstance(value, np.ndarray) or (value.dtype, value.shape) != (fresh.dtype, fresh.shape):
             raise ValueError(f"{name}: must be an array {fresh.shape} of {fresh.dtype}")
-    elif isinstance(fresh, int | float | tuple | dict) and type(value) is not type(fresh):
-        raise ValueError(f"{name} = {checks.said(value)}: must be of type {type(fresh).__name__}")
+        return
+    allowed = _SOMETIMES.get(name, ()) if fresh is None else (type(fresh).__name__,)
+    if type(value).__name__ not in (*allowed, *(("NoneType",) if fresh is None else ())):
+        raise ValueError(
+            f"{name} = {checks.said(value)}: must be of type {' or '.join(allowed or ('NoneType',))}"
+        )
+    if type(value) is int:
+        checks.integer(name, value, -1, 2**64 - 1)
+    if isinstance(fresh, tuple):
+        kinds = [[(type(one), getattr(one, "dtype", None)) for one in items] for items in (value, fresh)]
+        if kinds[0] != kinds[1]:
+            raise ValueError(f"{name} = {checks.said(value)}: must hold other kinds of values")
+    if isinstance(fresh, dict) and fresh and set(value) != set(fresh):
+        raise ValueError(f"{name}: must say {', '.join(map(str, fresh))}")
+    if isinstance(fresh, list) and fresh and not {type(one) for one in value} <= {type(one) for one in fresh}:
+        raise ValueError(f"{name}: must hold other kinds of values")
