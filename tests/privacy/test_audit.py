@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discreet.device import counts
 from discreet.experiments import audit as experiment
 from discreet.experiments.audit import saved_and_restored
 from discreet.mdp.layout import Layout
@@ -20,7 +21,7 @@ from discreet.privacy import (
     audit,
     audit_noise,
     audit_reports,
-    encoders,
+    device_session,
     mechanism,
     restoring,
     stream_session,
@@ -227,8 +228,8 @@ def test_a_noise_scale_halved(name: str) -> None:
 
 @pytest.mark.parametrize("name", VECTORS)
 def test_a_device_that_adds_half_its_noise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    vector = encoders.noise_vector
-    monkeypatch.setattr(encoders, "noise_vector", lambda q, m, f, c, s=None: vector(q, m, f / 2, c, s))
+    drawn = counts.drawn
+    monkeypatch.setattr(counts, "drawn", lambda *given: drawn(*given, factor=0.5))
     assert failed(RIGHT[name].start) == {"law"}
 
 
@@ -388,7 +389,7 @@ def test_a_reward_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
         tame = right(dataclasses.replace(trajectory, rewards=np.zeros(layout.horizon)), layout)
         return dataclasses.replace(tame, rewards=np.asarray(trajectory.rewards, np.float64))
 
-    for module in (stream_session, encoders):
+    for module in (stream_session, device_session):
         monkeypatch.setattr(module, "checked", lenient)
     for one in (
         WALKS["signed digits"],

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discreet.device import counts
 from discreet.mdp.layout import Layout
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.noise_aware import NoiseAwareUCBVI
 from discreet.online.vtr import UCRLVTR
-from discreet.privacy import audit, encoders
+from discreet.privacy import audit
 from discreet.privacy.audit import Reactive, endless
 from discreet.privacy.audit_identities import white_box
 from discreet.privacy.audit_replay import replay_box
@@ -110,8 +111,8 @@ def test_less_noise_than_claimed_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     for privatizer in (Central(mu=1.0, release="square-root"), Central(epsilon=1.0, release="batches")):
         assert box(privatizer).passed is False
     monkeypatch.undo()
-    vector = encoders.noise_vector
-    monkeypatch.setattr(encoders, "noise_vector", lambda q, m, f, c, s=None: vector(q, m, 0.6 * f, c, s))
+    drawn = counts.drawn
+    monkeypatch.setattr(counts, "drawn", lambda *given: drawn(*given, factor=0.6))
     assert box(Local(mu=1.0)).passed is False
 
 

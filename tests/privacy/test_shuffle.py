@@ -13,6 +13,7 @@ from scipy.stats import binom
 
 import discreet as dr
 from discreet.device.encoders import ShuffleEncoder, SimulatedCoins
+from discreet.device.envelope import Envelope
 from discreet.device.messages import COIN, Family, Form, read
 from discreet.mdp.layout import Layout
 from discreet.mdp.simulation import batch_counts, reward_bits, rollout
@@ -94,7 +95,8 @@ def test_bad_messages_are_counted_and_move_nothing():
     other = ShuffleEncoder(FORM, 1)(LIFE.states, LIFE.actions, LIFE.rewards)
     foreign = ShuffleEncoder(replace(FORM, session=3), 1)(LIFE.states, LIFE.actions, LIFE.rewards)
     late = ShuffleEncoder(FORM, 0)(LIFE.states, LIFE.actions, LIFE.rewards)
-    broken = message[:36] + b"\xff" * 8 + message[44:]
+    whole = Envelope.from_bytes(message)
+    broken = replace(whole, payload=b"\xff" * 8 + whole.payload[8:]).to_bytes()
     stream = [message, message[:-1], foreign, late, broken, message, other, b"", other]
     one_by_one, at_once = Shuffler(FORM, 1), Shuffler(FORM, 1)
     for shuffler in (one_by_one, at_once):

@@ -17,15 +17,8 @@ send one (:mod:`discreet.privacy.amplification`).
 - **What holds without the shuffler.** A message is epsilon0-locally private; the guarantee states the
   largest.
 
-A message is bytes, little-endian::
-
-    0   4  magic b"dsr" and the version, 1
-    4   8  number of the plan that the user was given
-    12  8  digest of the session and of the reports' parameters
-    20  16 nonce: fresh random bytes; a message that comes twice is counted once
-    36  .. the report, 32-bit integers, as :class:`~discreet.privacy.local_reports.ReportEncoder` makes it
-
-Its length is a function of the report, and as private as that.
+A message is the one envelope of all messages (:mod:`discreet.device.envelope`) around a report
+(:mod:`discreet.device.reports`). Its length is a function of the report, and as private as that.
 
 A user is in one batch, and later batches are functions of earlier outputs: parallel composition, adaptively,
 as for the coin flips (:mod:`discreet.privacy.shuffle`), whose session this is but for the messages.
@@ -39,7 +32,6 @@ Sources: Feldman, McMillan and Talwar 2021; privacy-mechanisms, sections 4 and 5
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -47,7 +39,10 @@ from typing import Any, get_args
 
 import numpy as np
 
-from discreet.device.messages import NONCE, Reason, Refused
+from discreet.device.encoders import BitCoins
+from discreet.device.envelope import NONCE, Reason, Refused, drawn_nonce
+from discreet.device.guarantee import MessageGuarantee
+from discreet.device.reports import Found, ReportDevice
 from discreet.mdp.layout import Layout
 from discreet.mdp.trajectories import Trajectory
 from discreet.numerics import checks
@@ -60,7 +55,7 @@ from discreet.privacy.local_reports import (
     Kind,
     ReportEncoder,
     StepReports,
-    decode,
+    device_of,
     reported_tables,
 )
 from discreet.privacy.mechanism import Stated
@@ -75,8 +70,6 @@ __all__ = [
     "amplified_mechanism", "reports_of",
 ]  # fmt: skip
 
-MAGIC = b"dsr\x01"
-HEADER = 36
 _KINDS: tuple[Kind, ...] = ("subset", "oue")  # randomized response is a subset of one
 _REWARD_SHARE = 0.15  # of the reports that are about rewards, where the query states none
 
@@ -127,12 +120,6 @@ def _reports_of(counted: int, share: float | None, epsilon0: float, asked: _Aske
 # -------------------------------------------------------------------------------- three parties
 
 
-def digest_of(reports: StepReports, session: int) -> bytes:
-    """8 bytes that tell a session and its parameters from all others."""
-    numbers = (session, *reports.arrays()[0].tolist())
-    return hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
-
-
 @dataclass(frozen=True, eq=False)
 class AmplifiedEncoder:
     """The device's encoder: a locally private report behind a header that depends on no trajectory."""
@@ -140,15 +127,20 @@ class AmplifiedEncoder:
     __repr__ = brief
 
     inner: ReportEncoder
-    session: int
+    device: ReportDevice
+
+    @property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away without the shuffler."""
+        return self.device.guarantee
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
         """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
         report = self.inner(trajectory, plan, coins)
-        digest = digest_of(self.inner.reports, self.session)
-        nonce = b"".join(coins.below(2**32).to_bytes(4, "little") for _ in range(4))
-        body = np.asarray(report.message).astype("<i4").tobytes()
-        return Report(report.plan, message=MAGIC + report.plan.to_bytes(8, "little") + digest + nonce + body)
+        if not isinstance(coins, BitCoins):
+            raise ValueError(f"coins = {coins!r}: must draw words of random bits")
+        nonce = drawn_nonce(coins)
+        return Report(report.plan, message=self.device.write(report.plan, np.asarray(report.message), nonce))
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +170,7 @@ class ReportShuffler:
 
     def __init__(self, layout: Layout, reports: StepReports, session: int, least: int) -> None:
         self.layout, self.reports, self.session = layout, reports, session
-        self._digest = digest_of(reports, session)
+        self.device = device_of(layout, reports, "stochastic", session, shuffled=True)
         self.least = checks.integer("least", least, 1)
         self._plan, self._left = -1, 0
         self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
@@ -212,7 +204,7 @@ class ReportShuffler:
         self._plan, self._left = plan, checks.integer("users", users, 1)
 
     def receive(self, message: Any) -> None:
-        """Count one message, or raise :class:`~discreet.device.messages.Refused` (and count that)."""
+        """Count one message, or raise :class:`~discreet.device.envelope.Refused` (and count that)."""
         try:
             found, nonce = self._read(message)
         except Refused as refusal:
@@ -227,20 +219,8 @@ class ReportShuffler:
         # one statement, no call: who is counted as received is in the sums
         self._reports, (self._moves, self._bits), self._received = reports, tables, self._received + 1
 
-    def _read(self, message: Any) -> tuple[list[tuple[int, int, Ints]], bytes]:
-        if type(message) is not bytes or len(message) < HEADER or (len(message) - HEADER) % 4:
-            raise Refused("malformed", f"must be {HEADER} bytes and 32-bit integers")
-        if message[:4] != MAGIC:
-            raise Refused("malformed", f"must begin with {MAGIC!r}")
-        if message[12:20] != self._digest:
-            raise Refused("foreign", "belongs to another session, or has other parameters")
-        plan, nonce = int.from_bytes(message[4:12], "little"), message[20:HEADER]
-        if plan != self._plan:
-            raise Refused("late", f"was made for plan {plan}, not for plan {self._plan}")
-        try:
-            found = decode(self.reports, True, np.frombuffer(message[HEADER:], "<i4"))
-        except ValueError as error:
-            raise Refused("malformed", str(error)) from None
+    def _read(self, message: Any) -> tuple[Found, bytes]:
+        nonce, found = self.device.read(self._plan, message, True)
         if nonce in self._nonces:
             raise Refused("replayed", "came before")
         if not self._left:
@@ -355,11 +335,15 @@ class AmplifiedSession(ShuffleSession):
         least, reports = self._mechanism.choices[batch]
         return ReportShuffler(self._query.layout, reports, self._session, least)
 
+    def _device(self) -> ReportDevice:
+        device: ReportDevice = self._shufflers[-1].device
+        return device
+
     def _encoder(self) -> Encoder:
         reports, layout = self._mechanism.choices[self._batch][1], self._query.copy().layout
         rows = np.zeros((reports.horizon, layout.states), np.int64)
         inner = ReportEncoder(layout, reports, True, rows, self._plans, self._key is None)
-        return AmplifiedEncoder(inner, self._session)
+        return AmplifiedEncoder(inner, self._device())
 
     def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
         """(reports, moves, bits) of so many users: the randomizers' exact joint law."""

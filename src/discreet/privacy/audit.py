@@ -58,7 +58,7 @@ from discreet.privacy.audit_noise import (
 )  # fmt: skip
 from discreet.privacy.continual.splits import taking_turns
 from discreet.privacy.counts import TRANSITIONS, CountQuery
-from discreet.privacy.encoders import NoisyVectorEncoder
+from discreet.privacy.device_session import NoisyVectorEncoder
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.linear_sums import GramQuery, LinearQuery
 from discreet.privacy.local_reports import StepReports

@@ -10,10 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from discreet.device.reports import ReportDevice
 from discreet.mdp.trajectories import Trajectories, Trajectory
 from discreet.privacy import local_kernels, local_reports
 from discreet.privacy.counts import CountQuery
-from discreet.privacy.local_reports import ReportEncoder, StepReports, policy_table, reported_tables
+from discreet.privacy.from_devices import FromDevices
+from discreet.privacy.local_reports import (
+    ReportEncoder,
+    StepReports,
+    device_of,
+    policy_table,
+    reported_tables,
+)
 from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.randomness import Key, Randomness, SecureCoins, SeededCoins
 from discreet.privacy.releases import Encoder, Floats, Ints, Plan, Report
@@ -22,7 +30,7 @@ from discreet.privacy.session import CountSession
 __all__ = ["ReportedSession", "report_arrays"]
 
 
-class ReportedSession(CountSession):
+class ReportedSession(FromDevices, CountSession):
     """As :class:`~discreet.privacy.session.CountSession`, but for what enters the sums: debiased reports.
 
     On the device (``by`` of :class:`~discreet.privacy.reported.Reported`), or drawn by a trusted server, who
@@ -31,10 +39,12 @@ class ReportedSession(CountSession):
 
     _kind = "reported counts"
     _streams = ("reports",)
-    _STATE = (*CountSession._STATE, "_policy")
+    _STATE = (*CountSession._STATE, *FromDevices._SAVED, "_policy")
+    _DERIVED = (*CountSession._DERIVED, *FromDevices._OWN)
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
+        self._take_no_messages_yet(randomness)
         self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
 
     @property
@@ -43,6 +53,13 @@ class ReportedSession(CountSession):
         reports = self._mechanism.reports
         assert reports is not None
         return reports
+
+    def _device_for(self, session: int) -> ReportDevice:
+        return device_of(self._query.layout, self._reports, self._schedule.plans, session)
+
+    def _read(self, plan: int, message: bytes) -> tuple[bytes, Any]:
+        found: tuple[bytes, Any] = self._device.words(plan, message)
+        return found
 
     def _admitted(self, plan: Plan, users: int) -> Plan:
         plan = super()._admitted(plan, users)
@@ -69,11 +86,12 @@ class ReportedSession(CountSession):
         return stochastic, rows
 
     def _add(self, report: Report) -> None:
+        nonce = None
         if self._trust == "local":
-            message = self._message(report)
+            message, nonce = self._sent(report)
         else:  # a trusted server draws it: from here on nothing holds the trajectory
             message = self._drawn(self._record(report), self._users)
-        self._add_reports([message])
+        self._add_reports([message], nonce)
 
     def _add_many(self, records: Trajectories) -> None:
         self._add_reports([self._drawn(record, self._users + i) for i, record in enumerate(records)])
@@ -87,8 +105,11 @@ class ReportedSession(CountSession):
         coins = SecureCoins() if self._key is None else SeededCoins(self._key, user)
         return self._randomizer(self._query)(record, self.open_plan, coins).message
 
-    def _add_reports(self, messages: Sequence[Any]) -> None:
-        """Users' reports, one message each, debiased, into the cells: all of them or none."""
+    def _add_reports(self, messages: Sequence[Any], nonce: bytes | None = None) -> None:
+        """Users' reports, one message each, debiased, into the cells: all of them or none.
+
+        nonce : of the message, where there is one alone.
+        """
         reports = self._reports
         stochastic, policy_rows = self._policy
         found = [
@@ -101,7 +122,10 @@ class ReportedSession(CountSession):
                 codes, values, about, step, stochastic, policy_rows, marks, layout.states, layout.rows,
                 self._query.slots, self._begins, self._query.reward_shift, cells,
             )  # fmt: skip
-        self._count(len(messages))
+        if nonce is None:
+            self._count(len(messages))
+        else:
+            self._count_sender(nonce)
         self._cells = cells
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:

@@ -34,7 +34,8 @@ _HOMES = {
     "privacy.linear_laws": ("GoeLaw", "VectorLaw"),
     "privacy.linear_mechanism": ("LinearMechanism",),
     "privacy.linear_sums": ("GramQuery", "MixtureQuery", "Prepared"),
-    "privacy.local_reports": ("Randomizer", "StepReports"),
+    "device.reports": ("Randomizer",),
+    "privacy.local_reports": ("StepReports",),
     "privacy.mechanism": (
         "Batches", "CountMechanism", "Exact", "OnDevice", "Prefixes", "Stated",
     ),
