@@ -136,6 +136,20 @@ class ShuffleEncoder:
     form: Form
     plan: int
 
+    def to_bytes(self) -> bytes:
+        """The form, to be published for the batch."""
+        return self.form.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, published: bytes, plan: int) -> ShuffleEncoder:
+        """What was published, for the users of plan ``plan``; ``ValueError`` if the bytes are no form."""
+        return cls(Form.from_bytes(published), plan)
+
+    @property
+    def digest(self) -> bytes:
+        """Of the form."""
+        return self.form.digest
+
     @property
     def guarantee(self) -> MessageGuarantee:
         """What one message gives away without the shuffler."""
