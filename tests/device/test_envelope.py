@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import interrupted
 from scipy import stats
 
 import discreet as dr
@@ -267,6 +268,43 @@ def test_numbers_of_the_sessions_own_encoder_have_no_nonce(name: str) -> None:
     for _ in range(2):
         session.submit(Report(1, message=numbers))
     assert session.users == 2
+
+
+@pytest.mark.parametrize("name", ["laplace", "subset", "linear"])
+def test_an_interrupt_adds_no_message_twice(name: str) -> None:
+    """Ctrl-C at every line of a call, then the same bytes again: at most one of them is added."""
+    sent: bytes | None = None
+    at, stopped, ends = 0, True, set()
+    state = started(name)
+    shape = state._cells.shape
+    state.close()
+    while stopped:
+        session = started(name)
+        device = session.device
+        sent = message(name, session, 1)
+        stopped = interrupted(
+            lambda s=session, m=sent: s.submit(Report(1, message=m)), at,
+            files=("privacy/stream_session.py", "privacy/from_devices.py", "privacy/device_session.py",
+                   "privacy/reported_session.py", "privacy/linear_session.py"),
+        )  # fmt: skip
+        once = np.zeros(shape)
+        if name != "subset":
+            once = device.read(1, sent)[1].astype(float)
+        else:
+            alone = started(name)
+            alone._number_of_session = session._number_of_session
+            alone.submit(Report(1, message=sent))
+            once = alone._cells
+        try:
+            session.submit(Report(1, message=sent))
+            ends.add("taken now")
+        except Refused as refusal:
+            ends.add(refusal.reason)
+        assert session.users <= 1, at
+        assert np.array_equal(session._cells, once) or not session._cells.any(), at
+        at += 1
+    assert ends == {"taken now", "replayed"}
+    assert at > 8
 
 
 # ------------------------------------------------------------------------------ the nonce

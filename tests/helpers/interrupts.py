@@ -7,7 +7,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-_SESSIONS = "session clock_session cut_session group_session device_session reported_session stream_session"
+_SESSIONS = """session clock_session cut_session group_session device_session reported_session from_devices
+stream_session"""
 SESSION = tuple(f"privacy/{name}.py" for name in (*_SESSIONS.split(), "mechanism", "encoders", "lifecycle"))
 
 

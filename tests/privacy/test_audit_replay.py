@@ -67,7 +67,8 @@ def test_what_is_right_passes_and_is_seen(name: str) -> None:
 
 def keeps(self: CountSession, right: Any, n: int, reports: int, due: Any) -> Any:
     """``forget`` says that a stream ends, prices it so, and leaves everybody in the decaying sum."""
-    held = self._cells + self._decaying.decayed(self._filtered, self._mechanism.fixed_point)
+    held = self._cells + self._decaying.decay * self._filtered
+    assert not self._mechanism.fixed_point
     out = right(self, n, reports, due)
     if n and self._forgets(n):
         self._next["_filtered"] = held

@@ -55,7 +55,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from discreet.mdp.planning import PolicyRows, policy_rows, uniform_policy
-from discreet.mdp.simulation import batch_counts, rollouts
+from discreet.mdp.simulation import rollouts
 from discreet.mdp.tabular import TabularMDP
 from discreet.mdp.trajectories import Trajectories, Trajectory
 from discreet.numerics import checks
@@ -68,6 +68,7 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.protocol import Privatizer, Release, Spec
 from discreet.privacy.randomness import Seeded
 from discreet.privacy.session import CountSession
+from discreet.simulation.crowd import count_crowd
 
 __all__ = [
     "ADVERSARIES", "AttackResult", "Point", "Rate", "Roc", "Tradeoff", "membership_attack", "most_likely",
@@ -461,9 +462,8 @@ class _Bench:
     def others(self, batch: int) -> Floats:
         """The counts of n - 1 people."""
         key = Seeded(self.seed, 0).keys.environment
-        sums = dict(batch_counts(self.world, self.behaviour, self.users - 1, key, batch))
-        sums["centered_reward_sums"] = sums["reward_sums"] - 0.5 * sums["visits"]
-        return np.asarray(self.query.to_cells(sums))
+        crowd = count_crowd(self.world, self.query, self.behaviour, self.users - 1, key, batch)
+        return np.asarray(self.query.to_cells(crowd.sums))
 
     def release(self, cells: Floats, run: int) -> Release:
         """All people at once, noise of its own in every run."""

@@ -61,6 +61,7 @@ from discreet.privacy.local_reports import (
 from discreet.privacy.mechanism import Stated
 from discreet.privacy.randomness import Key, Randomness
 from discreet.privacy.releases import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
+from discreet.privacy.report_choice import report_candidates
 from discreet.privacy.saved_state import check_same_kind
 from discreet.privacy.shuffle import BatchTooSmall, ShuffleSession
 from discreet.privacy.shuffle_mechanism import AmplifiedMechanism
@@ -71,7 +72,6 @@ __all__ = [
 ]  # fmt: skip
 
 _KINDS: tuple[Kind, ...] = ("subset", "oue")  # randomized response is a subset of one
-_REWARD_SHARE = 0.15  # of the reports that are about rewards, where the query states none
 
 
 # -------------------------------------------------------------------------------- calibration
@@ -79,7 +79,7 @@ _REWARD_SHARE = 0.15  # of the reports that are about rewards, where the query s
 
 def reports_of(query: CountQuery, epsilon0: float) -> StepReports:
     """The reports of least noise in a transition count at epsilon0, about all admissible pairs."""
-    return _reports_of(query.counted_steps, query.reward_share, epsilon0, _Asked(query))
+    return _reports_of(epsilon0, _Asked(query))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,16 @@ class _Asked:
     def _key(self) -> tuple[Any, ...]:
         query = self.query
         layout = query.layout
-        return (layout.states, layout.rows, query.known_rewards, query.reward_shift, query.step)
+        counted, share = query.counted_steps, query.reward_share
+        return (
+            layout.states,
+            layout.rows,
+            query.known_rewards,
+            query.reward_shift,
+            query.step,
+            counted,
+            share,
+        )
 
     def __hash__(self) -> int:
         return hash(self._key())
@@ -101,20 +110,9 @@ class _Asked:
 
 
 @lru_cache(maxsize=4096)
-def _reports_of(counted: int, share: float | None, epsilon0: float, asked: _Asked) -> StepReports:
-    best, least = None, np.inf
-    for kind in _KINDS:
-        last = np.inf
-        for steps in range(1, counted + 1):
-            found = StepReports.of(asked.query, kind, epsilon0, steps, share or _REWARD_SHARE)
-            error = found.unit_std(True)
-            if error < least:
-                best, least = found, error
-            if error > 1.5 * last:  # far past the best number of steps
-                break
-            last = min(last, error)
-    assert best is not None
-    return best
+def _reports_of(epsilon0: float, asked: _Asked) -> StepReports:
+    every = [one for kind in _KINDS for one in report_candidates(asked.query, kind, epsilon0, True)]
+    return min(every, key=lambda one: one.unit_std(True))
 
 
 # -------------------------------------------------------------------------------- three parties
