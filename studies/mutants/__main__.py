@@ -152,6 +152,8 @@ def chosen(mutant: Mutant, source: Path, covered: Covered) -> list[str]:
         fitting = [test for test, one in covered.items() if lines & set(one["lines"].get(file, ()))]
         fitting = fitting or [test for test, one in covered.items() if file in one["lines"]]
     stem = Path(mutant.file).stem.removesuffix("_kernels")
+    if mutant.file in CACHE_KEEPERS:  # they work while modules are loaded, and in processes that tests start
+        fitting = [test for test in covered if f"/test_{stem}.py" in test or test in fitting]
     calls: Counter[str] = Counter()
     order = []
     for test in sorted(fitting, key=lambda test: (covered[test]["seconds"], test)):

@@ -9,7 +9,7 @@ MASK = np.array([[True, False, True], [False, True, False]])
 
 
 def test_the_mask_is_the_layouts_own() -> None:
-    """The support of noise is fixed when a layout is built: later writes to the caller's array do not move it."""
+    """The support of noise is fixed when a layout is built: the caller's array may change later."""
     mask = MASK.copy()
     layout = Layout(2, 3, 4, mask)
     mask[:] = True
