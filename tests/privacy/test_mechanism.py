@@ -1,14 +1,16 @@
 """The guarantee follows from the mechanism: nobody can tell a session what it promises."""
 
 import ast
+import importlib
 import inspect
 import pickle
 from copy import deepcopy
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from closure import closure
 
 import discreet as dr
 from discreet.experiments.simulate import Setup
@@ -248,3 +250,33 @@ def test_mechanisms_and_guarantees_reach_worker_processes() -> None:
         "AmplifiedMechanism",
         "BatchMechanism",
     }
+
+
+def _values_of_the_core() -> list[type]:
+    """Every dataclass of the modules that a claim rests on."""
+    more = (
+        "linear_mechanism", "linear_sums", "responses", "shuffle_mechanism", "batch_session", "report_record",
+        "binomial_record", "amplified_record", "local_reports", "reported",
+    )  # fmt: skip
+    found = []
+    for name in sorted({*closure("discreet.privacy.session"), *(f"discreet.privacy.{one}" for one in more)}):
+        for one in vars(importlib.import_module(name)).values():
+            if (
+                isinstance(one, type)
+                and one.__module__ == name
+                and is_dataclass(one)
+                and not inspect.isabstract(one)
+            ):
+                found.append(one)
+    return found
+
+
+@pytest.mark.parametrize("value", _values_of_the_core(), ids=lambda one: one.__name__)
+def test_no_field_of_a_checked_value_can_be_set(value: type) -> None:
+    """What is checked once, when it is built, stays as it was: a guarantee was computed from it."""
+    blank = object.__new__(value)
+    for item in fields(value):
+        with pytest.raises(FrozenInstanceError):
+            setattr(blank, item.name, None)
+        with pytest.raises(FrozenInstanceError):
+            delattr(blank, item.name)
