@@ -50,7 +50,7 @@ KERNELS = {  # compiled lines are not followed: the tests of what calls them
     ),
 }
 CACHE_KEEPERS = ("discreet/numerics/compile.py", "discreet/numerics/files.py")
-FIRST, SECOND = 12.0, 30.0  # seconds of tests, as they take on the code itself: then those that remain
+FIRST, SECOND = 12.0, 8.0  # seconds of tests, as they take on the code itself: then those that remain
 Covered = Mapping[str, Mapping[str, Any]]
 
 
@@ -175,12 +175,12 @@ def parts(tests: Iterable[str], covered: Covered) -> tuple[list[str], list[str]]
     return looks
 
 
-def judge(mutant: Mutant, out: Path, covered: Covered, source_text: str, text: str) -> server.Verdict:
-    """Put the mutant in its place, run its tests, take it away."""
+def judge(
+    mutant: Mutant, out: Path, looks: Iterable[Sequence[str]], limit: float, source_text: str, text: str
+) -> server.Verdict:
+    """Put the mutant in its place, run its tests, take it away. limit : seconds for one look."""
     tree = out / "tree"
-    source = tree / "src"
-    file = source / mutant.file
-    looks = parts(chosen(mutant, source, covered), covered)
+    file = tree / "src" / mutant.file
     cache = None
     if mutant.file in KERNELS or mutant.file in CACHE_KEEPERS:
         cache = out / "work" / "cache"
@@ -192,7 +192,6 @@ def judge(mutant: Mutant, out: Path, covered: Covered, source_text: str, text: s
             shutil.rmtree(out / "work", ignore_errors=True)
             if cache is not None and mutant.file in CACHE_KEEPERS:
                 shutil.copytree(out / "cache", cache)
-            limit = 120 + 4 * sum(covered[test]["seconds"] for test in tests)
             found = server.judge(tree, module, tests, out / "work" / "run", limit, cache)
             verdict = server.Verdict(
                 found.outcome,
@@ -234,7 +233,8 @@ def run(out: Path, seed: int, total: int, least: int, only: str, skip: str) -> N
                 code = mutant.code(text)
                 if code is None:
                     continue
-                verdict = judge(mutant, out, covered, text, code)
+                looks = parts(chosen(mutant, source, covered), covered)
+                verdict = judge(mutant, out, looks, 120 + 4 * (FIRST + SECOND), text, code)
                 before, after = mutations.shown(text, code)
                 row = {**asdict(mutant), "before": before, "after": after, **asdict(verdict)}
                 with kept.open("a") as stream:
@@ -244,6 +244,28 @@ def run(out: Path, seed: int, total: int, least: int, only: str, skip: str) -> N
                     flush=True,
                 )
             judged += row["outcome"] != "unloadable"
+
+
+def again(out: Path, tests: Sequence[str]) -> None:
+    """Judge the survivors once more, by all tests of their own files and of ``tests``, as they stand now."""
+    tree = out / "tree"
+    shutil.rmtree(tree / "tests")
+    shutil.copytree(ROOT / "tests", tree / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    every = rows(out)
+    server.load()
+    for i, row in enumerate(every):
+        if row["outcome"] != "survived":
+            continue
+        mutant = Mutant(**{name: row[name] for name in ("file", "operator", "occurrence", "line")})
+        text = (tree / "src" / mutant.file).read_text()
+        own = sorted((tree / "tests").rglob(f"test_{Path(mutant.file).stem.removesuffix('_kernels')}.py"))
+        files = list(dict.fromkeys([*(file.relative_to(tree).as_posix() for file in own), *tests]))
+        verdict = judge(mutant, out, [files], 600, text, mutant.code(text) or text)
+        print(f"{verdict.outcome:10} {mutant.file}:{mutant.line} {verdict.by}", flush=True)
+        if verdict.outcome != "survived":
+            every[i] = row | {"outcome": verdict.outcome, "by": verdict.by, "second": True}
+        lines = [json.dumps(one, ensure_ascii=False) for one in every]
+        (out / "mutants.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
@@ -289,12 +311,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--least", type=int, default=4, help="mutants of every file")
     parser.add_argument("--only", default="", help="files whose name holds this")
     parser.add_argument("--skip", default="", help="not files whose name holds this")
+    parser.add_argument(
+        "--again",
+        nargs="*",
+        metavar="FILE",
+        help="survivors alone, by their own tests and these files of tests",
+    )
     given = parser.parse_args(arguments)
     out = given.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     prepare(out)
     os.environ.update(environment(out))
-    run(out, given.seed, given.mutants, given.least, given.only, given.skip)
+    if given.again is None:
+        run(out, given.seed, given.mutants, given.least, given.only, given.skip)
+    else:
+        again(out, given.again)
     (out / "mutants.md").write_text(page(rows(out)))
 
 

@@ -27,7 +27,7 @@ LOADED = (
     "pytest", "_pytest.assertion.rewrite", "pytest_timeout", "hypothesis", "pandas", "pyarrow.parquet",
     "dp_accounting.pld.privacy_loss_distribution", "opendp.prelude", "typer", "rich.table",
 )  # fmt: skip
-SECONDS = 60  # for one test of a mutant; the slowest takes a quarter of it
+SECONDS = 30  # for one test of a mutant: a test that was chosen takes a third of it at most
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,19 @@ class Verdict:
 
 
 class _Chosen:
-    """Keeps the chosen tests in their order, and notes the first that fails."""
+    """Keeps the chosen tests in their order, a file's together, and notes the first that fails."""
 
     def __init__(self, tests: Sequence[str], note: Path) -> None:
-        self.rank = {test: i for i, test in enumerate(tests)}
+        self.ranks = {test: i for i, test in enumerate(tests)}
         self.note = note
 
+    def rank(self, item: Any) -> int | None:
+        """Of the test, or of its whole file."""
+        return self.ranks.get(item.nodeid, self.ranks.get(item.nodeid.split("::")[0]))
+
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = sorted((i for i in items if i.nodeid in self.rank), key=lambda i: self.rank[i.nodeid])
+        kept = [item for item in items if self.rank(item) is not None]
+        items[:] = sorted(kept, key=lambda item: self.rank(item) or 0)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.note.write_text(json.dumps({"running": nodeid}))
@@ -94,7 +99,7 @@ def _child(tree: Path, module: str, tests: Sequence[str], note: Path, work: Path
 
     files = sorted({test.split("::")[0] for test in tests})
     return pytest.main(
-        ["-x", "-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist",
+        ["-x", "-q", "-m", "not statistics", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist",
          "-W", "ignore::pytest.PytestAssertRewriteWarning", f"--timeout={SECONDS}",
          f"--basetemp={work / 'tmp'}", *files],
         plugins=[_Chosen(tests, note)],
@@ -104,7 +109,7 @@ def _child(tree: Path, module: str, tests: Sequence[str], note: Path, work: Path
 def judge(
     tree: Path, module: str, tests: Sequence[str], work: Path, limit: float, cache: Path | None
 ) -> Verdict:
-    """Run ``tests`` (in their order, up to the first failure) on the tree as it stands.
+    """Run ``tests`` (or whole files; in their order, up to the first failure) on the tree as it stands.
 
     module : is loaded first, by name. work : a folder that is emptied. limit : seconds, then the child and
     all that it started are ended. cache : in place of the usual folder of compiled kernels.
