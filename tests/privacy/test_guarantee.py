@@ -208,6 +208,7 @@ def test_who_writes_numbers_and_sentences_anew_is_refused(name):
     for changes, message in (
         ({"records": (), "kinds": ()}, "exactly one"), ({"reason": "none"}, "exactly one"),
         ({"trust": "none"}, "trust = 'none'"), ({"randomness": "lava"}, "randomness"),
+        ({"trust": "everyone"}, "trust = 'everyone'"),
         ({"episodes": 0}, "episodes = 0"), ({"delta": 0.5}, "delta = 0.5|epsilon"),
         ({"epsilon": None, "rho": None, "mu": None}, "epsilon = None"),
     ):  # fmt: skip
@@ -223,6 +224,9 @@ def test_kinds_are_alike_and_promise_something():
             dataclasses.replace(stated, kinds=((words, dataclasses.replace(first, **change)), other))
     nothing = no_guarantee("seeded", trust="joint", reason="of a baseline")
     assert parallel([other, (words, nothing)]) is nothing
+    for kinds in ([other, (words, no_guarantee("seeded", trust="central", reason="of a baseline"))], []):
+        with pytest.raises(ValueError, match="kinds"):
+            parallel(kinds)
     with pytest.raises(ValueError, match="every one must promise something"):
         dataclasses.replace(stated, kinds=((words, nothing), other))
 
