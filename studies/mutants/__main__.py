@@ -50,7 +50,8 @@ KERNELS = {  # compiled lines are not followed: the tests of what calls them
     ),
 }
 CACHE_KEEPERS = ("discreet/numerics/compile.py", "discreet/numerics/files.py")
-FIRST, SECOND = 12.0, 8.0  # seconds of tests, as they take on the code itself: then those that remain
+FIRST, SECOND = 20.0, 60.0  # seconds of tests, as they take on the code itself; the second: ``--again``
+LIMIT = 400.0  # seconds for one mutant
 Covered = Mapping[str, Mapping[str, Any]]
 
 
@@ -165,7 +166,7 @@ def chosen(mutant: Mutant, source: Path, covered: Covered) -> list[str]:
 
 
 def parts(tests: Iterable[str], covered: Covered) -> tuple[list[str], list[str]]:
-    """Tests of the first look, and of the second, by what they take."""
+    """Tests of the first look, and those that are left for the second, each up to its time."""
     total, looks = 0.0, ([], [])  # type: tuple[float, tuple[list[str], list[str]]]
     for test in tests:
         total += covered[test]["seconds"]
@@ -176,7 +177,7 @@ def parts(tests: Iterable[str], covered: Covered) -> tuple[list[str], list[str]]
 
 
 def judge(
-    mutant: Mutant, out: Path, looks: Iterable[Sequence[str]], limit: float, source_text: str, text: str
+    mutant: Mutant, out: Path, look: server.Look, limit: float, source_text: str, text: str
 ) -> server.Verdict:
     """Put the mutant in its place, run its tests, take it away. limit : seconds for one look."""
     tree = out / "tree"
@@ -185,25 +186,14 @@ def judge(
     if mutant.file in KERNELS or mutant.file in CACHE_KEEPERS:
         cache = out / "work" / "cache"
     module = mutant.file.removesuffix(".py").replace("/", ".")
-    verdict = server.Verdict("survived", "", 0, 0.0)
+    shutil.rmtree(out / "work", ignore_errors=True)
     file.write_text(text)
     try:
-        for tests in filter(None, looks):
-            shutil.rmtree(out / "work", ignore_errors=True)
-            if cache is not None and mutant.file in CACHE_KEEPERS:
-                shutil.copytree(out / "cache", cache)
-            found = server.judge(tree, module, tests, out / "work" / "run", limit, cache)
-            verdict = server.Verdict(
-                found.outcome,
-                found.by,
-                verdict.tests + found.tests,
-                round(verdict.seconds + found.seconds, 2),
-            )
-            if found.outcome != "survived":
-                break
+        if cache is not None and mutant.file in CACHE_KEEPERS:
+            shutil.copytree(out / "cache", cache)
+        return server.judge(tree, module, look, out / "work" / "run", limit, cache)
     finally:
         file.write_text(source_text)
-    return verdict
 
 
 # ------------------------------------------------------------------------------ the run
@@ -233,8 +223,8 @@ def run(out: Path, seed: int, total: int, least: int, only: str, skip: str) -> N
                 code = mutant.code(text)
                 if code is None:
                     continue
-                looks = parts(chosen(mutant, source, covered), covered)
-                verdict = judge(mutant, out, looks, 120 + 4 * (FIRST + SECOND), text, code)
+                look = server.Look(parts(chosen(mutant, source, covered), covered)[0])
+                verdict = judge(mutant, out, look, LIMIT, text, code)
                 before, after = mutations.shown(text, code)
                 row = {**asdict(mutant), "before": before, "after": after, **asdict(verdict)}
                 with kept.open("a") as stream:
@@ -246,24 +236,31 @@ def run(out: Path, seed: int, total: int, least: int, only: str, skip: str) -> N
             judged += row["outcome"] != "unloadable"
 
 
-def again(out: Path, tests: Sequence[str]) -> None:
-    """Judge the survivors once more, by all tests of their own files and of ``tests``, as they stand now."""
+def again(out: Path, given: Sequence[str], only: str) -> None:
+    """Judge the survivors once more, by the tests of their lines that were left out and by new ones.
+
+    New are tests of their own files and of ``given``, as they stand now, that were not there before.
+    """
     tree = out / "tree"
+    source = tree / "src"
     shutil.rmtree(tree / "tests")
     shutil.copytree(ROOT / "tests", tree / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    covered = follow(out, core(source))
     every = rows(out)
     server.load()
     for i, row in enumerate(every):
-        if row["outcome"] != "survived":
+        if row["outcome"] != "survived" or only not in row["file"]:
             continue
         mutant = Mutant(**{name: row[name] for name in ("file", "operator", "occurrence", "line")})
-        text = (tree / "src" / mutant.file).read_text()
+        text = (source / mutant.file).read_text()
         own = sorted((tree / "tests").rglob(f"test_{Path(mutant.file).stem.removesuffix('_kernels')}.py"))
-        files = list(dict.fromkeys([*(file.relative_to(tree).as_posix() for file in own), *tests]))
-        verdict = judge(mutant, out, [files], 600, text, mutant.code(text) or text)
-        print(f"{verdict.outcome:10} {mutant.file}:{mutant.line} {verdict.by}", flush=True)
-        if verdict.outcome != "survived":
-            every[i] = row | {"outcome": verdict.outcome, "by": verdict.by, "second": True}
+        files = list(dict.fromkeys([*(file.relative_to(tree).as_posix() for file in own), *given]))
+        look = server.Look(parts(chosen(mutant, source, covered), covered)[1], files, set(covered))
+        verdict = judge(mutant, out, look, LIMIT, text, mutant.code(text) or text)
+        print(
+            f"{verdict.outcome:10} {mutant.file}:{mutant.line} {verdict.by} {verdict.seconds} s", flush=True
+        )
+        every[i] = row | {"outcome": verdict.outcome, "by": verdict.by, "again": True}
         lines = [json.dumps(one, ensure_ascii=False) for one in every]
         (out / "mutants.jsonl").write_text("\n".join(lines) + "\n")
 
@@ -325,7 +322,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.again is None:
         run(out, given.seed, given.mutants, given.least, given.only, given.skip)
     else:
-        again(out, given.again)
+        again(out, given.again, given.only)
     (out / "mutants.md").write_text(page(rows(out)))
 
 

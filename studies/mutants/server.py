@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,20 +43,35 @@ class Verdict:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Look:
+    """Which tests run, and in which order.
+
+    tests : by node, in their order; they run last. files : all of whose tests run, but those in ``known``.
+    """
+
+    tests: Sequence[str]
+    files: Sequence[str] = ()
+    known: Collection[str] = ()
+
+    def rank(self, nodeid: str, ranks: Mapping[str, int]) -> int | None:
+        """Place of a test, None: it does not run."""
+        if nodeid in ranks:
+            return ranks[nodeid]
+        return -1 if nodeid.split("::")[0] in self.files and nodeid not in self.known else None
+
+
 class _Chosen:
-    """Keeps the chosen tests in their order, a file's together, and notes the first that fails."""
+    """Keeps the tests of a look, in their order, and notes the first that fails."""
 
-    def __init__(self, tests: Sequence[str], note: Path) -> None:
-        self.ranks = {test: i for i, test in enumerate(tests)}
-        self.note = note
-
-    def rank(self, item: Any) -> int | None:
-        """Of the test, or of its whole file."""
-        return self.ranks.get(item.nodeid, self.ranks.get(item.nodeid.split("::")[0]))
+    def __init__(self, look: Look, note: Path) -> None:
+        self.look, self.note = look, note
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        kept = [item for item in items if self.rank(item) is not None]
-        items[:] = sorted(kept, key=lambda item: self.rank(item) or 0)
+        ranks = {test: i for i, test in enumerate(self.look.tests)}
+        placed = [(self.look.rank(item.nodeid, ranks), item) for item in items]
+        kept = [(rank, item) for rank, item in placed if rank is not None]
+        items[:] = [item for _, item in sorted(kept, key=lambda one: one[0])]
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.note.write_text(json.dumps({"running": nodeid}))
@@ -73,7 +88,7 @@ def load() -> None:
             importlib.import_module(name)
 
 
-def _child(tree: Path, module: str, tests: Sequence[str], note: Path, work: Path) -> int:
+def _child(tree: Path, module: str, look: Look, note: Path, work: Path) -> int:
     os.setsid()
     log = os.open(work / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
@@ -97,19 +112,17 @@ def _child(tree: Path, module: str, tests: Sequence[str], note: Path, work: Path
         return 1
     import pytest
 
-    files = sorted({test.split("::")[0] for test in tests})
+    files = sorted({test.split("::")[0] for test in look.tests} | set(look.files))
     return pytest.main(
         ["-x", "-q", "-m", "not statistics", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist",
          "-W", "ignore::pytest.PytestAssertRewriteWarning", f"--timeout={SECONDS}",
          f"--basetemp={work / 'tmp'}", *files],
-        plugins=[_Chosen(tests, note)],
+        plugins=[_Chosen(look, note)],
     )  # fmt: skip
 
 
-def judge(
-    tree: Path, module: str, tests: Sequence[str], work: Path, limit: float, cache: Path | None
-) -> Verdict:
-    """Run ``tests`` (or whole files; in their order, up to the first failure) on the tree as it stands.
+def judge(tree: Path, module: str, look: Look, work: Path, limit: float, cache: Path | None) -> Verdict:
+    """Run the tests of a look, up to the first failure, on the tree as it stands.
 
     module : is loaded first, by name. work : a folder that is emptied. limit : seconds, then the child and
     all that it started are ended. cache : in place of the usual folder of compiled kernels.
@@ -124,7 +137,7 @@ def judge(
         try:
             if cache is not None:
                 os.environ["NUMBA_CACHE_DIR"] = str(cache)
-            code = int(_child(tree, module, tests, note, work))
+            code = int(_child(tree, module, look, note, work))
         except BaseException:
             traceback.print_exc()
         finally:
@@ -142,12 +155,12 @@ def judge(
     seconds = round(time.monotonic() - began, 2)
     by = said.get("failed") or said.get("running") or ""
     if status is None:
-        return Verdict("timeout", by, len(tests), seconds)
+        return Verdict("timeout", by, len(look.tests), seconds)
     if "unloadable" in said:
-        return Verdict("unloadable", module, len(tests), seconds)
+        return Verdict("unloadable", module, len(look.tests), seconds)
     code = os.waitstatus_to_exitcode(status)
     if code in (70, -signal.SIGKILL):  # ended by nothing that the mutant did
         raise RuntimeError(f"the child of {module} broke: {(work / 'log.txt').read_text()[-2000:]}")
     if code in (0, 5):
-        return Verdict("survived", "", len(tests) if code == 0 else 0, seconds)
-    return Verdict("killed", by or "collection", len(tests), seconds)
+        return Verdict("survived", "", len(look.tests) if code == 0 else 0, seconds)
+    return Verdict("killed", by or "collection", len(look.tests), seconds)

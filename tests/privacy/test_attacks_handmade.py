@@ -19,7 +19,7 @@ from discreet.privacy.local_reports import StepReports
 from discreet.privacy.mechanism import Batches, CountMechanism, Prefixes, Stated
 from discreet.privacy.privatizers import Central
 from discreet.privacy.protocol import Plan, Report, Schedule
-from discreet.privacy.randomness import Seeded
+from discreet.privacy.randomness import Secure, Seeded
 from discreet.privacy.reported import Reported
 from discreet.privacy.responses import Question, checked_plan
 from discreet.privacy.restoring import restore
@@ -165,9 +165,20 @@ def test_scales_of_releases_that_hold_none_are_none() -> None:
 
 def test_flips_are_not_accounted_where_double_precision_knows_nothing() -> None:
     noise = tuple((name, Flips(100, 80, 2**31)) for name in QUERY.row_families)
-    for delta in (1e-11, None):
+    for delta in (1e-11, 1.0, None):
         with pytest.raises(ValueError, match=r"stated\.delta"):
             FlipMechanism(QUERY, Schedule.one_shot(100), "seeded", Stated(delta), (noise,))
+
+
+def test_flips_are_drawn_from_the_source_that_was_priced() -> None:
+    noise = tuple((name, Flips(100, 80, 2**31)) for name in QUERY.row_families)
+    flips = FlipMechanism(QUERY, Schedule.one_shot(100), "seeded", Stated(1e-6), (noise,))
+    reports = AmplifiedMechanism(QUERY, Schedule.one_shot(500), "seeded", Stated(1e-6), ((500, STRONG),))
+    for made in (flips, reports):
+        for source in (Secure(), None, "seeded"):
+            with pytest.raises(ValueError, match="randomness = "):
+                made.check_source(source)
+        made.check_source(Seeded(0))
 
 
 def test_batches_are_asked_what_the_schedule_says() -> None:

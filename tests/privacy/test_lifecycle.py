@@ -10,7 +10,7 @@ import pytest
 from interrupts import interrupted_at_a_return
 
 from discreet.mdp.layout import Layout
-from discreet.mdp.trajectories import Trajectory
+from discreet.mdp.trajectories import Trajectories, Trajectory
 from discreet.privacy.counts import CountQuery
 from discreet.privacy.privatizers import Central
 from discreet.privacy.protocol import Plan, Report, Schedule
@@ -18,7 +18,8 @@ from discreet.privacy.randomness import Seeded
 
 QUERY = CountQuery(Layout(2, 2, 2))
 POLICY = np.zeros((2, 2), np.int64)
-LIFE = Trajectory(np.array([0, 1, 0]), np.array([1, 0]), np.array([1.0, 0.25]))
+PARTS = np.array([0, 1, 0]), np.array([1, 0]), np.array([1.0, 0.25])
+LIFE = Trajectory(*PARTS)
 
 
 def opened() -> Any:
@@ -92,3 +93,25 @@ def test_what_is_shown_of_a_session_is_public_and_says_its_whole_claim() -> None
         QUERY, Schedule(8, times=np.array([0, 2, 4, 6])), Seeded(0)
     )
     assert ", delta=1e-06, users=0>" in repr(approximate)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda session: session.begin(Plan(POLICY, users=1)),
+        lambda session: session.submit(Report(plan=1, trajectory=LIFE)),
+        lambda session: session.submit_many(Trajectories(*(np.array([part]) for part in PARTS)), 1),
+        lambda session: session.submit_sum({}, 1),
+        lambda session: session.absent(1),
+        lambda session: session.release(),
+    ],
+    ids=["begin", "submit", "submit_many", "submit_sum", "absent", "release"],
+)
+@pytest.mark.parametrize("waiting", [True, False], ids=["in a plan", "between plans"])
+def test_a_closed_session_answers_no_call(call: Callable[[Any], object], waiting: bool) -> None:
+    session = opened()
+    if not waiting:
+        session.absent(2)
+    session.close()
+    with pytest.raises(RuntimeError, match="is closed: start another one"):
+        call(session)

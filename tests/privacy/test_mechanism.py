@@ -17,6 +17,7 @@ from discreet.experiments.simulate import Setup
 from discreet.mdp.layout import Layout
 from discreet.privacy import kernels, sessions
 from discreet.privacy.continual.clocks import Clocks
+from discreet.privacy.continual.signed_digits import SignedDigits
 from discreet.privacy.continual.square_root import SquareRoot
 from discreet.privacy.continual.tree import Tree
 from discreet.privacy.counts import CountQuery
@@ -144,6 +145,42 @@ def test_parts_that_do_not_fit_are_refused(changes: dict[str, object], message: 
         changes["family"] = kernels.GAUSSIAN
     with pytest.raises(ValueError, match=message):
         replace(plain, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "family", "schedule"),
+    [
+        (Prefixes(SignedDigits(4, 3)), kernels.LAPLACE, SCHEDULE),  # noise is drawn ahead of its data
+        (Prefixes(SquareRoot(4)), kernels.GAUSSIAN, SCHEDULE),  # a draw is in sums of other people
+        (Prefixes(Tree(None)), kernels.LAPLACE, Schedule(None)),  # scales that grow with the epochs
+        (Batches(0.5), kernels.GAUSSIAN, SCHEDULE),  # a user is in every later sum
+    ],
+    ids=["digits", "square root", "open tree", "decaying"],
+)
+def test_privacy_loss_distributions_are_of_fresh_draws_only(
+    strategy: Prefixes | Batches, family: int, schedule: Schedule
+) -> None:
+    closed = CountMechanism(QUERY, schedule, "seeded", strategy, family, np.full(3, 20.0), stated=STATED)
+    assert closed.guarantee.epsilon is not None
+    with pytest.raises(ValueError, match="drawn after the records"):
+        replace(closed, stated=Stated(1e-6, None, True))
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {"family": kernels.LAPLACE}, {"scales": np.full(3, 20.0)},
+        {"family": kernels.LAPLACE, "scales": np.full(3, 20.0)}, {"release_scales": np.full((4, 3), 20.0)},
+        {"reward_grid": 64},
+    ],
+    ids=lambda noise: " ".join(noise),
+)  # fmt: skip
+def test_noise_of_which_nothing_is_drawn_is_refused(noise: dict[str, object]) -> None:
+    """Who reads the mechanism would believe it."""
+    reports = Reported(StepReports.of(QUERY, "subset", 1.0, 1, 0.2), "device")
+    for strategy in (Exact(), reports):
+        with pytest.raises(ValueError, match=r"has no noise in sums|must be None without noise"):
+            CountMechanism(QUERY, SCHEDULE, "seeded", strategy, **noise)  # type: ignore[arg-type]
 
 
 def test_reports_of_another_query_or_without_coins_are_refused() -> None:
