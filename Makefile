@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: run test test-statistics goldens lint format types imports bench warmup setup clean help
+.PHONY: run test test-statistics goldens mutate lint format types imports bench warmup setup clean help
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -35,6 +35,10 @@ test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two
 
 goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended
 	$(BIN)/python -m tests.goldens
+
+mutate: warmup ## Put small faults into the trusted core: do the tests notice? (docs/mutants.md; an hour or two)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,mutate]'
+	$(BIN)/python -m studies.mutants --out results/mutants
 
 lint: $(STAMP) ## Style
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ from discreet.core.continual.tree import Tree
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.mechanism import Batches, CountMechanism, Prefixes, Stated
-from discreet.core.randomness import Seeded
+from discreet.core.randomness import Secure, Seeded
 from discreet.core.session import CountSession
 from discreet.core.trajectories import Trajectory
 from discreet.linear.responses import Question, checked_plan
@@ -165,9 +165,20 @@ def test_scales_of_releases_that_hold_none_are_none() -> None:
 
 def test_flips_are_not_accounted_where_double_precision_knows_nothing() -> None:
     noise = tuple((name, Flips(100, 80, 2**31)) for name in QUERY.row_families)
-    for delta in (1e-11, None):
+    for delta in (1e-11, 1.0, None):
         with pytest.raises(ValueError, match=r"stated\.delta"):
             FlipMechanism(QUERY, Schedule.one_shot(100), "seeded", Stated(delta), (noise,))
+
+
+def test_flips_are_drawn_from_the_source_that_was_priced() -> None:
+    noise = tuple((name, Flips(100, 80, 2**31)) for name in QUERY.row_families)
+    flips = FlipMechanism(QUERY, Schedule.one_shot(100), "seeded", Stated(1e-6), (noise,))
+    reports = AmplifiedMechanism(QUERY, Schedule.one_shot(500), "seeded", Stated(1e-6), ((500, STRONG),))
+    for made in (flips, reports):
+        for source in (Secure(), None, "seeded"):
+            with pytest.raises(ValueError, match="randomness = "):
+                made.check_source(source)
+        made.check_source(Seeded(0))
 
 
 def test_batches_are_asked_what_the_schedule_says() -> None:

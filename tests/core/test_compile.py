@@ -29,6 +29,43 @@ def test_where_nothing_can_be_written_kernels_still_run_with_one_warning() -> No
     assert found.stderr.count("no folder for compiled code can be written") == 1
 
 
+def test_without_a_home_folder_there_is_no_cache_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(kind: str) -> Path:
+        raise ValueError("there is no home folder")
+
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(compiling, "user_folder", lost)
+    assert compiling.cache_folder.__wrapped__() is None
+
+
+def test_the_folder_is_made_with_its_parents_and_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "new" / "place"))
+    folder = compiling.cache_folder.__wrapped__()
+    assert folder == tmp_path / "new" / "place" / f"kernels-{compiling.kernel_hash()}"
+    assert folder.is_dir()
+    assert compiling.cache_folder.__wrapped__() == folder
+    assert not list(folder.iterdir())  # the probe is gone
+
+
+def test_two_processes_that_make_the_folder_at_once_both_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    exists = Path.exists
+
+    def a_moment_ago(path: Path) -> bool:  # the other process makes it after this look
+        found = exists(path)
+        path.mkdir(exist_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "exists", a_moment_ago)
+    folder = compiling.cache_folder.__wrapped__()
+    assert folder is not None
+    assert folder.is_dir()
+
+
 def test_every_kernel_source_is_in_the_name_of_the_cache() -> None:
     package = Path(compiling.__file__).parents[1]
     assert set(compiling.kernel_sources()) == set(package.rglob("*kernels.py"))

@@ -1,5 +1,6 @@
 """Folders of a user (absolute XDG variables, else the home folder), and files that are whole or not there."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -39,4 +40,34 @@ def test_write_aside_replaces_whole_files(tmp_path: Path) -> None:
     write_aside(path, b"one")
     write_aside(path, b"two")
     assert path.read_bytes() == b"two"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="paths of other systems are not built here")
+def test_other_systems_keep_data_where_they_say(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert user_folder("data") == tmp_path / "Library" / "Application Support" / "discreet"
+    assert user_folder("cache") == tmp_path / ".cache" / "discreet"
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    assert user_folder("data") == tmp_path / "local" / "discreet"
+    assert user_folder("cache") == tmp_path / ".cache" / "discreet"
+
+
+@pytest.mark.parametrize("where", ["open", "fsync", "replace"])
+def test_a_write_that_is_interrupted_leaves_the_old_file_alone(where, tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "file"
+    write_aside(path, b"one")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os if where == "fsync" else Path, where, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_aside(path, b"two")
+    monkeypatch.undo()
+    assert path.read_bytes() == b"one"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]

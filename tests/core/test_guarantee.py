@@ -208,6 +208,7 @@ def test_who_writes_numbers_and_sentences_anew_is_refused(name):
     for changes, message in (
         ({"records": (), "kinds": ()}, "exactly one"), ({"reason": "none"}, "exactly one"),
         ({"trust": "none"}, "trust = 'none'"), ({"randomness": "lava"}, "randomness"),
+        ({"trust": "everyone"}, "trust = 'everyone'"),
         ({"episodes": 0}, "episodes = 0"), ({"delta": 0.5}, "delta = 0.5|epsilon"),
         ({"epsilon": None, "rho": None, "mu": None}, "epsilon = None"),
     ):  # fmt: skip
@@ -223,6 +224,9 @@ def test_kinds_are_alike_and_promise_something():
             dataclasses.replace(stated, kinds=((words, dataclasses.replace(first, **change)), other))
     nothing = no_guarantee("seeded", trust="joint", reason="of a baseline")
     assert parallel([other, (words, nothing)]) is nothing
+    for kinds in ([other, (words, no_guarantee("seeded", trust="central", reason="of a baseline"))], []):
+        with pytest.raises(ValueError, match="kinds"):
+            parallel(kinds)
     with pytest.raises(ValueError, match="every one must promise something"):
         dataclasses.replace(stated, kinds=((words, nothing), other))
 
@@ -376,3 +380,23 @@ def test_broken_alphabets_are_refused():
             records_from_dict([{**table, "alphabets": {"moves": alphabet}}])
     with pytest.raises(ValueError, match="must be tables"):
         records_from_dict([3])
+    with pytest.raises(ValueError, match="record: kind"):
+        MechanismRecord.from_dict(record().to_dict() | {"kind": "amplified"})
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "message"),
+    [
+        *((("subset", 12, 3, own, 0), "own = ") for own in (0, -1, 2**53, 2**53 + 1, 3**53 - 1)),
+        *((("unary", 12, 1, own, 1), "own = ") for own in (0, 2**53, 3**53 - 1)),
+        *((("unary", 12, 1, 2**52, other), "other = ") for other in (0, -1, 2**53, 3**53 - 1)),
+        *((("subset", 12, size, 2**52, 0), "size = ") for size in (0, 12)),
+        (("subset", 0, 1, 2**52, 0), "elements = 0"), (("krr", 12, 1, 2**52, 0), "alphabets"),
+    ],
+)  # fmt: skip
+def test_what_is_no_probability_has_no_loss(alphabet, message):
+    """Numerators over 2^53: a report that is certain, or more than certain, hides nothing."""
+    with pytest.raises(ValueError, match=message):
+        ReportRecord("reports", 1, {"moves": alphabet})
+    with pytest.raises(ValueError, match="reports = 0"):
+        ReportRecord("reports", 0, {"moves": ("subset", 12, 3, 2**52, 0)})

@@ -12,13 +12,14 @@ from interrupts import interrupted_at_a_return
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.randomness import Seeded
-from discreet.core.trajectories import Trajectory
+from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.privatizers.central import Central
 from discreet.protocol import Plan, Report, Schedule
 
 QUERY = CountQuery(Layout(2, 2, 2))
 POLICY = np.zeros((2, 2), np.int64)
-LIFE = Trajectory(np.array([0, 1, 0]), np.array([1, 0]), np.array([1.0, 0.25]))
+PARTS = np.array([0, 1, 0]), np.array([1, 0]), np.array([1.0, 0.25])
+LIFE = Trajectory(*PARTS)
 
 
 def opened() -> Any:
@@ -81,3 +82,36 @@ def test_a_call_out_of_a_running_one_is_refused() -> None:
     session.close()
     with pytest.raises(RuntimeError, match="is closed"):
         session.absent(1)
+
+
+def test_what_is_shown_of_a_session_is_public_and_says_its_whole_claim() -> None:
+    session = opened()
+    assert repr(session) == "<CountSession trust='joint', epsilon=1.0, users=0>"
+    session.close()
+    assert repr(session) == "<CountSession trust='joint', epsilon=1.0, closed>"
+    approximate = Central(epsilon=1.0, delta=1e-6, release="decaying").start(
+        QUERY, Schedule(8, times=np.array([0, 2, 4, 6])), Seeded(0)
+    )
+    assert ", delta=1e-06, users=0>" in repr(approximate)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda session: session.begin(Plan(POLICY, users=1)),
+        lambda session: session.submit(Report(plan=1, trajectory=LIFE)),
+        lambda session: session.submit_many(Trajectories(*(np.array([part]) for part in PARTS)), 1),
+        lambda session: session.submit_sum({}, 1),
+        lambda session: session.absent(1),
+        lambda session: session.release(),
+    ],
+    ids=["begin", "submit", "submit_many", "submit_sum", "absent", "release"],
+)
+@pytest.mark.parametrize("waiting", [True, False], ids=["in a plan", "between plans"])
+def test_a_closed_session_answers_no_call(call: Callable[[Any], object], waiting: bool) -> None:
+    session = opened()
+    if not waiting:
+        session.absent(2)
+    session.close()
+    with pytest.raises(RuntimeError, match="is closed: start another one"):
+        call(session)

@@ -1,18 +1,21 @@
 """The guarantee follows from the mechanism: nobody can tell a session what it promises."""
 
 import ast
+import importlib
 import inspect
 import pickle
 from copy import deepcopy
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from closure import closure
 
 import discreet as dr
 from discreet.core import kernels
 from discreet.core.continual.clocks import Clocks
+from discreet.core.continual.signed_digits import SignedDigits
 from discreet.core.continual.square_root import SquareRoot
 from discreet.core.continual.tree import Tree
 from discreet.core.counts import CountQuery
@@ -145,6 +148,42 @@ def test_parts_that_do_not_fit_are_refused(changes: dict[str, object], message: 
         replace(plain, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("strategy", "family", "schedule"),
+    [
+        (Prefixes(SignedDigits(4, 3)), kernels.LAPLACE, SCHEDULE),  # noise is drawn ahead of its data
+        (Prefixes(SquareRoot(4)), kernels.GAUSSIAN, SCHEDULE),  # a draw is in sums of other people
+        (Prefixes(Tree(None)), kernels.LAPLACE, Schedule(None)),  # scales that grow with the epochs
+        (Batches(0.5), kernels.GAUSSIAN, SCHEDULE),  # a user is in every later sum
+    ],
+    ids=["digits", "square root", "open tree", "decaying"],
+)
+def test_privacy_loss_distributions_are_of_fresh_draws_only(
+    strategy: Prefixes | Batches, family: int, schedule: Schedule
+) -> None:
+    closed = CountMechanism(QUERY, schedule, "seeded", strategy, family, np.full(3, 20.0), stated=STATED)
+    assert closed.guarantee.epsilon is not None
+    with pytest.raises(ValueError, match="drawn after the records"):
+        replace(closed, stated=Stated(1e-6, None, True))
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {"family": kernels.LAPLACE}, {"scales": np.full(3, 20.0)},
+        {"family": kernels.LAPLACE, "scales": np.full(3, 20.0)}, {"release_scales": np.full((4, 3), 20.0)},
+        {"reward_grid": 64},
+    ],
+    ids=lambda noise: " ".join(noise),
+)  # fmt: skip
+def test_noise_of_which_nothing_is_drawn_is_refused(noise: dict[str, object]) -> None:
+    """Who reads the mechanism would believe it."""
+    reports = Reported(StepReports.of(QUERY, "subset", 1.0, 1, 0.2), "device")
+    for strategy in (Exact(), reports):
+        with pytest.raises(ValueError, match=r"has no noise in sums|must be None without noise"):
+            CountMechanism(QUERY, SCHEDULE, "seeded", strategy, **noise)  # type: ignore[arg-type]
+
+
 def test_reports_of_another_query_or_without_coins_are_refused() -> None:
     reports = StepReports.of(QUERY, "subset", 1.0, 1, 0.2)
     made = CountMechanism(QUERY, SCHEDULE, "seeded", Reported(reports, "device"))
@@ -252,3 +291,33 @@ def test_mechanisms_and_guarantees_reach_worker_processes() -> None:
         "AmplifiedMechanism",
         "BatchMechanism",
     }
+
+
+def _values_of_the_core() -> list[type]:
+    """Every dataclass of the modules that a claim rests on."""
+    more = (
+        "linear.mechanism", "linear.sums", "linear.responses", "shuffle.mechanism", "shuffle.binomial_record",
+        "shuffle.amplified_record", "sessions.batch", "local.record", "local.reports", "local.reported",
+    )  # fmt: skip
+    found = []
+    for name in sorted({*closure("discreet.core.session"), *(f"discreet.{one}" for one in more)}):
+        for one in vars(importlib.import_module(name)).values():
+            if (
+                isinstance(one, type)
+                and one.__module__ == name
+                and is_dataclass(one)
+                and not inspect.isabstract(one)
+            ):
+                found.append(one)
+    return found
+
+
+@pytest.mark.parametrize("value", _values_of_the_core(), ids=lambda one: one.__name__)
+def test_no_field_of_a_checked_value_can_be_set(value: type) -> None:
+    """What is checked once, when it is built, stays as it was: a guarantee was computed from it."""
+    blank = object.__new__(value)
+    for item in fields(value):
+        with pytest.raises(FrozenInstanceError):
+            setattr(blank, item.name, None)
+        with pytest.raises(FrozenInstanceError):
+            delattr(blank, item.name)

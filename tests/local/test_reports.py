@@ -389,12 +389,17 @@ def test_what_does_not_fit_is_refused_at_the_start_or_at_the_plan():
     session = Local(epsilon=1.0).start(CountQuery(LAYOUT), Schedule(5, plans="deterministic"), Seeded(0))
     with pytest.raises(ValueError, match="must be deterministic"):
         session.begin(Plan(np.full((2, 2, 2), 0.5)))
-    with pytest.raises(ValueError, match="integer actions in"):
-        session.begin(Plan(np.full((2, 2), 2)))
+    for policy in (np.full((2, 2), 2), np.full((2, 2), -1), np.zeros((2, 2)), np.full((2, 2), 0.5)):
+        with pytest.raises(ValueError, match=r"integer actions in \[0, 1\]"):
+            session.begin(Plan(policy))
     masked = Layout(2, 2, 2, np.array([[True, False], [True, True]]))
     session = Local(epsilon=1.0).start(CountQuery(masked), Schedule(5), Seeded(0))
     with pytest.raises(ValueError, match="not admissible in state 0"):
         session.begin(Plan(np.ones((2, 2), int)))
+    once = np.zeros((2, 2), int)
+    once[1, 0] = 1
+    with pytest.raises(ValueError, match=r"plan.policy\[1, 0\] = 1: is not admissible in state 0"):
+        session.begin(Plan(once))
     session.begin(Plan(POLICY, users=2))
     with pytest.raises(ValueError, match="reported_moves"):
         session.submit_sum({"transition_counts": np.zeros((2, 2, 2, 2))}, 2)

@@ -493,6 +493,26 @@ def test_a_lost_batch_is_not_opened_again() -> None:
         assert session.release().number == 3
 
 
+@pytest.mark.parametrize("name", ["laplace", "shuffle"])
+def test_a_batch_whose_opening_was_interrupted_is_not_opened_again(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its noise may have been drawn: people of this session meet no second drawing of it."""
+    with session_of(name) as session:
+        session.release()
+
+        def interrupted(batch: int) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(session, "_started", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.begin(Plan(POLICY, 6))
+        monkeypatch.undo()
+        assert session.users == 0
+        with pytest.raises(RuntimeError, match="batch 1 was interrupted, it is not opened again"):
+            session.begin(Plan(POLICY, 6))
+
+
 def test_messages_of_another_batch_are_refused() -> None:
     who = people()
     with session_of("shuffle") as session:
@@ -594,6 +614,8 @@ def test_choices_are_of_a_batch() -> None:
     found = Central(epsilon=1.0, delta=1e-6).choices(FINE, SCHEDULE, SEEDED)
     assert found[0].name == "batches"
     assert {one.levels for one in found} == {1}
+    alone = Central(epsilon=1.0, delta=1e-6).choices(FINE, Schedule.one_shot(8, "deterministic"), SEEDED)
+    assert [repr(one) for one in found] == [repr(one) for one in alone]  # the last batch has 8 users
 
 
 @pytest.mark.parametrize(

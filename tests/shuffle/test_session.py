@@ -396,6 +396,9 @@ def test_laws_of_a_release():
         assert both.std() == pytest.approx(math.hypot(one.std(), newest.std()))
         assert session.laws_at(25)[name].std() == pytest.approx(both.std())
         assert both.family == "binomial"
+        size = LAYOUT.states if name == TRANSITIONS else 1
+        rows = LAYOUT.horizon * LAYOUT.states * LAYOUT.actions
+        assert (both.cells, both.rows, both.row_size) == (rows * size, rows, size)
         assert newest.bound(0.05) < both.bound(0.05) < 8 * both.std()
         flips = dict(session.mechanism.batches[0][1])[name]
         unit = 0.5 if name == CENTERED_REWARDS else 1.0

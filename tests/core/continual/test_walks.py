@@ -242,6 +242,23 @@ def test_bad_parameters(build: object, message: str) -> None:
         build()  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("kind", [Tree, OptimalTree, SquareRoot, ExactSquareRoot, SignedDigits])
+@pytest.mark.parametrize("leaves", [0, -3, 2.5, True, "8"])
+def test_a_number_of_leaves_that_is_none_is_refused(kind: type[Walk], leaves: object) -> None:
+    """No levels would be charged for it."""
+    with pytest.raises(ValueError, match="leaves = "):
+        kind(leaves) if kind is not SignedDigits else SignedDigits(leaves, 3)  # type: ignore[call-arg, arg-type]
+
+
+@pytest.mark.parametrize(
+    "walk", [Tree(1), OptimalTree(1), SquareRoot(1), SignedDigits.best(1)], ids=lambda one: type(one).__name__
+)
+def test_a_walk_of_one_leaf_releases_nothing_and_charges_one_level(walk: Walk) -> None:
+    assert walk.levels == 1
+    assert np.isfinite(walk.rms())
+    assert walk.terms(0) == 0.0
+
+
 # ------------------------------------------------------------------------- integers are measured
 @pytest.mark.parametrize("leaves", [2, 3, 9, 40, 500])
 def test_the_exact_square_root_measures_integers_and_estimates_prefix_sums(leaves: int) -> None:
