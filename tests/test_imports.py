@@ -131,8 +131,9 @@ def test_what_a_guarantee_is_made_of_has_no_import_circle() -> None:
 
 
 # What the sentence "this release of counts has the printed epsilon" rests on. Ceilings, to be lowered with
-# what they count and never raised without a reason: the aim is 3 000 lines (docs/kernel.md).
-MODULES, LINES = 32, 3929
+# what they count and never raised without a reason: the aim is 3 000 lines (docs/kernel.md). Sums of prefixes
+# first; batches and decaying sums, whose session is opened by name, need a file more.
+MODULES, LINES, WITH_BATCHES = 32, 3890, 3983
 
 
 def test_what_a_count_release_rests_on_does_not_grow() -> None:
@@ -142,6 +143,9 @@ def test_what_a_count_release_rests_on_does_not_grow() -> None:
     )
     assert len(found) <= MODULES, sorted(found)
     assert sum(found.values()) <= LINES, sorted(found.items(), key=lambda one: -one[1])
+    batches = closure("discreet.privacy.decaying_session")
+    assert set(batches) - set(found) == {"discreet.privacy.decaying_session"}
+    assert sum(batches.values()) <= WITH_BATCHES
 
 
 def test_code_is_counted_without_what_explains_it() -> None:

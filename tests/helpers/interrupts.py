@@ -7,8 +7,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-_SESSIONS = "session clock_session cut_session group_session device_session reported_session stream_session"
-SESSION = tuple(f"privacy/{name}.py" for name in (*_SESSIONS.split(), "mechanism", "encoders", "lifecycle"))
+_KINDS = "stream decaying clock cut group device reported"
+_FILES = "session mechanism encoders lifecycle"
+SESSION = tuple(
+    f"privacy/{name}.py" for name in (*(f"{kind}_session" for kind in _KINDS.split()), *_FILES.split())
+)
 
 
 def _no_signal_comes(frame: FrameType) -> bool:

@@ -26,7 +26,6 @@ from discreet.privacy.randomness import Secure, Seeded
 from discreet.privacy.records import MechanismRecord
 from discreet.privacy.report_record import ReportRecord
 from discreet.privacy.reported import Reported
-from discreet.privacy.session import CountSession
 from discreet.privacy.sessions import session_of
 from tests.goldens.cases import RUNS, WORLDS
 
@@ -70,7 +69,7 @@ def test_a_hundredth_of_the_noise_does_not_keep_the_promise() -> None:
     assert isinstance(asked, CountMechanism)
     assert asked.guarantee.epsilon == pytest.approx(1.0)
     less = replace(asked, scales=1e-3 * asked.noise_scales)
-    assert CountSession(less, Seeded(0)).guarantee.epsilon == pytest.approx(1000.0)
+    assert session_of(less, Seeded(0)).guarantee.epsilon == pytest.approx(1000.0)
     with pytest.raises(FrozenInstanceError):
         asked.scales = 1e-3 * asked.noise_scales  # type: ignore[misc]
     with pytest.raises(ValueError, match="read-only"):
@@ -82,7 +81,7 @@ def test_a_hundredth_of_the_noise_does_not_keep_the_promise() -> None:
 def test_who_writes_to_a_mechanism_after_the_start_changes_no_noise() -> None:
     made = dr.Central(epsilon=1.0, release="tree").mechanism(QUERY, SCHEDULE, Seeded(0))
     assert isinstance(made, CountMechanism)
-    session = CountSession(made, Seeded(0))
+    session = session_of(made, Seeded(0))
     object.__setattr__(made, "scales", np.zeros(3))
     made.query.offsets[:] = 0
     session.mechanism.query.offsets[:] = 0

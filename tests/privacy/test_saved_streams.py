@@ -23,7 +23,7 @@ from discreet.privacy.linear_sums import GramQuery, MixtureQuery
 from discreet.privacy.protocol import Plan, Response, Schedule
 from discreet.privacy.randomness import Secure, SecureCoins, Seeded, SeededCoins
 from discreet.privacy.responses import Question, ResponseSession
-from discreet.privacy.session import CountSession
+from discreet.privacy.session import MeasuredSession
 from discreet.privacy.shuffle import BatchTooSmall, ShuffleSession
 
 S, A, H, D = 3, 2, 3, 2
@@ -377,7 +377,7 @@ def test_damaged_foreign_and_replayed_files_are_refused(case, kind, tmp_path, fo
         with pytest.raises(ValueError, match="path = "):
             dr.restore(bad)
     assert not folder.exists()  # nothing was recorded
-    for other in (CountSession, ResponseSession, *(set(KINDS.values()) - {kind})):
+    for other in (MeasuredSession, ResponseSession, *(set(KINDS.values()) - {kind})):
         with monkeypatch.context() as patched:  # what says it is of another kind, or of one to come
             patched.setattr(kind, "_kind", other._kind)
             twin = start(case)

@@ -8,21 +8,21 @@ from numpy.typing import NDArray
 from discreet.privacy import kernels
 from discreet.privacy.continual.clocks import played_rows
 from discreet.privacy.counts import TRANSITIONS
+from discreet.privacy.decaying_session import DecayingSession
 from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.randomness import Randomness
 from discreet.privacy.releases import Floats, Ints, Plan
-from discreet.privacy.session import CountSession
 
 __all__ = ["ClockSession"]
 
 
-class ClockSession(CountSession):
-    """As :class:`~discreet.privacy.session.CountSession`, under clocks of rows."""
+class ClockSession(DecayingSession):
+    """As :class:`~discreet.privacy.decaying_session.DecayingSession`, under clocks of rows."""
 
     _kind = "clocked counts"
     _streams = ("decaying",)
     _asks = "clocked"
-    _STATE = (*CountSession._STATE, "_pending", "_counted", "_played")
+    _STATE = (*DecayingSession._STATE, "_pending", "_counted", "_played")
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)

@@ -11,21 +11,21 @@ from dataclasses import replace
 
 from discreet.numerics import checks
 from discreet.privacy.counts import CUT_REWARDS
+from discreet.privacy.decaying_session import DecayingSession
 from discreet.privacy.mechanism import CountMechanism, check_on_grid
 from discreet.privacy.randomness import Randomness
 from discreet.privacy.releases import Floats, Plan
-from discreet.privacy.session import CountSession
 
 __all__ = ["CutSession"]
 
 
-class CutSession(CountSession):
-    """As :class:`~discreet.privacy.session.CountSession`, of a query with a cut."""
+class CutSession(DecayingSession):
+    """As :class:`~discreet.privacy.decaying_session.DecayingSession`, of a query with a cut."""
 
     _kind = "cut counts"
     _streams = ("exact", "decaying")
     _asks = "cut"
-    _STATE = (*CountSession._STATE, "_cut")
+    _STATE = (*DecayingSession._STATE, "_cut")
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)

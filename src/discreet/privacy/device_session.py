@@ -16,17 +16,17 @@ from discreet.privacy.encoders import REACH, NoisyVectorEncoder, local_message
 from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.randomness import Key, Randomness
 from discreet.privacy.releases import Encoder, Floats, Report
-from discreet.privacy.session import CountSession
+from discreet.privacy.session import MeasuredSession
 
 __all__ = ["DeviceSession"]
 
 
-class DeviceSession(CountSession):
-    """As :class:`~discreet.privacy.session.CountSession`, but users send noisy counters."""
+class DeviceSession(MeasuredSession):
+    """As :class:`~discreet.privacy.session.MeasuredSession`, but users send noisy counters."""
 
     _kind = "device counts"
     _streams = ("local",)
-    _DERIVED = (*CountSession._DERIVED, "_reach")
+    _DERIVED = (*MeasuredSession._DERIVED, "_reach")
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)

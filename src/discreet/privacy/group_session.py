@@ -12,14 +12,14 @@ import numpy as np
 
 from discreet.mdp.trajectories import Trajectories, Trajectory
 from discreet.numerics import checks
+from discreet.privacy.decaying_session import DecayingSession
 from discreet.privacy.releases import Plan
-from discreet.privacy.session import CountSession
 
 __all__ = ["GroupSession"]
 
 
-class GroupSession(CountSession):
-    """As :class:`~discreet.privacy.session.CountSession`, of a query with groups."""
+class GroupSession(DecayingSession):
+    """As :class:`~discreet.privacy.decaying_session.DecayingSession`, of a query with groups."""
 
     _kind = "group counts"
     _streams = ("exact", "decaying")

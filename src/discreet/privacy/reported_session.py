@@ -17,13 +17,13 @@ from discreet.privacy.local_reports import ReportEncoder, StepReports, policy_ta
 from discreet.privacy.mechanism import CountMechanism
 from discreet.privacy.randomness import Key, Randomness, SecureCoins, SeededCoins
 from discreet.privacy.releases import Encoder, Floats, Ints, Plan, Report
-from discreet.privacy.session import CountSession
+from discreet.privacy.session import MeasuredSession
 
 __all__ = ["ReportedSession", "report_arrays"]
 
 
-class ReportedSession(CountSession):
-    """As :class:`~discreet.privacy.session.CountSession`, but for what enters the sums: debiased reports.
+class ReportedSession(MeasuredSession):
+    """As :class:`~discreet.privacy.session.MeasuredSession`, but for what enters the sums: debiased reports.
 
     On the device (``by`` of :class:`~discreet.privacy.reported.Reported`), or drawn by a trusted server, who
     keeps nothing else of a trajectory.
@@ -31,7 +31,7 @@ class ReportedSession(CountSession):
 
     _kind = "reported counts"
     _streams = ("reports",)
-    _STATE = (*CountSession._STATE, "_policy")
+    _STATE = (*MeasuredSession._STATE, "_policy")
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)

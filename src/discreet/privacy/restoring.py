@@ -15,6 +15,7 @@ from discreet.privacy.amplified import AmplifiedSession
 from discreet.privacy.batch_session import BatchSession
 from discreet.privacy.clock_session import ClockSession
 from discreet.privacy.cut_session import CutSession
+from discreet.privacy.decaying_session import DecayingSession
 from discreet.privacy.device_session import DeviceSession
 from discreet.privacy.group_session import GroupSession
 from discreet.privacy.linear_session import LinearSession
@@ -22,14 +23,15 @@ from discreet.privacy.one_shot import OneShotSession
 from discreet.privacy.reported_session import ReportedSession
 from discreet.privacy.responses import ResponseSession
 from discreet.privacy.saving import CLASSES
-from discreet.privacy.session import CountSession
+from discreet.privacy.session import CountSession, MeasuredSession, WalkSession
 from discreet.privacy.shuffle import ShuffleSession
 
 Restored = CountSession | LinearSession | ShuffleSession | BatchSession | ResponseSession | OneShotSession
 
 _SESSIONS: tuple[type[Restored], ...] = (
-    CountSession, GroupSession, CutSession, ClockSession, DeviceSession, ReportedSession, LinearSession,
-    ShuffleSession, AmplifiedSession, BatchSession, ResponseSession, OneShotSession,
+    MeasuredSession, WalkSession, DecayingSession, GroupSession, CutSession, ClockSession, DeviceSession,
+    ReportedSession, LinearSession, ShuffleSession, AmplifiedSession, BatchSession, ResponseSession,
+    OneShotSession,
 )  # fmt: skip
 _KINDS = {kind._kind: kind for kind in _SESSIONS}
 
@@ -79,7 +81,7 @@ def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None 
 def _revived(saved: saved_state.SavedState) -> Restored:
     """The session in a file, closed until the file is taken."""
     where, values = f"path = {str(saved.path)!r}", dict(saved.values)
-    kind = values.pop("session", CountSession._kind)  # files of version 1 with counts may lack it
+    kind = values.pop("session", MeasuredSession._kind)  # files of version 1 with counts may lack it
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"{where}: was written by another version (of a session of {checks.said(kind)})")
     try:

@@ -11,18 +11,20 @@ from discreet.privacy.randomness import Randomness
 __all__ = ["Proposes", "session_of"]
 
 _PLACES = {
-    "CountMechanism": ("session", "CountSession"),
     "LinearMechanism": ("linear_session", "LinearSession"),
     "FlipMechanism": ("shuffle", "ShuffleSession"),
     "AmplifiedMechanism": ("amplified", "AmplifiedSession"),
     "BatchMechanism": ("batch_session", "BatchSession"),
 }
-_OTHER_COUNTS = {
-    "local": ("device_session", "DeviceSession"),
-    "reports": ("reported_session", "ReportedSession"),
+_COUNTS = {  # by what plans ask, and else by the strategy
     "group": ("group_session", "GroupSession"),
     "cut": ("cut_session", "CutSession"),
     "clocked": ("clock_session", "ClockSession"),
+    "exact": ("session", "MeasuredSession"),
+    "walk": ("session", "WalkSession"),
+    "decaying": ("decaying_session", "DecayingSession"),
+    "local": ("device_session", "DeviceSession"),
+    "reports": ("reported_session", "ReportedSession"),
 }
 
 
@@ -35,9 +37,9 @@ def session_of(mechanism: Any, randomness: Randomness) -> Session:
     name = type(mechanism).__name__
     place = _PLACES.get(name)
     if name == "CountMechanism":
-        place = _OTHER_COUNTS.get(mechanism.stream, _OTHER_COUNTS.get(mechanism.asks, place))
+        place = _COUNTS.get(mechanism.asks, _COUNTS.get(mechanism.stream))
     if place is None:
-        raise ValueError(f"mechanism = {mechanism!r}: must be one of {', '.join(_PLACES)}")
+        raise ValueError(f"mechanism = {mechanism!r}: must be one of CountMechanism, {', '.join(_PLACES)}")
     session: Session = getattr(import_module(f"discreet.privacy.{place[0]}"), place[1])(mechanism, randomness)
     return session
 
