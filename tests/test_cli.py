@@ -468,7 +468,7 @@ def test_audit_runs_under_a_learner() -> None:
 
 
 def test_audit_of_a_false_claim_is_status_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from discreet.core.encoders import NoisyVectorEncoder
+    from discreet.local.device_session import NoisyVectorEncoder
 
     encode = NoisyVectorEncoder.__call__
     monkeypatch.setattr(

@@ -37,6 +37,18 @@ def test_the_guides_session_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("Local differential privacy")
 
 
+@pytest.mark.parametrize("page", ["messages.md", "linear-sums.md"])
+def test_what_pages_show_of_devices_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = (block for block in blocks(ROOT / "docs" / page, "python") if "session.submit" in block)
+    exec(code, {})
+    shown = capsys.readouterr().out
+    assert "one person's whole trajectory of one episode" in shown
+    if page == "messages.md":
+        assert shown.startswith("pure local differential privacy, epsilon = 4.")
+        assert shown.splitlines()[1].startswith("reports 1 True ")
+        assert shown.splitlines()[2:] == ["replayed", "1"]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))

@@ -128,7 +128,7 @@ def test_what_a_guarantee_is_made_of_has_no_import_circle() -> None:
 
 # What the sentence "this release of counts has the printed epsilon" rests on. Ceilings, to be lowered with
 # what they count and never raised without a reason: the aim is 3 000 lines (docs/kernel.md).
-MODULES, LINES = 32, 3930
+MODULES, LINES = 32, 3917
 
 
 def test_what_a_count_release_rests_on_does_not_grow() -> None:

@@ -45,9 +45,15 @@ if TYPE_CHECKING:
     from discreet.data.schema import read_schema as read_schema
     from discreet.data.schema import write_schema as write_schema
     from discreet.data.writers import write_trajectories as write_trajectories
+    from discreet.device.counts import CountDevice as CountDevice
+    from discreet.device.encoders import ShuffleEncoder as ShuffleEncoder
+    from discreet.device.envelope import Envelope as Envelope
+    from discreet.device.envelope import Refused as Refused
+    from discreet.device.guarantee import MessageGuarantee as MessageGuarantee
     from discreet.device.linear import LinearDevice as LinearDevice
     from discreet.device.planning import greedy as greedy
     from discreet.device.planning import optimistic as optimistic
+    from discreet.device.reports import ReportDevice as ReportDevice
     from discreet.envs import expert_policy as expert_policy
     from discreet.envs import from_gymnasium as from_gymnasium
     from discreet.envs import synthetic_linear_behaviour as synthetic_linear_behaviour
@@ -261,6 +267,12 @@ _HOMES = {
     "restore": "sessions.restoring",
     # on a person's device
     "LinearDevice": "device.linear",
+    "CountDevice": "device.counts",
+    "ReportDevice": "device.reports",
+    "ShuffleEncoder": "device.encoders",
+    "Envelope": "device.envelope",
+    "Refused": "device.envelope",
+    "MessageGuarantee": "device.guarantee",
     "greedy": "device.planning",
     "optimistic": "device.planning",
     # simulations

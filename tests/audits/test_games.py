@@ -19,12 +19,14 @@ from discreet.audits import run as experiment
 from discreet.audits.games import People, Reactive, black_box, play, respond
 from discreet.audits.identities import white_box
 from discreet.audits.run import saved_and_restored
-from discreet.core import encoders, mechanism, stream_session
+from discreet.core import mechanism, stream_session
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Seeded
 from discreet.core.session import CountSession
+from discreet.device import counts
+from discreet.local import device_session
 from discreet.local.reports import ReportEncoder, StepReports
 from discreet.online.elimination import SDPPE
 from discreet.privatizers.central import Central
@@ -225,8 +227,8 @@ def test_a_noise_scale_halved(name: str) -> None:
 
 @pytest.mark.parametrize("name", VECTORS)
 def test_a_device_that_adds_half_its_noise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    vector = encoders.noise_vector
-    monkeypatch.setattr(encoders, "noise_vector", lambda q, m, f, c, s=None: vector(q, m, f / 2, c, s))
+    drawn = counts.drawn
+    monkeypatch.setattr(counts, "drawn", lambda *given: drawn(*given, factor=0.5))
     assert failed(RIGHT[name].start) == {"law"}
 
 
@@ -386,7 +388,7 @@ def test_a_reward_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
         tame = right(dataclasses.replace(trajectory, rewards=np.zeros(layout.horizon)), layout)
         return dataclasses.replace(tame, rewards=np.asarray(trajectory.rewards, np.float64))
 
-    for module in (stream_session, encoders):
+    for module in (stream_session, device_session):
         monkeypatch.setattr(module, "checked", lenient)
     for one in (
         WALKS["signed digits"],

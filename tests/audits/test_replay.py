@@ -15,10 +15,10 @@ from discreet.audits import games as audit
 from discreet.audits.games import Reactive, endless
 from discreet.audits.identities import white_box
 from discreet.audits.replay import replay_box
-from discreet.core import encoders
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.session import CountSession
+from discreet.device import counts
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.noise_aware import NoiseAwareUCBVI
 from discreet.online.vtr import UCRLVTR
@@ -68,7 +68,8 @@ def test_what_is_right_passes_and_is_seen(name: str) -> None:
 
 def keeps(self: CountSession, right: Any, n: int, reports: int, due: Any) -> Any:
     """``forget`` says that a stream ends, prices it so, and leaves everybody in the decaying sum."""
-    held = self._cells + self._decaying.decayed(self._filtered, self._mechanism.fixed_point)
+    held = self._cells + self._decaying.decay * self._filtered
+    assert not self._mechanism.fixed_point
     out = right(self, n, reports, due)
     if n and self._forgets(n):
         self._next["_filtered"] = held
@@ -112,8 +113,8 @@ def test_less_noise_than_claimed_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     for privatizer in (Central(mu=1.0, release="square-root"), Central(epsilon=1.0, release="batches")):
         assert box(privatizer).passed is False
     monkeypatch.undo()
-    vector = encoders.noise_vector
-    monkeypatch.setattr(encoders, "noise_vector", lambda q, m, f, c, s=None: vector(q, m, 0.6 * f, c, s))
+    drawn = counts.drawn
+    monkeypatch.setattr(counts, "drawn", lambda *given: drawn(*given, factor=0.6))
     assert box(Local(mu=1.0)).passed is False
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from discreet.core.randomness import SecureCoins, Seeded, SeededCoins
 from discreet.device.encoders import ShuffleEncoder, SimulatedCoins, SystemCoins, noise_ones
-from discreet.device.messages import COIN, HEADER, Family, Form, Refused, pack, read, unpack, write
+from discreet.device.envelope import HEADER, TAIL, Envelope, Refused
+from discreet.device.messages import COIN, Family, Form, pack, read, unpack, write
 
 FAIR = COIN // 2
 FORM = Form(
@@ -32,12 +33,13 @@ class NoCoins:
 
 def test_the_device_loads_nothing_else_of_the_package():
     code = (
-        "import sys, discreet.device, discreet.device.encoders, discreet.device.messages\n"
-        "import discreet.device.linear, discreet.device.noise, discreet.device.planning\n"
+        "import pkgutil, sys, discreet.device\n"
+        "names = ['discreet.device.' + m.name for m in pkgutil.iter_modules(discreet.device.__path__)]\n"
+        "for name in names:\n"
+        "    __import__(name)\n"
         "mine = {m for m in sys.modules if m.startswith('discreet')}\n"
-        "assert mine == {'discreet', 'discreet.device', 'discreet.device.encoders', "
-        "'discreet.device.messages', 'discreet.device.linear', 'discreet.device.noise', "
-        "'discreet.device.planning'}, mine\n"
+        "assert mine == {'discreet', 'discreet.device', *names}, mine\n"
+        "assert len(names) >= 10, names\n"
         "others = {m.partition('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)\n"
         "assert not others & {'scipy', 'numba', 'pandas', 'pyarrow', 'dp_accounting'}, others\n"
     )
@@ -66,7 +68,7 @@ def test_every_message_has_one_size():
     other = np.zeros(5, int), np.zeros(4, int), np.ones(4)
     sizes = {len(ShuffleEncoder(FORM, 1)(*life)) for life in (LIFE, other) for _ in range(5)}
     assert sizes == {FORM.size}
-    assert FORM.size < HEADER + 8 * sum(FORM.words) + 1
+    assert FORM.size == HEADER + 8 * sum(FORM.words) + TAIL
 
 
 @pytest.mark.parametrize("flips", [1, 2, 3, 7, 30, 500, 100_000])
@@ -119,15 +121,18 @@ def test_a_message_that_is_not_of_the_form_is_refused():
     message = ShuffleEncoder(FORM, 7)(*LIFE)
     assert refusal(FORM, 7, message[:-1]) == "malformed"
     assert refusal(FORM, 7, message + b"\0") == "malformed"
-    assert refusal(FORM, 7, b"dsb\x02" + message[4:]) == "malformed"
+    assert refusal(FORM, 7, b"dscr\x02" + message[5:]) == "malformed"
     assert refusal(FORM, 7, bytearray(message)) == "malformed"
     assert refusal(FORM, 8, message) == "late"
     assert refusal(replace(FORM, session=98), 7, message) == "foreign"
     assert refusal(replace(FORM, families=FORM.families[::-1]), 7, message) == "foreign"
     # more ones than bits, in the lowest digit that the base leaves room for, and in the filling
-    for at in range(HEADER, FORM.size, 8):
-        broken = message[:at] + b"\xff" * 8 + message[at + 8 :]
-        assert refusal(FORM, 7, broken) == "malformed"
+    whole = Envelope.from_bytes(message)
+    for at in range(0, len(whole.payload), 8):
+        broken = whole.payload[:at] + b"\xff" * 8 + whole.payload[at + 8 :]
+        assert refusal(FORM, 7, replace(whole, payload=broken).to_bytes()) == "malformed"
+    for payload in (b"", whole.payload[:-8], whole.payload + bytes(8)):
+        assert refusal(FORM, 7, replace(whole, payload=payload).to_bytes()) == "malformed"
     counters = FORM.begins[-1]
     for i in range(len(FORM.families)):
         ones = np.zeros(counters, np.int64)

@@ -14,8 +14,8 @@ from discreet import envs
 from discreet.core import counts
 from discreet.core.randomness import Secure, Seeded, SeededCoins
 from discreet.core.trajectories import Trajectory
+from discreet.device.envelope import HEADER, TAIL, Envelope, Refused
 from discreet.device.linear import CENTERED_REWARDS, VISITS, LinearDevice
-from discreet.device.messages import Refused
 from discreet.device.noise import ExactCoins
 from discreet.device.planning import greedy, optimistic
 from discreet.experiments.simulate import Setup
@@ -70,15 +70,15 @@ def test_a_message_in_bytes_is_the_message_of_the_session(query, privatizer):
     assert device.digest == session.device.digest
     mine = encoder(Trajectory(*life(0)), session.open_plan, ExactCoins(random.Random(7).randrange))
     message = device(number, CONTEXT, *life(0), ExactCoins(random.Random(7).randrange))
-    assert np.array_equal(device.read(number, message), mine.message)
+    assert np.array_equal(device.read(number, message)[1], mine.message)
     session.submit(Report(number, message=message))
     session.submit(mine)
     session.submit(Report(number, message=device(number, CONTEXT, *life(1))))
     assert session.users == 3
     other, _ = opened(query, privatizer)
-    for sent in (mine, mine, Report(number, message=device.read(number, message).astype(float))):
+    for sent in (mine, mine, Report(number, message=device.read(number, message)[1].astype(float))):
         other.submit(Report(other.open_plan.number, message=np.asarray(sent.message)))
-    assert len(message) < 20 + 8 * query.cells  # fewer bytes than floats
+    assert len(message) < HEADER + TAIL + 8 * query.cells  # fewer bytes than floats
 
 
 def test_seeded_coins_give_the_numbers_of_the_session():
@@ -100,7 +100,7 @@ def test_every_block_of_every_message_has_noise_of_its_own(query):
     session, _ = opened(query, dr.Local(rho=1.0))
     device, number, below = session.device, session.open_plan.number, random.Random(4).randrange
     user = (*life(0)[:2], np.array([0.0, 0.25, 0.5, 1.0]))  # rewards on the grid
-    sent = [device.read(number, device(number, CONTEXT, *user, ExactCoins(below))) for _ in range(60)]
+    sent = [device.read(number, device(number, CONTEXT, *user, ExactCoins(below)))[1] for _ in range(60)]
     moved = (np.array(sent[::2]) - np.array(sent[1::2])) / np.sqrt(2.0)
     scales = query.block_scales(session.scales, session.mechanism.noise) / device.units  # the record's
     for block, scale in zip(np.split(moved, device.offsets[1:-1], axis=1), scales, strict=True):
@@ -138,11 +138,18 @@ def test_broken_messages_and_forms_are_refused():
     number, device = session.open_plan.number, session.device
     good = device(number, CONTEXT, *life(0))
     first = device.offsets[1] - device.offsets[0]
-    wide = good[:20] + bytes([8]) + bytes(8 * int(first)) + good[21 + good[20] * int(first) :]
+    envelope = Envelope.from_bytes(good)
+
+    def around(payload):
+        return dataclasses.replace(envelope, payload=payload).to_bytes()
+
+    body = envelope.payload
+    wide = around(bytes([8]) + bytes(8 * int(first)) + body[1 + body[0] * int(first) :])
     stranger = opened(MIXED, dr.Local(rho=1.0))[0].device(number, CONTEXT, *life(0))
     for bad, reason in (
         (b"dsl", "malformed"), (good[:-1], "malformed"), (good + b"\0", "malformed"),
-        (good[:20] + b"\x09" + good[21:], "malformed"), (wide, "malformed"), (b"dsb" + good[3:], "malformed"),
+        (around(body[:-1]), "malformed"), (around(body + b"\0"), "malformed"),
+        (around(b"\x09" + body[1:]), "malformed"), (wide, "malformed"), (b"dsb" + good[3:], "malformed"),
         (stranger, "foreign"), (device(number + 1, CONTEXT, *life(0)), "late"),
     ):  # fmt: skip
         with pytest.raises(Refused) as refused:

@@ -10,7 +10,7 @@ from typing import Any
 _FILES = {
     "core": "session stream_session mechanism encoders lifecycle",
     "sessions": "clock cut group",
-    "local": "device_session reported_session",
+    "local": "device_session reported_session from_devices",
 }
 SESSION = tuple(f"{room}/{name}.py" for room, names in _FILES.items() for name in names.split())
 

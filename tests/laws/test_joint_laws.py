@@ -20,10 +20,11 @@ from discreet.audits import linear as audit_linear
 from discreet.audits import secure as audit_secure
 from discreet.audits.noise import expected_answer, scale_of
 from discreet.audits.secure import NoiseTable, enough_runs, law_of_draws, noise_table, secure_box, sharing
-from discreet.core import encoders, session
+from discreet.core import session
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.device import counts
 from discreet.device import linear as device
 from discreet.linear import session as linear_session
 from discreet.online.lsvi import LSVIUCB
@@ -243,13 +244,23 @@ def twins(query: Any, mechanism: Any, factor: float, coins: Any, scales: Any = N
     return np.concatenate(parts)
 
 
+def device_twins(family: str, scales: Any, offsets: Any, coins: Any, grids: Any, factor: float = 1.0) -> Any:
+    """The same on a device."""
+    kept: dict[Any, Any] = {}
+    draw, parts = (coins.laplace if family == "laplace" else coins.normal), []
+    for scale, size, grid in zip(scales, np.diff(offsets), grids, strict=True):
+        key = (float(scale), int(size))
+        if key not in kept or not coins.exact:
+            kept[key] = draw(factor * float(scale), int(size), grid)
+        parts.append(kept[key])
+    return np.concatenate(parts)
+
+
 def shared_by(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Secure draws that are used again: by the next release, the next person, or by neighbouring cells."""
     kept: dict[Any, Any] = {}
-    right = encoders.noise_vector
 
-    def again(query: Any, mechanism: Any, factor: float, coins: Any, scales: Any = None) -> Any:
-        fresh = right(query, mechanism, factor, coins, scales)
+    def again(fresh: Any, coins: Any) -> Any:
         if not coins.exact:
             return fresh
         if way == "half of a family":
@@ -259,8 +270,9 @@ def shared_by(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
         kept[fresh.size] = fresh if before is None else None
         return fresh if before is None else before
 
-    for module in (encoders, session):
-        monkeypatch.setattr(module, "noise_vector", again)
+    of_server, of_device = session.noise_vector, counts.drawn
+    monkeypatch.setattr(session, "noise_vector", lambda *given: again(of_server(*given), given[3]))
+    monkeypatch.setattr(counts, "drawn", lambda *given: again(of_device(*given), given[3]))
 
 
 SECURE = ["tree laplace", "batches gaussian", "signed digits", "clocks", "local laplace", "local gaussian"]
@@ -269,8 +281,8 @@ SECURE = ["tree laplace", "batches gaussian", "signed digits", "clocks", "local 
 @pytest.mark.parametrize("name", SECURE)
 def test_twin_families_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the table of all draws, and by the audit, whose seeded noise is right."""
-    for module in (encoders, session):
-        monkeypatch.setattr(module, "noise_vector", twins)
+    monkeypatch.setattr(session, "noise_vector", twins)
+    monkeypatch.setattr(counts, "drawn", device_twins)
     privatizer, schedule, _ = COUNTS[name]
     found = every_pair(table_of(privatizer, FULL, schedule, "secure"))
     assert any("pairs of cells" in one for one in found)
@@ -312,7 +324,7 @@ def test_blocks_of_one_linear_message_that_share_noise_are_found(
 
 
 def test_half_the_secure_noise_and_a_lost_grid_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = encoders.noise_vector
+    right = session.noise_vector
     start = Central(mu=0.3, release="batches").start
     for share, off in ((0.5, 0.0), (1.0, 1e-3)):
 
@@ -347,7 +359,7 @@ def test_devices_in_bytes_draw_once_for_every_cell_of_every_message() -> None:
             made.begin(plan)
             own_device = made.device
             data = own_device(number, plan.context, life.states, life.actions, life.rewards)
-            noisy = own_device.read(number, data)
+            _, noisy = own_device.read(number, data)
             out.append((noisy - own) / np.repeat(own_device.scales, np.diff(own_device.offsets)))
             made.absent()
             made.release()

@@ -18,6 +18,7 @@ from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism, Exact
 from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
 from discreet.core.trajectories import Trajectories
+from discreet.device.envelope import Refused
 from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local
 from discreet.privatizers.none import NoPrivacy
@@ -602,3 +603,47 @@ def test_a_session_of_batches_says_that_it_cannot_be_saved(tmp_path: Path) -> No
             session.save(tmp_path / "study.state")
         assert not (tmp_path / "study.state").exists()
         assert session.release().number == 0  # it goes on
+
+
+@pytest.mark.parametrize("name", ["vectors", "reports", "shuffle"])
+def test_devices_of_a_batch_send_bytes(name: str) -> None:
+    """Its own session publishes the form; a message counts once, and only in its batch."""
+    session = PRIVATIZERS[name].start(FINE, SCHEDULE, Secure(reward_grid=16))  # type: ignore[attr-defined]
+    with session:
+        session.release()
+        with pytest.raises(RuntimeError, match="no batch is open"):
+            _ = session.device
+        life, late = people()[0], b""
+        for users in (6, 6):
+            encoder = session.begin(Plan(POLICY, users))
+            number, device = session.batch_plan.number, session.device
+            records = life.states, life.actions, life.rewards
+            if name == "shuffle":
+                message = device(*records)
+            elif name == "reports":
+                message = device(number, POLICY, *records)
+            else:
+                message = device(number, *records)
+            assert encoder.guarantee == device.guarantee
+            outer = session.open_plan.number
+            if late:
+                with pytest.raises(Refused) as caught:
+                    session.submit(Report(outer, message=late))
+                assert caught.value.reason == "foreign"
+            session.submit(Report(outer, message=message))
+            with pytest.raises(Refused) as caught:
+                session.submit(Report(outer, message=message))
+            assert caught.value.reason == "replayed"
+            late = message
+            session.absent(5)
+            if name == "shuffle":
+                with pytest.raises(BatchTooSmall):
+                    session.release()
+                return
+            session.release()
+    with Central(mu=1.0).start(FINE, SCHEDULE, SEEDED) as trusted:
+        trusted.release()
+        encoder = trusted.begin(Plan(POLICY, 6))
+        assert encoder.guarantee is None  # type: ignore[attr-defined]
+        with pytest.raises(ValueError, match="device"):
+            _ = trusted.device  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,13 +15,14 @@ from discreet.core.counts import TRANSITIONS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.device.envelope import HEADER, Envelope
 from discreet.local.reported import Reported
 from discreet.local.reported_session import ReportedSession
 from discreet.local.reports import StepReports
 from discreet.privatizers.shuffle import Shuffle
 from discreet.protocol import Plan, Report, Schedule
 from discreet.shuffle.amplification import amplified_delta, amplified_epsilon, local_epsilon
-from discreet.shuffle.amplified import HEADER, AmplifiedSession, Histogram, ReportShuffler, reports_of
+from discreet.shuffle.amplified import AmplifiedSession, Histogram, ReportShuffler, reports_of
 from discreet.shuffle.session import BatchTooSmall
 from discreet.simulation.crowds import reported_counts, rollout
 
@@ -124,7 +126,7 @@ def test_one_randomizer_for_a_batch_whatever_the_plan():
     headers = []
     for policy in (POLICY, 1 - POLICY, np.full((3, 2, 2), 0.5)):
         (report,) = sent(session, 1, policy)
-        headers.append(int.from_bytes(report.message[4:12], "little"))
+        headers.append(Envelope.from_bytes(report.message).plan)
         session.submit(report)
     assert headers == [1, 2, 3]  # which the shuffler drops
     inner = session.begin(Plan(POLICY, 1)).inner
@@ -166,7 +168,7 @@ def test_sums_are_those_of_the_local_session():
         local.begin(Plan(np.full((3, 2, 2), 0.5), 10))
         for report in reports:
             session.submit(report)
-            local.submit(Report(1, message=np.frombuffer(report.message[HEADER:], "<i4")))
+            local.submit(Report(1, message=np.frombuffer(Envelope.from_bytes(report.message).payload, "<i4")))
         ours, theirs = session.release(), local.release()
         assert set(ours.estimates) == set(theirs.estimates)
         for name, estimate in ours.estimates.items():
@@ -181,14 +183,16 @@ def test_bad_messages_are_counted_and_move_nothing():
     reports = sent(session, 10)
     good = reports[0].message
     session.submit(reports[0])
-    body = np.frombuffer(good[HEADER:], "<i4")
+    whole = Envelope.from_bytes(good)
+    body = np.frombuffer(whole.payload, "<i4")
     wrong = {
         "malformed": [
             good[:2], good[:-1], good[:HEADER], b"bits" + good[4:], good + bytes(4),
-            good[:HEADER] + np.append(body[:-1], 99).astype("<i4").tobytes(),
+            replace(whole, payload=np.append(body[:-1], 99).astype("<i4").tobytes()).to_bytes(),
+            replace(whole, payload=whole.payload[:-1]).to_bytes(), replace(whole, payload=b"").to_bytes(),
         ],
-        "foreign": [good[:12] + bytes(8) + good[20:]],
-        "late": [good[:4] + bytes([2]) + good[5:]],
+        "foreign": [replace(whole, form=bytes(16)).to_bytes(), replace(whole, kind="sums").to_bytes()],
+        "late": [replace(whole, plan=2).to_bytes()],
         "replayed": [good],
     }  # fmt: skip
     for reason, many in wrong.items():

@@ -17,6 +17,7 @@ from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
 from discreet.device.encoders import ShuffleEncoder, SimulatedCoins
+from discreet.device.envelope import Envelope
 from discreet.device.messages import COIN, Family, Form, read
 from discreet.privatizers.shuffle import Shuffle
 from discreet.protocol import Plan, Report, Schedule
@@ -95,7 +96,8 @@ def test_bad_messages_are_counted_and_move_nothing():
     other = ShuffleEncoder(FORM, 1)(LIFE.states, LIFE.actions, LIFE.rewards)
     foreign = ShuffleEncoder(replace(FORM, session=3), 1)(LIFE.states, LIFE.actions, LIFE.rewards)
     late = ShuffleEncoder(FORM, 0)(LIFE.states, LIFE.actions, LIFE.rewards)
-    broken = message[:36] + b"\xff" * 8 + message[44:]
+    whole = Envelope.from_bytes(message)
+    broken = replace(whole, payload=b"\xff" * 8 + whole.payload[8:]).to_bytes()
     stream = [message, message[:-1], foreign, late, broken, message, other, b"", other]
     one_by_one, at_once = Shuffler(FORM, 1), Shuffler(FORM, 1)
     for shuffler in (one_by_one, at_once):

@@ -56,7 +56,6 @@ from discreet.audits.noise import (  # fmt: skip
 from discreet.core import checks
 from discreet.core.continual.splits import taking_turns
 from discreet.core.counts import TRANSITIONS, CountQuery
-from discreet.core.encoders import NoisyVectorEncoder
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.core.randomness import Seeded, SeededCoins
@@ -65,6 +64,7 @@ from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory
 from discreet.laws.binomial import BinomialLaw
 from discreet.linear.sums import GramQuery, LinearQuery
+from discreet.local.device_session import NoisyVectorEncoder
 from discreet.local.reports import StepReports
 from discreet.protocol import Session, Spec
 

@@ -68,7 +68,8 @@ from discreet.mdp.planning import PolicyRows, policy_rows, uniform_policy
 from discreet.mdp.tabular import TabularMDP
 from discreet.offline.tabular import OfflinePolicy
 from discreet.protocol import Privatizer, Spec
-from discreet.simulation.crowds import batch_counts, rollouts
+from discreet.simulation.crowds import rollouts
+from discreet.simulation.submitted import count_crowd
 
 __all__ = [
     "ADVERSARIES", "AttackResult", "Point", "Rate", "Roc", "Tradeoff", "membership_attack", "most_likely",
@@ -462,9 +463,8 @@ class _Bench:
     def others(self, batch: int) -> Floats:
         """The counts of n - 1 people."""
         key = Seeded(self.seed, 0).keys.environment
-        sums = dict(batch_counts(self.world, self.behaviour, self.users - 1, key, batch))
-        sums["centered_reward_sums"] = sums["reward_sums"] - 0.5 * sums["visits"]
-        return np.asarray(self.query.to_cells(sums))
+        crowd = count_crowd(self.world, self.query, self.behaviour, self.users - 1, key, batch)
+        return np.asarray(self.query.to_cells(crowd.sums))
 
     def release(self, cells: Floats, run: int) -> Release:
         """All people at once, noise of its own in every run."""

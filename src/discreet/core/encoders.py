@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core import checks, kernels
+from discreet.core import kernels
 from discreet.core.counts import (
     CENTERED_REWARDS,
     CUT_REWARDS,
@@ -23,11 +23,10 @@ from discreet.core.counts import (
 from discreet.core.mechanism import CountMechanism
 from discreet.core.releases import Coins, Floats, Ints, Plan, Report
 from discreet.core.shown import brief
-from discreet.core.trajectories import Trajectory, checked
+from discreet.core.trajectories import Trajectory
 
 __all__ = [
-    "REACH", "NoisyVectorEncoder", "RawEncoder", "add_record", "family_begins", "local_message",
-    "noise_vector", "rounded",
+    "RawEncoder", "add_record", "family_begins", "noise_vector", "rounded", "same_plan",
 ]  # fmt: skip
 
 _CODES = {
@@ -98,7 +97,8 @@ def add_record(
     )  # fmt: skip
 
 
-def _same_plan(number: int, plan: Plan) -> int:
+def same_plan(number: int, plan: Plan) -> int:
+    """The number of an encoder's plan, or ``ValueError`` where it is asked to encode for another."""
     if plan.number not in (0, number):
         raise ValueError(f"plan.number = {plan.number}: must be {number}, the plan of this encoder")
     return number
@@ -111,50 +111,8 @@ class RawEncoder:
     __repr__ = brief
 
     number: int  # of the plan it was made for: what it makes later is late
+    guarantee: ClassVar[None] = None  # of its message: there is none, the server is trusted with it
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
         """Return the raw trajectory, tagged with the plan that the user was given."""
-        return Report(plan=_same_plan(self.number, plan), trajectory=trajectory)
-
-
-REACH = 40.0  # scales of noise: a Laplace draw is beyond with probability 4e-18
-
-
-def local_message(message: Any, reach: Floats) -> Floats:
-    """(cells,) a local user's noisy counters, or ``ValueError`` where no honest device sends so much.
-
-    reach : (cells,) what a contribution is at most, and :data:`REACH` scales of noise. Without it one message
-    could drown everybody's.
-    """
-    message = checks.floats("report.message", message, reach.shape)
-    far = np.flatnonzero(np.abs(message) > reach)
-    if far.size:
-        raise ValueError(
-            f"report.message[{far[0]}] = {message[far[0]]:.6g}: must be within {reach[far[0]]:.6g}, no "
-            "device sends more"
-        )
-    return message
-
-
-@dataclass(frozen=True, eq=False)
-class NoisyVectorEncoder:
-    """Local privacy: the user's own counters, each with independent noise, leave the device.
-
-    Every (h, s, a) and (h, s, a, s') gets noise, visited or not. The message's law for any two
-    trajectories differs by at most the sensitivity over the scale, which is the local guarantee.
-    """
-
-    __repr__ = brief
-
-    query: CountQuery
-    mechanism: CountMechanism
-    begins: Ints
-    number: int
-
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
-        """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
-        number = _same_plan(self.number, plan)
-        record = checked(trajectory, self.query.layout)
-        message = noise_vector(self.query, self.mechanism, 1.0, coins)
-        add_record(self.query, self.begins, rounded(record, coins, self.mechanism.reward_grid), message)
-        return Report(plan=number, message=message)
+        return Report(plan=same_plan(self.number, plan), trajectory=trajectory)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core import checks, parts
+from discreet.core import checks, kernels, parts
 from discreet.core.continual.decaying import FINE, Decaying
 from discreet.core.continual.walk import Walk, prefix_noise
 from discreet.core.counts import CountQuery
@@ -336,7 +336,7 @@ class CountSession(StreamSession):
             return self._cells.copy(), self._cells.copy()
         decay, gain = self._decaying.decay, self._decaying.gain
         self._draws += 1
-        exact = self._mechanism.fixed_point
+        fine = float(FINE) if self._mechanism.fixed_point else 0.0
         wanted = self._mechanism.scales_now(
             n, None if self._plan is None else self._plan.return_share, self.cut
         )
@@ -346,11 +346,10 @@ class CountSession(StreamSession):
         noise = self._node_noise(self._draws, self._mechanism.noise_factor)
         squares = self._squares + np.where(finite, (self._scales_now / self._scales) ** 2, 0.0)
         gain = 1.0 if self._forgets(n) else gain
-        filtered = self._cells + self._decaying.decayed(self._filtered, exact)
-        # in fixed point the sum with its noise is exact, and all that follows reads nothing else
-        fresh = gain * (filtered + noise) if exact else gain * filtered + noise
-        fresh = np.where(told, fresh, 0.0)  # what has no noise of its own stays inside
-        sums = (fresh + (1.0 - decay) * self._measured) / gain
+        filtered, fresh, sums = (np.empty_like(noise) for _ in range(3))
+        kernels.decay_cells(
+            self._cells, self._filtered, self._measured, noise, told, decay, gain, fine, filtered, fresh, sums
+        )
         measured, made = self._measured + fresh, self._measurements + 1
         fresh, left, filtered = self._closed_batch(due, fresh, filtered)
         filtered = np.zeros(self._query.cells) if self._forgets(n) else filtered

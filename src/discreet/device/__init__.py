@@ -1,7 +1,16 @@
 """What runs on a person's own device: it sees raw data, and imports NumPy and the standard library only.
 
-:mod:`discreet.device.encoders` turns a trajectory into one message of the shuffle protocol,
-:mod:`discreet.device.messages` says how the message is laid out in bytes and reads it strictly. For sums of
-features :mod:`discreet.device.linear` encodes and randomizes, with the exact noise of
-:mod:`discreet.device.noise`, and :mod:`discreet.device.planning` plans from a public solution.
+Every message is an :mod:`~discreet.device.envelope` around a payload, made for a public form
+(:mod:`~discreet.device.forms`), and every device says what its message gives away
+(:mod:`~discreet.device.guarantee`):
+
+- :mod:`~discreet.device.counts`: noisy counters of a trajectory (local privacy);
+- :mod:`~discreet.device.reports`: randomized reports of a few random steps (local privacy, or a shuffler's);
+- :mod:`~discreet.device.encoders`, :mod:`~discreet.device.messages`: bits and coin flips (a shuffler's);
+- :mod:`~discreet.device.linear`: noisy sums of features (local privacy), with
+  :mod:`~discreet.device.planning` to
+  plan from a public solution, and :mod:`~discreet.device.lemmas`, the formulas of what they cost.
+
+:mod:`~discreet.device.noise` draws exact noise, :mod:`~discreet.device.blocks` writes vectors of integers.
+Servers and simulations encode by the same code, with coins of their own.
 """

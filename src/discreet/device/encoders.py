@@ -27,7 +27,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.device.messages import COIN, NONCE, Family, Form, write
+from discreet.device.envelope import WordCoins, drawn_nonce
+from discreet.device.guarantee import MessageGuarantee
+from discreet.device.messages import COIN, Family, Form, write
 
 MOST_FLIPS = 2**28  # of one user's message: 32 MB of fair coins, 1 GB of others
 
@@ -35,12 +37,8 @@ __all__ = ["BitCoins", "ShuffleEncoder", "SimulatedCoins", "Sizes", "SystemCoins
 
 
 @runtime_checkable
-class BitCoins(Protocol):
+class BitCoins(WordCoins, Protocol):
     """A source of random words."""
-
-    def words(self, size: int) -> NDArray[np.uint64]:
-        """``size`` independent uniform words of 64 bits."""
-        ...
 
 
 class Sizes(Protocol):
@@ -138,6 +136,25 @@ class ShuffleEncoder:
     form: Form
     plan: int
 
+    def to_bytes(self) -> bytes:
+        """The form, to be published for the batch."""
+        return self.form.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, published: bytes, plan: int) -> ShuffleEncoder:
+        """What was published, for the users of plan ``plan``; ``ValueError`` if the bytes are no form."""
+        return cls(Form.from_bytes(published), plan)
+
+    @property
+    def digest(self) -> bytes:
+        """Of the form."""
+        return self.form.digest
+
+    @property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away without the shuffler."""
+        return self.form.guarantee
+
     def __call__(self, states: Any, actions: Any, rewards: Any, coins: BitCoins | None = None) -> bytes:
         """Encode states (H + 1,), actions (H,) and rewards (H,) in [0, 1]; coins of the system by default.
 
@@ -162,4 +179,4 @@ class ShuffleEncoder:
                 part += 1
                 part[cells] += 2 * _rounded(earned, coins) - 1
             ones[form.begins[i] : form.begins[i + 1]] = part
-        return write(form, self.plan, ones, coins.words(NONCE // 8).tobytes())
+        return write(form, self.plan, ones, drawn_nonce(coins))

@@ -16,33 +16,31 @@ simulations use this code, so there is one encoder.
 
 Exact noise. With a ``grid`` rewards are rounded at random to multiples of 1 / grid, x and y are truncated to
 public grids (:data:`GRID`), so that a contribution is a vector of integers that breaks no contract, and noise
-is discrete. A message in bytes needs that. Layout, little-endian::
+is discrete. A message in bytes needs that. The payload of its envelope (:mod:`discreet.device.envelope`) are
+the integers, block by block (:mod:`discreet.device.blocks`).
 
-    0   4  magic b"dsl" and the version, 1
-    4   8  number of the plan
-    12  8  digest of the form
-    20  .. for each block of the form: one byte w in 1 .. 8, then its integers, w bytes each, signed, where
-           w is the least in which all of them fit
-
-The length depends on the noisy integers and on nothing else: it tells no more than the message does.
+What one message gives away (:attr:`LinearDevice.guarantee`): the lemmas of :mod:`discreet.linear.gram`, at
+the bounds into which this code projects and at the scales that it draws with. A form whose units or blocks
+are not those of its contributions, or that claims what its features do not keep (nonnegative, of such a
+norm), states nothing and raises.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from discreet.device import blocks, forms, lemmas
 from discreet.device.encoders import checked_life
-from discreet.device.messages import Refused
-from discreet.device.noise import ExactCoins
+from discreet.device.envelope import Envelope, drawn_nonce, opened
+from discreet.device.guarantee import MessageGuarantee
+from discreet.device.noise import ExactCoins, NoiseCoins, SealingCoins, drawn
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,23 +52,16 @@ REWARD_GRAM, REWARD_RESPONSE = "reward_gram", "reward_response"
 SUCCESSORS, MODEL_REWARDS = "successors", "rewards"
 VISITS, CENTERED_REWARDS = "visits", "centered_reward_sums"
 
+GRAMS = frozenset({GRAM, SECOND_GRAM, REWARD_GRAM})  # symmetric matrices
 FLAT_SPAN = 1e-9  # of b: a smaller range of values contributes nothing
+_SLACK = 1e-12  # relative: rounding of a norm
 GRID = 2.0**-12  # of contributions under exact noise, in units of a power of two above their bound
-MAGIC, HEADER = b"dsl\x01", 20
 
 __all__ = [
-    "CENTERED_REWARDS", "FLAT_SPAN", "GRAM", "GRID", "MODEL_REWARDS", "RESPONSE", "REWARD_GRAM",
-    "REWARD_RESPONSE", "SECOND_GRAM", "SECOND_RESPONSE", "SUCCESSORS", "VISITS", "GramForm", "LinearCoins",
+    "CENTERED_REWARDS", "FLAT_SPAN", "GRAM", "GRAMS", "GRID", "MODEL_REWARDS", "RESPONSE", "REWARD_GRAM",
+    "REWARD_RESPONSE", "SECOND_GRAM", "SECOND_RESPONSE", "SUCCESSORS", "VISITS", "GramForm",
     "LinearDevice", "MixtureForm", "PairForm", "Prepared", "drawn", "outer", "power_of_two", "projected",
 ]  # fmt: skip
-
-
-class LinearCoins(Protocol):
-    """A device's draws: :class:`~discreet.device.noise.ExactCoins`, or those of the house."""
-
-    def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats: ...
-    def normal(self, scale: float, size: int, grid: int | None = None) -> Floats: ...
-    def rounded(self, rewards: Floats, grid: int | None) -> Floats: ...
 
 
 # ------------------------------------------------------------------------------ contributions
@@ -93,6 +84,16 @@ def projected(
     x = np.where(far, shrunk, x)
     y = np.array(y, np.float64)
     return x, np.clip(np.where(np.isfinite(y), y, np.clip(0.0, low, high)), low, high)
+
+
+def within_l1(x: Floats, most: Floats) -> Floats:
+    """x (..., d) scaled back to ||x||_1 <= most where it is beyond by more than rounding.
+
+    Features that keep their contract are never moved; noise on l1 sensitivities holds for others too.
+    """
+    size = np.abs(x).sum(axis=-1, keepdims=True)
+    far = size > most * (1 + _SLACK)
+    return np.where(far, x * (most / np.where(far, size, 1.0)), x) if far.any() else x
 
 
 def power_of_two(bound: float) -> float:
@@ -124,16 +125,30 @@ class Prepared:
     roots: Floats | None = None
 
 
+Scales = Mapping[tuple[str, int], float]
+
+
 @dataclass(frozen=True)
 class PairForm:
-    """x x^T and x y at steps 0 .. n - 1: names, bounds of ||x||, and the range of y at each."""
+    """x x^T and x y at steps 0 .. n - 1: names, bounds of ||x||_2 and ||x||_1, and the range of y at each."""
 
     matrix: str
     vector: str
     bounds: tuple[float, ...]
+    l1: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
     target: Target
+
+    def __post_init__(self) -> None:
+        sizes = {len(part) for part in (self.bounds, self.l1, self.low, self.high)}
+        positive = all(0.0 < x < math.inf for x in (*self.bounds, *self.l1))
+        ordered = all(-math.inf < a <= b < math.inf for a, b in zip(self.low, self.high, strict=False))
+        if len(sizes) != 1 or 0 in sizes or not positive or not ordered:
+            raise ValueError(
+                f"pair {self.matrix!r}: bounds, l1, low, high must be as many numbers, norms above 0, ranges "
+                "in order"
+            )
 
     def target_unit(self, step: int, grid: int) -> float:
         """The unit of y under exact noise."""
@@ -161,6 +176,51 @@ class _Form:
             return np.zeros((self.states, self.actions), np.int64)
         return np.where(self.mask, 0, -1).astype(np.int64)
 
+    # ------------------------------------------------------------------ what subclasses say
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Family to shape, the first axis is the step: matrices (n, d, d), others (n, ...)."""
+        raise NotImplementedError
+
+    def unit(self, family: str, step: int, grid: int) -> float:
+        """The unit of a cell under exact noise, with rewards on multiples of 1 / grid."""
+        raise NotImplementedError
+
+    def losses(self, scales: Scales, laplace: bool) -> list[float]:
+        """mu (epsilon for Laplace noise) of what is independent, at scales by (family, step).
+
+        Of a matrix the scale is that of GOE noise that hides as little as its own. Raises ``ValueError``
+        where the contributions need not keep what the form claims of them.
+        """
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ the flat vector
+    @cached_property
+    def blocks(self) -> tuple[tuple[str, int, bool], ...]:
+        """(family, step, diagonal) of each run of cells that share a scale, in the order of the cells."""
+        found: list[tuple[str, int, bool]] = []
+        for name, shape in self.shapes.items():
+            for step in range(shape[0]):
+                if name in GRAMS:
+                    found.append((name, step, True))
+                if name not in GRAMS or shape[1] > 1:
+                    found.append((name, step, False))
+        return tuple(found)
+
+    @cached_property
+    def offsets(self) -> Ints:
+        """(blocks + 1,) where each block begins in the flat vector."""
+        sizes = []
+        for name, _, diagonal in self.blocks:
+            shape = self.shapes[name][1:]
+            d = shape[0]
+            sizes.append((d if diagonal else d * (d - 1) // 2) if name in GRAMS else math.prod(shape))
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    def units(self, grid: int) -> Floats:
+        """(blocks,) of exact noise: see :meth:`unit`."""
+        return np.array([self.unit(name, step, grid) for name, step, _ in self.blocks])
+
     def to_cells(self, tables: Mapping[str, Floats]) -> Floats:
         """One flat vector."""
         return np.concatenate([np.asarray(tables[name], np.float64).ravel() for name in self.names])
@@ -183,6 +243,66 @@ class MixtureForm(_Form):
     largest_weight: float = 1.0
     psi: Floats | None = None
     tabular: bool = False
+
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Family to shape."""
+        found: dict[str, tuple[int, ...]] = {}
+        for pair in self.pairs:
+            n, d = len(pair.bounds), self._features_of(pair).shape[1]
+            found |= {pair.matrix: (n, d, d), pair.vector: (n, d)}
+        if self.tabular:
+            shape = (self.horizon, self.states, self.actions)
+            found |= {VISITS: shape, CENTERED_REWARDS: shape}
+        return found
+
+    def _features_of(self, pair: PairForm) -> Floats:
+        """(S A, d, S) or (S A, d) what its x are made of."""
+        if pair.matrix == REWARD_GRAM:
+            assert self.psi is not None
+            return self.psi
+        return self.columns.reshape(-1, *self.columns.shape[2:])
+
+    def unit(self, family: str, step: int, grid: int) -> float:
+        """The unit of a cell under exact noise."""
+        for pair in self.pairs:
+            ux = GRID * power_of_two(pair.bounds[min(step, len(pair.bounds) - 1)])
+            if family == pair.matrix:
+                return ux * ux
+            if family == pair.vector:
+                return ux * pair.target_unit(step, grid)
+        return 1.0 if family == VISITS else 1.0 / grid
+
+    def losses(self, scales: Scales, laplace: bool) -> list[float]:
+        """Lemma 3 of every pair at every step, then of tabular rewards."""
+        found = []
+        for pair in self.pairs:
+            self._check(pair)
+            for h, (b, a) in enumerate(zip(pair.bounds, pair.l1, strict=True)):
+                c, matrix, vector = pair.high[h] - pair.low[h], scales[pair.matrix, h], scales[pair.vector, h]
+                if laplace:
+                    own = lemmas.gram_l1(b, a) / matrix + lemmas.vector_l1(a, c, pair.target) / vector
+                else:
+                    own = lemmas.pair_mu(b**4 / matrix**2, (b * c / vector) ** 2, pair.target)
+                found.append(own)
+        if self.tabular:
+            for h in range(self.horizon):
+                found.append(lemmas.tabular_loss(scales[VISITS, h], scales[CENTERED_REWARDS, h], laplace))
+        return found
+
+    def _check(self, pair: PairForm) -> None:
+        """Raise ``ValueError`` unless contributions lie as the pair's row of the lemma says.
+
+        Norms and ranges are kept by projection; where y begins, and that x >= 0, is not.
+        """
+        low, high = np.array(pair.low), np.array(pair.high)
+        centred = pair.target == "centred"
+        if not np.array_equal(low, -high if centred else np.zeros(low.size)):
+            raise ValueError(f"form: y of {pair.vector!r} do not begin where {pair.target!r} says")
+        if pair.target == "raw-nonneg":
+            moved = pair.matrix == GRAM and self.targets != "raw"
+            if moved or self._features_of(pair).min() < 0:
+                raise ValueError(f"form: x of {pair.matrix!r} can be below 0, against 'raw-nonneg'")
 
     def prepared(self, context: Mapping[str, Any]) -> Prepared:
         """``values`` (H + 1, S), projected to [0, b], centred and scaled; ``weights`` (H - 1, S, A).
@@ -237,6 +357,7 @@ class MixtureForm(_Form):
                     x, y = x * root[:, None], y * root
             low, high = np.array(pair.low), np.array(pair.high)
             x, y = projected(x, y, np.array(pair.bounds)[:, None], low, high)
+            x = within_l1(x, np.array(pair.l1)[:, None])
             if grid is not None:
                 ux = np.array([GRID * power_of_two(b) for b in pair.bounds])
                 uy = np.array([pair.target_unit(h, grid) for h in range(n)])
@@ -258,14 +379,55 @@ class MixtureForm(_Form):
 class GramForm(_Form):
     """Contributions of linear MDPs, model form: see ``GramQuery``.
 
-    rows : (S A, d) features. bound : of their norms. steps : that have a Gram matrix.
+    rows : (S A, d) features. bound, l1 : of their norms. nonneg : none of their coordinates is below 0.
+    steps : that have a Gram matrix.
     """
 
     KIND: ClassVar[str] = "gram"
 
     rows: Floats
     bound: float
+    l1: float
+    nonneg: bool
     steps: int
+
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Family to shape."""
+        d = self.rows.shape[1]
+        every = {
+            GRAM: (self.steps, d, d), SUCCESSORS: (self.horizon - 1, d, self.states),
+            MODEL_REWARDS: (self.horizon, d),
+        }  # fmt: skip
+        return {name: every[name] for name in self.names}
+
+    def unit(self, family: str, step: int, grid: int) -> float:
+        """The unit of a cell under exact noise."""
+        ux = GRID * power_of_two(self.bound)
+        return ux * {GRAM: ux, SUCCESSORS: 1.0 / self.states, MODEL_REWARDS: 1.0 / grid}[family]
+
+    def losses(self, scales: Scales, laplace: bool) -> list[float]:
+        """Lemma 5 of every step, of the families that it has."""
+        b, a, states = self.bound, self.l1, max(2, self.states)
+        kept = np.linalg.norm(self.rows, axis=1).max() <= b * (1 + _SLACK)
+        kept &= np.abs(self.rows).sum(axis=1).max() <= a * (1 + _SLACK)
+        if not kept or (self.nonneg and self.rows.min() < 0):
+            raise ValueError("form: its features do not keep the bound, l1 and nonneg that it claims")
+        own = {
+            GRAM: lemmas.gram_l1(b, a), SUCCESSORS: lemmas.successor_l1(a, states),
+            MODEL_REWARDS: lemmas.vector_l1(a, 1.0, "centred"),
+        }  # fmt: skip
+        found = []
+        for h in range(max(shape[0] for shape in self.shapes.values())):
+            at = {name: scales[name, h] for name, shape in self.shapes.items() if h < shape[0]}
+            if laplace:
+                found.append(math.fsum(own[name] / scale for name, scale in at.items()))
+                continue
+            alpha = b**4 / at[GRAM] ** 2 if GRAM in at else 0.0
+            beta = b * b / at[SUCCESSORS] ** 2 if SUCCESSORS in at else 0.0
+            gamma = b * b / at[MODEL_REWARDS] ** 2 if MODEL_REWARDS in at else 0.0
+            found.append(lemmas.model_mu(alpha, beta, gamma, states, self.nonneg))
+        return found
 
     def prepared(self, context: Mapping[str, Any]) -> Prepared:
         """Contributions need no context."""
@@ -299,18 +461,7 @@ def _floats(name: str, value: Any, shape: tuple[int, ...]) -> Floats:
     return found
 
 
-# ------------------------------------------------------------------------------------- noise
-
-
-def drawn(
-    family: str, scales: Floats, offsets: Ints, coins: LinearCoins, grid: int | None, factor: float = 1.0
-) -> Floats:
-    """Noise for every cell, block after block; of block i the scale is factor * scales[i]."""
-    draw = coins.laplace if family == "laplace" else coins.normal
-    sizes = np.diff(offsets).tolist()
-    return np.concatenate(
-        [draw(factor * scale, size, grid) for scale, size in zip(scales.tolist(), sizes, strict=True)]
-    )
+# -------------------------------------------------------------------------------- the device
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,13 +493,13 @@ class LinearDevice:
         return f"<LinearDevice of {form}: {noise}{grid}, session {self.session:#018x}>"
 
     def cells(
-        self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, coins: LinearCoins
+        self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, coins: NoiseCoins
     ) -> Floats:
         """One user's noisy cells, in units; rounds rewards first, if there is a grid."""
         if self.grid is not None:
             rewards = coins.rounded(rewards, self.grid)
-        exact = None if self.grid is None else 1
-        noisy = drawn(self.family, self.scales, self.offsets, coins, exact)
+        grids = [None if self.grid is None else 1] * self.scales.size
+        noisy = drawn(self.family, self.scales, self.offsets, coins, grids)
         noisy += self.form.to_cells(self.form.tables(prepared, states, actions, rewards, self.grid))
         return noisy
 
@@ -359,7 +510,7 @@ class LinearDevice:
         states: Any,
         actions: Any,
         rewards: Any,
-        coins: LinearCoins | None = None,
+        coins: SealingCoins | None = None,
     ) -> bytes:
         """The message to plan ``plan``: states (H + 1,), actions (H,), rewards (H,) in [0, 1].
 
@@ -371,113 +522,70 @@ class LinearDevice:
         life = checked_life(self.form, states, actions, rewards)
         own = ExactCoins() if coins is None else coins
         found = self.cells(self.form.prepared(context), life[0], np.asarray(actions, np.int64), life[2], own)
-        return self.write(plan, found.astype(np.int64))
+        return self.write(plan, found.astype(np.int64), drawn_nonce(own))
+
+    @cached_property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away: the module's head. ``ValueError`` on a form that does not fit."""
+        form, laplace = self.form, self.family == "laplace"
+        units = np.ones(len(form.blocks)) if self.grid is None else form.units(self.grid)
+        if form.names != tuple(form.shapes):
+            raise ValueError(f"form.names = {form.names}: must be {tuple(form.shapes)}")
+        if not (np.array_equal(self.offsets, form.offsets) and np.array_equal(self.units, units)):
+            raise ValueError("offsets, units: are not those of the form's contributions")
+        if self.scales.shape != units.shape or not ((self.scales > 0) & np.isfinite(self.scales)).all():
+            raise ValueError(f"scales: must be {units.size} finite numbers above 0")
+        scales: dict[tuple[str, int], float] = {}
+        for (name, step, diagonal), scale in zip(form.blocks, (self.scales * units).tolist(), strict=True):
+            own = scale / math.sqrt(2.0) if diagonal and not laplace else scale
+            scales[name, step] = min(own, scales.get((name, step), math.inf))
+        losses = form.losses(scales, laplace)
+        if laplace:
+            return MessageGuarantee(epsilon=math.fsum(losses), exact=self.grid is not None)
+        mu = math.hypot(*losses)
+        if self.grid is not None:
+            return MessageGuarantee(rho=0.5 * mu * mu)
+        return MessageGuarantee(mu=mu, exact=False)
 
     # ------------------------------------------------------------------------------ in bytes
-    def write(self, plan: int, cells: Ints) -> bytes:
-        """The message with these integers: see the module."""
-        parts = [MAGIC, int(plan).to_bytes(8, "little"), self.digest]
-        for begin, end in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):
-            block = cells[begin:end]
-            width = next(w for w in range(1, 9) if _fits(block, w))
-            parts.append(bytes([width]))
-            parts.append(block.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes())
-        return b"".join(parts)
+    def write(self, plan: int, cells: Ints, nonce: bytes) -> bytes:
+        """The message with these integers."""
+        return Envelope("sums", plan, self.digest, nonce, blocks.packed(cells, self.offsets)).to_bytes()
 
-    def read(self, plan: int, message: bytes) -> Ints:
-        """(cells,) integers of a message to plan ``plan``, or :class:`Refused`."""
-        if type(message) is not bytes or len(message) < HEADER or message[:4] != MAGIC:
-            raise Refused("malformed", f"must be bytes that begin with {MAGIC!r}")
-        if message[12:HEADER] != self.digest:
-            raise Refused("foreign", "was made for another session")
-        number = int.from_bytes(message[4:12], "little")
-        if number != plan:
-            raise Refused("late", f"was made for plan {number}, not {plan}")
-        found, at = np.empty(int(self.offsets[-1]), np.int64), HEADER
-        for begin, end in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):
-            width = message[at] if at < len(message) else 0
-            size = (end - begin) * width
-            if not 1 <= width <= 8 or at + 1 + size > len(message):
-                raise Refused("malformed", "ends too early, or a width is not in 1 .. 8")
-            raw = np.frombuffer(message, np.uint8, size, at + 1).reshape(-1, width)
-            block = np.zeros((end - begin, 8), np.uint8)
-            block[:, :width] = raw
-            block[:, width:] = np.where(raw[:, -1:] >= 128, 255, 0)
-            found[begin:end] = block.reshape(-1).view("<i8")
-            if width > 1 and _fits(found[begin:end], width - 1):
-                raise Refused("malformed", "a block is wider than it must be")
-            at += 1 + size
-        if at != len(message):
-            raise Refused("malformed", "goes on after the last block")
-        return found
+    def read(self, plan: int, message: Any) -> tuple[bytes, Ints]:
+        """The nonce and the (cells,) integers of a message to plan ``plan``, or :class:`Refused`."""
+        found = opened(message, "sums", self.digest, plan)
+        return found.nonce, blocks.unpacked(found.payload, self.offsets)
 
     @cached_property
     def digest(self) -> bytes:
-        """Eight bytes that tell this form from any other one."""
-        return hashlib.blake2b(self.to_bytes(), digest_size=8, person=b"discreet/linear").digest()
+        """16 bytes that tell this form from any other one."""
+        return forms.digest_of(self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """The form, to be published: a JSON head and arrays, readable without any code of this package."""
-        plain: dict[str, Any] = {"kind": self.form.KIND}
-        arrays: list[NDArray[Any]] = []
+        """The form, to be published: :mod:`discreet.device.forms`; fields of ``form`` as "form.NAME"."""
+        plain: dict[str, Any] = {}
         for owner, prefix in ((self.form, "form."), (self, "")):
             for field in fields(owner):
-                value = getattr(owner, field.name)
-                if field.name == "form":
-                    continue
-                if isinstance(value, np.ndarray):
-                    arrays.append(np.ascontiguousarray(value, _KINDS[value.dtype.kind]))
-                    value = {"array": [_KINDS[value.dtype.kind], list(value.shape)]}
-                elif field.name == "pairs":
-                    value = [[getattr(pair, part.name) for part in fields(pair)] for pair in value]
-                plain[prefix + field.name] = value
-        head = json.dumps(plain, sort_keys=True).encode()
-        return b"".join([MAGIC, len(head).to_bytes(8, "little"), head, *(a.tobytes() for a in arrays)])
+                if field.name != "form":
+                    plain[prefix + field.name] = getattr(owner, field.name)
+        if isinstance(self.form, MixtureForm):
+            plain["form.pairs"] = [
+                [getattr(pair, part.name) for part in fields(pair)] for pair in self.form.pairs
+            ]
+        return forms.published(self.form.KIND, plain | {"session": f"{self.session:016x}"})
 
     @classmethod
     def from_bytes(cls, published: bytes) -> LinearDevice:
         """The other way. Raises ``ValueError`` if the bytes are not such a form."""
+        kind, plain = forms.taken_apart(published, tuple(one.KIND for one in (MixtureForm, GramForm)))
+        own = {name.removeprefix("form."): value for name, value in plain.items() if name.startswith("form.")}
         try:
-            return cls._from_bytes(published)
-        except (KeyError, TypeError, ValueError, StopIteration) as error:
-            raise ValueError(
-                f"published: must be the bytes of LinearDevice.to_bytes() ({error!r})"
-            ) from error
-
-    @classmethod
-    def _from_bytes(cls, published: bytes) -> LinearDevice:
-        if published[:4] != MAGIC:
-            raise ValueError(f"begins with {published[:4]!r}")
-        at = 12 + int.from_bytes(published[4:12], "little")
-        plain = json.loads(published[12:at])
-        kind = next(one for one in (MixtureForm, GramForm) if plain["kind"] == one.KIND)
-        parts: dict[str, dict[str, Any]] = {"form.": {}, "": {}}
-        for owner, prefix in ((kind, "form."), (cls, "")):
-            for field in fields(owner):
-                if field.name == "form":
-                    continue
-                value = plain[prefix + field.name]
-                if isinstance(value, dict):
-                    dtype, shape = value["array"]
-                    size = math.prod(shape)
-                    value = np.frombuffer(published, dtype, size, at).reshape(shape)
-                    at += value.nbytes
-                elif field.name == "pairs":
-                    value = tuple(PairForm(*(_tuples(part) for part in pair)) for pair in value)
-                parts[prefix][field.name] = _tuples(value)
-        if at != len(published):
-            raise ValueError(f"has {len(published)} bytes in place of {at}")
-        return cls(form=kind(**parts["form."]), **parts[""])
-
-
-_KINDS = {"f": "<f8", "i": "<i8", "b": "|b1"}
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _fits(block: Ints, width: int) -> bool:
-    """Are all of them in the range of signed integers of so many bytes?"""
-    half = 1 << (8 * width - 1)
-    return bool(block.size == 0 or (block.min() >= -half and block.max() <= half - 1))
+            if kind == GramForm.KIND:
+                form: MixtureForm | GramForm = GramForm(**own)
+            else:
+                form = MixtureForm(**own | {"pairs": tuple(PairForm(*pair) for pair in own["pairs"])})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"published: is no form of linear sums ({error!r})") from None
+        rest = {name: value for name, value in plain.items() if not name.startswith("form.")}
+        return forms.built(cls, rest | {"form": form}, published)

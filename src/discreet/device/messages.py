@@ -1,61 +1,55 @@
-r"""One user's message of the shuffle protocol, in bytes: layout, packing, and a strict reader.
+r"""The payload of the shuffle protocol's messages: how the bits of one user are packed, and a strict reader.
 
 What a message says. For every counter of a batch the user has ``own`` bits of her own (one; two for a
 centred reward) and ``flips`` bits of noise. Only how many of these bits are 1 leaves the device: the bits
 of a counter are interchangeable, so that is all that shuffling them would leave anyway.
 
-Layout, little-endian, the size of which is public and the same for every user of a batch::
-
-    0   4  magic b"dsb" and the version, 1
-    4   8  number of the plan that the user was given
-    12  8  digest of the form (:class:`Form`): sizes, families, flips, and the session
-    20  16 nonce: fresh random bytes; a message that comes twice is counted once
-    36  .. for each family in order: the number of ones of each counter, a digit in [0, own + flips],
-           packed in base own + flips + 1 into words of 64 bits, the first digit the lowest; as many digits in
-           a word as fit; the last word of a family is filled up with digits 0
+Layout of the payload, little-endian, the size of which is public and the same for every user of a batch: for
+each family in order, the number of ones of each counter, a digit in [0, own + flips], packed in base
+own + flips + 1 into words of 64 bits, the first digit the lowest; as many digits in a word as fit; the last
+word of a family is filled up with digits 0. Around it stands the one envelope of all messages
+(:mod:`discreet.device.envelope`).
 
 A packing that wrote only the ones would be shorter where they are few, and its length would tell how many.
 The reader refuses whatever is not exactly of this form, digits beyond the base included: nobody can shift a
 counter by more than the bits that one user has.
+
+What one message gives away without the shuffler (:attr:`Form.guarantee`). No epsilon holds: of m noise bits
+all are 1 with probability top, all are 0 with probability bottom (p^m and (1 - p)^m; paired: both
+(p (1 - p))^(m/2)), and then the counter is larger, or smaller, than it can be for who is elsewhere. At a
+step two trajectories differ in one of these ways, in counters whose noise is independent:
+
+- another pair: the bit of one counter goes from 1 to 0 and that of another from 0 to 1, in each family; of
+  centred rewards the own sum goes from 2 y to 1 in one counter and from 1 to 2 y' in another, for y and y' of
+  their choice, and shows with probability max(top, bottom) in each;
+- the same pair and another successor: the two counters of the transitions; and the reward's counter, whose
+  own bits may all turn: max(top, bottom), or for both bits of a centred reward the probability of at least m
+  - 1 ones (of at most 1).
+
+1 minus the product over the steps of the smallest probability that nothing shows is ``shows``: no pair of
+trajectories has more. It is attained where the first way is the worst of a step.
 """
 
 from __future__ import annotations
 
-import hashlib
+import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-MAGIC = b"dsb\x01"
-HEADER = 36
-NONCE = 16
+from discreet.device import forms
+from discreet.device.envelope import HEADER, TAIL, Envelope, Refused, integer, opened
+from discreet.device.guarantee import MessageGuarantee
+
 COIN = 2**32  # probabilities of noise bits are multiples of 1 / COIN
 
 Kind = Literal["visits", "transitions", "rewards", "centered_rewards"]
 KINDS: tuple[Kind, ...] = ("visits", "transitions", "rewards", "centered_rewards")
-Reason = Literal["malformed", "foreign", "late", "replayed", "full"]
 
-__all__ = [
-    "COIN", "HEADER", "KINDS", "NONCE", "Family", "Form", "Kind", "Reason", "Refused", "check_header", "pack",
-    "read", "unpack", "write",
-]  # fmt: skip
-
-
-class Refused(ValueError):
-    """A message that was not added. ``reason`` : malformed, foreign, late, replayed, or full."""
-
-    def __init__(self, reason: Reason, words: str) -> None:
-        super().__init__(f"message: {words}")
-        self.reason: Reason = reason
-
-
-def _integer(name: str, value: Any, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
-        raise ValueError(f"{name} = {value!r}: must be an integer in [{low}, {high}]")
-    return int(value)
+__all__ = ["COIN", "KINDS", "Family", "Form", "Kind", "pack", "payload", "read", "unpack", "write"]
 
 
 @dataclass(frozen=True)
@@ -80,8 +74,8 @@ class Family:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"kind = {self.kind!r}: must be one of {', '.join(KINDS)}")
-        object.__setattr__(self, "flips", _integer("flips", self.flips, 1, 2**31))
-        object.__setattr__(self, "coin", _integer("coin", self.coin, 1, COIN // 2))
+        object.__setattr__(self, "flips", integer("flips", self.flips, 1, 2**31))
+        object.__setattr__(self, "coin", integer("coin", self.coin, 1, COIN // 2))
         if (self.kind == "centered_rewards") != self.paired:
             raise ValueError(f"paired = {self.paired!r}: must be true for centred rewards, false for others")
         if self.paired and self.flips % 2:
@@ -102,6 +96,18 @@ class Family:
         """Expected number of ones among one user's noise bits of a counter."""
         return 0.5 * self.flips if self.paired else self.flips * self.coin / COIN
 
+    @property
+    def extremes(self) -> tuple[float, float, float]:
+        """P(all noise bits are 1), P(all are 0), and what shows most where all own bits turn."""
+        m, p = self.flips, self.coin / COIN
+        if not self.paired:
+            top, bottom = p**m, (1.0 - p) ** m
+            return top, bottom, max(top, bottom)
+        one = (p * (1.0 - p)) ** (m // 2)  # all of them 1; all of them 0
+        # exactly one is 0: of a half that is 1 with probability p, or of the other
+        nearly = m // 2 * one * ((1.0 - p) / p + p / (1.0 - p))
+        return one, one, one + nearly
+
     @cached_property
     def powers(self) -> NDArray[np.uint64]:
         """(k,) what the digits of a word of 64 bits stand for: as many as fit."""
@@ -117,7 +123,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Form:
+class Form(forms.OfPairs):
     """All that a device must know to make its message, and a shuffler to read it: public, fixed before data.
 
     Parameters
@@ -130,6 +136,8 @@ class Form:
     step : h in [0, H): only the counters of that step are sent; None: those of every step.
     """
 
+    KIND: ClassVar[str] = "bits"
+
     states: int
     actions: int
     horizon: int
@@ -139,36 +147,15 @@ class Form:
     step: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("states", "actions", "horizon"):
-            object.__setattr__(self, name, _integer(name, getattr(self, name), 1, 2**31))
-        object.__setattr__(self, "session", _integer("session", self.session, 0, 2**64 - 1))
-        if self.step is not None:
-            object.__setattr__(self, "step", _integer("step", self.step, 0, self.horizon - 1))
+        self.check_sizes()
         object.__setattr__(self, "families", tuple(self.families))
         if not self.families or len({family.kind for family in self.families}) < len(self.families):
             raise ValueError("families: must hold at least one, and none of them twice")
-        if self.rows is not None:
-            table = np.array(self.rows)
-            given = np.sort(table[table >= 0]) if table.shape == (self.states, self.actions) else table[:0]
-            if not given.size or not np.array_equal(given, np.arange(given.size)):
-                raise ValueError(f"rows: must number the admissible pairs of {(self.states, self.actions)}")
-
-    @cached_property
-    def row_table(self) -> NDArray[np.int64]:
-        """(S, A) the row of each pair; -1: not admissible."""
-        if self.rows is None:
-            return np.arange(self.states * self.actions, dtype=np.int64).reshape(self.states, self.actions)
-        return np.array(self.rows, np.int64)
-
-    @cached_property
-    def pairs(self) -> int:
-        """Admissible (state, action)."""
-        return int((self.row_table >= 0).sum())
 
     @cached_property
     def counters(self) -> tuple[int, ...]:
         """Counters of each family."""
-        pairs = (self.horizon if self.step is None else 1) * self.pairs
+        pairs = self.counted * self.pairs
         return tuple(pairs * (self.states if f.kind == "transitions" else 1) for f in self.families)
 
     @cached_property
@@ -176,12 +163,43 @@ class Form:
         """First counter of each family in the flat vector, then how many there are in all."""
         return tuple(int(x) for x in np.concatenate([[0], np.cumsum(self.counters)]))
 
+    def to_bytes(self) -> bytes:
+        """The form, to be published: :mod:`discreet.device.forms`."""
+        families = [[f.kind, f.flips, f.coin, f.paired] for f in self.families]
+        fields = {name: getattr(self, name) for name in ("states", "actions", "horizon", "rows", "step")}
+        return forms.published(self.KIND, fields | {"families": families, "session": f"{self.session:016x}"})
+
+    @classmethod
+    def from_bytes(cls, published: bytes) -> Form:
+        """The other way. Raises ``ValueError`` if the bytes are not such a form."""
+        _, fields = forms.taken_apart(published, (cls.KIND,))
+        try:
+            fields["families"] = tuple(Family(*family) for family in fields["families"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"published: is no form of bits ({error!r})") from None
+        return forms.built(cls, fields, published)
+
     @cached_property
     def digest(self) -> bytes:
-        """Eight bytes that tell this form from any other one."""
-        facts = (self.states, self.actions, self.horizon, self.families, self.rows, self.session)
-        text = repr(facts if self.step is None else (*facts, self.step))
-        return hashlib.blake2b(text.encode(), digest_size=8, person=b"discreet/form").digest()
+        """16 bytes that tell this form from any other one."""
+        return forms.digest_of(self.to_bytes())
+
+    @cached_property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away without the shuffler: the module's head."""
+        other, same = 1.0, 1.0  # that a step shows nothing: in another pair, in the same one
+        for family in self.families:
+            top, bottom, near = family.extremes
+            if family.kind == "visits":
+                other *= (1.0 - top) * (1.0 - bottom)
+            elif family.kind == "transitions":
+                other *= (1.0 - top) * (1.0 - bottom)
+                same *= (1.0 - top) * (1.0 - bottom) if self.states > 1 else 1.0
+            else:
+                ends = (1.0 - top) * (1.0 - bottom) if family.own == 1 else (1.0 - max(top, bottom)) ** 2
+                other, same = other * ends, same * (1.0 - near)
+        nothing = min(other, same) if self.pairs > 1 else same
+        return MessageGuarantee(epsilon=math.inf, shows=1.0 - nothing**self.counted, shuffled=True)
 
     @cached_property
     def words(self) -> tuple[int, ...]:
@@ -191,7 +209,7 @@ class Form:
     @cached_property
     def size(self) -> int:
         """Bytes of every message."""
-        return HEADER + 8 * sum(self.words)
+        return HEADER + 8 * sum(self.words) + TAIL
 
 
 def pack(form: Form, ones: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -205,12 +223,8 @@ def pack(form: Form, ones: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def write(form: Form, plan: int, ones: NDArray[np.int64], nonce: bytes) -> bytes:
-    """The message of one user: :func:`pack` behind the header."""
-    number = _integer("plan", plan, 0, 2**64 - 1)
-    if len(nonce) != NONCE:
-        raise ValueError(f"nonce has {len(nonce)} bytes: must have {NONCE}")
-    head = MAGIC + number.to_bytes(8, "little") + form.digest + nonce
-    return head + pack(form, ones).astype("<u8").tobytes()
+    """The message of one user: :func:`pack` in its envelope."""
+    return Envelope("bits", plan, form.digest, nonce, pack(form, ones).astype("<u8").tobytes()).to_bytes()
 
 
 def unpack(form: Form, words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -234,21 +248,18 @@ def unpack(form: Form, words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], ND
     return ones, good
 
 
-def check_header(form: Form, plan: int, message: bytes) -> None:
-    """Raise :class:`Refused` unless a message has the size and the header of the plan that is open."""
-    if type(message) is not bytes or len(message) != form.size or message[:4] != MAGIC:
-        raise Refused("malformed", f"must be {form.size} bytes that begin with {MAGIC!r}")
-    if message[12:20] != form.digest:
-        raise Refused("foreign", "was made for another session or batch")
-    if int.from_bytes(message[4:12], "little") != plan:
-        raise Refused("late", f"was made for plan {int.from_bytes(message[4:12], 'little')}, not {plan}")
+def payload(form: Form, plan: int, message: Any) -> tuple[bytes, bytes]:
+    """The nonce and the packed digits of a message to the open plan, not yet read, or :class:`Refused`."""
+    found = opened(message, "bits", form.digest, plan)
+    if len(message) != form.size:
+        raise Refused("malformed", f"has {len(message)} bytes: must have {form.size}")
+    return found.nonce, found.payload
 
 
-def read(form: Form, plan: int, message: bytes) -> tuple[bytes, NDArray[np.int64]]:
+def read(form: Form, plan: int, message: Any) -> tuple[bytes, NDArray[np.int64]]:
     """The nonce and the (counters,) numbers of ones of a message to the open plan, or :class:`Refused`."""
-    check_header(form, plan, message)
-    words = np.frombuffer(message, "<u8", offset=HEADER).astype(np.uint64)
-    ones, good = unpack(form, words[None])
+    nonce, packed = payload(form, plan, message)
+    ones, good = unpack(form, np.frombuffer(packed, "<u8").astype(np.uint64)[None])
     if not good[0]:
         raise Refused("malformed", "a counter has more ones than a user has bits")
-    return message[20:HEADER], ones[0]
+    return nonce, ones[0]

@@ -15,16 +15,21 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.device.envelope import WordCoins
 
 Below = Callable[[int], int]
 """A uniform integer in [0, n)."""
 
-__all__ = ["Below", "ExactCoins", "discrete_gaussian", "discrete_laplace"]
+__all__ = [
+    "Below", "ExactCoins", "NoiseCoins", "SealingCoins", "discrete_gaussian", "discrete_laplace", "drawn",
+]  # fmt: skip
 
 
 def _minus_exp(numerator: int, denominator: int, below: Below) -> bool:
@@ -119,8 +124,51 @@ class ExactCoins:
             found[at] = (whole + (self._below(rest.denominator) < rest.numerator)) / units
         return found
 
+    def below(self, n: int) -> int:
+        """A uniform integer in [0, n)."""
+        return self._below(n)
+
+    def flip(self, numerator: int) -> bool:
+        """True with probability numerator / 2^53."""
+        return self._below(2**53) < numerator
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """``size`` independent uniform words of 64 bits."""
+        return np.array([self._below(2**64) for _ in range(size)], np.uint64)
+
 
 def _grid(grid: int | None) -> int:
     if grid is None:
         raise ValueError("grid = None: exact noise needs one; a seeded session takes its own coins")
     return int(grid)
+
+
+class NoiseCoins(Protocol):
+    """A device's draws: :class:`ExactCoins`, or those of the house."""
+
+    def laplace(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]: ...
+    def normal(self, scale: float, size: int, grid: int | None = None) -> NDArray[np.float64]: ...
+    def rounded(self, rewards: NDArray[np.float64], grid: int | None) -> NDArray[np.float64]: ...
+
+
+class SealingCoins(NoiseCoins, WordCoins, Protocol):
+    """Those of a message and of its nonce."""
+
+
+def drawn(
+    family: str,
+    scales: ArrayLike,
+    offsets: NDArray[np.int64],
+    coins: NoiseCoins,
+    grids: Sequence[int | None],
+    factor: float = 1.0,
+) -> NDArray[np.float64]:
+    """Noise for every cell, block after block; of block i the scale is factor * scales[i], on its own grid.
+
+    family : "laplace" or "gaussian". offsets : (blocks + 1,) where each block begins.
+    """
+    draw = coins.laplace if family == "laplace" else coins.normal
+    numbers, sizes = np.asarray(scales, np.float64).tolist(), np.diff(offsets).tolist()
+    return np.concatenate(
+        [draw(factor * scale, size, grid) for scale, size, grid in zip(numbers, sizes, grids, strict=True)]
+    )

@@ -29,7 +29,8 @@ from discreet.mdp.planning import PolicyRows, policy_rows
 from discreet.mdp.tabular import TabularMDP
 from discreet.offline.tabular import OfflinePolicy
 from discreet.protocol import Coins, Plan, Privatizer, Release, Schedule, Spec, StepwiseRelease
-from discreet.simulation.crowds import MOST_USERS, batch_counts, reported_counts, rollouts
+from discreet.simulation.crowds import MOST_USERS, rollouts
+from discreet.simulation.submitted import crowd_of
 
 __all__ = ["OfflineLearner", "Simulated", "learn_from", "release_of"]
 
@@ -114,16 +115,8 @@ def release_of(
         if isinstance(data, Simulated) and data.mdp.layout != query.layout:
             raise ValueError("data.mdp: must have the layout of the query")
         if isinstance(data, Simulated) and isinstance(randomness, Seeded):
-            reports = session.mechanism.reports
-            people = data.mdp, data.behaviour, users
-            if reports is None:
-                sums = dict(batch_counts(*people, data.key))
-                sums["centered_reward_sums"] = sums["reward_sums"] - 0.5 * sums["visits"]
-                session.submit_sum(sums, users)
-            else:
-                session.submit_sum(
-                    reported_counts(*people, reports.steps, reports.reward_share, data.key), users
-                )
+            crowd = crowd_of(data.mdp, session, query, data.behaviour, users, data.key)
+            session.submit_sum(crowd.sums, users)
             return session.release()
         user = 0
         for chunk in data.chunks() if isinstance(data, Simulated) else (data,):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from discreet.core.compile import inlined, kernel
 from discreet.core.continual.walks_kernels import Program
-from discreet.core.kernels import add_records, tick_rows
+from discreet.core.kernels import add_records, decay_cell, tick_rows
 from discreet.core.noise.seeded_kernels import draw_noise, draw_noise_sum
 from discreet.core.noise.streams_kernels import (
     ROLE_BATCH,
@@ -205,11 +205,12 @@ def run_releases(
                 if clocked and due[row_of[c]] == 0.0:
                     released[c] = 0.0
                     continue
-                filtered = sums[c] + decay * stack[0, c]
-                stack[0, c] = filtered
+                held, fresh, prefix = decay_cell(
+                    sums[c], stack[0, c], stack[1, c], noise[c], True, decay, gain, 0.0
+                )
+                stack[0, c] = held
                 sums[c] = 0.0
-                fresh = gain * filtered + noise[c]
-                released[c] = fresh if side.measures else (fresh + (1.0 - decay) * stack[1, c]) / gain
+                released[c] = fresh if side.measures else prefix
                 stack[1, c] += fresh
         elif side.measures:
             released = scratch.released

@@ -12,7 +12,6 @@ policies computed on the true MDP. It is a quantity of the experiment, not a pri
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import pickle
 import threading
@@ -31,17 +30,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.compile import in_workers
-from discreet.core.counts import (
-    CENTERED_REWARDS,
-    CUT_REWARDS,
-    GROUP_RETURNS,
-    POOLED_REWARDS,
-    POOLED_TRANSITIONS,
-    REWARDS,
-    TRANSITIONS,
-    VISITS,
-    CountQuery,
-)
+from discreet.core.counts import CountQuery
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Seeded, SeededCoins
 from discreet.core.session import CountSession
@@ -49,20 +38,12 @@ from discreet.core.shown import brief
 from discreet.experiments.results import SeedRun
 from discreet.experiments.roles import check_role
 from discreet.mdp import planning
-from discreet.mdp.planning import PolicyRows
 from discreet.mdp.tabular import TabularMDP
-from discreet.protocol import Learner, Mechanism, Plan, Privatizer, Schedule, Session, Spec
-from discreet.sessions.batch import BatchSession
+from discreet.protocol import Learner, Mechanism, Privatizer, Schedule, Session, Spec
 from discreet.sessions.opening import Proposes, session_of
 from discreet.simulation import fused
-from discreet.simulation.crowds import (
-    batch_counts,
-    played_counts,
-    reported_counts,
-    reported_step,
-    reward_bits,
-    rollout,
-)
+from discreet.simulation.crowds import rollout
+from discreet.simulation.submitted import crowd_of, reports_of
 
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
@@ -299,7 +280,10 @@ def _run_stepwise(setup: Setup, randomness: Seeded, report: Callable[[int], None
             policy = planning.policy_rows(setup.mdp.layout, plan.policy)
             values = planning.evaluate(setup.mdp, policy)[0]
             if setup.batched:
-                sums, starts, visits = _batch(setup, plan, policy, randomness, users, session)
+                crowd = crowd_of(
+                    setup.mdp, session, setup.query, policy, plan.users, keys.environment, users, plan.group
+                )
+                sums, starts, visits = crowd.sums, crowd.starts, crowd.visits
                 users += plan.users
                 if waiting:
                     for name, table in sums.items():
@@ -350,13 +334,6 @@ def _record(
     return at
 
 
-def _reports(session: Session) -> Any:
-    """What people report of their steps; None where they send something else."""
-    if isinstance(session, CountSession):
-        return session.mechanism.reports
-    return getattr(session, "reports", None)
-
-
 def _added_at_once(setup: Setup, session: Session) -> bool:
     """May the further plans of a batch be submitted as one? Yes where nothing but actions depends on them.
 
@@ -366,55 +343,7 @@ def _added_at_once(setup: Setup, session: Session) -> bool:
     """
     counted = isinstance(setup.query, CountQuery) and not setup.query.steered
     ticks = getattr(setup.privatizer, "clocks", None) == "rows"
-    return counted and setup.privatizer.trust != "local" and _reports(session) is None and not ticks
-
-
-def _batch(
-    setup: Setup, plan: Plan, policy: PolicyRows, randomness: Seeded, first_user: int, session: Session
-) -> tuple[dict[str, Floats], Floats, Floats]:
-    """Exact sums of one sub-batch (or of what is reported of it), users per start state, visits (H, R)."""
-    query = session.query if isinstance(session, BatchSession) else setup.query
-    reports = _reports(session)
-    if reports is not None and getattr(query, "step", None) is None:
-        sums = reported_counts(
-            setup.mdp, policy, plan.users, reports.steps, reports.reward_share, randomness.keys.environment,
-            first_user,
-        )  # fmt: skip
-        return sums, sums["starts"], setup.mdp.layout.to_rows(sums["step_visits"])
-    key = randomness.keys.environment
-    simulated = getattr(query, "simulated", None)  # the count tables that the session makes its sums from
-    if simulated is not None:
-        counts = batch_counts(setup.mdp, policy, plan.users, key, first_user)
-        visits = setup.mdp.layout.to_rows(counts["step_visits"])
-        return {name: counts[name] for name in simulated}, counts["starts"], visits
-    cut = session.cut if isinstance(session, CountSession) else 0.0
-    if query.groups:
-        counts, returns = played_counts(
-            setup.mdp, policy, plan.users, key, first_user, query.clip, pooled=query.stationary
-        )
-        counts[GROUP_RETURNS] = np.zeros(query.groups)
-        counts[GROUP_RETURNS][plan.group or 0] = returns
-    elif cut and math.isfinite(cut):
-        counts, _ = played_counts(setup.mdp, policy, plan.users, key, first_user, cut=cut)
-    else:
-        counts = batch_counts(setup.mdp, policy, plan.users, key, first_user, pooled=query.stationary)
-    if cut and math.isinf(cut):  # nothing is cut any more, and the rest is a function of the flow
-        counts[CUT_REWARDS] = np.zeros(query.families[CUT_REWARDS])
-    if getattr(session, "bits", False):
-        counts[REWARDS] = reward_bits(setup.mdp, counts, key, first_user)
-    counts[CENTERED_REWARDS] = counts[REWARDS] - query.reward_shift * counts[VISITS]
-    if POOLED_TRANSITIONS in query.families:
-        counts[POOLED_TRANSITIONS] = counts[TRANSITIONS].sum(axis=0, keepdims=True)
-    if POOLED_REWARDS in query.families:
-        rewards = counts[CENTERED_REWARDS] if query.center_rewards else counts[REWARDS]
-        counts[POOLED_REWARDS] = rewards.sum(axis=0, keepdims=True)
-    sums = {name: counts[name] for name in query.families}
-    if query.step is not None:
-        if reports is None:
-            sums = {name: table[query.counted] for name, table in sums.items()}
-        else:
-            sums = reported_step(setup.mdp, counts, query.step, reports.reward_share, key, first_user)
-    return sums, counts["starts"], setup.mdp.layout.to_rows(counts["step_visits"])
+    return counted and setup.privatizer.trust != "local" and reports_of(session) is None and not ticks
 
 
 # ---------------------------------------------------------------------------------- fused

@@ -52,6 +52,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.releases import Coins
+from discreet.device import lemmas
 
 Floats = NDArray[np.float64]
 Target = Literal["centred", "raw", "raw-nonneg"]
@@ -97,11 +98,7 @@ def pair_mu(alpha: float, beta: float, target: Target) -> float:
     """
     checks.choice("target", target, TARGETS)
     alpha, beta = checks.positive("alpha", alpha), checks.real("beta", beta, 0.0)
-    if target == "raw":
-        return math.sqrt((alpha + beta) ** 2 / alpha if beta <= alpha else 4 * beta)
-    if target == "raw-nonneg":
-        return math.sqrt(alpha + 2 * beta)
-    return math.sqrt((4 * alpha + beta) ** 2 / (16 * alpha) if beta <= 4 * alpha else beta)
+    return lemmas.pair_mu(alpha, beta, target)
 
 
 class PairScales(NamedTuple):
@@ -136,21 +133,7 @@ def model_mu(alpha: float, beta: float, gamma: float, states: int, nonneg: bool 
 
     alpha : b^4 / s_G^2; beta : b^2 / s_M^2; gamma : b^2 / s_r^2, all at least 0, not all 0.
     """
-    rest, low = 1.0 - 1.0 / checks.integer("states", states, 1), 0.0 if nonneg else -1.0
-    # between the ends and the kink at 0 each branch is a downward parabola: alpha (1 - t^2) + slope t + const
-    found = 0.0
-    for same in (True, False):
-        move = -2 * beta * rest if same else 2 * beta / states
-        for sign, left, right in ((-1.0, -1.0, 0.0), (1.0, 0.0, 1.0)):
-            if right <= low:
-                continue
-            slope = move + sign * gamma / 2
-            top = slope / (2 * alpha) if alpha > 0 else math.copysign(math.inf, slope)
-            t = min(max(top, left), right)
-            squared = alpha * (1 - t * t) + gamma * (1 + abs(t)) / 2
-            squared += 2 * beta * (rest * (1 - t) if same else rest + t / states)
-            found = max(found, squared)
-    return math.sqrt(found)
+    return lemmas.model_mu(alpha, beta, gamma, checks.integer("states", states, 1), nonneg)
 
 
 class ModelScales(NamedTuple):
@@ -185,18 +168,18 @@ def model_scales(
 
 def gram_l1(bound: float, l1: float) -> float:
     """l1 sensitivity a^2 + b^2 of the upper triangle of the sum of phi phi^T: section 1.6."""
-    return checks.positive("l1", l1) ** 2 + checks.positive("bound", bound) ** 2
+    return lemmas.gram_l1(checks.positive("bound", bound), checks.positive("l1", l1))
 
 
 def vector_l1(l1: float, span: float, target: Target) -> float:
     """l1 sensitivity of the sum of phi y: a c centred, 2 a c raw (also with x >= 0): section 1.6."""
-    factor = 1.0 if checks.choice("target", target, TARGETS) == "centred" else 2.0
-    return factor * checks.positive("l1", l1) * checks.positive("span", span)
+    checks.choice("target", target, TARGETS)
+    return lemmas.vector_l1(checks.positive("l1", l1), checks.positive("span", span), target)
 
 
 def successor_l1(l1: float, states: int) -> float:
     """l1 sensitivity 4 a (1 - 1/S) of the sum of phi (e_{s'} - 1/S)^T."""
-    return 4.0 * checks.positive("l1", l1) * (1.0 - 1.0 / checks.integer("states", states, 1))
+    return lemmas.successor_l1(checks.positive("l1", l1), checks.integer("states", states, 1))
 
 
 # -------------------------------------------------------------------------------- noise

@@ -21,7 +21,6 @@ each step, from the last to the first.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,7 +30,7 @@ from numpy.typing import NDArray
 
 from discreet.core import kernels
 from discreet.core.continual.walk import prefix_noise
-from discreet.core.encoders import REACH, RawEncoder, local_message, rounded
+from discreet.core.encoders import RawEncoder, rounded, same_plan
 from discreet.core.guarantee import MechanismRecord
 from discreet.core.noise import seeded_kernels
 from discreet.core.randomness import Key, Randomness, SecureCoins
@@ -39,13 +38,16 @@ from discreet.core.releases import Coins, Encoder, Estimate, Floats, Plan, Repor
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectories, Trajectory, checked
-from discreet.device.linear import LinearDevice, drawn
+from discreet.device.guarantee import MessageGuarantee
+from discreet.device.linear import LinearDevice
+from discreet.device.noise import drawn
 from discreet.laws.linear import GoeLaw, VectorLaw
 from discreet.linear.asking import asking
 from discreet.linear.exact_square_root import ExactSquareRoot
 from discreet.linear.mechanism import LinearMechanism
 from discreet.linear.responses import ResponseSession
 from discreet.linear.sums import GramQuery, LinearQuery, Prepared
+from discreet.local.from_devices import REACH, FromDevices, local_message
 
 __all__ = ["Answers", "LinearEncoder", "LinearSession"]
 
@@ -79,7 +81,8 @@ class _Draws:
     def from_coins(self, coins: Coins, factor: float = 1.0) -> Floats:
         """A draw by a device's coins, or by secure ones."""
         family = "laplace" if self.family == kernels.LAPLACE else "gaussian"
-        return drawn(family, self.scales, self.offsets, coins, 1 if self.discrete else None, factor)
+        grids = [1 if self.discrete else None] * self.scales.size
+        return drawn(family, self.scales, self.offsets, coins, grids, factor)
 
     def in_values(self, cells: Floats) -> Floats:
         """Cells in the units of the statistics."""
@@ -100,13 +103,17 @@ class LinearEncoder:
     prepared: Prepared
     number: int
 
+    @property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away."""
+        return self.device.guarantee
+
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
         """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
-        if plan.number not in (0, self.number):
-            raise ValueError(f"plan.number = {plan.number}: must be {self.number}, the plan of this encoder")
+        number = same_plan(self.number, plan)
         record = checked(trajectory, self.query.layout)
         message = self.device.cells(self.prepared, record.states, record.actions, record.rewards, coins)
-        return Report(plan=self.number, message=message)
+        return Report(plan=number, message=message)
 
 
 class Answers(ResponseSession):
@@ -158,7 +165,7 @@ class Answers(ResponseSession):
             self._stored.add_counts(sums["transition_counts"], sums["reward_sums"])
 
 
-class LinearSession(StreamSession):
+class LinearSession(FromDevices):
     """One stream of releases of a :class:`~discreet.linear.sums.LinearQuery`.
 
     Made by ``privatizer.start``; see :class:`~discreet.protocol.Session` for the calls.
@@ -176,11 +183,11 @@ class LinearSession(StreamSession):
     _STATE = (
         *StreamSession._STATE,
         "_cells", "_measured", "_spent", "_noises", "_held", "_registers", "_prepared", "_root",
-        "_stored_users", "_device_session",
+        "_stored_users", *FromDevices._SAVED,
     )  # fmt: skip
     _DERIVED = (
-        *StreamSession._DERIVED, "_query", "_draws", "_grid", "_most", "_reach", "_answers", "_device",
-        "_ask",
+        *StreamSession._DERIVED, "_query", "_draws", "_grid", "_most", "_reach", "_answers", "_ask",
+        *FromDevices._OWN,
     )  # fmt: skip
 
     def __init__(self, mechanism: LinearMechanism, randomness: Randomness) -> None:
@@ -193,9 +200,9 @@ class LinearSession(StreamSession):
         self._mechanism, self._query, self._randomness = mechanism, query, randomness
         self._draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
         self._grid = mechanism.grid
-        self._device = _device_of(mechanism, query, self._draws) if mechanism.stream == "local" else None
+        self._take_no_messages_yet(randomness)
         self._reach = np.zeros(0)  # of a local user's cells: what an honest device sends is inside
-        if self._device is not None and self._draws is not None:
+        if mechanism.stream == "local" and self._draws is not None:
             reach = _contributions(query, self._grid) + REACH * self._draws.scales
             self._reach = np.repeat(reach, np.diff(query.offsets))
         self._most = 2**62
@@ -236,16 +243,6 @@ class LinearSession(StreamSession):
         if self._answers is not None:
             self._answers.resume(state)
 
-    @property
-    def _device_session(self) -> int:
-        """The number that messages to this session carry; a restored session goes on with it."""
-        return 0 if self._device is None else self._device.session
-
-    @_device_session.setter
-    def _device_session(self, number: int) -> None:
-        if self._device is not None:
-            self._device = replace(self._device, session=number)
-
     # -------------------------------------------------------------------------- public facts
     @property
     def records(self) -> tuple[MechanismRecord, ...]:
@@ -267,19 +264,8 @@ class LinearSession(StreamSession):
         """(n,) scale of one noise term, by family (copies); empty for exact sums."""
         return {name: np.array(scale) for name, scale in self._mechanism.scales.items()}
 
-    @property
-    def device(self) -> LinearDevice:
-        """What a local user's device must know, to be published once (a copy).
-
-        Raises ``ValueError`` unless the session is local.
-        """
-        return LinearDevice.from_bytes(self._local.to_bytes())
-
-    @property
-    def _local(self) -> LinearDevice:
-        if self._device is None:
-            raise ValueError("device: must be asked of a local session, users of others send trajectories")
-        return self._device
+    def _device_for(self, session: int) -> LinearDevice:
+        return _device_of(self._mechanism, self._query, self._draws, session)
 
     # ------------------------------------------------------------------------------- people
     def _admitted(self, plan: Plan, users: int) -> Plan:
@@ -296,15 +282,13 @@ class LinearSession(StreamSession):
             {name: values.copy() for name, values in self._prepared.values.items()},
             None if self._prepared.roots is None else self._prepared.roots.copy(),
         )
-        return LinearEncoder(self._query.copy(), self._local, own, self._plans)
+        return LinearEncoder(self._query.copy(), self._device, own, self._plans)
 
     def _add(self, report: Report) -> None:
         if self._mechanism.stream == "local":
-            message = self._message(report)
-            if isinstance(message, bytes):
-                message = self._local.read(report.plan, message)
-            message = local_message(message, self._reach)
-            self._count(1)
+            sent, nonce = self._sent(report)
+            message = local_message(sent, self._reach)
+            self._count_sender(nonce)
             self._cells += message
             return
         record = self._record(report)
@@ -423,14 +407,15 @@ class LinearSession(StreamSession):
             return answers.answer(question)
 
 
-def _device_of(mechanism: LinearMechanism, query: LinearQuery, draws: _Draws | None) -> LinearDevice:
+def _device_of(
+    mechanism: LinearMechanism, query: LinearQuery, draws: _Draws | None, session: int
+) -> LinearDevice:
     assert draws is not None
     family = "laplace" if draws.family == kernels.LAPLACE else "gaussian"
-    number = int.from_bytes(os.urandom(8), "little") if mechanism.grid is not None else 0
     offsets, scales, units = draws.offsets.copy(), draws.scales.copy(), draws.units.copy()
     for own in (offsets, scales, units):
         own.flags.writeable = False
-    return LinearDevice(query.form, family, offsets, scales, units, mechanism.grid, number)
+    return LinearDevice(query.form, family, offsets, scales, units, mechanism.grid, session)
 
 
 def _contributions(query: LinearQuery, grid: int | None) -> Floats:

@@ -58,9 +58,10 @@ from discreet.core.layout import Layout
 from discreet.core.releases import Floats, Ints, Norm
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory, checked
+from discreet.device import lemmas
 from discreet.device.linear import (
     GRAM,
-    GRID,
+    GRAMS,
     MODEL_REWARDS,
     RESPONSE,
     REWARD_GRAM,
@@ -72,7 +73,6 @@ from discreet.device.linear import (
     MixtureForm,
     PairForm,
     Prepared,
-    power_of_two,
     projected,
 )
 from discreet.linear import gram
@@ -200,9 +200,9 @@ class LinearQuery(ABC):
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
         """The summands of a batch, all under one context, from its exact count tables (``simulated``)."""
 
-    @abstractmethod
     def unit(self, family: str, step: int, grid: int) -> float:
         """The unit of a cell under exact noise, with rewards on multiples of 1 / grid."""
+        return self.form.unit(family, step, grid)
 
     # ------------------------------------------------------------------ contributions: the device's
     def prepared(self, context: Mapping[str, Any]) -> Prepared:
@@ -226,29 +226,17 @@ class LinearQuery(ABC):
 
     def is_gram(self, family: str) -> bool:
         """Is it a symmetric matrix at each step?"""
-        return family in _GRAMS
+        return family in GRAMS
 
-    @cached_property
+    @property
     def blocks(self) -> tuple[tuple[str, int, bool], ...]:
         """(family, step, diagonal) of each run of cells that share a scale, in the order of the cells."""
-        found: list[tuple[str, int, bool]] = []
-        for name, shape in self.families.items():
-            for step in range(shape[0]):
-                if self.is_gram(name):
-                    found.append((name, step, True))
-                if not self.is_gram(name) or shape[1] > 1:
-                    found.append((name, step, False))
-        return tuple(found)
+        return self.form.blocks
 
-    @cached_property
+    @property
     def offsets(self) -> Ints:
         """(blocks + 1,) where each block begins in the flat vector."""
-        sizes = []
-        for name, _, diagonal in self.blocks:
-            shape = self.families[name][1:]
-            d = shape[0]
-            sizes.append((d if diagonal else d * (d - 1) // 2) if self.is_gram(name) else math.prod(shape))
-        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return self.form.offsets
 
     @property
     def cells(self) -> int:
@@ -266,7 +254,7 @@ class LinearQuery(ABC):
 
     def block_units(self, grid: int) -> Floats:
         """(blocks,) of exact noise: see :meth:`unit`."""
-        return np.array([self.unit(name, step, grid) for name, step, _ in self.blocks])
+        return self.form.units(grid)
 
     def to_cells(self, tables: Mapping[str, Floats]) -> Floats:
         """The flat vector of what :meth:`user_tables` or :meth:`sum_tables` made."""
@@ -315,9 +303,6 @@ class LinearQuery(ABC):
             for name, scale in unit.scales.items():
                 scales[name][unit.step] = factor * scale
         return scales
-
-
-_GRAMS = frozenset({GRAM, SECOND_GRAM, REWARD_GRAM})
 
 
 def _mirrored(upper: Floats, d: int) -> Floats:
@@ -542,7 +527,7 @@ class MixtureQuery(LinearQuery):
         ]
         if self.rewards == "tabular":
             found += [
-                _tabular_loss(float(n), float(r), noise)
+                lemmas.tabular_loss(float(n), float(r), noise == "laplace")
                 for n, r in zip(scales[VISITS], scales[CENTERED_REWARDS], strict=True)
             ]
         return tuple(found)
@@ -557,7 +542,7 @@ class MixtureQuery(LinearQuery):
             for h, share in enumerate(_shares(over, single, power, noise).tolist()):
                 found.append(pair.unit(h, noise, pair.share * share))
         if self.rewards == "tabular":
-            n, scale = self.layout.horizon, _tabular_loss(1.0, 1.0, noise)
+            n, scale = self.layout.horizon, lemmas.tabular_loss(1.0, 1.0, noise == "laplace")
             own = {VISITS: 2.0 if noise == "laplace" else math.sqrt(2.0), CENTERED_REWARDS: 1.0}
             at = {VISITS: scale, CENTERED_REWARDS: scale}
             found += [Unit(h, self.reward_share / n, at, own) for h in range(n)]
@@ -574,7 +559,7 @@ class MixtureQuery(LinearQuery):
             names=tuple(self.families),
             columns=self.features.columns,
             pairs=tuple(
-                PairForm(one.matrix, one.vector, one.bounds, one.low, one.high, one.target)
+                PairForm(one.matrix, one.vector, one.bounds, one.l1, one.low, one.high, one.target)
                 for one in self.pairs
             ),
             targets=self.targets,
@@ -618,26 +603,6 @@ class MixtureQuery(LinearQuery):
         if self.rewards == "tabular":
             found |= {VISITS: visits, CENTERED_REWARDS: rewards - 0.5 * visits}
         return found
-
-    def unit(self, family: str, step: int, grid: int) -> float:
-        """The unit of a cell under exact noise."""
-        for pair in self.form.pairs:
-            ux = GRID * power_of_two(pair.bounds[min(step, len(pair.bounds) - 1)])
-            if family == pair.matrix:
-                return ux * ux
-            if family == pair.vector:
-                return ux * pair.target_unit(step, grid)
-        return 1.0 if family == VISITS else 1.0 / grid
-
-
-def _tabular_loss(visits: float, rewards: float, noise: Noise) -> float:
-    """Of one pair's count and of r - 1/2 there, a pair being replaced.
-
-    Different pairs: two counts move by 1, two sums by at most 1/2; one pair: a sum moves by at most 1.
-    """
-    if noise == "laplace":
-        return 2.0 / visits + 1.0 / rewards
-    return math.sqrt(max(2.0 / visits**2 + 0.5 / rewards**2, 1.0 / rewards**2))
 
 
 def _count_tables(layout: Layout, sums: Mapping[str, Floats]) -> tuple[Floats, Floats, Floats]:
@@ -810,6 +775,8 @@ class GramQuery(LinearQuery):
             names=tuple(self.families),
             rows=self.features.rows,
             bound=self.features.bound,
+            l1=self.features.l1,
+            nonneg=self.features.nonneg,
             steps=self.steps,
         )
 
@@ -829,8 +796,3 @@ class GramQuery(LinearQuery):
             if MODEL_REWARDS in found:
                 found[MODEL_REWARDS][h] = (rewards[h, seen] - 0.5 * n) @ x
         return found
-
-    def unit(self, family: str, step: int, grid: int) -> float:
-        """The unit of a cell under exact noise."""
-        ux = GRID * power_of_two(self.features.bound)
-        return ux * {GRAM: ux, SUCCESSORS: 1.0 / self.layout.states, MODEL_REWARDS: 1.0 / grid}[family]

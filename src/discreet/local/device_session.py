@@ -1,45 +1,105 @@
 """The session of local privacy in every counter: each user's own counters, with noise from her device.
 
 The server adds up messages; it sees no trajectory and draws nothing. A message costs what one noisy sum of
-one user does (:class:`~discreet.core.mechanism.OnDevice`).
+one user does (:class:`~discreet.core.mechanism.OnDevice`). What devices run, in this process and on
+people's own machines, is :class:`~discreet.device.counts.CountDevice`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
+from discreet.core import kernels
 from discreet.core.counts import CountQuery
-from discreet.core.encoders import REACH, NoisyVectorEncoder, local_message
+from discreet.core.encoders import same_plan
 from discreet.core.mechanism import CountMechanism
 from discreet.core.noise import seeded_kernels
 from discreet.core.randomness import Key, Randomness
-from discreet.core.releases import Encoder, Floats, Report
+from discreet.core.releases import Coins, Encoder, Floats, Plan, Report
 from discreet.core.session import CountSession
+from discreet.core.shown import brief
+from discreet.core.trajectories import Trajectory, checked
+from discreet.device.counts import CountDevice
+from discreet.device.guarantee import MessageGuarantee
+from discreet.local.from_devices import REACH, FromDevices, local_message
 
-__all__ = ["DeviceSession"]
+__all__ = ["DeviceSession", "NoisyVectorEncoder", "device_of"]
 
 
-class DeviceSession(CountSession):
+def device_of(query: CountQuery, mechanism: CountMechanism, session: int) -> CountDevice:
+    """What people's devices must know of a mechanism of noisy counters, and what they do."""
+    layout = query.layout
+    return CountDevice(
+        layout.states,
+        layout.actions,
+        layout.horizon,
+        tuple(zip(query.row_families, mechanism.noise_scales.tolist(), strict=True)),
+        "laplace" if mechanism.family == kernels.LAPLACE else "gaussian",
+        grid=mechanism.reward_grid,
+        rows=None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist())),
+        step=query.step,
+        stationary=query.stationary,
+        centered=query.center_rewards,
+        pooled=query.pooled,
+        session=session,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyVectorEncoder:
+    """Local privacy: the user's own counters, each with independent noise, leave the device.
+
+    Every (h, s, a) and (h, s, a, s') gets noise, visited or not. The message's law for any two
+    trajectories differs by at most the sensitivity over the scale, which is the local guarantee.
+    """
+
+    __repr__ = brief
+
+    query: CountQuery
+    device: CountDevice
+    number: int
+
+    @property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away."""
+        return self.device.guarantee
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+        """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
+        number = same_plan(self.number, plan)
+        record = checked(trajectory, self.query.layout)
+        rows = self.device.row_table[record.states[:-1], record.actions]
+        return Report(plan=number, message=self.device.cells(record.states, rows, record.rewards, coins))
+
+
+class DeviceSession(FromDevices, CountSession):
     """As :class:`~discreet.core.session.CountSession`, but users send noisy counters."""
 
     _kind = "device counts"
     _streams = ("local",)
-    _DERIVED = (*CountSession._DERIVED, "_reach")
+    _STATE = (*CountSession._STATE, *FromDevices._SAVED)
+    _DERIVED = (*CountSession._DERIVED, *FromDevices._OWN, "_reach")
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
+        self._take_no_messages_yet(randomness)
         # of a user's cells: what an honest device sends is inside
         reach = self._query.layout.horizon + REACH * self._scales
         self._reach = np.repeat(reach, np.diff(self._query.offsets))
 
+    def _device_for(self, session: int) -> CountDevice:
+        return device_of(self._query, self._mechanism, session)
+
     def _randomizer(self, query: CountQuery) -> Encoder:
-        return NoisyVectorEncoder(query, self.mechanism, self._begins.copy(), self._plans)
+        return NoisyVectorEncoder(query, self._device, self._plans)
 
     def _add(self, report: Report) -> None:
-        message = local_message(self._message(report), self._reach)
-        self._count(1)
+        sent, nonce = self._sent(report)
+        message = local_message(sent, self._reach)
+        self._count_sender(nonce)
         self._cells += message
 
     def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:

@@ -16,14 +16,16 @@ from discreet.core.randomness import Key, Randomness, SecureCoins, SeededCoins
 from discreet.core.releases import Encoder, Floats, Ints, Plan, Report
 from discreet.core.session import CountSession
 from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.device.reports import ReportDevice
 from discreet.local import kernels as local_kernels
 from discreet.local import reports as local_reports
-from discreet.local.reports import ReportEncoder, StepReports, policy_table, reported_tables
+from discreet.local.from_devices import FromDevices
+from discreet.local.reports import ReportEncoder, StepReports, device_of, policy_table, reported_tables
 
 __all__ = ["ReportedSession", "report_arrays"]
 
 
-class ReportedSession(CountSession):
+class ReportedSession(FromDevices, CountSession):
     """As :class:`~discreet.core.session.CountSession`, but for what enters the sums: debiased reports.
 
     On the device (``by`` of :class:`~discreet.local.reported.Reported`), or drawn by a trusted server, who
@@ -32,10 +34,12 @@ class ReportedSession(CountSession):
 
     _kind = "reported counts"
     _streams = ("reports",)
-    _STATE = (*CountSession._STATE, "_policy")
+    _STATE = (*CountSession._STATE, *FromDevices._SAVED, "_policy")
+    _DERIVED = (*CountSession._DERIVED, *FromDevices._OWN)
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
+        self._take_no_messages_yet(randomness)
         self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
 
     @property
@@ -44,6 +48,13 @@ class ReportedSession(CountSession):
         reports = self._mechanism.reports
         assert reports is not None
         return reports
+
+    def _device_for(self, session: int) -> ReportDevice:
+        return device_of(self._query.layout, self._reports, self._schedule.plans, session)
+
+    def _read(self, plan: int, message: bytes) -> tuple[bytes, Any]:
+        found: tuple[bytes, Any] = self._device.words(plan, message)
+        return found
 
     def _admitted(self, plan: Plan, users: int) -> Plan:
         plan = super()._admitted(plan, users)
@@ -70,11 +81,12 @@ class ReportedSession(CountSession):
         return stochastic, rows
 
     def _add(self, report: Report) -> None:
+        nonce = None
         if self._trust == "local":
-            message = self._message(report)
+            message, nonce = self._sent(report)
         else:  # a trusted server draws it: from here on nothing holds the trajectory
             message = self._drawn(self._record(report), self._users)
-        self._add_reports([message])
+        self._add_reports([message], nonce)
 
     def _add_many(self, records: Trajectories) -> None:
         self._add_reports([self._drawn(record, self._users + i) for i, record in enumerate(records)])
@@ -88,8 +100,11 @@ class ReportedSession(CountSession):
         coins = SecureCoins() if self._key is None else SeededCoins(self._key, user)
         return self._randomizer(self._query)(record, self.open_plan, coins).message
 
-    def _add_reports(self, messages: Sequence[Any]) -> None:
-        """Users' reports, one message each, debiased, into the cells: all of them or none."""
+    def _add_reports(self, messages: Sequence[Any], nonce: bytes | None = None) -> None:
+        """Users' reports, one message each, debiased, into the cells: all of them or none.
+
+        nonce : of the message, where there is one alone.
+        """
         reports = self._reports
         stochastic, policy_rows = self._policy
         found = [
@@ -102,7 +117,10 @@ class ReportedSession(CountSession):
                 codes, values, about, step, stochastic, policy_rows, marks, layout.states, layout.rows,
                 self._query.slots, self._begins, self._query.reward_shift, cells,
             )  # fmt: skip
-        self._count(len(messages))
+        if nonce is None:
+            self._count(len(messages))
+        else:
+            self._count_sender(nonce)
         self._cells = cells
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:

@@ -70,96 +70,32 @@ from discreet.core.noise.exact import exp_minus
 from discreet.core.releases import Coins, Floats, Ints, Plan, Report
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory, checked
+from discreet.device.guarantee import MessageGuarantee
+from discreet.device.reports import (
+    GRID,
+    MOVES,
+    REWARDS_BIT,
+    Plans,
+    Randomizer,
+    ReportDevice,
+    ReportForm,
+    decoded,
+    drawn,
+)
 from discreet.laws.reports import ReportLaw
 
 Kind = Literal["subset", "oue", "krr"]
 KINDS: tuple[Kind, ...] = ("subset", "oue", "krr")
 
-GRID = 2**53
 _WORK_BITS = 160  # e^-epsilon to so many bits before it is rounded to the grid
-MOVES, REWARDS_BIT = 0, 1  # what a report is about
 
-__all__ = ["Kind", "Randomizer", "ReportEncoder", "ReportLaw", "StepReports", "decode", "policy_table"]
+__all__ = [
+    "GRID", "KINDS", "MOVES", "REWARDS_BIT", "Kind", "Randomizer", "ReportEncoder", "ReportLaw",
+    "StepReports", "decode", "device_of", "policy_table",
+]  # fmt: skip
 
 
 # ------------------------------------------------------------------------------ one randomizer
-
-
-@dataclass(frozen=True)
-class Randomizer:
-    """A randomizer of one element among d.
-
-    unary : optimised unary encoding, else subset selection. elements : d. size : w, of a subset.
-    own : numerator over 2^53 of the probability that the own element is reported. other : the same of
-    another element's bit (unary only, else 0).
-    """
-
-    __repr__ = brief
-
-    unary: bool
-    elements: int
-    size: int
-    own: int
-    other: int
-
-    @property
-    def p(self) -> Fraction:
-        """P(own element is reported)."""
-        return Fraction(self.own, GRID)
-
-    @property
-    def q(self) -> Fraction:
-        """P(a given other element is reported)."""
-        if self.unary:
-            return Fraction(self.other, GRID)
-        if self.elements == 1:
-            return Fraction(0)
-        return (self.p * (self.size - 1) + (1 - self.p) * self.size) / (self.elements - 1)
-
-    @property
-    def ratio(self) -> Fraction:
-        """The largest likelihood ratio of an output between two elements."""
-        p, q = self.p, self.q
-        if self.elements == 1:
-            return Fraction(1)
-        if self.unary:
-            return max(p * (1 - q) / (q * (1 - p)), q * (1 - p) / (p * (1 - q)))
-        inside = p * (self.elements - self.size)
-        outside = (1 - p) * self.size
-        return max(inside / outside, outside / inside)
-
-    @cached_property
-    def moments(self) -> tuple[float, float, float, float, float]:
-        """(p - q, var of own bit, of another, cov of own and another, of two others), as floats."""
-        p, q, d, w = self.p, self.q, self.elements, self.size
-        both = others = Fraction(0)
-        if not self.unary and d > 1:
-            both = p * Fraction(w - 1, d - 1) - p * q
-        if not self.unary and d > 2:
-            pair = p * (w - 1) * (w - 2) + (1 - p) * w * (w - 1)
-            others = pair / ((d - 1) * (d - 2)) - q * q
-        return float(p - q), float(p * (1 - p)), float(q * (1 - q)), float(both), float(others)
-
-    @property
-    def spread(self) -> float:
-        """Mean over the elements of the variance of the debiased bit: (1 - 1/d) v_0 + v_1 / d."""
-        gap, own, other, *_ = self.moments
-        return ((self.elements - 1) * other + own) / (self.elements * gap * gap)
-
-    def draw(self, element: int, coins: Coins) -> list[int]:
-        """The reported elements, ascending."""
-        if self.unary:
-            return [e for e in range(self.elements) if coins.flip(self.own if e == element else self.other)]
-        kept = coins.flip(self.own)
-        others = self.elements - 1
-        taken: set[int] = set()
-        for j in range(others - self.size + kept, others):  # Floyd: a uniform subset of the others
-            t = coins.below(j + 1)
-            t = t + 1 if t >= element else t
-            if t in taken:
-                t = j + 1 if j >= element else j
-            taken.add(t)
-        return sorted(taken | {element}) if kept else sorted(taken)
 
 
 def _own_probability(epsilon: Fraction, elements: int, size: int) -> int:
@@ -322,9 +258,24 @@ def policy_table(plan: Plan, layout: Layout) -> tuple[bool, Ints]:
     return False, np.ascontiguousarray(rows, np.int64)
 
 
+def device_of(
+    layout: Layout, reports: StepReports, plans: Plans, session: int, shuffled: bool = False
+) -> ReportDevice:
+    """What people's devices must know of these reports, and what they do."""
+    rows = None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist()))
+    sizes = layout.states, layout.actions, layout.horizon
+    return ReportDevice(
+        ReportForm(
+            *sizes, reports.steps, reports.share, reports.moves, reports.rewards, plans, rows, reports.step,
+            shuffled, session,
+        )
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, eq=False)
 class ReportEncoder:
-    """What a device does: see the module's docstring. A pure function of its arguments.
+    """What a device does, in this process: see :mod:`discreet.device.reports`. A pure function of its
+    arguments.
 
     Where one step is asked for, everything is as in a problem of that step alone: it is step 0, and
     ``policy_rows`` are (1, S).
@@ -342,40 +293,24 @@ class ReportEncoder:
     number: int
     secure: bool = False  # the guarantee promises exact coins
 
+    @property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away under a policy of the open plan's kind."""
+        plans: Plans = "stochastic" if self.stochastic else "deterministic"
+        return device_of(self.layout, self.reports, plans, 0).guarantee
+
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
         """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
         if plan.number not in (0, self.number):
             raise ValueError(f"plan.number = {plan.number}: must be {self.number}, the plan of this encoder")
         if self.secure and not coins.exact:
             raise ValueError("coins: must be exact (SecureCoins); seeded coins have none of the promised law")
-        record = cut_to(checked(trajectory, self.layout), self.reports.step)
-        message: list[int] = []
-        for h in self._steps(coins):
-            about = int(self.reports.share > 0 and coins.flip(self.reports.share))
-            one = self.reports.randomizer(about, self.stochastic)
-            element = self._element(record, h, about, coins)
-            hits = one.draw(coins.below(one.elements) if element is None else element, coins)
-            message += [h, about, len(hits), *hits]
+        record, index = cut_to(checked(trajectory, self.layout), self.reports.step), self.layout.row_index
+        message = drawn(
+            self.reports, index, None if self.stochastic else self.policy_rows, record.states,
+            index[record.states[:-1], record.actions], record.rewards, coins,
+        )  # fmt: skip
         return Report(plan=self.number, message=np.array(message, np.int64))
-
-    def _steps(self, coins: Coins) -> list[int]:
-        """A uniform subset of m steps (Floyd's algorithm), ascending."""
-        horizon, chosen = self.reports.horizon, set[int]()
-        for j in range(horizon - self.reports.steps, horizon):
-            t = coins.below(j + 1)
-            chosen.add(j if t in chosen else t)
-        return sorted(chosen)
-
-    def _element(self, record: Trajectory, h: int, about: int, coins: Coins) -> int | None:
-        """The record's place in the alphabet; None if the user did not follow the policy."""
-        s = int(record.states[h])
-        row = int(self.layout.row_index[s, record.actions[h]])
-        if not self.stochastic and row != self.policy_rows[h, s]:
-            return None
-        group = row if self.stochastic else s
-        if about == MOVES:
-            return group * self.layout.states + int(record.states[h + 1])
-        return 2 * group + int(coins.flip(int(record.rewards[h] * GRID)))
 
 
 def reported_tables(reports: StepReports, layout: Layout, sums: Mapping[str, Any], users: int) -> list[Ints]:
@@ -410,33 +345,7 @@ def decode(reports: StepReports, stochastic: bool, message: Any) -> list[tuple[i
     words = np.array(message)
     if words.ndim != 1 or words.dtype.kind not in "iu":
         raise ValueError(f"report.message: must be a vector of integers, not {words.dtype} {words.shape}")
-    words = words.astype(np.int64)
-    found: list[tuple[int, int, NDArray[np.int64]]] = []
-    at, last = 0, -1
-    for _ in range(reports.steps):
-        if words.size < at + 3:
-            raise ValueError(
-                f"report.message: must hold {reports.steps} reports, ends in report {len(found) + 1}"
-            )
-        h, about, count = (int(x) for x in words[at : at + 3])
-        if not last < h < reports.horizon:
-            raise ValueError(f"report.message: step {h} must be in [{last + 1}, {reports.horizon - 1}]")
-        if about not in (0, 1) or (about == 1 and not reports.share):
-            raise ValueError(f"report.message: type {about} must be 0{' or 1' if reports.share else ''}")
-        one = reports.randomizer(about, stochastic)
-        hits = words[at + 3 : at + 3 + max(count, 0)]
-        if (not one.unary and count != one.size) or not 0 <= count <= one.elements or hits.size != count:
-            wanted = f"at most {one.elements}" if one.unary else f"{one.size}"
-            raise ValueError(f"report.message: {count} elements reported, {hits.size} sent; must be {wanted}")
-        if count and ((np.diff(hits) <= 0).any() or hits[0] < 0 or hits[-1] >= one.elements):
-            raise ValueError(f"report.message: elements must ascend in [0, {one.elements - 1}]")
-        marks = np.zeros(one.elements, np.int64)
-        marks[hits] = 1
-        found.append((h, about, marks))
-        at, last = at + 3 + count, h
-    if at != words.size:
-        raise ValueError(f"report.message: {words.size - at} numbers too many")
-    return found
+    return decoded(reports, stochastic, words.astype(np.int64))
 
 
 # ------------------------------------------------------------------------------ the noise's law

@@ -178,6 +178,11 @@ class BatchEncoder:
     plan: Plan  # as the batch's session numbers it
     number: int
 
+    @property
+    def guarantee(self) -> Any:
+        """What one message gives away; None where devices send trajectories, or nothing."""
+        return getattr(self.inner, "guarantee", None)
+
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
         """What the device sends. Raises ``ValueError`` on a broken record or another plan."""
         if plan.number not in (0, self.number):
@@ -273,6 +278,29 @@ class BatchSession(Guarded):
     def laws_at(self, n: int) -> Mapping[str, NoiseLaw]:
         """As the mechanism's: laws of the release after n users, if all of them send their reports."""
         return self._mechanism.laws_at(n)
+
+    @property
+    def device(self) -> Any:
+        """What devices of the open batch's users must know and do, as its own session publishes it.
+
+        Their messages carry the number of ``batch_plan``. ``RuntimeError`` if no batch is open,
+        ``ValueError`` if its people send trajectories.
+        """
+        _ = self.batch_plan
+        found = getattr(self._inner, "device", None)
+        if found is None:
+            raise ValueError(
+                "device: must be asked of a local or shuffle session, users of others send trajectories"
+            )
+        return found
+
+    @property
+    def batch_plan(self) -> Plan:
+        """The open plan as the batch's own session numbers it. ``RuntimeError`` if none is open."""
+        if self._inner is None:
+            raise RuntimeError("no batch is open: call begin first")
+        plan: Plan = self._inner.open_plan
+        return plan
 
     def _drop(self) -> None:
         super()._drop()

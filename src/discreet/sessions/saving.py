@@ -34,7 +34,8 @@ _HOMES = {
     "laws.linear": ("GoeLaw", "VectorLaw"),
     "linear.mechanism": ("LinearMechanism",),
     "linear.sums": ("GramQuery", "MixtureQuery", "Prepared"),
-    "local.reports": ("Randomizer", "StepReports"),
+    "device.reports": ("Randomizer",),
+    "local.reports": ("StepReports",),
     "core.mechanism": (
         "Batches", "CountMechanism", "Exact", "OnDevice", "Prefixes", "Stated",
     ),

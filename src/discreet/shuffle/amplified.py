@@ -17,15 +17,8 @@ send one (:mod:`discreet.shuffle.amplification`).
 - **What holds without the shuffler.** A message is epsilon0-locally private; the guarantee states the
   largest.
 
-A message is bytes, little-endian::
-
-    0   4  magic b"dsr" and the version, 1
-    4   8  number of the plan that the user was given
-    12  8  digest of the session and of the reports' parameters
-    20  16 nonce: fresh random bytes; a message that comes twice is counted once
-    36  .. the report, 32-bit integers, as :class:`~discreet.local.reports.ReportEncoder` makes it
-
-Its length is a function of the report, and as private as that.
+A message is the one envelope of all messages (:mod:`discreet.device.envelope`) around a report
+(:mod:`discreet.device.reports`). Its length is a function of the report, and as private as that.
 
 A user is in one batch, and later batches are functions of earlier outputs: parallel composition, adaptively,
 as for the coin flips (:mod:`discreet.shuffle.session`), whose session this is but for the messages.
@@ -39,7 +32,6 @@ Sources: Feldman, McMillan and Talwar 2021; privacy-mechanisms, sections 4 and 5
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -56,9 +48,13 @@ from discreet.core.randomness import Key, Randomness
 from discreet.core.releases import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory
-from discreet.device.messages import NONCE, Reason, Refused
+from discreet.device.encoders import BitCoins
+from discreet.device.envelope import NONCE, Reason, Refused, drawn_nonce
+from discreet.device.guarantee import MessageGuarantee
+from discreet.device.reports import Found, ReportDevice
 from discreet.local import kernels as local_kernels
-from discreet.local.reports import Kind, ReportEncoder, StepReports, decode, reported_tables
+from discreet.local.choice import report_candidates
+from discreet.local.reports import Kind, ReportEncoder, StepReports, device_of, reported_tables
 from discreet.shuffle.amplification import local_epsilon
 from discreet.shuffle.mechanism import AmplifiedMechanism
 from discreet.shuffle.session import BatchTooSmall, ShuffleSession
@@ -69,10 +65,7 @@ __all__ = [
     "amplified_mechanism", "reports_of",
 ]  # fmt: skip
 
-MAGIC = b"dsr\x01"
-HEADER = 36
 _KINDS: tuple[Kind, ...] = ("subset", "oue")  # randomized response is a subset of one
-_REWARD_SHARE = 0.15  # of the reports that are about rewards, where the query states none
 
 
 # -------------------------------------------------------------------------------- calibration
@@ -80,7 +73,7 @@ _REWARD_SHARE = 0.15  # of the reports that are about rewards, where the query s
 
 def reports_of(query: CountQuery, epsilon0: float) -> StepReports:
     """The reports of least noise in a transition count at epsilon0, about all admissible pairs."""
-    return _reports_of(query.counted_steps, query.reward_share, epsilon0, _Asked(query))
+    return _reports_of(epsilon0, _Asked(query))
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +85,16 @@ class _Asked:
     def _key(self) -> tuple[Any, ...]:
         query = self.query
         layout = query.layout
-        return (layout.states, layout.rows, query.known_rewards, query.reward_shift, query.step)
+        counted, share = query.counted_steps, query.reward_share
+        return (
+            layout.states,
+            layout.rows,
+            query.known_rewards,
+            query.reward_shift,
+            query.step,
+            counted,
+            share,
+        )
 
     def __hash__(self) -> int:
         return hash(self._key())
@@ -102,29 +104,12 @@ class _Asked:
 
 
 @lru_cache(maxsize=4096)
-def _reports_of(counted: int, share: float | None, epsilon0: float, asked: _Asked) -> StepReports:
-    best, least = None, np.inf
-    for kind in _KINDS:
-        last = np.inf
-        for steps in range(1, counted + 1):
-            found = StepReports.of(asked.query, kind, epsilon0, steps, share or _REWARD_SHARE)
-            error = found.unit_std(True)
-            if error < least:
-                best, least = found, error
-            if error > 1.5 * last:  # far past the best number of steps
-                break
-            last = min(last, error)
-    assert best is not None
-    return best
+def _reports_of(epsilon0: float, asked: _Asked) -> StepReports:
+    every = [one for kind in _KINDS for one in report_candidates(asked.query, kind, epsilon0, True)]
+    return min(every, key=lambda one: one.unit_std(True))
 
 
 # -------------------------------------------------------------------------------- three parties
-
-
-def digest_of(reports: StepReports, session: int) -> bytes:
-    """8 bytes that tell a session and its parameters from all others."""
-    numbers = (session, *reports.arrays()[0].tolist())
-    return hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,15 +119,20 @@ class AmplifiedEncoder:
     __repr__ = brief
 
     inner: ReportEncoder
-    session: int
+    device: ReportDevice
+
+    @property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away without the shuffler."""
+        return self.device.guarantee
 
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
         """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
         report = self.inner(trajectory, plan, coins)
-        digest = digest_of(self.inner.reports, self.session)
-        nonce = b"".join(coins.below(2**32).to_bytes(4, "little") for _ in range(4))
-        body = np.asarray(report.message).astype("<i4").tobytes()
-        return Report(report.plan, message=MAGIC + report.plan.to_bytes(8, "little") + digest + nonce + body)
+        if not isinstance(coins, BitCoins):
+            raise ValueError(f"coins = {coins!r}: must draw words of random bits")
+        nonce = drawn_nonce(coins)
+        return Report(report.plan, message=self.device.write(report.plan, np.asarray(report.message), nonce))
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +162,7 @@ class ReportShuffler:
 
     def __init__(self, layout: Layout, reports: StepReports, session: int, least: int) -> None:
         self.layout, self.reports, self.session = layout, reports, session
-        self._digest = digest_of(reports, session)
+        self.device = device_of(layout, reports, "stochastic", session, shuffled=True)
         self.least = checks.integer("least", least, 1)
         self._plan, self._left = -1, 0
         self._refused: dict[Reason, int] = dict.fromkeys(get_args(Reason), 0)
@@ -206,7 +196,7 @@ class ReportShuffler:
         self._plan, self._left = plan, checks.integer("users", users, 1)
 
     def receive(self, message: Any) -> None:
-        """Count one message, or raise :class:`~discreet.device.messages.Refused` (and count that)."""
+        """Count one message, or raise :class:`~discreet.device.envelope.Refused` (and count that)."""
         try:
             found, nonce = self._read(message)
         except Refused as refusal:
@@ -221,20 +211,8 @@ class ReportShuffler:
         # one statement, no call: who is counted as received is in the sums
         self._reports, (self._moves, self._bits), self._received = reports, tables, self._received + 1
 
-    def _read(self, message: Any) -> tuple[list[tuple[int, int, Ints]], bytes]:
-        if type(message) is not bytes or len(message) < HEADER or (len(message) - HEADER) % 4:
-            raise Refused("malformed", f"must be {HEADER} bytes and 32-bit integers")
-        if message[:4] != MAGIC:
-            raise Refused("malformed", f"must begin with {MAGIC!r}")
-        if message[12:20] != self._digest:
-            raise Refused("foreign", "belongs to another session, or has other parameters")
-        plan, nonce = int.from_bytes(message[4:12], "little"), message[20:HEADER]
-        if plan != self._plan:
-            raise Refused("late", f"was made for plan {plan}, not for plan {self._plan}")
-        try:
-            found = decode(self.reports, True, np.frombuffer(message[HEADER:], "<i4"))
-        except ValueError as error:
-            raise Refused("malformed", str(error)) from None
+    def _read(self, message: Any) -> tuple[Found, bytes]:
+        nonce, found = self.device.read(self._plan, message, True)
         if nonce in self._nonces:
             raise Refused("replayed", "came before")
         if not self._left:
@@ -349,11 +327,15 @@ class AmplifiedSession(ShuffleSession):
         least, reports = self._mechanism.choices[batch]
         return ReportShuffler(self._query.layout, reports, self._session, least)
 
+    def _device(self) -> ReportDevice:
+        device: ReportDevice = self._shufflers[-1].device
+        return device
+
     def _encoder(self) -> Encoder:
         reports, layout = self._mechanism.choices[self._batch][1], self._query.copy().layout
         rows = np.zeros((reports.horizon, layout.states), np.int64)
         inner = ReportEncoder(layout, reports, True, rows, self._plans, self._key is None)
-        return AmplifiedEncoder(inner, self._session)
+        return AmplifiedEncoder(inner, self._device())
 
     def _simulated(self, sums: Mapping[str, Floats], users: int, key: Key) -> tuple[Any, ...]:
         """(reports, moves, bits) of so many users: the randomizers' exact joint law."""

@@ -40,6 +40,7 @@ import numpy as np
 
 from discreet.core import checks
 from discreet.core.counts import CountQuery
+from discreet.core.encoders import same_plan
 from discreet.core.guarantee import Record
 from discreet.core.randomness import Key, Randomness
 from discreet.core.releases import (
@@ -57,7 +58,9 @@ from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectory
 from discreet.device import encoders, messages
-from discreet.device.messages import Form, Reason, Refused
+from discreet.device.envelope import NONCE, Reason, Refused
+from discreet.device.guarantee import MessageGuarantee
+from discreet.device.messages import Form
 from discreet.laws.binomial import Components
 from discreet.shuffle.mechanism import FlipMechanism, ShuffledMechanism, flips_of, form_of
 from discreet.storage.saved_state import check_same_kind
@@ -94,11 +97,14 @@ class BitEncoder:
     device: encoders.ShuffleEncoder
     secure: bool
 
+    @property
+    def guarantee(self) -> MessageGuarantee:
+        """What one message gives away without the shuffler."""
+        return self.device.guarantee
+
     def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
         """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
-        number = self.device.plan
-        if plan.number not in (0, number):
-            raise ValueError(f"plan.number = {plan.number}: must be {number}, the plan of this encoder")
+        number = same_plan(self.device.plan, plan)
         if self.secure and not coins.exact:
             raise ValueError(f"coins = {coins!r}: this session needs SecureCoins()")
         if not isinstance(coins, encoders.BitCoins):
@@ -153,7 +159,7 @@ class Shuffler:
         self._plan, self._left = plan, checks.integer("users", users, 1)
 
     def receive(self, message: bytes) -> None:
-        """Count one message, or raise :class:`~discreet.device.messages.Refused` (and count that)."""
+        """Count one message, or raise :class:`~discreet.device.envelope.Refused` (and count that)."""
         try:
             nonce, ones = messages.read(self.form, self._plan, message)
             self._admit(nonce)
@@ -181,19 +187,20 @@ class Shuffler:
         """The same for many messages, bad ones counted and skipped; returns how many were good."""
         before, form = self._received, self.form
         for begin in range(0, len(batch), _READ_AT_ONCE):
-            several = batch[begin : begin + _READ_AT_ONCE]
-            whole = [m for m in several if type(m) is bytes and len(m) == form.size]
-            table = np.frombuffer(b"".join(whole), np.uint8).reshape(-1, form.size)
-            words = np.ascontiguousarray(table[:, messages.HEADER :]).view("<u8").astype(np.uint64)
-            ones, good = messages.unpack(form, words)
-            self._refused["malformed"] += len(several) - len(whole)
-            kept = np.zeros(len(whole), bool)
-            for i, message in enumerate(whole):
+            parts = []
+            for message in batch[begin : begin + _READ_AT_ONCE]:
                 try:
-                    messages.check_header(form, self._plan, message)
+                    parts.append(messages.payload(form, self._plan, message))
+                except Refused as refusal:
+                    self._refused[refusal.reason] += 1
+            packed = np.frombuffer(b"".join(payload for _, payload in parts), "<u8")
+            ones, good = messages.unpack(form, packed.astype(np.uint64).reshape(len(parts), sum(form.words)))
+            kept = np.zeros(len(parts), bool)
+            for i, (nonce, _) in enumerate(parts):
+                try:
                     if not good[i]:
                         raise Refused("malformed", "a counter has more ones than a user has bits")
-                    self._admit(message[20 : messages.HEADER])
+                    self._admit(nonce)
                     kept[i] = True
                 except Refused as refusal:
                     self._refused[refusal.reason] += 1
@@ -210,7 +217,7 @@ class Shuffler:
 
         ``nonces`` (n, 16) bytes in ascending order: those that came, so that none comes again.
         """
-        nonces = np.frombuffer(b"".join(sorted(self._nonces)), np.uint8).reshape(-1, messages.NONCE)
+        nonces = np.frombuffer(b"".join(sorted(self._nonces)), np.uint8).reshape(-1, NONCE)
         return {
             "form": self.form, "least": self.least, "ones": self._ones, "nonces": nonces, "plan": self._plan,
             "left": self._left, "received": self._received, "refused": self._refused,
@@ -386,9 +393,20 @@ class ShuffleSession(StreamSession):
         noise = self._mechanism.noises[batch]
         return Shuffler(form_of(self._query, noise, self._session), noise[0][1].users)
 
+    @property
+    def device(self) -> Any:
+        """What devices of the open plan's users must know and do; its form is published for each batch.
+
+        Raises ``RuntimeError`` if no plan is open.
+        """
+        _ = self.open_plan
+        return self._device()
+
+    def _device(self) -> Any:
+        return encoders.ShuffleEncoder(self._shufflers[-1].form, self._plans)
+
     def _encoder(self) -> Encoder:
-        device = encoders.ShuffleEncoder(self._shufflers[-1].form, self._plans)
-        return BitEncoder(device, self._key is None)
+        return BitEncoder(self._device(), self._key is None)
 
     def submit(self, report: Report) -> None:
         """Hand one message to the shuffler; a bad one raises ``ValueError``, is counted, and adds nothing."""

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from discreet.accounting import budget
+from discreet.core import kernels
 from discreet.core.continual.decaying import DECAYS, FINE, Decaying
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
@@ -59,6 +60,35 @@ def exact_strategy(decay: float) -> list[np.ndarray]:
     return out
 
 
+def held_of(batch: np.ndarray, before: np.ndarray, stream: Decaying) -> np.ndarray:
+    """The decaying sum that a session goes on with, in fixed point."""
+    nothing, told = np.zeros(batch.size), np.ones(batch.size, bool)
+    held, fresh, sums = (np.empty(batch.size) for _ in range(3))
+    kernels.decay_cells(
+        batch, before, nothing, nothing, told, stream.decay, stream.gain, float(FINE), held, fresh, sums
+    )
+    return held
+
+
+@pytest.mark.parametrize("fine", [0.0, float(FINE)])
+def test_a_release_of_a_decaying_sum_is_its_formula(fine: float) -> None:
+    """One kernel for sessions and for the fused simulation: bit for bit what NumPy makes of the formulas."""
+    rng = np.random.default_rng(2)
+    for decay in DECAYS:
+        stream = Decaying(decay)
+        x, before, measured, noise = rng.normal(size=(4, 500)) * 100
+        if fine:
+            x, before, noise = (np.rint(part * fine) / fine for part in (x, before, noise))
+        told = rng.uniform(size=500) < 0.8
+        held, fresh, sums = (np.empty(500) for _ in range(3))
+        kernels.decay_cells(x, before, measured, noise, told, decay, stream.gain, fine, held, fresh, sums)
+        wanted = x + (np.rint(decay * (before * fine)) / fine if fine else decay * before)
+        assert np.array_equal(held, wanted)
+        said = stream.gain * (wanted + noise) if fine else stream.gain * wanted + noise
+        assert np.array_equal(fresh, np.where(told, said, 0.0))
+        assert np.array_equal(sums, (np.where(told, said, 0.0) + (1.0 - decay) * measured) / stream.gain)
+
+
 def test_two_worlds_never_differ_by_more_than_is_charged() -> None:
     """D_i of single cells against d lambda^(i-j) plus 5/4 units a step, over random and extreme sums."""
     rng = np.random.default_rng(0)
@@ -77,10 +107,10 @@ def test_two_worlds_never_differ_by_more_than_is_charged() -> None:
                 assert (a * FINE == np.rint(a * FINE)).all()
                 squares, main = squares + gap**2, main + d**2
                 fresh = np.rint(rng.uniform(-most, most, size) * (1 - decay) * FINE) / FINE
-                a, b = (fresh + stream.decayed(x, True) for x in (a, b))
+                a, b = (held_of(fresh, x, stream) for x in (a, b))
                 d = decay * d
                 if i == 0:
-                    error = stream.decayed(a, True) - decay * a
+                    error = held_of(np.zeros_like(a), a, stream) - decay * a
                     assert np.abs(error).max() * FINE <= 0.625 + 2.0**-10
             # one touched cell: rounding(B, H) is for 2 H of them, and in units where the gain is taken out
             one = stream.rounding(releases, 1) / math.sqrt(2) / stream.gain

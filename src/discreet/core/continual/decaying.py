@@ -97,12 +97,6 @@ class Decaying:
         """Do sums and noise of this scale stay exact in fixed point?"""
         return users * horizon * FINE <= _MOST_UNITS and 1.0 <= scale / self.gain * FINE <= _MOST_SCALE
 
-    def decayed(self, sums: NDArray[np.float64], fixed_point: bool) -> NDArray[np.float64]:
-        """lambda S, rounded to fixed point if S is in it."""
-        if not fixed_point:
-            return self.decay * sums
-        return np.asarray(np.rint(self.decay * (sums * FINE)) / FINE)
-
     def sum_terms(self, release: int) -> float:
         """Variance of the prefix sum's noise at release i, in units of one noise's."""
         if release == 0:

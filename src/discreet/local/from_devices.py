@@ -1,0 +1,106 @@
+"""Messages of people's devices at a local session: opened, checked, and each counted once.
+
+A message comes as the bytes that a device made (:mod:`discreet.device.envelope`), or, in simulations and
+within one process, as the bare numbers of the session's own encoder, which have no nonce and stand for one
+message each time. Of a plan every nonce counts once; what is late is refused before its nonce is looked at,
+so the nonces of plans that are over need not be kept. They are part of what a session saves.
+
+A nonce is taken before its sender is counted: an interrupt between the two loses a message, and its place is
+still open (``absent`` closes it), where the other order could count one person twice.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from discreet.core import checks
+from discreet.core.randomness import Randomness, Seeded
+from discreet.core.releases import Floats, Report
+from discreet.core.stream_session import StreamSession
+from discreet.device.envelope import Refused
+
+__all__ = ["REACH", "FromDevices", "local_message"]
+
+REACH = 40.0  # scales of noise: a Laplace draw is beyond with probability 4e-18
+
+
+def local_message(message: Any, reach: Floats) -> Floats:
+    """(cells,) a local user's noisy cells, or ``ValueError`` where no honest device sends so much.
+
+    reach : (cells,) what a contribution is at most, and :data:`REACH` scales of noise. Without it one message
+    could drown everybody's.
+    """
+    message = checks.floats("report.message", message, reach.shape)
+    far = np.flatnonzero(np.abs(message) > reach)
+    if far.size:
+        raise ValueError(
+            f"report.message[{far[0]}] = {message[far[0]]:.6g}: must be within {reach[far[0]]:.6g}, no "
+            "device sends more"
+        )
+    return message
+
+
+class FromDevices(StreamSession):
+    """Base of sessions whose users' devices may send bytes."""
+
+    _SAVED = ("_number_of_session", "_came")  # of its attributes
+    _OWN = ("_made_device",)
+
+    def _take_no_messages_yet(self, randomness: Randomness) -> None:
+        """To be called by the constructor: nobody has sent anything."""
+        # which session a message is for; no secret
+        self._number_of_session = 0 if isinstance(randomness, Seeded) else secrets.randbits(64)
+        self._came: dict[str, int] = {}  # nonces that came, and to which plan: all to one
+        self._made_device: Any = None
+
+    @abstractmethod
+    def _device_for(self, session: int) -> Any:
+        """What the devices of a session with this number run."""
+
+    @property
+    def _device(self) -> Any:
+        """Made once for each number; a restored session has that of the saved one."""
+        if self._made_device is None or self._made_device.session != self._number_of_session:
+            self._made_device = self._device_for(self._number_of_session)
+        return self._made_device
+
+    @property
+    def device(self) -> Any:
+        """What a local user's device must know and does, to be published once (a copy).
+
+        Raises ``ValueError`` unless the session is local.
+        """
+        if self._guarantee.trust != "local":
+            raise ValueError("device: must be asked of a local session, users of others send trajectories")
+        own = self._device
+        return type(own).from_bytes(own.to_bytes())
+
+    def _sent(self, report: Report) -> tuple[Any, bytes | None]:
+        """The numbers that a local user sent, and their nonce; bare numbers have none.
+
+        Raises :class:`~discreet.device.envelope.Refused` on bytes that do not count.
+        """
+        message = self._message(report)
+        if not isinstance(message, bytes):
+            return message, None
+        nonce, numbers = self._read(report.plan, message)
+        if self._came.get(nonce.hex()) == self._plans:
+            raise Refused("replayed", "came before, and counts already")
+        return numbers, nonce
+
+    def _read(self, plan: int, message: bytes) -> tuple[bytes, Any]:
+        """Nonce and numbers of a message to the open plan."""
+        found: tuple[bytes, Any] = self._device.read(plan, message)
+        return found
+
+    def _count_sender(self, nonce: bytes | None) -> None:
+        """Her message is taken, then she is counted: before anything of hers is added."""
+        if nonce is not None:
+            if self._plans not in self._came.values():  # those of the last plan are late now
+                self._came = {}
+            self._came[nonce.hex()] = self._plans
+        self._count(1)
