@@ -127,8 +127,9 @@ def test_what_a_guarantee_is_made_of_has_no_import_circle() -> None:
 
 
 # What the sentence "this release of counts has the printed epsilon" rests on. Ceilings, to be lowered with
-# what they count and never raised without a reason: the aim is 3 000 lines (docs/kernel.md).
-MODULES, LINES = 32, 3915
+# what they count and never raised without a reason: the aim is 3 000 lines (docs/kernel.md). Sums of prefixes
+# first; batches and decaying sums, whose session is opened by name, need a file more.
+MODULES, LINES, WITH_BATCHES = 32, 3866, 3959
 
 
 def test_what_a_count_release_rests_on_does_not_grow() -> None:
@@ -136,11 +137,16 @@ def test_what_a_count_release_rests_on_does_not_grow() -> None:
     assert {"discreet.core.mechanism", "discreet.core.guarantee", "discreet.core.counts"} <= set(found)
     assert len(found) <= MODULES, sorted(found)
     assert sum(found.values()) <= LINES, sorted(found.items(), key=lambda one: -one[1])
+    batches = closure("discreet.core.decaying_session")
+    assert set(batches) - set(found) == {"discreet.core.decaying_session"}
+    assert sum(batches.values()) <= WITH_BATCHES
     source = ROOT / "src" / "discreet"
     room = {path.relative_to(source).as_posix() for path in (source / "core").rglob("*.py")}
     read = {name.removeprefix("discreet.").replace(".", "/") + ".py" for name in found}
     seeded = {"core/noise/seeded_kernels.py", "core/noise/streams_kernels.py"}  # for simulation, by name
-    assert {path for path in room if not path.endswith("__init__.py")} == read | seeded
+    assert {path for path in room if not path.endswith("__init__.py")} == read | seeded | {
+        "core/decaying_session.py"
+    }
 
 
 def test_code_is_counted_without_what_explains_it() -> None:

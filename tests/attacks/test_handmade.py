@@ -287,7 +287,7 @@ def test_no_exchange_moves_the_measurements_by_more_than_is_stated() -> None:
 
 
 def test_a_file_cannot_hold_less_noise_than_its_mechanism(tmp_path: Path) -> None:
-    session = CountSession(counted(Batches()), Seeded(0))
+    session = session_of(counted(Batches()), Seeded(0))
     assert not {"_scales", "_begins"} & {*CountSession._BOUND, *CountSession._STATE}
     object.__setattr__(session, "_scales", session._scales / 1000)
     session.save(tmp_path / "state")

@@ -160,7 +160,7 @@ def test_nothing_of_a_one_shot_session_is_handed_to_a_learner() -> None:
         Trajectories(np.zeros((3, 3), int), np.zeros((3, 2), int), np.zeros((3, 2))), range(3)
     )
     release = session.release()
-    private = copy.copy(release._tally)
+    private = copy.copy(release._tally._counts), release._tally._sums
     kept = release.keep()
     assert check(session, kept) > 10
     counts = [one for one in reached(private) if isinstance(one, np.ndarray) and one.size]

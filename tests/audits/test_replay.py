@@ -16,6 +16,7 @@ from discreet.audits.games import Reactive, endless
 from discreet.audits.identities import white_box
 from discreet.audits.replay import replay_box
 from discreet.core.counts import CountQuery
+from discreet.core.decaying_session import DecayingSession
 from discreet.core.layout import Layout
 from discreet.core.session import CountSession
 from discreet.device import counts
@@ -66,7 +67,7 @@ def test_what_is_right_passes_and_is_seen(name: str) -> None:
     assert bound(found) > least, str(found)
 
 
-def keeps(self: CountSession, right: Any, n: int, reports: int, due: Any) -> Any:
+def keeps(self: Any, right: Any, n: int, reports: int, due: Any) -> Any:
     """``forget`` says that a stream ends, prices it so, and leaves everybody in the decaying sum."""
     held = self._cells + self._decaying.decay * self._filtered
     assert not self._mechanism.fixed_point
@@ -99,8 +100,8 @@ def test_plans_that_forget_and_are_not_obeyed_are_found(monkeypatch: pytest.Monk
         return {one.name for one in found if one.passed is False}
 
     assert bench() == set()
-    right = CountSession._measure
-    monkeypatch.setattr(CountSession, "_measure", lambda self, n, r, due: keeps(self, right, n, r, due))
+    right = DecayingSession._measure
+    monkeypatch.setattr(DecayingSession, "_measure", lambda self, n, r, due: keeps(self, right, n, r, due))
     wrong = box(FORGETS, RETURNS, None)
     assert wrong.passed is False
     assert "realised loss is at most the claimed" in bench()
@@ -119,14 +120,14 @@ def test_less_noise_than_claimed_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_cells_without_noise_and_batches_counted_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    measure = CountSession._measure
+    measure = DecayingSession._measure
 
     def sparse(self: Any, n: int, reports: int, due: Any) -> Any:
         empty = self._cells + self._filtered == 0
         sums, fresh = measure(self, n, reports, due)
         return np.where(empty, 0.0, sums), np.where(empty, 0.0, fresh)
 
-    monkeypatch.setattr(CountSession, "_measure", sparse)
+    monkeypatch.setattr(DecayingSession, "_measure", sparse)
     found = box(Central(mu=1.0, release="batches"))
     assert found.passed is False
     assert "at least inf" in found.found
@@ -137,7 +138,7 @@ def test_cells_without_noise_and_batches_counted_again_are_found(monkeypatch: py
         self._next["_cells"] = self._next.get("_cells", self._cells) + batch * (n > 0)  # it comes again
         return sums, fresh
 
-    monkeypatch.setattr(CountSession, "_measure", again)
+    monkeypatch.setattr(DecayingSession, "_measure", again)
     assert box(Central(mu=1.0, release="batches")).passed is False
 
 

@@ -24,7 +24,6 @@ from discreet.core.layout import Layout
 from discreet.core.mechanism import Batches, CountMechanism, Exact, OnDevice, Prefixes, Stated
 from discreet.core.randomness import Secure, Seeded
 from discreet.core.records import MechanismRecord
-from discreet.core.session import CountSession
 from discreet.experiments.simulate import Setup
 from discreet.local.record import ReportRecord
 from discreet.local.reported import Reported
@@ -74,7 +73,7 @@ def test_a_hundredth_of_the_noise_does_not_keep_the_promise() -> None:
     assert isinstance(asked, CountMechanism)
     assert asked.guarantee.epsilon == pytest.approx(1.0)
     less = replace(asked, scales=1e-3 * asked.noise_scales)
-    assert CountSession(less, Seeded(0)).guarantee.epsilon == pytest.approx(1000.0)
+    assert session_of(less, Seeded(0)).guarantee.epsilon == pytest.approx(1000.0)
     with pytest.raises(FrozenInstanceError):
         asked.scales = 1e-3 * asked.noise_scales  # type: ignore[misc]
     with pytest.raises(ValueError, match="read-only"):
@@ -86,7 +85,7 @@ def test_a_hundredth_of_the_noise_does_not_keep_the_promise() -> None:
 def test_who_writes_to_a_mechanism_after_the_start_changes_no_noise() -> None:
     made = dr.Central(epsilon=1.0, release="tree").mechanism(QUERY, SCHEDULE, Seeded(0))
     assert isinstance(made, CountMechanism)
-    session = CountSession(made, Seeded(0))
+    session = session_of(made, Seeded(0))
     object.__setattr__(made, "scales", np.zeros(3))
     made.query.offsets[:] = 0
     session.mechanism.query.offsets[:] = 0

@@ -284,7 +284,7 @@ def test_an_interrupt_adds_no_message_twice(name: str) -> None:
         sent = message(name, session, 1)
         stopped = interrupted(
             lambda s=session, m=sent: s.submit(Report(1, message=m)), at,
-            files=("core/stream_session.py", "privacy/from_devices.py", "local/device_session.py",
+            files=("core/stream_session.py", "local/from_devices.py", "local/device_session.py",
                    "local/reported_session.py", "linear/session.py"),
         )  # fmt: skip
         once = np.zeros(shape)

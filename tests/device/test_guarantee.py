@@ -420,6 +420,13 @@ def test_bad_devices_are_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(ValueError):
             dataclasses.replace(form, **change)
+    wrong = [
+        {"size": 0}, {"size": 4}, {"other": 1}, {"own": 0}, {"own": GRID + 1},
+        {"unary": True}, {"elements": 3},
+    ]  # fmt: skip
+    for broken in wrong:
+        with pytest.raises(ValueError):
+            dataclasses.replace(form, moves=(dataclasses.replace(one, **broken), pairs))
     device = ReportDevice(form)
     life = [0, 0, 0, 0], [0, 0, 0], [0.0, 0.0, 0.0]
     for policy in (np.zeros((2, 2), int), np.full((3, 2), 2), np.zeros((3, 2)), np.full((3, 2), -1)):

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 _FILES = {
-    "core": "session stream_session mechanism encoders lifecycle",
+    "core": "session decaying_session stream_session mechanism encoders lifecycle",
     "sessions": "clock cut group",
     "local": "device_session reported_session from_devices",
 }

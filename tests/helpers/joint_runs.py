@@ -10,7 +10,7 @@ from discreet.core.counts import CENTERED_REWARDS
 from discreet.core.randomness import Seeded
 from discreet.experiments.simulate import Setup
 from discreet.protocol import Spec
-from discreet.simulation.crowds import played_counts
+from discreet.simulation.submitted import played_counts
 
 CENTRAL = dr.Central(epsilon=1.0, delta=1e-6)
 

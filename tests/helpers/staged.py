@@ -4,9 +4,9 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from discreet.core.randomness import Seeded
-from discreet.experiments.simulate import _batch
 from discreet.mdp import planning
 from discreet.protocol import Plan, Release
+from discreet.simulation.submitted import crowd_of
 
 
 @dataclass
@@ -31,7 +31,17 @@ def batches(setup, seed=0, run=0):
             seen[-1].plans.append(plan)
             session.begin(plan)
             policy = planning.policy_rows(setup.mdp.layout, plan.policy)
-            sums = _batch(setup, plan, policy, randomness, users, session)[0]
+            crowd = crowd_of(
+                setup.mdp,
+                session,
+                setup.query,
+                policy,
+                plan.users,
+                randomness.keys.environment,
+                users,
+                plan.group,
+            )
+            sums = dict(crowd.sums)
             session.submit_sum(sums, plan.users)
             users += plan.users
     return seen

@@ -445,7 +445,8 @@ def test_plans_of_a_batch_are_submitted_together(make, monkeypatch):
     """Where no device's part depends on its plan: the same sums, and a joint run is the same bit for bit."""
     learner, submitted, calls = make(initial=20), {}, []
     setup = Setup(world(2), learner, dr.Central(epsilon=1.0, delta=1e-6), 20_000, "batch")
-    plain = BatchSession if make is SDPPE else CountSession
+    plain = type(setup.start(dr.Seeded(0)))
+    assert issubclass(plain, BatchSession if make is SDPPE else CountSession)
     whole = plain.submit_sum
 
     def watched(self, sums, users):

@@ -18,7 +18,8 @@ from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local
 from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Spec
-from discreet.simulation.crowds import played_counts, rollouts
+from discreet.simulation.crowds import rollouts
+from discreet.simulation.submitted import crowd_of, played_counts
 
 LEARNER = dr.NoiseAwareUCBVI(explore="returns")
 GAUSSIAN = Central(epsilon=1.0, delta=1e-6)
@@ -27,7 +28,6 @@ GAUSSIAN = Central(epsilon=1.0, delta=1e-6)
 def run_states(mdp, privatizer, users, seed=0, learner=LEARNER):
     """The learner's states after every plan of one run, and the plans."""
     setup = Setup(mdp, learner, privatizer, users)
-    from discreet.experiments.simulate import _batch
     from discreet.mdp import planning
 
     randomness, seen, at = Seeded(seed, 0), [], 0
@@ -37,7 +37,17 @@ def run_states(mdp, privatizer, users, seed=0, learner=LEARNER):
             plan, state = learner.plan(state, session.release(), None)
             session.begin(plan)
             policy = planning.policy_rows(mdp.layout, plan.policy)
-            session.submit_sum(_batch(setup, plan, policy, randomness, at, session)[0], plan.users)
+            crowd = crowd_of(
+                setup.mdp,
+                session,
+                setup.query,
+                policy,
+                plan.users,
+                randomness.keys.environment,
+                at,
+                plan.group,
+            )
+            session.submit_sum(crowd.sums, plan.users)
             at += plan.users
             seen.append((plan, state))
     return seen

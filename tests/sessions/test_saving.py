@@ -1,8 +1,11 @@
 """Saved sessions of linear sums, batches and the shuffle model go on as if nothing had happened, and once."""
 
+import contextlib
+import copy
 import hashlib
 import itertools
 import json
+import os
 import shutil
 from dataclasses import replace
 from typing import Any
@@ -15,7 +18,7 @@ import discreet as dr
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
-from discreet.core.session import CountSession
+from discreet.core.session import MeasuredSession
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.linear import stored
 from discreet.linear.features import Features, MixtureFeatures
@@ -378,7 +381,7 @@ def test_damaged_foreign_and_replayed_files_are_refused(case, kind, tmp_path, fo
         with pytest.raises(ValueError, match="path = "):
             dr.restore(bad)
     assert not folder.exists()  # nothing was recorded
-    for other in (CountSession, ResponseSession, *(set(KINDS.values()) - {kind})):
+    for other in (MeasuredSession, ResponseSession, *(set(KINDS.values()) - {kind})):
         with monkeypatch.context() as patched:  # what says it is of another kind, or of one to come
             patched.setattr(kind, "_kind", other._kind)
             twin = start(case)
@@ -456,3 +459,71 @@ def test_an_interrupt_in_save_leaves_the_session_or_the_file(case, tmp_path):
         assert live + len(found) == 1, (at, live, found)
         at += 1
     assert at > 50
+
+
+STORED = {
+    "responses": lambda: ResponseSession(LAYOUT, PHI, QUESTIONS, Secure()),
+    "stored people": lambda: dr.Central(mu=1.0).stored(COUNTS, Secure()),
+}
+
+
+# a file may be left to the garbage collector between the end of its `with` and the call that closes it
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("doing", ["save", "restore"])
+@pytest.mark.parametrize("case", STORED)
+def test_an_interrupt_leaves_stored_people_in_one_place(case, doing, tmp_path):
+    names = ("saved_state", "saving", "restoring", "responses", "one_shot", "tally", "lifecycle")
+    how = {
+        "files": tuple(f"privacy/{name}.py" for name in names),
+        "besides": ("_call", "_calling_here", "check", *_TRANSLATING),
+    }
+    at, more = 0, True
+    while more:
+        session, place, got = STORED[case](), tmp_path / f"{at}", []
+        session.absent(3)
+        place.mkdir()
+        if doing == "save":
+            more = interrupted(lambda s=session, p=place: s.save(p / "a"), at, **how)
+        else:
+            session.save(place / "a")
+            more = interrupted(lambda p=place, g=got: g.append(dr.restore(p / "a")), at, **how)
+            assert not more or not got
+        found = list(got)
+        for path in place.iterdir():
+            with contextlib.suppress(ValueError, RuntimeError):  # a held name, or a file that was taken
+                found.append(dr.restore(path))
+        live = []
+        for one in (session, *found):
+            with contextlib.suppress(RuntimeError):  # closed, or its save was interrupted
+                one.absent()
+                live.append(one.users)
+        assert live == [4], (at, live)
+        at += 1
+    assert at > 40
+
+
+@pytest.mark.parametrize("case", STORED)
+def test_stored_people_live_in_one_process_and_one_place(case, tmp_path):
+    session = STORED[case]()
+    session.absent(3)
+    with pytest.raises(TypeError, match="cannot be pickled or copied"):
+        copy.deepcopy(session)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            session.save(tmp_path / "forked")
+            os.write(writer, b"saved")
+        except RuntimeError:
+            os.write(writer, b"refused")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 20) == b"refused"
+    session.save(tmp_path / "a")
+    shutil.copy(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(RuntimeError, match="closed"):
+        session.absent()
+    with dr.restore(tmp_path / "a") as again:
+        assert again.users == 3
+    with pytest.raises(RuntimeError, match="or a copy of it, was restored"):
+        dr.restore(tmp_path / "b")

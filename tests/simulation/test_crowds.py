@@ -15,8 +15,9 @@ from discreet.envs import riverswim
 from discreet.mdp import world_kernels
 from discreet.mdp.planning import occupancy, optimal_values, policy_rows, uniform_policy, value
 from discreet.mdp.tabular import TabularMDP
-from discreet.simulation import crowds as simulation
-from discreet.simulation.crowds import batch_counts, played_counts, rollout, rollouts
+from discreet.simulation import submitted as crowd
+from discreet.simulation.crowds import batch_counts, rollout, rollouts
+from discreet.simulation.submitted import played_counts
 
 
 def world_with_zeros(states=5, actions=2, horizon=3, seed=0, **options):
@@ -415,7 +416,7 @@ def test_rewards_are_counted_to_a_cut_as_in_plain_python(make, cut, monkeypatch)
     else:
         policy[:, 3] = 1
     key, first, n = run_key(4, 2), 11, 60
-    monkeypatch.setattr(simulation, "_CHUNK", 16)
+    monkeypatch.setattr(crowd, "_CHUNK", 16)
     counts, returns = played_counts(mdp, policy, n, key, first, 1.1, cut=cut)
     table, moves, rewards, total = np.zeros((1, 5, 2)), np.zeros((3, 5, 2, 5)), np.zeros((3, 5, 2)), 0.0
     for user in range(first, first + n):

@@ -68,8 +68,8 @@ from discreet.mdp.planning import PolicyRows, policy_rows, uniform_policy
 from discreet.mdp.tabular import TabularMDP
 from discreet.offline.tabular import OfflinePolicy
 from discreet.protocol import Privatizer, Spec
-from discreet.simulation.crowd import count_crowd
 from discreet.simulation.crowds import rollouts
+from discreet.simulation.submitted import count_crowd
 
 __all__ = [
     "ADVERSARIES", "AttackResult", "Point", "Rate", "Roc", "Tradeoff", "membership_attack", "most_likely",

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core import checks, kernels, parts
-from discreet.core.continual.decaying import FINE, Decaying
+from discreet.core import checks, parts
+from discreet.core.continual.decaying import FINE
 from discreet.core.continual.walk import Walk, prefix_noise
 from discreet.core.counts import CountQuery
 from discreet.core.encoders import RawEncoder, add_record, check_records, family_begins, noise_vector, rounded
@@ -35,7 +35,7 @@ _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they 
 
 
 class CountSession(StreamSession):
-    """One stream of releases of a :class:`~discreet.core.counts.CountQuery`.
+    """People's counts, added up: all that streams of a :class:`~discreet.core.counts.CountQuery` share.
 
     Made by ``privatizer.start``; see :class:`~discreet.protocol.Session` for the calls.
 
@@ -48,19 +48,11 @@ class CountSession(StreamSession):
         On a broken record (nothing is added) and on more users than the schedule declares.
     """
 
-    _kind = "counts"
-    _streams: ClassVar[tuple[str, ...]] = ("exact", "walk", "decaying")  # that it serves
+    _streams: ClassVar[tuple[str, ...]]  # that it serves
     _asks: ClassVar[str] = "plain"  # what it serves of queries and clocks: CountMechanism.asks
     _played: NDArray[np.bool_] | None = None  # of the open plan: rows that its users may be in; None: any
-    _STATE = (
-        *StreamSession._STATE,
-        "_cells", "_held", "_registers", "_filtered",
-        "_measured", "_measurements", "_draws", "_scales_now", "_squares", "_forgotten", "_closed_users",
-        "_weights", "_reported",
-    )  # fmt: skip
-    _DERIVED = (
-        *StreamSession._DERIVED, "_query", "_trust", "_laws", "_walk", "_decaying", "_scales", "_begins",
-    )  # fmt: skip
+    _STATE = (*StreamSession._STATE, "_cells")
+    _DERIVED = (*StreamSession._DERIVED, "_query", "_trust", "_laws", "_scales", "_begins")
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         if type(mechanism) is not CountMechanism:  # a subclass could state any loss
@@ -84,22 +76,6 @@ class CountSession(StreamSession):
         self._scales = np.array(mechanism.scales)
         self._begins = family_begins(query)
         self._cells = np.zeros(query.cells)
-        self._walk = walk = mechanism.walk
-        # of a walk: what its registers hold, the last leaf made; and the registers, never changed in place
-        self._held = np.zeros(walk.registers + 1 if walk else 1, np.int64)
-        self._registers: dict[int, Floats] = {}
-        self._decaying = Decaying(mechanism.decay)
-        stateful = 0 if walk else query.cells
-        self._filtered = np.zeros(stateful)  # decaying: S; else what the last measurement had seen
-        self._measured = np.zeros(stateful)  # decaying: the sum of all measurements so far
-        self._measurements = 0  # decaying: how many those are
-        self._forgotten = False  # the last measurement was the last of everybody before it
-        self._draws = 0  # noises asked for, also by calls that an interrupt ended
-        self._closed_users = 0  # users of the measurements so far; sums of their weights and squares
-        self._weights = (0.0, 0.0)
-        self._scales_now = self._scales  # of the noise that is drawn next
-        self._squares = np.zeros(self._scales.size)  # of the measurements' noise, in units of scales
-        self._reported = 0  # users who sent something before the last release
 
     # -------------------------------------------------------------------------- public facts
     @property
@@ -120,8 +96,6 @@ class CountSession(StreamSession):
     def _drop(self) -> None:
         super()._drop()
         self._cells = np.zeros(0)
-        self._registers = {}
-        self._filtered = self._measured = np.zeros(0)
 
     # ------------------------------------------------------------------------------- people
     def _admitted(self, plan: Plan, users: int) -> Plan:
@@ -238,20 +212,13 @@ class CountSession(StreamSession):
         """Raise ``ValueError`` where sums of simulated users of the open plan cannot be."""
 
     # ----------------------------------------------------------------------------- releases
-    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement | None]:
-        reports, measurement = n - self._absent, None
-        if self._walk is not None:
-            cells = self._noisy(self._walk, leaf)
-        else:
-            share = None if n == 0 or self._plan is None else self._plan.return_share
-            laws_now = self.measurement_laws(n, reports - self._reported, share)
-            due = self._tick(n)
-            cells, fresh = self._measure(n, reports, due)
-            measurement = self._described(fresh, laws_now, n, due)
+    def _summed(
+        self, cells: Floats, n: int, number: int = 0, squares: Floats | None = None
+    ) -> dict[str, Estimate]:
+        """Sums over all users, whose noise is of so many measurements; none where plans choose scales."""
         told = self._asks == "plain"
-        number, squares = (self._next.get(name, vars(self)[name]) for name in ("_measurements", "_squares"))
-        laws_now = self._laws.sums(n, reports, number, squares) if told else {}
-        return self._estimates(cells, laws_now, "sum", n, float(n)), measurement
+        laws = self._laws.sums(n, n - self._absent, number, squares) if told else {}
+        return self._estimates(cells, laws, "sum", n, float(n))
 
     def _estimates(
         self,
@@ -266,92 +233,14 @@ class CountSession(StreamSession):
         tables = read_only(self._query.from_cells(cells))
         return {name: Estimate(tables[name], law, estimand, covers, effective) for name, law in laws.items()}
 
-    def _tick(self, n: int) -> Floats | None:
-        """(T R,) 1 where a row is measured now, else 0; None on the common clock: all are."""
-        return None
-
-    def _described(
-        self, fresh: Floats, laws: Mapping[str, NoiseLaw], n: int, due: Floats | None
-    ) -> Measurement:
-        """The newest measurement, with how many users stand behind it and with which effective number."""
-        decay, batch = self._decaying.decay, n - self._closed_users
-        gain = self._decaying.gain
-        if self._forgotten:
-            decay = 0.0
-        forgets = self._forgets(n)
-        gain = 1.0 if forgets else gain
-        weights = batch + decay * self._weights[0], batch + decay * decay * self._weights[1]
-        self._next |= {"_forgotten": forgets, "_closed_users": n, "_weights": weights}
-        effective = weights[0] ** 2 / weights[1] if weights[1] else 0.0
-        covers, estimand = (n, "weighted") if decay else (batch, "sum")
-        estimates = self._estimates(fresh, laws, estimand, covers, effective)  # type: ignore[arg-type]
-        pairs = None
-        if due is not None:
-            pairs = self._query.layout.from_rows(due.reshape(self._query.slots, -1)) > 0
-            pairs.flags.writeable = False
-        return Measurement(estimates, decay, gain, pairs)
-
-    def _forgets(self, n: int) -> bool:
-        """Does the release after n users close the stream of everybody so far?"""
-        return n > 0 and self._plan is not None and self._plan.forget
-
-    def _measure(self, n: int, reports: int, due: Floats | None) -> tuple[Floats, Floats]:
-        """(sums over all users, the newest measurement): the batch since the last release is closed.
-
-        An interrupt (Ctrl-C) anywhere in a release may cost noise, never privacy: a noise's index is
-        spent before it is drawn (the same noise on other data would show their difference), and the batch
-        leaves the cells, and its measurement is put where the sums are made from, as the release is made.
-        """
-        if self._mechanism.stream != "decaying":
-            cells = self._cells.copy()
-            fresh = cells - self._filtered
-            self._next |= {"_filtered": cells, "_reported": reports}
-            return cells.copy(), fresh
-        if n == 0:
-            return self._cells.copy(), self._cells.copy()
-        decay, gain = self._decaying.decay, self._decaying.gain
-        self._draws += 1
-        fine = float(FINE) if self._mechanism.fixed_point else 0.0
-        wanted = self._mechanism.scales_now(
-            n, None if self._plan is None else self._plan.return_share, self.cut
-        )
-        finite = np.isfinite(wanted)
-        self._scales_now = np.where(finite, wanted, self._scales)
-        told = np.repeat(finite, np.diff(self._query.offsets))
-        noise = self._node_noise(self._draws, self._mechanism.noise_factor)
-        squares = self._squares + np.where(finite, (self._scales_now / self._scales) ** 2, 0.0)
-        gain = 1.0 if self._forgets(n) else gain
-        filtered, fresh, sums = (np.empty_like(noise) for _ in range(3))
-        kernels.decay_cells(
-            self._cells, self._filtered, self._measured, noise, told, decay, gain, fine, filtered, fresh, sums
-        )
-        measured, made = self._measured + fresh, self._measurements + 1
-        fresh, left, filtered = self._closed_batch(due, fresh, filtered)
-        filtered = np.zeros(self._query.cells) if self._forgets(n) else filtered
-        self._next |= {
-            "_cells": left, "_filtered": filtered, "_measured": measured, "_measurements": made,
-            "_squares": squares,
-        }  # fmt: skip
-        return sums, fresh
-
-    def _closed_batch(
-        self, due: Floats | None, fresh: Floats, filtered: Floats
-    ) -> tuple[Floats, Floats, Floats]:
-        """(what is said, what stays in the cells, the decaying sum) once rows that are due are measured."""
-        return fresh, np.zeros(self._query.cells), filtered
-
-    def _noisy(self, walk: Walk, leaf: int) -> Floats:
-        """The sums of the first leaves, with their prefix's noise."""
-        if leaf == 0:
-            return self._cells.copy()
-        noise, self._held, self._registers = prefix_noise(
-            walk, leaf, self._held, self._registers, self._node_noise
-        )
-        return self._cells + noise
+    @property
+    def _drawn_scales(self) -> Floats:
+        """(families,) of the noise that is drawn next."""
+        return self._scales
 
     def _node_noise(self, end: int, factor: float, level: int = 0) -> Floats:
         """The draw at address (end, level), such as a node's: every cell, drawn once (registers hold it)."""
-        query, mechanism, scales = self._query, self._mechanism, self._scales_now
+        query, mechanism, scales = self._query, self._mechanism, self._drawn_scales
         if self._key is not None:
             noise = np.empty(query.cells)
             seeded = parts.module("seeded noise")
@@ -367,3 +256,85 @@ class CountSession(StreamSession):
     def measurement_laws(self, n: int, senders: int, share: float | None = None) -> dict[str, NoiseLaw]:
         """As the mechanism's, of a query with a cut at the C that stands now."""
         return self._laws.measurement(n, senders, share, self.cut)
+
+
+class MeasuredSession(CountSession):
+    """Sums as they stand, and beside them what came since the last release; no noise is drawn here."""
+
+    _kind = "counts"
+    _streams: ClassVar[tuple[str, ...]] = ("exact",)
+    _STATE = (*CountSession._STATE, "_filtered", "_closed_users", "_reported")
+
+    def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
+        super().__init__(mechanism, randomness)
+        self._filtered = np.zeros(self._query.cells)  # what the last measurement left behind
+        self._closed_users = 0  # users of the measurements so far
+        self._reported = 0  # users who sent something before the last release
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._filtered = np.zeros(0)
+
+    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], Measurement]:
+        share = None if n == 0 or self._plan is None else self._plan.return_share
+        reports = n - self._absent
+        laws, due = self.measurement_laws(n, reports - self._reported, share), self._tick(n)
+        cells, fresh = self._measure(n, reports, due)
+        measurement = self._described(fresh, laws, n, due)
+        return self._summed(cells, n, *self._terms()), measurement
+
+    def _tick(self, n: int) -> Floats | None:
+        """(T R,) 1 where a row is measured now, else 0; None on the common clock: all are."""
+        return None
+
+    def _measure(self, n: int, reports: int, due: Floats | None) -> tuple[Floats, Floats]:
+        """(sums over all users, the newest measurement): the batch since the last release is closed."""
+        cells = self._cells.copy()
+        self._next |= {"_filtered": cells, "_reported": reports}
+        return cells.copy(), cells - self._filtered
+
+    def _described(
+        self, fresh: Floats, laws: Mapping[str, NoiseLaw], n: int, due: Floats | None
+    ) -> Measurement:
+        """The newest measurement, with how many users stand behind it and with which effective number."""
+        batch = n - self._closed_users
+        self._next |= {"_closed_users": n}
+        return Measurement(self._estimates(fresh, laws, "sum", batch, float(batch)), 0.0, 1.0)
+
+    def _terms(self) -> tuple[int, Floats | None]:
+        """(measurements in the sums that are being made, squares of their noise in units of scales)."""
+        return 0, None
+
+
+class WalkSession(CountSession):
+    """Prefix sums of batches or users, with correlated noise that a walk makes of its draws."""
+
+    _kind = "prefix counts"
+    _streams = ("walk",)
+    _STATE = (*CountSession._STATE, "_held", "_registers")
+    _DERIVED = (*CountSession._DERIVED, "_walk")
+
+    def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
+        super().__init__(mechanism, randomness)
+        walk = mechanism.walk
+        assert walk is not None
+        self._walk = walk
+        # what the registers hold, the last leaf made; and the registers, never changed in place
+        self._held = np.zeros(walk.registers + 1, np.int64)
+        self._registers: dict[int, Floats] = {}
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._registers = {}
+
+    def _made(self, n: int, leaf: int) -> tuple[Mapping[str, Estimate], None]:
+        return self._summed(self._noisy(self._walk, leaf), n), None
+
+    def _noisy(self, walk: Walk, leaf: int) -> Floats:
+        """The sums of the first leaves, with their prefix's noise."""
+        if leaf == 0:
+            return self._cells.copy()
+        noise, self._held, self._registers = prefix_noise(
+            walk, leaf, self._held, self._registers, self._node_noise
+        )
+        return self._cells + noise

@@ -285,8 +285,9 @@ class ReportForm(forms.OfPairs):
                 if type(one) is not Randomizer or one.elements != times * pairs:
                     raise ValueError(f"{name}: must be two Randomizers, of {times} elements a state or pair")
                 integer("own", one.own, 1, GRID)
-                integer("other", one.other, 0, GRID)
-                integer("size", one.size, 0, one.elements)
+                integer("other", one.other, 0, GRID if one.unary else 0)
+                low, high = (0, 0) if one.unary else (1, max(1, one.elements - 1))
+                integer("size", one.size, low, high)
 
     def randomizer(self, about: int, stochastic: bool) -> Randomizer:
         """Of moves (0) or rewards (1), under a deterministic or a stochastic policy."""

@@ -29,8 +29,8 @@ from discreet.mdp.planning import PolicyRows, policy_rows
 from discreet.mdp.tabular import TabularMDP
 from discreet.offline.tabular import OfflinePolicy
 from discreet.protocol import Coins, Plan, Privatizer, Release, Schedule, Spec, StepwiseRelease
-from discreet.simulation.crowd import crowd_of
 from discreet.simulation.crowds import MOST_USERS, rollouts
+from discreet.simulation.submitted import crowd_of
 
 __all__ = ["OfflineLearner", "Simulated", "learn_from", "release_of"]
 

@@ -42,8 +42,8 @@ from discreet.mdp.tabular import TabularMDP
 from discreet.protocol import Learner, Mechanism, Privatizer, Schedule, Session, Spec
 from discreet.sessions.opening import Proposes, session_of
 from discreet.simulation import fused
-from discreet.simulation.crowd import crowd_of, reports_of
 from discreet.simulation.crowds import rollout
+from discreet.simulation.submitted import crowd_of, reports_of
 
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee

@@ -25,6 +25,8 @@ from discreet.core.releases import Floats, Ints
 
 MOST_CELLS = 2**23  # H S A S (times 2 with halves): 64 MB of counts
 
+_BEGINS = np.array([-1, 0, 0, -1, -1, 0, -1], np.int64)  # transitions and rewards alone
+
 __all__ = ["MOST_CELLS", "Stored"]
 
 
@@ -43,6 +45,7 @@ class Stored:
     ) -> None:
         self._actions, self._horizon = layout.actions, layout.horizon
         self._pairs, self._states = layout.states * layout.actions, layout.states
+        self._index = np.arange(self._pairs).reshape(layout.states, layout.actions)
         self._halves = 2 if halves else 1
         cells = self._halves * layout.horizon * self._pairs * self._states
         self.dense = cells <= MOST_CELLS if dense is None else dense
@@ -56,11 +59,18 @@ class Stored:
 
     def add(self, states: Ints, actions: Ints, rewards: Floats, half: Ints) -> None:
         """Add checked episodes: (n, H + 1), (n, H), (n, H); half (n,) in {0, 1}."""
-        from discreet.linear import stored_kernels as kernels
+        from discreet.core import records_kernels
 
         half = half if self._halves == 2 else np.zeros_like(half)
         if self.dense:
-            kernels.count(states, actions, rewards, half, self._actions, self._cells, self._sums)
+            everywhere = np.zeros((0, self._pairs))
+            for g in range(self._halves):
+                own = half == g
+                records_kernels.add_trajectories(
+                    states[own], actions[own], rewards[own], self._index, 0, self._horizon, self._horizon,
+                    self._pairs, _BEGINS, 0.0, 0.0, everywhere, self._cells[g].reshape(-1),
+                    self._sums[g].reshape(-1),
+                )  # fmt: skip
             return
         pairs = states[:, :-1] * self._actions + actions
         kept = rewards.T if self._with_rewards else np.zeros((actions.shape[1], 0))

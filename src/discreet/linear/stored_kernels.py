@@ -14,19 +14,6 @@ Any1 = NDArray[Any]
 
 
 @kernel
-def count(
-    states: Ints, actions: Ints, rewards: Any1, half: Ints, all_actions: int, cells: Ints, sums: Any1
-) -> None:
-    """Add checked episodes to cells (G, H, P, S) and sums of rewards (G, H, P); half (n,) in 0 .. G - 1."""
-    horizon = actions.shape[1]
-    for i in range(states.shape[0]):
-        for h in range(horizon):
-            pair = states[i, h] * all_actions + actions[i, h]
-            cells[half[i], h, pair, states[i, h + 1]] += 1
-            sums[half[i], h, pair] += rewards[i, h]
-
-
-@kernel
 def add_visits(pairs: Any1, half: Any1, wanted: int, out: Ints) -> None:
     """out (P,) += how often each pair occurs among records of a half (-1: all)."""
     for i in range(pairs.shape[0]):

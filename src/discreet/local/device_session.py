@@ -19,7 +19,7 @@ from discreet.core.mechanism import CountMechanism
 from discreet.core.noise import seeded_kernels
 from discreet.core.randomness import Key, Randomness
 from discreet.core.releases import Coins, Encoder, Floats, Plan, Report
-from discreet.core.session import CountSession
+from discreet.core.session import MeasuredSession
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory, checked
 from discreet.device.counts import CountDevice
@@ -75,13 +75,13 @@ class NoisyVectorEncoder:
         return Report(plan=number, message=self.device.cells(record.states, rows, record.rewards, coins))
 
 
-class DeviceSession(FromDevices, CountSession):
-    """As :class:`~discreet.core.session.CountSession`, but users send noisy counters."""
+class DeviceSession(FromDevices, MeasuredSession):
+    """As :class:`~discreet.core.session.MeasuredSession`, but users send noisy counters."""
 
     _kind = "device counts"
     _streams = ("local",)
-    _STATE = (*CountSession._STATE, *FromDevices._SAVED)
-    _DERIVED = (*CountSession._DERIVED, *FromDevices._OWN, "_reach")
+    _STATE = (*MeasuredSession._STATE, *FromDevices._SAVED)
+    _DERIVED = (*MeasuredSession._DERIVED, *FromDevices._OWN, "_reach")
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)

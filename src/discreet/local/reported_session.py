@@ -14,7 +14,7 @@ from discreet.core.counts import CountQuery
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Key, Randomness, SecureCoins, SeededCoins
 from discreet.core.releases import Encoder, Floats, Ints, Plan, Report
-from discreet.core.session import CountSession
+from discreet.core.session import MeasuredSession
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.device.reports import ReportDevice
 from discreet.local import kernels as local_kernels
@@ -25,8 +25,8 @@ from discreet.local.reports import ReportEncoder, StepReports, device_of, policy
 __all__ = ["ReportedSession", "report_arrays"]
 
 
-class ReportedSession(FromDevices, CountSession):
-    """As :class:`~discreet.core.session.CountSession`, but for what enters the sums: debiased reports.
+class ReportedSession(FromDevices, MeasuredSession):
+    """As :class:`~discreet.core.session.MeasuredSession`, but for what enters the sums: debiased reports.
 
     On the device (``by`` of :class:`~discreet.local.reported.Reported`), or drawn by a trusted server, who
     keeps nothing else of a trajectory.
@@ -34,8 +34,8 @@ class ReportedSession(FromDevices, CountSession):
 
     _kind = "reported counts"
     _streams = ("reports",)
-    _STATE = (*CountSession._STATE, *FromDevices._SAVED, "_policy")
-    _DERIVED = (*CountSession._DERIVED, *FromDevices._OWN)
+    _STATE = (*MeasuredSession._STATE, *FromDevices._SAVED, "_policy")
+    _DERIVED = (*MeasuredSession._DERIVED, *FromDevices._OWN)
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)

@@ -236,56 +236,6 @@ def episodes(
         )
 
 
-@kernel
-def episode_sums(
-    world: World,
-    stochastic: bool,
-    policy_rows: NDArray[np.int64],
-    probabilities: NDArray[np.float64],
-    key: NDArray[np.uint64],
-    first: int,
-    n: int,
-    clip: float,
-    cut: float,
-    visits: NDArray[np.float64],
-    transitions: NDArray[np.float64],
-    rewards: NDArray[np.float64],
-    cut_rewards: NDArray[np.float64],
-    starts: NDArray[np.float64],
-) -> float:
-    """Play the users of :func:`episodes` and add them up: the sum of min(return, ``clip``).
-
-    ``visits (H, R)``, ``transitions (H, R, S)``, ``rewards (H, R)``, ``starts (S,)`` are added to, and
-    ``cut_rewards (R,)``: of each user, in the order of time, rewards until their total reaches ``cut``.
-    """
-    env_state = np.empty(4, np.uint64)
-    policy_state = np.empty(4, np.uint64)
-    states = np.empty(world.horizon + 1, np.int64)
-    rows = np.empty(world.horizon, np.int64)
-    earned = np.empty(world.horizon)
-    returns = 0.0
-    for i in range(n):
-        open_stream(key, ROLE_ENVIRONMENT, first + i, 0, env_state)
-        if stochastic:
-            open_stream(key, ROLE_POLICY, first + i, 0, policy_state)
-        simulate_episode(
-            world, stochastic, policy_rows, probabilities, env_state, policy_state, states, rows, earned
-        )
-        starts[states[0]] += 1.0
-        total, left = 0.0, cut
-        for h in range(world.horizon):
-            row, reward = rows[h], earned[h]
-            visits[h, row] += 1.0
-            transitions[h, row, states[h + 1]] += 1.0
-            rewards[h, row] += reward
-            counted = min(reward, left)
-            cut_rewards[row] += counted
-            left -= counted
-            total += reward
-        returns += min(total, clip)
-    return returns
-
-
 # -------------------------------------------------------------------------------- flow
 
 

@@ -8,21 +8,21 @@ from numpy.typing import NDArray
 from discreet.core import kernels
 from discreet.core.continual.clocks import played_rows
 from discreet.core.counts import TRANSITIONS
+from discreet.core.decaying_session import DecayingSession
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Randomness
 from discreet.core.releases import Floats, Ints, Plan
-from discreet.core.session import CountSession
 
 __all__ = ["ClockSession"]
 
 
-class ClockSession(CountSession):
-    """As :class:`~discreet.core.session.CountSession`, under clocks of rows."""
+class ClockSession(DecayingSession):
+    """As :class:`~discreet.core.decaying_session.DecayingSession`, under clocks of rows."""
 
     _kind = "clocked counts"
     _streams = ("decaying",)
     _asks = "clocked"
-    _STATE = (*CountSession._STATE, "_pending", "_counted", "_played")
+    _STATE = (*DecayingSession._STATE, "_pending", "_counted", "_played")
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)

@@ -11,21 +11,21 @@ from dataclasses import replace
 
 from discreet.core import checks
 from discreet.core.counts import CUT_REWARDS
+from discreet.core.decaying_session import DecayingSession
 from discreet.core.mechanism import CountMechanism, check_on_grid
 from discreet.core.randomness import Randomness
 from discreet.core.releases import Floats, Plan
-from discreet.core.session import CountSession
 
 __all__ = ["CutSession"]
 
 
-class CutSession(CountSession):
-    """As :class:`~discreet.core.session.CountSession`, of a query with a cut."""
+class CutSession(DecayingSession):
+    """As :class:`~discreet.core.decaying_session.DecayingSession`, of a query with a cut."""
 
     _kind = "cut counts"
     _streams = ("exact", "decaying")
     _asks = "cut"
-    _STATE = (*CountSession._STATE, "_cut")
+    _STATE = (*DecayingSession._STATE, "_cut")
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)

@@ -11,15 +11,15 @@ from dataclasses import replace
 import numpy as np
 
 from discreet.core import checks
+from discreet.core.decaying_session import DecayingSession
 from discreet.core.releases import Plan
-from discreet.core.session import CountSession
 from discreet.core.trajectories import Trajectories, Trajectory
 
 __all__ = ["GroupSession"]
 
 
-class GroupSession(CountSession):
-    """As :class:`~discreet.core.session.CountSession`, of a query with groups."""
+class GroupSession(DecayingSession):
+    """As :class:`~discreet.core.decaying_session.DecayingSession`, of a query with groups."""
 
     _kind = "group counts"
     _streams = ("exact", "decaying")

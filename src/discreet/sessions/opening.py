@@ -12,18 +12,20 @@ from discreet.protocol import Mechanism, Session
 __all__ = ["Proposes", "session_of"]
 
 _PLACES = {
-    "CountMechanism": ("core.session", "CountSession"),
     "LinearMechanism": ("linear.session", "LinearSession"),
     "FlipMechanism": ("shuffle.session", "ShuffleSession"),
     "AmplifiedMechanism": ("shuffle.amplified", "AmplifiedSession"),
     "BatchMechanism": ("sessions.batch", "BatchSession"),
 }
-_OTHER_COUNTS = {
-    "local": ("local.device_session", "DeviceSession"),
-    "reports": ("local.reported_session", "ReportedSession"),
+_COUNTS = {  # by what plans ask, and else by the strategy
     "group": ("sessions.group", "GroupSession"),
     "cut": ("sessions.cut", "CutSession"),
     "clocked": ("sessions.clock", "ClockSession"),
+    "exact": ("core.session", "MeasuredSession"),
+    "walk": ("core.session", "WalkSession"),
+    "decaying": ("core.decaying_session", "DecayingSession"),
+    "local": ("local.device_session", "DeviceSession"),
+    "reports": ("local.reported_session", "ReportedSession"),
 }
 
 
@@ -36,9 +38,9 @@ def session_of(mechanism: Any, randomness: Randomness) -> Session:
     name = type(mechanism).__name__
     place = _PLACES.get(name)
     if name == "CountMechanism":
-        place = _OTHER_COUNTS.get(mechanism.stream, _OTHER_COUNTS.get(mechanism.asks, place))
+        place = _COUNTS.get(mechanism.asks, _COUNTS.get(mechanism.stream))
     if place is None:
-        raise ValueError(f"mechanism = {mechanism!r}: must be one of {', '.join(_PLACES)}")
+        raise ValueError(f"mechanism = {mechanism!r}: must be one of CountMechanism, {', '.join(_PLACES)}")
     session: Session = getattr(import_module(f"discreet.{place[0]}"), place[1])(mechanism, randomness)
     return session
 

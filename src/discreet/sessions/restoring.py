@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 
 from discreet.core import checks
-from discreet.core.session import CountSession
+from discreet.core.decaying_session import DecayingSession
+from discreet.core.session import CountSession, MeasuredSession, WalkSession
 from discreet.linear.responses import ResponseSession
 from discreet.linear.session import LinearSession
 from discreet.local.device_session import DeviceSession
@@ -28,8 +29,9 @@ from discreet.storage import saved_state
 Restored = CountSession | LinearSession | ShuffleSession | BatchSession | ResponseSession | OneShotSession
 
 _SESSIONS: tuple[type[Restored], ...] = (
-    CountSession, GroupSession, CutSession, ClockSession, DeviceSession, ReportedSession, LinearSession,
-    ShuffleSession, AmplifiedSession, BatchSession, ResponseSession, OneShotSession,
+    MeasuredSession, WalkSession, DecayingSession, GroupSession, CutSession, ClockSession, DeviceSession,
+    ReportedSession, LinearSession, ShuffleSession, AmplifiedSession, BatchSession, ResponseSession,
+    OneShotSession,
 )  # fmt: skip
 _KINDS = {kind._kind: kind for kind in _SESSIONS}
 
@@ -79,7 +81,7 @@ def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None 
 def _revived(saved: saved_state.SavedState) -> Restored:
     """The session in a file, closed until the file is taken."""
     where, values = f"path = {str(saved.path)!r}", dict(saved.values)
-    kind = values.pop("session", CountSession._kind)  # files of version 1 with counts may lack it
+    kind = values.pop("session", MeasuredSession._kind)  # files of version 1 with counts may lack it
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"{where}: was written by another version (of a session of {checks.said(kind)})")
     try:

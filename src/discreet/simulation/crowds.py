@@ -27,7 +27,7 @@ def rollout(
 
     ``key`` (2,) uint64 is the environment's key of the run (``streams_kernels.run_key``).
     """
-    played = _play(mdp, policy, _key(key), checks.integer("episode", episode, 0), 1)
+    played = _play(mdp, policy, environment_key(key), checks.integer("episode", episode, 0), 1)
     return played[0]
 
 
@@ -60,7 +60,10 @@ def batch_counts(
     """
     n = checks.integer("n", n, 0, MOST_USERS)
     state = open_at(
-        _key(key), ROLE_BATCH, checks.integer("batch", batch, 0), checks.integer("sub_batch", sub_batch, 0)
+        environment_key(key),
+        ROLE_BATCH,
+        checks.integer("batch", batch, 0),
+        checks.integer("sub_batch", sub_batch, 0),
     )
     layout, slots = mdp.layout, 1 if pooled else mdp.horizon
     visits, rewards = np.zeros((slots, layout.rows)), np.zeros((slots, layout.rows))
@@ -98,7 +101,7 @@ def reward_bits(
     """
     if mdp.reward_law == "bernoulli":
         return counts["reward_sums"]
-    address = [*_key(key).tolist(), checks.integer("batch", batch, 0), 0x62697473]
+    address = [*environment_key(key).tolist(), checks.integer("batch", batch, 0), 0x62697473]
     source = np.random.Generator(np.random.Philox(np.random.SeedSequence(address)))
     by_successor = mdp.successor_rewards
     if by_successor is None:
@@ -132,7 +135,7 @@ def reported_counts(
     bits = np.zeros((mdp.horizon, layout.rows, 2), np.int64)
     starts, visits = np.zeros(layout.states), np.empty((mdp.horizon, layout.rows))
     report_flow_kernels.draw_reported(
-        mdp.world, n, *policy_rows(layout, policy), steps, share, _key(key),
+        mdp.world, n, *policy_rows(layout, policy), steps, share, environment_key(key),
         checks.integer("batch", batch, 0), moves, bits, starts, visits,
         np.zeros(report_flow_kernels.work_size(mdp.world, steps), np.int64),
     )  # fmt: skip
@@ -159,7 +162,7 @@ def reported_step(
     Returns ``reported_moves (1, S, A, S)`` and ``reported_bits (1, S, A, 2)``.
     """
     share = checks.real("share", share, 0.0, 1.0)
-    address = [*_key(key).tolist(), checks.integer("batch", batch, 0), 0x73746570]
+    address = [*environment_key(key).tolist(), checks.integer("batch", batch, 0), 0x73746570]
     source = np.random.Generator(np.random.Philox(np.random.SeedSequence(address)))
     moves = counts["transition_counts"][step].astype(np.int64)
     asked = source.binomial(moves, share)  # about their reward
@@ -173,49 +176,8 @@ def reported_step(
     return {name: table[None].astype(np.float64) for name, table in tables.items()}
 
 
-_CHUNK = 2**16  # users played at once: an interrupt is seen between two chunks
-
-
-def played_counts(
-    mdp: TabularMDP,
-    policy: ArrayLike | PolicyRows,
-    n: int,
-    key: NDArray[np.uint64],
-    first: int,
-    clip: float = 0.0,
-    *,
-    cut: float = 0.0,
-    pooled: bool = False,
-) -> tuple[dict[str, NDArray[np.float64]], float]:
-    """The counts of users ``first .. first + n - 1``, played one by one, and their returns.
-
-    Returns what :func:`batch_counts` returns, beside it ``cut_reward_sums (1, S, A)``, over all steps of each
-    user's rewards in the order of time until their total reaches ``cut``, the last one cut; and the sum over
-    users of min(return, ``clip``). Neither is a function of counts. They are the users of :func:`rollout`:
-    the cost grows with n.
-    """
-    n = checks.integer("n", n, 0, MOST_USERS)
-    first, clip, cut = (
-        checks.integer("first", first, 0), checks.real("clip", clip, 0.0), checks.real("cut", cut, 0.0),
-    )  # fmt: skip
-    layout = mdp.layout
-    horizon, rows, states = layout.horizon, layout.rows, layout.states
-    steps, rewards = np.zeros((horizon, rows)), np.zeros((horizon, rows))
-    transitions, starts, up_to_cut = np.zeros((horizon, rows, states)), np.zeros(states), np.zeros(rows)
-    played, key, returns = policy_rows(layout, policy), _key(key), 0.0
-    for begin in range(0, n, _CHUNK):
-        returns += world_kernels.episode_sums(
-            mdp.world, *played, key, first + begin, min(_CHUNK, n - begin), clip, cut, steps, transitions,
-            rewards, up_to_cut, starts,
-        )  # fmt: skip
-    tables = {"visits": steps, "transition_counts": transitions, "reward_sums": rewards}
-    if pooled:
-        tables = {name: table.sum(axis=0, keepdims=True) for name, table in tables.items()}
-    tables |= {"step_visits": steps, "cut_reward_sums": up_to_cut[None]}
-    return {name: layout.from_rows(table) for name, table in tables.items()} | {"starts": starts}, returns
-
-
-def _key(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def environment_key(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The key of a run, or ``ValueError``."""
     if not isinstance(key, np.ndarray) or key.shape != (2,) or key.dtype != np.uint64:
         raise ValueError(f"key = {checks.said(key)}: must be two 64-bit words, an array (2,) of uint64")
     return key

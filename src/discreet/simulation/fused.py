@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from discreet.core.continual import walks_kernels as walks
+from discreet.core.continual.decaying import Decaying
 from discreet.core.continual.walk import program
 from discreet.core.randomness import Key
 from discreet.core.releases import Floats, Ints
@@ -69,10 +70,11 @@ def handed_over(session: CountSession) -> SessionKernel:
             raise RuntimeError(
                 "kernel: only a fresh, seeded session with a known number of users can be fused"
             )
-        walk, clocked = session._walk, session if isinstance(session, ClockSession) else None
+        mechanism, clocked = session._mechanism, session if isinstance(session, ClockSession) else None
+        walk, decaying = mechanism.walk, Decaying(mechanism.decay)
         out = SessionKernel(
-            stream=_STREAMS.index(session._mechanism.stream),
-            family=session._mechanism.family,
+            stream=_STREAMS.index(mechanism.stream),
+            family=mechanism.family,
             key=session._key,
             offsets=session._query.offsets,
             scales=session._scales,
@@ -81,17 +83,17 @@ def handed_over(session: CountSession) -> SessionKernel:
             slots=session._query.slots,
             reward_shift=session._query.reward_shift,
             cells=session._cells,
-            ends=session._held,
+            ends=np.zeros(walk.registers + 1 if walk else 1, np.int64),
             stack=np.zeros((walk.registers if walk else 2, session._query.cells)),
-            decay=session._decaying.decay,
-            gain=session._decaying.gain,
-            clock_growth=-1.0 if session._mechanism.clocks is None else session._mechanism.clocks.growth,
+            decay=decaying.decay,
+            gain=decaying.gain,
+            clock_growth=-1.0 if mechanism.clocks is None else mechanism.clocks.growth,
             row_of=clocked._row_of() if clocked else np.zeros(0, np.int64),
             pending=clocked._pending if clocked else np.zeros(0),
             counted=clocked._counted if clocked else np.zeros(0),
             program=_NO_PROGRAM if walk is None else program(walk),
             reports=_report_arrays(session),
-            release_scales=np.array(session._mechanism.release_scales),
+            release_scales=np.array(mechanism.release_scales),
         )
         session._drop()
         return out

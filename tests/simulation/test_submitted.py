@@ -10,8 +10,8 @@ from discreet.core.counts import CountQuery
 from discreet.core.randomness import Seeded
 from discreet.linear.sums import GramQuery
 from discreet.protocol import Plan, Schedule
-from discreet.simulation.crowd import Crowd, count_crowd, crowd_of, reports_of
-from discreet.simulation.crowds import batch_counts, played_counts, reported_counts, rollouts
+from discreet.simulation.crowds import batch_counts, reported_counts, rollouts
+from discreet.simulation.submitted import Crowd, count_crowd, crowd_of, played_counts, reports_of
 
 MDP = dr.make("riverswim", states=3, horizon=4)
 POLICY = np.ones((4, 3), np.int64)

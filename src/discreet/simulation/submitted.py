@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from discreet.core import checks
 from discreet.core.counts import (
     CENTERED_REWARDS,
     CUT_REWARDS,
@@ -46,12 +47,14 @@ from discreet.core.counts import (
     CountQuery,
 )
 from discreet.core.session import CountSession
-from discreet.mdp.planning import PolicyRows
+from discreet.mdp.planning import PolicyRows, policy_rows
 from discreet.mdp.tabular import TabularMDP
 from discreet.sessions.batch import BatchSession
+from discreet.simulation import submitted_kernels as crowd_kernels
 from discreet.simulation.crowds import (
+    MOST_USERS,
     batch_counts,
-    played_counts,
+    environment_key,
     reported_counts,
     reported_step,
     reward_bits,
@@ -60,7 +63,9 @@ from discreet.simulation.crowds import (
 Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
 
-__all__ = ["Crowd", "count_crowd", "crowd_of", "reports_of"]
+_CHUNK = 2**16  # users played at once: an interrupt is seen between two chunks
+
+__all__ = ["Crowd", "count_crowd", "crowd_of", "played_counts", "reports_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +132,50 @@ def count_crowd(
 ) -> Crowd:
     """As :func:`crowd_of`, of people who trust whoever sums: the query's families, exactly."""
     return _counted(mdp, query, policy, users, key, address, 0, query.cut, False)[0]
+
+
+def played_counts(
+    mdp: TabularMDP,
+    policy: ArrayLike | PolicyRows,
+    n: int,
+    key: Key,
+    first: int,
+    clip: float = 0.0,
+    *,
+    cut: float = 0.0,
+    pooled: bool = False,
+) -> tuple[dict[str, Floats], float]:
+    """The counts of users ``first .. first + n - 1``, played one by one, and their returns.
+
+    Returns what :func:`discreet.simulation.crowds.batch_counts` returns, beside it ``cut_reward_sums (1, S,
+    A)``, over all steps of each user's rewards in the order of time until their total reaches ``cut``, the
+    last one cut; and the sum over users of min(return, ``clip``). Neither is a function of counts. They are
+    the users of :func:`discreet.simulation.crowds.rollout`, counted as a session counts; the cost grows
+    with n.
+    """
+    n = checks.integer("n", n, 0, MOST_USERS)
+    first, clip, cut = (
+        checks.integer("first", first, 0), checks.real("clip", clip, 0.0), checks.real("cut", cut, 0.0),
+    )  # fmt: skip
+    layout = mdp.layout
+    shape, starts = (layout.horizon, layout.rows), np.zeros(layout.states)
+    sizes = np.array([math.prod(shape), math.prod(shape) * layout.states, math.prod(shape), layout.rows])
+    ends = np.cumsum(sizes).tolist()
+    begins = np.array([0, ends[0], ends[1], -1, -1, 0, ends[2]], np.int64)  # by the codes of families
+    cells = np.zeros(ends[3])
+    played, key, returns = policy_rows(layout, policy), environment_key(key), 0.0
+    for begin in range(0, n, _CHUNK):
+        returns += crowd_kernels.episode_sums(
+            mdp.world, *played, key, first + begin, min(_CHUNK, n - begin), clip, cut, begins, starts, cells
+        )
+    visits, moves, rewards, up_to_cut = np.split(cells, ends[:-1])
+    steps = visits.reshape(shape)
+    moves, rewards = moves.reshape(*shape, layout.states), rewards.reshape(shape)
+    tables = {VISITS: steps, TRANSITIONS: moves, REWARDS: rewards}
+    if pooled:
+        tables = {name: table.sum(axis=0, keepdims=True) for name, table in tables.items()}
+    tables |= {"step_visits": steps, CUT_REWARDS: up_to_cut[None]}
+    return {name: layout.from_rows(table) for name, table in tables.items()} | {"starts": starts}, returns
 
 
 def _crowd(mdp: TabularMDP, counts: Mapping[str, Floats], names: Any = None) -> Crowd:
