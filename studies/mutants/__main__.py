@@ -55,6 +55,7 @@ KERNELS = {  # compiled lines are not followed: the tests of what calls them
 }
 CACHE_KEEPERS = ("discreet/core/compile.py", "discreet/core/files.py")
 FIRST, SECOND = 20.0, 60.0  # seconds of tests, as they take on the code itself; the second: ``--again``
+QUICK = 1.0  # seconds: of a test that runs again with a file that may have changed
 LIMIT = 400.0  # seconds for one mutant
 Covered = Mapping[str, Mapping[str, Any]]
 
@@ -241,9 +242,9 @@ def run(out: Path, seed: int, total: int, least: int, only: str, skip: str) -> N
 
 
 def again(out: Path, given: Sequence[str], only: str) -> None:
-    """Judge the survivors once more, by the tests of their lines that were left out and by new ones.
+    """Judge the survivors once more, by the tests of their lines that were left out and by what was written.
 
-    New are tests of their own files and of ``given``, as they stand now, that were not there before.
+    That are the tests of their own files and of ``given``, as they stand now, but those known to be slow.
     """
     tree = out / "tree"
     source = tree / "src"
@@ -259,7 +260,8 @@ def again(out: Path, given: Sequence[str], only: str) -> None:
         text = (source / mutant.file).read_text()
         own = sorted((tree / "tests").rglob(f"test_{Path(mutant.file).stem.removesuffix('_kernels')}.py"))
         files = list(dict.fromkeys([*(file.relative_to(tree).as_posix() for file in own), *given]))
-        look = server.Look(parts(chosen(mutant, source, covered), covered)[1], files, set(covered))
+        slow = {test for test, one in covered.items() if one["seconds"] > QUICK}
+        look = server.Look(parts(chosen(mutant, source, covered), covered)[1], files, slow)
         verdict = judge(mutant, out, look, LIMIT, text, mutant.code(text) or text)
         print(
             f"{verdict.outcome:10} {mutant.file}:{mutant.line} {verdict.by} {verdict.seconds} s", flush=True

@@ -153,6 +153,17 @@ def test_shares_of_a_planned_question_cannot_be_changed_later() -> None:
     assert own.parts == (0.4, 0.3, 0.3)
 
 
+def test_planned_questions_are_of_the_class_whose_loss_was_derived() -> None:
+    class Cheaper(Question):
+        """Could say another mu at the second look."""
+
+    own = Question(kind="gram", step=0, mu=1.0)
+    assert checked_plan([own], LAYOUT) == (own,)
+    for plan in ([Cheaper(kind="gram", step=0, mu=1.0)], [own, Cheaper(kind="gram", step=0, mu=1.0)], []):
+        with pytest.raises(ValueError, match="at least one Question, and no subclass"):
+            checked_plan(plan, LAYOUT)
+
+
 # ------------------------------------------------------------------------------ shapes and ranges
 
 

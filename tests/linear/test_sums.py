@@ -6,7 +6,15 @@ import pytest
 from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectory
 from discreet.linear.features import Features, MixtureFeatures
-from discreet.linear.sums import GRAM, RESPONSE, GramQuery, MixtureQuery, projected
+from discreet.linear.sums import (
+    GRAM,
+    RESPONSE,
+    SECOND_GRAM,
+    SECOND_RESPONSE,
+    GramQuery,
+    MixtureQuery,
+    projected,
+)
 
 S, A, H, D = 5, 3, 4, 3
 LAYOUT = Layout(S, A, H)
@@ -151,6 +159,34 @@ def test_targets_centre_features_and_values_alike():
             x = query.features.table[s, a].T @ ((v - c) / m)
             np.testing.assert_allclose(found[GRAM][h], np.outer(x, x), atol=1e-12)
             np.testing.assert_allclose(found[RESPONSE][h], x * (v[to] - c) / m, atol=1e-12)
+
+
+@pytest.mark.parametrize("query", [one for one in MIXTURES if one.second])
+def test_second_moments_are_of_squared_targets_and_honest_ones_are_not_cut(query):
+    rng = np.random.default_rng(2)
+    for kind in ("random", "corners"):
+        ready = context(rng, query, kind)
+        record = trajectory(rng)
+        found = query.contribution(record, ready)
+        for h in range(H - 1):
+            v = ready["values"][h + 1]
+            b, (low, high) = H - 1 - h, (v.min(), v.max())
+            c, m = {"raw": (0, 1), "centred": (b / 2, 1), "span": ((low + high) / 2, high - low)}[
+                query.targets
+            ]
+            bar = (v - c) / m if m else 0.0 * v
+            s, a, to = record.states[h], record.actions[h], record.states[h + 1]
+            x = query.features.table[s, a].T @ bar**2
+            np.testing.assert_allclose(found[SECOND_GRAM][h], np.outer(x, x), atol=1e-12)
+            np.testing.assert_allclose(found[SECOND_RESPONSE][h], x * bar[to] ** 2, atol=1e-12)
+
+
+@pytest.mark.parametrize("query", GRAMS)
+def test_a_mirrored_triangle_costs_what_goe_noise_of_less_scale_does(query):
+    """Its entries off the diagonal count twice in the norm: sqrt(2) of the scale; all else is the same."""
+    scales = {name: np.linspace(3.0, 5.0, shape[0]) for name, shape in query.families.items()}
+    less = {name: table / (np.sqrt(2.0) if name == GRAM else 1.0) for name, table in scales.items()}
+    assert query.losses("triangle", scales) == pytest.approx(query.losses("goe", less), rel=1e-12)
 
 
 @pytest.mark.parametrize("query", [*MIXTURES, *GRAMS])
