@@ -285,24 +285,30 @@ def hoped(setting: "Setting", b: SimpleNamespace, users: int) -> np.ndarray:
     """(H, R) Q of the explorer who hopes for the upper end of every belief."""
     width = 0.6 * math.sqrt(math.log1p(users))
 
-    def q_of(left: float, h: int, r: int, c: int, after: np.ndarray) -> float:
-        if np.isinf(b.spread[c]):
-            return left
-        x2, mean = b.sampling[c], b.model[c] @ after
-        w = x2 / (1.0 + x2)
-        law = (1.0 - w) * b.model[c] + w / STATES
-        middle = law @ after
-        stds = [math.sqrt(law @ (after - middle) ** 2 * x2 / (1.0 + 2.0 * x2))]
-        stds += [b.spread[c] * np.linalg.norm(after - mean), b.missing[c] * after.std()]
-        errors = [width * std for std in stds]
-        if setting.known:
-            reward = setting.known_rewards[h, r]
-        else:
-            reward = b.rewards[c]
-            errors.append(min(1.0 - reward, width * math.hypot(b.reward_spread[c], b.unknown[c])))
-        return float(min(left, reward + middle + np.linalg.norm(errors)))
-
-    return planned(setting, b, q_of)
+    after, q = np.zeros(STATES), np.zeros((HORIZON, ROWS))
+    for h in reversed(range(HORIZON)):
+        left, carried = float(HORIZON - h), np.zeros(ROWS)
+        for r in range(ROWS):
+            c = (h if setting.slots > 1 else 0) * ROWS + r
+            if np.isinf(b.spread[c]):
+                q[h, r], carried[r] = left, left / 2
+                continue
+            x2, mean = b.sampling[c], b.model[c] @ after
+            w = x2 / (1.0 + x2)
+            law = (1.0 - w) * b.model[c] + w / STATES
+            middle = law @ after
+            stds = [math.sqrt(law @ (after - middle) ** 2 * x2 / (1.0 + 2.0 * x2))]
+            stds += [b.spread[c] * np.linalg.norm(after - mean), b.missing[c] * after.std()]
+            errors = [width * std for std in stds]
+            if setting.known:
+                reward = setting.known_rewards[h, r]
+            else:
+                reward = b.rewards[c]
+                errors.append(min(1.0 - reward, width * math.hypot(b.reward_spread[c], b.unknown[c])))
+            hope = float(np.linalg.norm(errors))
+            q[h, r], carried[r] = min(left, reward + middle + hope), min(left, reward + middle + hope / 2)
+        after = np.array([carried[POINTERS[s] : POINTERS[s + 1]].max() for s in range(STATES)])
+    return q
 
 
 # ------------------------------------------------------------------------------------- the scenarios
@@ -610,11 +616,11 @@ def test_drawing_explorers_are_a_share_and_then_fewer_and_the_hopeful_one_takes_
         drawing = min(share * n, 2_000 * math.sqrt(n / full) - 1_000 if n > full else math.inf)
         assert abs(one + two - math.floor(drawing)) <= (n > full)
         given_up = share * n - drawing
-        assert abs(hopeful - min(1.5, (1.0 - share) / share) * given_up) <= 1.001
+        assert abs(hopeful - min(2.0, (1.0 - share) / share) * given_up) <= 1.001
     first, last = explorers_among(10**10, share), explorers_among(10**12, share)
     for e in range(2):
         assert last[e] / first[e] == pytest.approx(10.0, rel=0.6 * math.sqrt(full / 10**10) + 1e-3)
-    assert last[2] / 10**12 == pytest.approx(min(1.5 * share, 1.0 - share), rel=0.01)
+    assert last[2] / 10**12 == pytest.approx(min(2.0 * share, 1.0 - share), rel=0.01)
     assert explorers_among(10**10, 0.0) == (0, 0, 0)
 
 

@@ -20,13 +20,14 @@ knows the standard deviation of every measurement. It
   standard deviation of the mean reward that its data leave, s_r the one that other pairs leave;
 - lets one user in 32 (one in 16 without noise) follow *explorers*, with a width that grows like
   sqrt(ln(users)). Two of them act on a draw from those beliefs, the second one's 1.5 times as wide as the
-  first one's; after 1 000 such users their share falls like 1 / sqrt(users), and what they give up, half as
-  many again, goes to the third, *hopeful* one. It draws nothing: it plans with the upper end of every belief,
-  at twice the first one's width. The bonus alone commits to a wrong belief for ever. A belief that is wrong
-  by d of its standard deviations is drawn away with a probability of about Phi(-d / width), but draws are
-  few, one in two releases, and each serves few users. The hopeful one goes back to the same place until data
-  say no, and its share stays: where nothing within its width can be better it acts as everybody does, so
-  that this share costs what there is to hope for, which falls with what is known;
+  first one's; after 1 000 such users their share falls like 1 / sqrt(users), and twice what they give up
+  goes to the third, *hopeful* one. It draws nothing: it plans with the upper end of every belief, at twice
+  the first one's width, and carries half of a hope to the step before. The bonus alone commits to a wrong
+  belief for ever. A belief that is wrong by d of its standard deviations is drawn away with a probability
+  of about Phi(-d / width), but draws are few, one in two releases, and each serves few users. The hopeful
+  one goes back to the same place until data say no, and its share stays: where nothing within its width can
+  be better it acts as everybody does, so that this share costs what there is to hope for, which falls with
+  what is known;
 - replans geometrically, and mixes several random tie-breaks within a batch.
 
 What is proved: privacy, whatever the knobs, since all of this is post-processing of releases. What is
@@ -123,14 +124,14 @@ def chosen(spec: Spec, reports: bool = True) -> Mapping[str, Any]:
 
 _NO_ROWS, _NO_CELLS, _NONE_DUE = np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros(0)
 _MANY = 1_000.0  # followers of drawing explorers after whom their share falls like the inverse square root
-_MORE = 1.5  # users of the hopeful explorer for each that they give up
+_MORE = 2.0  # users of the hopeful explorer for each that they give up
 
 
 def explorers_among(users: int, share: float) -> tuple[int, int, int]:
     """How many of the first ``users`` users follow each explorer: public numbers.
 
     The two who draw have ``share`` of the users at first, which falls after 1 000 of them; what they give up
-    goes to the hopeful one, half as many again where that many are left. That one costs little where there
+    goes to the hopeful one, twice as many where that many are left. That one costs little where there
     is nothing to hope for, but early on there is everything to hope for.
     """
     full = _MANY / share if share > 0.0 else math.inf
@@ -175,7 +176,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     explore_share : float
         In [0, 1): share of the users who follow explorers, until there were 1 000 of them. Then that of those
         who draw falls like the inverse square root of the users, and the hopeful one gets what they give up,
-        half as much again while that many are left. 0: nobody, and wrong beliefs may stay for ever.
+        twice over while that many are left. 0: nobody, and wrong beliefs may stay for ever.
     explore : "optimism" or "returns"
         ``returns``: first try every action repeated, measure what users earn, and hold the learner to a
         quarter of it (:mod:`discreet.online.returns`, docs/returns.md). Where repeating an action earns a

@@ -66,6 +66,7 @@ _WIDTH = 0.3  # of an explorer's draws, times sqrt(ln(1 + users))
 _WIDER = 1.5  # times that, of the second one: who is drawn away from what the first one never tries
 _HOPEFUL = 2  # the explorer who draws nothing and hopes everywhere
 _FAR = 2.0  # its width, times the first one's
+_CARRIED = 0.5  # part of its hope for a cell that it carries to the step before
 _LEAST_PRIOR = 1.0e-4  # variance of mean rewards over pairs, at least
 _LEAST_VARIANCE = 1.0e-12  # of a sum of rewards
 _DRAWS = 5  # normal variables of a pair
@@ -807,7 +808,8 @@ def _hope_for(problem: Problem, width: float, model: Cells, values: Floats, q: F
     """The upper end of what is believed, everywhere: ``width`` standard deviations of it above its mean.
 
     A draw hopes for one pair and fears for the next, and comes to an end of several unknown pairs seldom;
-    this one keeps going there until data say no. Where nothing can be better within that width it acts as
+    this one keeps going there until data say no. Errors of many steps do not all point up: half of a cell's
+    hope (``_CARRIED``) counts at the step before. Where nothing can be better within that width it acts as
     everybody does: on a world that is known it costs nothing. A cell without any data earns 1 a step.
     """
     state_ptr, horizon, rows, known_rewards = (
@@ -822,20 +824,23 @@ def _hope_for(problem: Problem, width: float, model: Cells, values: Floats, q: F
         left = float(horizon - h)
         base_row = h * rows if problem.slots > 1 else 0
         centre, wide = _middle(values, h + 1)
-        for r in range(rows):
-            c = base_row + r
-            if spread[c] == np.inf or sampling[c] == np.inf:
-                q[h, r] = left
-                continue
-            mean, by_sampling, by_noise = _next(model, c, values, h + 1, centre)
-            more = width * width * (by_sampling**2 + by_noise**2 + (hidden[c] * wide) ** 2)
-            if known:
-                reward = known_rewards[h, r]
-            else:
-                reward = rewards[c]
-                more += min(1.0 - reward, width * np.sqrt(reward_spread[c] ** 2 + unknown[c] ** 2)) ** 2
-            q[h, r] = min(left, reward + mean + np.sqrt(more))
-        _best(state_ptr, h, q, values)
+        for s in range(values.shape[1]):
+            values[h, s] = 0.0
+            for r in range(state_ptr[s], state_ptr[s + 1]):
+                c = base_row + r
+                worth, hope = 0.0, left
+                if spread[c] < np.inf and sampling[c] < np.inf:
+                    mean, by_sampling, by_noise = _next(model, c, values, h + 1, centre)
+                    square = width * width * (by_sampling**2 + by_noise**2 + (hidden[c] * wide) ** 2)
+                    if known:
+                        reward = known_rewards[h, r]
+                    else:
+                        reward = rewards[c]
+                        more = width * np.sqrt(reward_spread[c] ** 2 + unknown[c] ** 2)
+                        square += min(1.0 - reward, more) ** 2
+                    worth, hope = reward + mean, np.sqrt(square)
+                q[h, r] = min(left, worth + hope)
+                values[h, s] = max(values[h, s], min(left, worth + _CARRIED * hope))
 
 
 @inlined
