@@ -22,7 +22,7 @@ from discreet.simulation.crowds import rollout
 POINTERS = np.array([0, 2, 3, 6])  # three states with 2, 1 and 3 actions
 HORIZON, ROWS, STATES = 4, 6, 3
 NEVER = 5  # a row that nobody is assigned, where a setting says so
-EXPLORERS, RELEASES, USERS = 2, 7, 300
+EXPLORERS, DRAWING, RELEASES, USERS = 3, 2, 7, 300  # the last explorer draws nothing
 
 # ------------------------------------------------------------------------------------- the reference
 
@@ -281,6 +281,36 @@ def explored(setting: "Setting", b: SimpleNamespace, users: int, z: np.ndarray, 
     return planned(setting, b, q_of)
 
 
+def hoped(setting: "Setting", b: SimpleNamespace, users: int) -> np.ndarray:
+    """(H, R) Q of the explorer who hopes for the upper end of every belief."""
+    width = 0.6 * math.sqrt(math.log1p(users))
+
+    after, q = np.zeros(STATES), np.zeros((HORIZON, ROWS))
+    for h in reversed(range(HORIZON)):
+        left, carried = float(HORIZON - h), np.zeros(ROWS)
+        for r in range(ROWS):
+            c = (h if setting.slots > 1 else 0) * ROWS + r
+            if np.isinf(b.spread[c]):
+                q[h, r], carried[r] = left, left / 2
+                continue
+            x2, mean = b.sampling[c], b.model[c] @ after
+            w = x2 / (1.0 + x2)
+            law = (1.0 - w) * b.model[c] + w / STATES
+            middle = law @ after
+            stds = [math.sqrt(law @ (after - middle) ** 2 * x2 / (1.0 + 2.0 * x2))]
+            stds += [b.spread[c] * np.linalg.norm(after - mean), b.missing[c] * after.std()]
+            errors = [width * std for std in stds]
+            if setting.known:
+                reward = setting.known_rewards[h, r]
+            else:
+                reward = b.rewards[c]
+                errors.append(min(1.0 - reward, width * math.hypot(b.reward_spread[c], b.unknown[c])))
+            hope = float(np.linalg.norm(errors))
+            q[h, r], carried[r] = min(left, reward + middle + hope), min(left, reward + middle + hope / 2)
+        after = np.array([carried[POINTERS[s] : POINTERS[s + 1]].max() for s in range(STATES)])
+    return q
+
+
 # ------------------------------------------------------------------------------------- the scenarios
 
 
@@ -444,7 +474,8 @@ def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
         np.testing.assert_allclose(step.q, optimistic(setting, mine), **CLOSE)
         tops = [step.q[:, a:b].max(axis=1) for a, b in itertools.pairwise(POINTERS)]
         np.testing.assert_array_equal(step.values[:-1].T, tops)
-        for e in range(EXPLORERS):
+        np.testing.assert_allclose(step.trials[DRAWING], hoped(setting, mine, step.users), **CLOSE)
+        for e in range(DRAWING):
             coins = open_at(step.ties, ROLE_EXPLORE, step.number // 2, e)
             z = scalar_draws(coins, 1.0, True, 5 * ROWS).reshape(ROWS, 5)
             np.testing.assert_allclose(step.trials[e], explored(setting, mine, step.users, z, e), **CLOSE)
@@ -519,7 +550,7 @@ def test_what_a_step_says_of_its_own_reward_is_a_sample() -> None:
 # --------------------------------------------------------------------------------- the explorers' draws
 
 
-def drawn(seed: int, number: int, users: int = 50_000, explorers: int = EXPLORERS) -> np.ndarray:
+def drawn(seed: int, number: int, users: int = 50_000, explorers: int = DRAWING) -> np.ndarray:
     """(E, R) what explorers believe at horizon 1 where every row's reward has one standard deviation.
 
     Nobody was assigned anything: a pair is worth 1/2 + z / 2, within [0, 1].
@@ -563,43 +594,65 @@ def test_explorers_are_independent_and_keep_their_draws_for_two_releases() -> No
         n = one.size
         correlation = np.corrcoef(one.ravel(), other.ravel())[0, 1]
         assert abs(correlation) < stats.norm.isf(0.5e-7) / math.sqrt(n)
-    more = drawn(3, 2, explorers=5)
-    np.testing.assert_array_equal(more[:EXPLORERS], drawn(3, 2))  # an explorer's draws are its own
-    assert np.unique(more, axis=0).shape[0] == 5
+    more = drawn(3, 2, explorers=EXPLORERS)
+    np.testing.assert_array_equal(more[:DRAWING], drawn(3, 2))  # an explorer's draws are its own
+    assert (more[DRAWING] == 1.0).all()  # who hopes draws nothing
 
 
 @pytest.mark.parametrize("share", [1 / 64, 1 / 16, 0.3, 0.999])
-def test_explorers_are_a_share_and_then_fewer(share: float) -> None:
+def test_drawing_explorers_are_a_share_and_then_fewer_and_the_hopeful_one_takes_over(share: float) -> None:
     users = [*range(3000), *np.unique(np.geomspace(3000, 10**10, 4000).astype(np.int64)).tolist()]
-    many = [explorers_among(n, share) for n in users]
-    assert many[0] == 0
-    assert all(type(n) is int for n in many)
+    each = [explorers_among(n, share) for n in users]
+    assert each[0] == (0, 0, 0)
+    assert all(type(n) is int for many in each for n in many)
     for i in range(1, len(users)):
-        assert 0 <= many[i] - many[i - 1] <= users[i] - users[i - 1]
-        assert many[i] <= share * users[i]
-    full = 10_000 / share
-    for n, found in zip(users, many, strict=True):
-        if n <= full:
-            assert found == math.floor(share * n)
-        else:
-            assert abs(found - (20_000 * math.sqrt(n / full) - 10_000)) <= 1.001
-    ratio = explorers_among(10**12, share) / explorers_among(10**10, share)
-    assert ratio == pytest.approx(10.0, rel=0.6 * math.sqrt(full / 10**10) + 1e-3)
-    assert explorers_among(10**10, 0.0) == 0
+        came = users[i] - users[i - 1]
+        assert all(now - then >= 0 for now, then in zip(each[i], each[i - 1], strict=True))
+        assert sum(each[i]) <= users[i]
+        assert sum(each[i]) - sum(each[i - 1]) <= came + 1  # counts are rounded down one by one
+        assert each[i][0] - each[i][1] in (0, 1)
+    full = 1_000 / share
+    for n, (one, two, hopeful) in zip(users, each, strict=True):
+        drawing = min(share * n, 2_000 * math.sqrt(n / full) - 1_000 if n > full else math.inf)
+        assert abs(one + two - math.floor(drawing)) <= (n > full)
+        given_up = share * n - drawing
+        assert abs(hopeful - min(2.0, (1.0 - share) / share) * given_up) <= 1.001
+    first, last = explorers_among(10**10, share), explorers_among(10**12, share)
+    for e in range(2):
+        assert last[e] / first[e] == pytest.approx(10.0, rel=0.6 * math.sqrt(full / 10**10) + 1e-3)
+    assert last[2] / 10**12 == pytest.approx(min(2.0 * share, 1.0 - share), rel=0.01)
+    assert explorers_among(10**10, 0.0) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("share", [1 / 32, 0.6, 0.999])
+@pytest.mark.parametrize("batch", [1, 2, 37])
+def test_no_batch_has_more_explorers_than_users(share: float, batch: int) -> None:
+    """Counts are rounded one by one, so two explorers may claim one user: the first of them gets it."""
+    learner, first, last = dr.NoiseAwareUCBVI(explore_share=share), 100_011, 120_028
+    spec = Setup(dr.make("riverswim"), learner, dr.NoPrivacy(), last).spec
+    total, shared = np.zeros(EXPLORERS, np.int64), 0
+    for before in range(first, last, batch):
+        sizes = learner._exploring(before, batch, spec)
+        claimed = np.subtract(explorers_among(before + batch, share), explorers_among(before, share))
+        assert sizes.min() >= 0
+        assert sizes.sum() == min(batch, claimed.sum())
+        shared += int(claimed.sum() > batch)
+        total += sizes
+    wanted = np.subtract(explorers_among(before + batch, share), explorers_among(first, share))
+    assert wanted.sum() - total.sum() == shared
+    assert shared > 0 or batch > 1
 
 
 def test_sub_batches_add_up() -> None:
     for users in range(25):
-        for exploring in range(users + 1):
-            for parts in range(1, 6):
-                for explorers in range(1, 4):
-                    sizes = kernels.part_sizes(users, exploring, parts, explorers)
-                    assert len(sizes) == parts + explorers
-                    assert min(sizes) >= 0
-                    assert sum(sizes[:parts]) == users - exploring
-                    assert sum(sizes[parts:]) == exploring
-                    assert np.ptp(sizes[:parts]) <= 1
-                    assert np.ptp(sizes[parts:]) <= 1
+        for parts in range(1, 6):
+            for exploring in ([], [0], [users], [users // 2, users // 3], [users // 3, 0, users // 4]):
+                sizes = kernels.part_sizes(users, np.array(exploring, np.int64), parts)
+                assert len(sizes) == parts + len(exploring)
+                assert min(sizes) >= 0
+                assert sum(sizes) == users
+                assert sizes[parts:] == exploring
+                assert np.ptp(sizes[:parts]) <= 1
 
 
 @pytest.mark.parametrize(
@@ -611,7 +664,7 @@ def test_plans_are_the_sub_batches_of_the_compiled_driver(options: dict[str, Any
     setup = Setup(mdp, dr.NoiseAwareUCBVI(**options), dr.NoPrivacy(), 400)
     times, exploring = setup.times.tolist(), setup.exploring
     share = setup.learner.tuned(setup.spec).explore_share
-    assert exploring.sum() == explorers_among(400, share)
+    assert exploring.sum(axis=0).tolist() == list(explorers_among(400, share))
     keys = Seeded(0, 0).keys
     state = setup.learner.begin(setup.spec, keys.ties)
     parts, explorers = int(setup.learner.tie_batches), setup.learner.explorers
@@ -621,10 +674,7 @@ def test_plans_are_the_sub_batches_of_the_compiled_driver(options: dict[str, Any
         release = session.release()
         assert release.users == users
         length = times[i + 1] - users
-        wanted = [
-            (j, kernels.part_size(length, int(exploring[i]), parts, explorers, j))
-            for j in range(parts + explorers)
-        ]
+        wanted = [(j, kernels.part_size(length, exploring[i], parts, j)) for j in range(parts + explorers)]
         wanted = [(j, size) for j, size in wanted if size]
         listed = setup.learner.policies(setup.learner._read(state, release), users, length)
         for k, (j, size) in enumerate(wanted):

@@ -86,7 +86,7 @@ class Side(NamedTuple):
     known_rewards: Floats
     error_ends: Ints  # error_table[i] holds up to error_ends[i] users
     error_table: Floats
-    exploring: Ints  # users of each batch who follow explorers
+    exploring: Ints  # (releases, E) users of each batch who follow each explorer
     trials: Floats  # (E, H, R) what the explorers believe
     times: Ints  # users at each release, then K
     ties_key: Words
@@ -244,7 +244,7 @@ def run_releases(
             errors[i] = error_table[table, i]
         if side.measures:
             errors[DECAY], errors[GAIN] = stream.decay, stream.gain
-            followed = trials if exploring[release] > 0 else trials[:0]
+            followed = trials if exploring[release].sum() > 0 else trials[:0]
             noise_aware_step(
                 lk.knobs, state_ptr, horizon, n, release, transitions, reward_sums, pooled_transitions,
                 pooled_rewards, side.known_rewards, errors, due, side.memory, side.values, q, ties_key,
@@ -259,7 +259,7 @@ def run_releases(
         length = times[release + 1] - n
         user = n
         for j in range(parts + trials.shape[0]):
-            size = part_size(length, exploring[release], parts, trials.shape[0], j)
+            size = part_size(length, exploring[release], parts, j)
             if size == 0:
                 continue
             if not stochastic:

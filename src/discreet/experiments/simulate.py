@@ -145,10 +145,11 @@ class Setup:
 
     @cached_property
     def exploring(self) -> Ints:
-        """(releases,) users of each batch who follow the learner's explorers: public."""
+        """(releases, E) users of each batch who follow each of the learner's explorers: public."""
         count = self.compiled._exploring
         batches = itertools.pairwise(self.times.tolist())
-        return np.array([count(first, end - first, self.spec) for first, end in batches], np.int64)
+        sizes = [count(first, end - first, self.spec) for first, end in batches]
+        return np.array(sizes, np.int64).reshape(len(sizes), self.compiled.explorers)
 
     @cached_property
     def batched(self) -> bool:

@@ -176,9 +176,9 @@ class TabularLearner(Knobs):
         """True if several users can follow one policy."""
         return self.replan_every != 1 or (self.replan_growth or 1.0) > 1.0
 
-    def _exploring(self, before: int, batch: int, spec: Spec) -> int:
-        """How many users of the batch that begins after ``before`` users follow explorers."""
-        return 0
+    def _exploring(self, before: int, batch: int, spec: Spec) -> NDArray[np.int64]:
+        """(E,) how many users of the batch that begins after ``before`` users follow each explorer."""
+        return np.zeros(self.explorers, np.int64)
 
     def schedule(self, spec: Spec) -> Schedule:
         """Times of release: after every user, every ``replan_every`` users, or geometric."""
@@ -279,7 +279,7 @@ class TabularLearner(Knobs):
             state = self._read(state, release)
         users = self._batch(release.users, state.spec)
         exploring = self._exploring(release.users, users, state.spec)
-        sizes = kernels.part_sizes(users, exploring, self.tie_batches, self.explorers)
+        sizes = kernels.part_sizes(users, exploring, self.tie_batches)
         part, last = sub_batch(release, state.spec, sizes, state.part)
         plan = Plan(self._policy(state, part), sizes[part], last=last)
         return plan, replace(state, part=part + 1)

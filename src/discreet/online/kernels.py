@@ -454,16 +454,15 @@ def choose(
 
 
 @kernel
-def part_size(users: int, exploring: int, parts: int, explorers: int, part: int) -> int:
-    """Users of one sub-batch: greedy ones share all but ``exploring`` users, explorers share those."""
-    if part < parts:
-        rest = users - exploring
-        return rest * (part + 1) // parts - rest * part // parts
-    part -= parts
-    return exploring * (part + 1) // explorers - exploring * part // explorers
+def part_size(users: int, exploring: Ints, parts: int, part: int) -> int:
+    """Users of one sub-batch: exploring (E,) are each explorer's, greedy parts share all others."""
+    if part >= parts:
+        return exploring[part - parts]
+    rest = users - exploring.sum()
+    return rest * (part + 1) // parts - rest * part // parts
 
 
-def part_sizes(users: int, exploring: int, parts: int, explorers: int) -> list[int]:
+def part_sizes(users: int, exploring: Ints, parts: int) -> list[int]:
     """Users of every sub-batch, the explorers' last."""
     users = max(users, 0)
-    return [part_size(users, exploring, parts, explorers, part) for part in range(parts + explorers)]
+    return [part_size(users, exploring, parts, part) for part in range(parts + exploring.shape[0])]

@@ -18,16 +18,21 @@ knows the standard deviation of every measurement. It
 - adds to Q the bonus c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 +
   sigma_r) + 0.6 s_r, x = 1 / sqrt(effective visits), sigma_p the noise of one entry of the row, sigma_r the
   standard deviation of the mean reward that its data leave, s_r the one that other pairs leave;
-- lets one user in 32 (one in 16 without noise) follow one of two *explorers*, who act on a draw from those
-  beliefs with a width that grows like sqrt(ln(users)), the second one's 1.5 times the first one's (after
-  10 000 explorers their share falls like 1 / sqrt(users)). The bonus alone commits to a wrong belief for
-  ever; a belief that is wrong by d of its standard deviations is drawn away with a probability of about
-  Phi(-d / width), so it meets data in the end;
+- lets one user in 32 (one in 16 without noise) follow *explorers*, with a width that grows like
+  sqrt(ln(users)). Two of them act on a draw from those beliefs, the second one's 1.5 times as wide as the
+  first one's; after 1 000 such users their share falls like 1 / sqrt(users), and twice what they give up
+  goes to the third, *hopeful* one. It draws nothing: it plans with the upper end of every belief, at twice
+  the first one's width, and carries half of a hope to the step before. The bonus alone commits to a wrong
+  belief for ever. A belief that is wrong by d of its standard deviations is drawn away with a probability
+  of about Phi(-d / width), but draws are few, one in two releases, and each serves few users. The hopeful
+  one goes back to the same place until data say no, and its share stays: where nothing within its width can
+  be better it acts as everybody does, so that this share costs what there is to hope for, which falls with
+  what is known;
 - replans geometrically, and mixes several random tie-breaks within a batch.
 
 What is proved: privacy, whatever the knobs, since all of this is post-processing of releases. What is
 not: the bonus is no confidence bound (weights, rows and shrinkage come from the same noisy data) and the
-explorers' draws are from no exact posterior, so there is no regret theorem. docs/tuning.md has the regret of
+explorers' beliefs are no exact posterior, so there is no regret theorem. docs/tuning.md has the regret of
 late users, world by world.
 
 The defaults were chosen on declared training worlds, RiverSwim not among them
@@ -118,14 +123,21 @@ def chosen(spec: Spec, reports: bool = True) -> Mapping[str, Any]:
 
 
 _NO_ROWS, _NO_CELLS, _NONE_DUE = np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros(0)
-_MANY = 10_000.0  # explorers after whom their share of users falls like the inverse square root
+_MANY = 1_000.0  # followers of drawing explorers after whom their share falls like the inverse square root
+_MORE = 2.0  # users of the hopeful explorer for each that they give up
 
 
-def explorers_among(users: int, share: float) -> int:
-    """How many of the first ``users`` users follow explorers, at first ``share`` of them: a public number."""
+def explorers_among(users: int, share: float) -> tuple[int, int, int]:
+    """How many of the first ``users`` users follow each explorer: public numbers.
+
+    The two who draw have ``share`` of the users at first, which falls after 1 000 of them; what they give up
+    goes to the hopeful one, twice as many where that many are left. That one costs little where there
+    is nothing to hope for, but early on there is everything to hope for.
+    """
     full = _MANY / share if share > 0.0 else math.inf
     many = float(users) if users <= full else 2.0 * math.sqrt(users * full) - full
-    return math.floor(share * many)
+    drawing, hoping = math.floor(share * many), min(_MORE * share, 1.0 - share) * (users - many)
+    return drawing - drawing // 2, drawing // 2, math.floor(hoping)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +174,9 @@ class NoiseAwareUCBVI(GreedyLearner):
         The share moves in a line to this one while so many users come (0: it is this one from the start).
         Needs a privatizer with noise of its own for each release; equal shares need none.
     explore_share : float
-        In [0, 1): share of the users who follow explorers, until there were 10 000 of them; then it falls
-        like the inverse square root of the users. 0: nobody, and wrong beliefs may stay for ever.
+        In [0, 1): share of the users who follow explorers, until there were 1 000 of them. Then that of those
+        who draw falls like the inverse square root of the users, and the hopeful one gets what they give up,
+        twice over while that many are left. 0: nobody, and wrong beliefs may stay for ever.
     explore : "optimism" or "returns"
         ``returns``: first try every action repeated, measure what users earn, and hold the learner to a
         quarter of it (:mod:`discreet.online.returns`, docs/returns.md). Where repeating an action earns a
@@ -194,7 +207,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     explore_share: float | None = None
     explore: Literal["optimism", "returns"] | None = None
 
-    explorers: ClassVar[int] = 2
+    explorers: ClassVar[int] = 3
     REFUSES: ClassVar[frozenset[str]] = frozenset(_FIXED)  # inherited fields that are no options here
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
@@ -278,9 +291,11 @@ class NoiseAwareUCBVI(GreedyLearner):
     def _batch(self, users: int, spec: Spec) -> int:
         return GreedyLearner._batch(self.tuned(spec), users, spec)
 
-    def _exploring(self, before: int, batch: int, spec: Spec) -> int:
+    def _exploring(self, before: int, batch: int, spec: Spec) -> NDArray[np.int64]:
         share = float(self.tuned(spec).explore_share or 0.0)
-        return explorers_among(before + batch, share) - explorers_among(before, share)
+        first, last = (np.array(explorers_among(n, share)) for n in (before, before + batch))
+        # each count is rounded down by itself: of one user, two explorers may claim a half
+        return np.diff(np.minimum(max(0, batch), np.cumsum(last - first)), prepend=0)
 
     # ------------------------------------------------------------------------ compiled face
     def kernel(self, spec: Spec) -> LearnerKernel:
@@ -407,7 +422,7 @@ class NoiseAwareUCBVI(GreedyLearner):
     ) -> list[tuple[NDArray[Any], int]]:  # fmt: skip
         """(H, S) policies of the batch that begins after so many users, and how many follow each."""
         exploring = self._exploring(users, batch, state.spec)
-        sizes = kernels.part_sizes(batch, exploring, int(self.tie_batches or 1), self.explorers)
+        sizes = kernels.part_sizes(batch, exploring, int(self.tie_batches or 1))
         return [(self._policy(state, part), size) for part, size in enumerate(sizes) if size]
 
     def plan(self, state: Any, release: Release, ask: Ask | None = None) -> tuple[Plan, Any]:

@@ -17,9 +17,9 @@ One call is: make the measurement's counts obey the flow of people (``_consisten
 noise and one clock), take it in (``_absorb``), weigh all of them (``_weigh``), predict visits
 (``_flow``) and weigh them against the counts (``_visits``), pool the steps of each row (``_pool``), find how
 much they vary (``_residuals``), say what is believed of every step's reward (``_believe``), from the law of
-mean rewards over pairs on (``_prior``), shrink its row (``_shrink``), draw what the explorers act on
-(``_explore``), and plan (``_induct``). These are loops over all cells: a call for each cell would cost more
-than its work, since it counts references to every array.
+mean rewards over pairs on (``_prior``), shrink its row (``_shrink``), say what the explorers act on: a draw
+(``_explore``) or the upper end (``_hope_for``) of what is believed, and plan (``_induct``). These are loops
+over all cells: a call for each cell would cost more than its work, since it counts references to every array.
 Everything is a stream of sums per cell: no history is kept. All of it is post-processing, and the
 intervals are heuristic: weights and rows come from the same noisy data.
 
@@ -64,6 +64,9 @@ _FLOW_ERROR = 1.0  # relative standard deviation of visits that a rough model pr
 _HOPE = 0.6  # standard deviations over pairs that optimism adds where nothing is known of a reward
 _WIDTH = 0.3  # of an explorer's draws, times sqrt(ln(1 + users))
 _WIDER = 1.5  # times that, of the second one: who is drawn away from what the first one never tries
+_HOPEFUL = 2  # the explorer who draws nothing and hopes everywhere
+_FAR = 2.0  # its width, times the first one's
+_CARRIED = 0.5  # part of its hope for a cell that it carries to the step before
 _LEAST_PRIOR = 1.0e-4  # variance of mean rewards over pairs, at least
 _LEAST_VARIANCE = 1.0e-12  # of a sum of rewards
 _DRAWS = 5  # normal variables of a pair
@@ -262,6 +265,9 @@ def noise_aware_step(
     width = _WIDTH * np.sqrt(log(1.0 + users))
     coins = np.empty(4, np.uint64)
     for e in range(trials.shape[0]):
+        if e == _HOPEFUL:
+            _hope_for(problem, _FAR * width, model, values, trials[e])
+            continue
         open_stream(ties, ROLE_EXPLORE, number // _HOLD, e, coins)
         normal_range(coins, 1.0, scratch, 0, _DRAWS * rows)
         own = width if e == 0 else _WIDER * width
@@ -723,52 +729,70 @@ def _induct(problem: Problem, stat: float, privacy: float, model: Cells, values:
 
 
 @inlined
+def _middle(values: Floats, h: int) -> tuple[float, float]:
+    """Mean and standard deviation of values[h] over states, each counted once."""
+    states = values.shape[1]
+    centre, square = 0.0, 0.0
+    for s in range(states):
+        centre += values[h, s] / states
+    for s in range(states):
+        square += (values[h, s] - centre) * (values[h, s] - centre) / states
+    return centre, np.sqrt(square)
+
+
+@inlined
+def _next(model: Cells, c: int, values: Floats, h: int, centre: float) -> tuple[float, float, float]:
+    """Mean of values[h] after a visit to the cell; its standard deviations by sampling and by noise.
+
+    To the data of the row one visit is added that leads anywhere (w = x^2 / (1 + x^2) of the mass, x^2 = 1 /
+    effective visits).
+    """
+    move, sampling, states = model.model, model.sampling[c], model.model.shape[1]
+    w = sampling / (1.0 + sampling)
+    expected = 0.0
+    for s in range(states):
+        expected += move[c, s] * values[h, s]
+    mean = (1.0 - w) * expected + w * centre
+    variance = 0.0
+    norm = 0.0
+    for s in range(states):
+        d = values[h, s] - expected
+        norm += d * d
+        d = values[h, s] - mean
+        variance += ((1.0 - w) * move[c, s] + w / states) * (d * d)
+    x = np.sqrt(sampling / (1.0 + 2.0 * sampling))
+    return mean, np.sqrt(variance) * x, model.spread[c] * np.sqrt(norm)
+
+
+@inlined
 def _explore(problem: Problem, width: float, model: Cells, z: Floats, values: Floats, q: Floats) -> None:
     """One draw from what is believed: backward induction with errors that all steps of a pair share.
 
     Per pair five standard normal variables z (R, 5): of the next value by sampling, by noise, and where the
-    row is hidden; of the reward by its data, and by other pairs'. To the data of a row one visit is added
-    that leads anywhere (w = x^2 / (1 + x^2) of the mass, x^2 = 1 / effective visits). ``width`` multiplies
-    what comes from data; what comes from none is drawn at its full width at least. A pair without any data
-    earns 1/2 a step, give or take.
+    row is hidden; of the reward by its data, and by other pairs'. ``width`` multiplies what comes from data;
+    what comes from none is drawn at its full width at least. A pair without any data earns 1/2 a step, give
+    or take.
     """
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
     )  # fmt: skip
-    move, rewards, spread, sampling = model.model, model.rewards, model.spread, model.sampling
+    rewards, spread, sampling = model.rewards, model.spread, model.sampling
     unknown, reward_spread, hidden = model.unknown, model.reward_spread, model.missing
-    states, full = model.raw.shape[1], max(1.0, width)
+    full = max(1.0, width)
     known = known_rewards.shape[0] > 0
-    for s in range(states):
+    for s in range(values.shape[1]):
         values[horizon, s] = 0.0
     for h in range(horizon - 1, -1, -1):
         left = float(horizon - h)
         base_row = h * rows if problem.slots > 1 else 0
-        centre, wide = 0.0, 0.0
-        for s in range(states):
-            centre += values[h + 1, s] / states
-        for s in range(states):
-            wide += (values[h + 1, s] - centre) * (values[h + 1, s] - centre) / states
-        wide = np.sqrt(wide)
+        centre, wide = _middle(values, h + 1)
         for r in range(rows):
             c = base_row + r
             if spread[c] == np.inf or sampling[c] == np.inf:
                 q[h, r] = left * min(1.0, max(0.0, 0.5 + 0.5 * z[r, 0]))
                 continue
-            w = sampling[c] / (1.0 + sampling[c])
-            expected = 0.0
-            for s in range(states):
-                expected += move[c, s] * values[h + 1, s]
-            mean = (1.0 - w) * expected + w * centre
-            variance = 0.0
-            norm = 0.0
-            for s in range(states):
-                d = values[h + 1, s] - expected
-                norm += d * d
-                d = values[h + 1, s] - mean
-                variance += ((1.0 - w) * move[c, s] + w / states) * (d * d)
-            x = np.sqrt(sampling[c] / (1.0 + 2.0 * sampling[c]))
-            value = mean + width * (np.sqrt(variance) * x * z[r, 0] + spread[c] * np.sqrt(norm) * z[r, 1])
+            mean, by_sampling, by_noise = _next(model, c, values, h + 1, centre)
+            value = mean + width * (by_sampling * z[r, 0] + by_noise * z[r, 1])
             value += full * hidden[c] * wide * z[r, 2]
             if known:
                 reward = known_rewards[h, r]
@@ -777,6 +801,46 @@ def _explore(problem: Problem, width: float, model: Cells, z: Floats, values: Fl
                 reward = min(1.0, max(0.0, rewards[c] + reward))
             q[h, r] = min(left, max(0.0, reward + value))
         _best(state_ptr, h, q, values)
+
+
+@inlined
+def _hope_for(problem: Problem, width: float, model: Cells, values: Floats, q: Floats) -> None:
+    """The upper end of what is believed, everywhere: ``width`` standard deviations of it above its mean.
+
+    A draw hopes for one pair and fears for the next, and comes to an end of several unknown pairs seldom;
+    this one keeps going there until data say no. Errors of many steps do not all point up: half of a cell's
+    hope (``_CARRIED``) counts at the step before. Where nothing can be better within that width it acts as
+    everybody does: on a world that is known it costs nothing. A cell without any data earns 1 a step.
+    """
+    state_ptr, horizon, rows, known_rewards = (
+        problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
+    )  # fmt: skip
+    rewards, spread, sampling = model.rewards, model.spread, model.sampling
+    unknown, reward_spread, hidden = model.unknown, model.reward_spread, model.missing
+    known = known_rewards.shape[0] > 0
+    for s in range(values.shape[1]):
+        values[horizon, s] = 0.0
+    for h in range(horizon - 1, -1, -1):
+        left = float(horizon - h)
+        base_row = h * rows if problem.slots > 1 else 0
+        centre, wide = _middle(values, h + 1)
+        for s in range(values.shape[1]):
+            values[h, s] = 0.0
+            for r in range(state_ptr[s], state_ptr[s + 1]):
+                c = base_row + r
+                worth, hope = 0.0, left
+                if spread[c] < np.inf and sampling[c] < np.inf:
+                    mean, by_sampling, by_noise = _next(model, c, values, h + 1, centre)
+                    square = width * width * (by_sampling**2 + by_noise**2 + (hidden[c] * wide) ** 2)
+                    if known:
+                        reward = known_rewards[h, r]
+                    else:
+                        reward = rewards[c]
+                        more = width * np.sqrt(reward_spread[c] ** 2 + unknown[c] ** 2)
+                        square += min(1.0 - reward, more) ** 2
+                    worth, hope = reward + mean, np.sqrt(square)
+                q[h, r] = min(left, worth + hope)
+                values[h, s] = max(values[h, s], min(left, worth + _CARRIED * hope))
 
 
 @inlined

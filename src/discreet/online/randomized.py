@@ -154,7 +154,7 @@ class RandomizedLearner(Knobs):
             state = self._read(state, release)
         spec, parts = state.spec, int(self.samples or 1)
         users = grown(release.users, float(self.replan_growth or 1.0), spec)
-        sizes = kernels.part_sizes(users, 0, parts, 0)
+        sizes = kernels.part_sizes(users, np.zeros(0, np.int64), parts)
         part, last = sub_batch(release, spec, sizes, state.part)
         _, q = self.values(state, part)
         rows = np.empty((spec.horizon, spec.states), np.int64)

@@ -223,8 +223,9 @@ def _read(learner: NoiseAwareUCBVI, state: ReturnsState, release: Release) -> Re
         raise ValueError(f"release.users = {release.users}: nobody is left of {spec.users} users")
     mine = _learners_part(state, release.users, users)
     queue, parts = [(ANCHOR, users - mine, 0)], int(learner.tie_batches or 1)
-    exploring = min(mine, learner._exploring(release.users, users, spec))
-    sizes = kernels.part_sizes(mine, exploring, parts, learner.explorers)
+    exploring = learner._exploring(release.users, users, spec)
+    exploring = np.diff(np.minimum(mine, np.cumsum(exploring)), prepend=0)
+    sizes = kernels.part_sizes(mine, exploring, parts)
     queue += [(LEARNER, size, j) for j, size in enumerate(sizes)]
     return replace(state, assigned=(0, 0), queue=tuple(item for item in queue if item[1] > 0))
 
