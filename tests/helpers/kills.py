@@ -12,8 +12,9 @@ import numpy as np
 
 from discreet.data.made_up import write_made_up
 from discreet.data.schema import Schema, write_schema
+from discreet.offline.releases import read_tables
 from discreet.storage.ledger import Ledger
-from discreet.stored.statement import verify
+from discreet.stored.verification import verify
 
 WORKER = """
 import sys, itertools
@@ -75,7 +76,8 @@ def check_after_kills(dataset: str, folder: Path) -> int:
             heads.append(json.loads((path / "statement.json").read_text())["ledger"]["head"])
         assert len(set(heads)) == len(heads)  # no reservation was drawn for twice
         assert set(heads) <= hashes
-        hidden = [json.loads(path.read_text())["ledger"]["head"] for path in folder.glob(".out-*/run.json")]
+        left = folder.glob(".out-*/release.parquet")
+        hidden = [read_tables(path).facts.run["ledger"]["head"] for path in left]
         assert not set(hidden) & set(heads)
         assert ledger.totals(dataset).unmarked == len(hashes) - sum(
             entry.kind == "mark" for entry in ledger.entries()

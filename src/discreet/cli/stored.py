@@ -101,6 +101,9 @@ def learn(
     ] = None,
     operator: Annotated[str, typer.Option(help="Who runs this; a line of the statement.")] = "",
     approval: Annotated[str, typer.Option(help="Who approved it; a line of the statement.")] = "",
+    purpose: Annotated[
+        str, typer.Option(help="What the release is for; a line of the statement and of the ledger.")
+    ] = "",
     scratch: Annotated[
         Path | None, typer.Option(help="Folder for temporary files, where users are not in order.")
     ] = None,
@@ -117,7 +120,7 @@ def learn(
         return_bound=return_bound,
         operator=operator,
         approval=approval,
-        command=_as_typed(),
+        purpose=purpose,
         synthetic=synthetic,
     )
     given = {"epsilon": epsilon, "delta": delta, "rho": rho}
@@ -163,14 +166,6 @@ def learn(
     to.print()
     to.print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
     to.print(f"Check it with `discreet verify {out}`; plan again, free of budget, with `--from-release`.")
-
-
-def _as_typed() -> str:
-    """The command in one line."""
-    import shlex
-    import sys
-
-    return " ".join(shlex.join(["discreet", *sys.argv[1:]]).split())
 
 
 def _first(
@@ -362,16 +357,14 @@ def verify(
     from contextlib import nullcontext
 
     from discreet.storage.ledger import Ledger, default_path
-    from discreet.stored import statement
+    from discreet.stored.verification import verify as compared
 
-    if not folder.is_dir():
-        raise ValueError(f"folder = {str(folder)!r}: must be a folder that `discreet learn` made")
     path = ledger or default_path()
     book = None
     if not no_ledger and (ledger is not None or (path.exists() and _names_ledger(folder))):
         book = Ledger.open(path, create=False)
     with book or nullcontext():
-        checks = statement.verify(folder, book)
+        checks = compared(folder, book)
     failed = [check for check in checks if not check.ok]
     if as_json:
         listed = [
