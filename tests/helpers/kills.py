@@ -35,6 +35,44 @@ for i in itertools.count():
     print(i, flush=True)
 """
 
+KILLED_AT = """
+import os, signal, sys
+from pathlib import Path
+import discreet as dr
+from discreet.data.readers import open_source
+from discreet.data.schema import read_schema
+from discreet.offline.tabular import DPAPVI
+from discreet.storage.ledger import Ledger
+from discreet.stored import learn as pipeline
+from discreet.stored import planning
+folder, schema = Path(sys.argv[1]), read_schema(Path(sys.argv[1]) / "schema.toml")
+STEPS = {
+    "release": (planning._Counts, "release"), "policy": (planning, "write_policy"),
+    "statement": (pipeline, "write_statement"), "name": (pipeline, "_sync"), "mark": (Ledger, "mark"),
+}
+for step in sys.argv[2:]:
+    child = os.fork()
+    if not child:
+        setattr(*STEPS[step], lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+        with Ledger.open(folder / "ledger.sqlite") as ledger:
+            pipeline.learn(
+                open_source(folder / "people.parquet", schema), DPAPVI(), folder / f"out-{step}",
+                privatizer=dr.Central(epsilon=1.0, delta=1e-6), ledger=ledger,
+            )
+        os._exit(1)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1]), step
+"""
+
+
+def kill_at(schema: Schema, folder: Path, *steps: str) -> None:
+    """Runs into ``out-STEP`` that are killed just before a step: release, policy, statement, name, mark."""
+    write_schema(schema, folder / "schema.toml")
+    write_made_up(schema, 30, folder / "people.parquet", seed=1)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_AT, str(folder), *steps], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
 
 def kill_at_random(schema: Schema, folder: Path, kills: int, seed: int) -> int:
     """Kill a process that learns over and over, at random moments; how many folders there are in the end.

@@ -1,4 +1,4 @@
-"""Commands for stored trajectories: learn, verify, ledger, cohort."""
+"""Commands for stored trajectories: learn, verify, recover, ledger, cohort."""
 
 from __future__ import annotations
 
@@ -384,6 +384,49 @@ def verify(
         )
     if failed:
         raise typer.Exit(1)
+
+
+# ------------------------------------------------------------------------------------ recover
+@command
+def recover(
+    place: Annotated[Path, typer.Argument(help="The folder in which folders of runs lie.")] = Path("."),
+    ledger: Annotated[Path | None, typer.Option(help="Their ledger (default: the user's own).")] = None,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Plan from the releases, name their folders, mark them.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List releases that were paid for by runs that were killed; --finish makes whole folders of them."""
+    from contextlib import nullcontext
+
+    from discreet.storage.ledger import Ledger, default_path
+    from discreet.stored import recovery
+
+    path = ledger or default_path()
+    book = Ledger.open(path, create=False) if ledger is not None or path.exists() else None
+    with book or nullcontext():
+        rows = []
+        for one in recovery.lost(place, book):
+            made = recovery.finish(one, book) if finish else None
+            rows.append(
+                {
+                    "entry": one.number, "dataset": one.dataset, "time": one.time, "state": one.state,
+                    "folder": None if one.folder is None else str(one.folder),
+                    "finished": None if made is None else str(made),
+                }
+            )  # fmt: skip
+    if as_json:
+        print_json({"ledger": None if book is None else str(path), "lost": rows})
+        return
+    table = new_table("entry", "dataset", "time", "state", "folder", "finished", right=("entry",))
+    for row in rows:
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
+    if rows:
+        console().print(table)
+    waiting = sum(row["state"] in ("hidden", "not marked") and row["finished"] is None for row in rows)
+    console().print(
+        f"{len(rows)} found" + (f"; {waiting} can be finished with --finish" if waiting else "") + "."
+    )
 
 
 def _names_ledger(folder: Path) -> bool:

@@ -352,6 +352,34 @@ def aside(out: Path, *, paid: bool) -> Iterator[Path]:
     """
     hidden = _hidden(out)
     hidden.mkdir(mode=0o700)
+    with held(hidden):
+        yield from _named(out, hidden, paid)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[bool]:
+    """Hold a folder for this process, until the block or the process ends; False where another one does.
+
+    So that nobody finishes what a run is at work on. Where the system has no such locks nothing is held.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield True
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+        except OSError:
+            alone = False
+        yield alone
+    finally:
+        os.close(handle)
+
+
+def _named(out: Path, hidden: Path, paid: bool) -> Iterator[Path]:
     try:
         yield hidden
         for path in (*hidden.iterdir(), hidden):
@@ -361,7 +389,8 @@ def aside(out: Path, *, paid: bool) -> Iterator[Path]:
     except BaseException as error:
         if paid and (hidden / RELEASE).exists():
             error.add_note(
-                f"The release was made, and paid for, before this happened. It is kept: {hidden / RELEASE}"
+                f"The release was made, and paid for, before this happened. It is kept: {hidden / RELEASE} "
+                "(`discreet recover` finishes it)"
             )
         else:
             shutil.rmtree(hidden, ignore_errors=True)
