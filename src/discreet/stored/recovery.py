@@ -199,7 +199,7 @@ def _named(one: Lost, folder: Path) -> tuple[dict[str, Any], Path]:
     return statement.to_dict(), out
 
 
-def _signed(folder: Path) -> dict[str, str]:
+def _signed(folder: Path) -> dict[str, Any]:
     """The two free lines, if the run came so far."""
     try:
         document = json.loads((folder / JSON_NAME).read_text("utf-8"))
