@@ -130,7 +130,7 @@ def wrong(folder, ledger=None):
 
 
 def rewritten(folder, document):
-    (folder / "statement.json").write_text(json.dumps(document), "utf-8")
+    (folder / "statement.json").write_text(module.Statement(document).to_json(), "utf-8", newline="\n")
 
 
 @pytest.fixture

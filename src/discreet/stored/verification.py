@@ -48,6 +48,7 @@ from discreet.stored.statement import (
     LedgerFacts,
     LedgerLike,
     RunFacts,
+    Statement,
     count_query,
     file_hash,
     fingerprint_of,
@@ -116,6 +117,7 @@ def verify(folder: str | Path, ledger: LedgerLike | None = None, *, learner: Any
         return [Check(JSON_NAME, text, "the statement's JSON Schema", False) for text in broken]
     found: list[Check] = []
     parts: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+        (f"{JSON_NAME}: text", lambda: _check_text(folder, document)),
         ("fingerprint", lambda: _leaves("fingerprint", document["fingerprint"], fingerprint_of(document))),
         ("files", lambda: _check_files(folder, document)),
         (MARKDOWN_NAME, lambda: _check_markdown(folder, document)),
@@ -184,6 +186,14 @@ def _leaves(name: str, stated: Any, recomputed: Any) -> Iterator[Check]:
             yield from _leaves(f"{name}[{i}]", one, other)
     else:
         yield _compared(name, stated, recomputed)
+
+
+def _check_text(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """One text for one document: as it was written, but for what stands in the two free lines."""
+    own = (folder / JSON_NAME).read_bytes() == Statement(document).to_json().encode()
+    yield Check(
+        f"{JSON_NAME}: text", "as the library writes it", "so" if own else "other spaces or order", own
+    )
 
 
 def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
