@@ -84,9 +84,10 @@ def replaced(path: Path) -> None:
 
 
 def edited(path: Path) -> None:
-    """The least: one byte in the middle, of text a digit."""
+    """One byte in the middle, of text the first digit of a number."""
     content = bytearray(path.read_bytes())
-    digits = [i for i, byte in enumerate(content) if 48 <= byte < 57]
+    inner = b".0123456789"
+    digits = [i for i, byte in enumerate(content) if 48 <= byte < 57 and content[i - 1] not in inner]
     at = digits[len(digits) // 2] if digits else len(content) // 2
     content[at] += 1
     path.write_bytes(bytes(content))
@@ -284,3 +285,16 @@ def test_every_leaf(sealed: bool, place: Place, monkeypatch: pytest.MonkeyPatch)
                 restore(folder, files)
     assert unseen == [(name,) for name in FREE]
     assert made > 200
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "exact", "alike"),
+    [
+        ("1,0,0.5000000001", "1,0,0.5", True, True), ("1,0,0.500001", "1,0,0.5", True, False),
+        ("1,0,0.5", "1,1,0.5", True, False), ("at least 0.884", "at least 0.885", False, True),
+        ("at least 0.884", "at least 0.886", False, False), ("60 people", "61 people", False, False),
+        ("0.1 a", "0.1 b", False, False), ("0.1", "0.1 and 0.2", False, False),
+    ],
+)  # fmt: skip
+def test_what_another_machine_may_round(one: str, other: str, exact: bool, alike: bool) -> None:
+    assert verification._texts_alike(one, other, exact=exact) == alike
