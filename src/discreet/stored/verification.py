@@ -447,8 +447,9 @@ def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[C
     elif kind == ".png":
         from matplotlib.image import imread
 
-        one, other = imread(path), imread(made)
-        same = one.shape == other.shape and float(np.abs(one - other).max()) <= 0.02
+        pictures = imread(path), imread(made)
+        same = pictures[0].shape == pictures[1].shape
+        same = same and float(np.abs(pictures[0] - pictures[1]).max()) <= 0.02
         yield Check(name, "the picture", "the picture" if same else "another picture", same)
     else:
         texts = [_IDS.sub(r"\1", content.decode()) for content in (found, expected)]
