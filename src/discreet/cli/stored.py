@@ -498,12 +498,13 @@ def ledger(
         entries = book.entries(dataset)
         names = sorted({entry.dataset for entry in entries if entry.dataset})
         totals = [book.totals(name, delta=None if limit is not None else delta) for name in names]
-        head = book.head
+        head, identity = book.head, book.identity
     if as_json:
         listed = [dict(zip(ledgers.COLUMNS, row, strict=True)) for row in ledgers.table(entries)]
         print_json(
             {
                 "ledger": str(where),
+                "identity": identity,
                 "head": head,
                 "entries": listed,
                 "totals": [*map(_plainly, map(asdict, totals))],
@@ -520,7 +521,10 @@ def ledger(
     console().print(table)
     for one in totals:
         console().print(_spent(one))
-    console().print(f"{where}: {len(entries)} entries shown, every hash checked; the last one is {head}")
+    console().print(
+        f"{where}, identity {identity}: {len(entries)} entries shown, every hash checked; the last one is "
+        f"{head}"
+    )
 
 
 def _spent(totals: Totals) -> str:
