@@ -42,7 +42,9 @@ def data(tmp_path: Path) -> tuple[Path, Path]:
 def test_the_main_job(data: tuple[Path, Path], tmp_path: Path, own_ledger: Path) -> None:
     rows, schema = data
     out = tmp_path / "out"
-    done = call("learn", rows, "--schema", schema, *BUDGET, "--out", out, "--operator", "me")
+    done = call(
+        "learn", rows, "--schema", schema, *BUDGET, "--out", out, "--operator", "me", "--purpose", "a look"
+    )
     assert "the ledger is new" in done.stderr
     assert "If you are a" in done.stdout
     said = call("verify", out).stdout
@@ -56,6 +58,10 @@ def test_the_main_job(data: tuple[Path, Path], tmp_path: Path, own_ledger: Path)
     call(*again, "--out", tmp_path / "known", "--rewards", known)
     document = json.loads(call("ledger", "--json").stdout)
     assert [entry["entry"] for entry in document["entries"]] == ["begin", "reserve", "mark"]
+    assert document["entries"][1]["purpose"] == "a look"
+    for text in (json.dumps(document["entries"]), *(path.read_text("latin-1") for path in out.iterdir())):
+        assert str(rows) not in text
+        assert str(tmp_path) not in text
     assert document["totals"][0]["reservations"] == 1
     for folder in ("again", "known"):
         assert json.loads(call("verify", tmp_path / folder, "--json").stdout)["ok"] is True
@@ -68,6 +74,12 @@ def test_a_changed_statement_fails_to_verify(data: tuple[Path, Path], tmp_path: 
         file.write("\n")
     assert "policy.csv" in call("verify", out, code=1).stdout
     assert json.loads(call("verify", out, "--json", code=1).stdout)["ok"] is False
+
+
+def test_a_wrong_folder_is_told_in_words(tmp_path: Path) -> None:
+    for name in ("", "nowhere"):
+        said = " ".join(call("verify", tmp_path / name, code=2).stderr.split())
+        assert "must be a folder that `discreet learn` made" in said
 
 
 def test_the_ledger_holds_the_owners_limit(data: tuple[Path, Path], tmp_path: Path) -> None:

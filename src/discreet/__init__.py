@@ -158,7 +158,7 @@ if TYPE_CHECKING:
     from discreet.stored.learn import plan_again as plan_again
     from discreet.stored.report import report_of as report_of
     from discreet.stored.statement import Statement as Statement
-    from discreet.stored.statement import verify as verify
+    from discreet.stored.verification import verify as verify
 
 __version__ = "0.1.0"
 
@@ -312,7 +312,7 @@ _HOMES = {
     "Candidate": "offline.evaluation",
     "values_of": "offline.evaluation",
     "Statement": "stored.statement",
-    "verify": "stored.statement",
+    "verify": "stored.verification",
     "membership_attack": "audits.membership",
     "Ledger": "storage.ledger",
 }

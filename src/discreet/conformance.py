@@ -769,7 +769,7 @@ ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
 
 
 # ------------------------------------------------------------------------------ stored people
-def _learn_offline(name: str, folder: Path, secure: bool = False) -> Path:
+def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path, Any]:
     """The whole way from rows to a verified folder, for a dozen made-up people."""
     from discreet.core.randomness import Secure, Seeded
     from discreet.data.made_up import write_made_up
@@ -789,24 +789,24 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> Path:
     out = folder / f"{name}-{len(list(folder.iterdir()))}"
     source, randomness = open_source(rows, schema), Secure() if secure else Seeded(1)
     learn(source, learner, out, privatizer=privatizer, ledger=None, randomness=randomness)
-    return out
+    return out, learner
 
 
 def _offline_learns(name: str) -> None:
     """From a file to a folder whose statement verifies; actions are admissible; equal noise, equal policy."""
     from discreet.offline.policies import read_policy
-    from discreet.stored.statement import verify
+    from discreet.stored.verification import verify
 
     with TemporaryDirectory() as scratch:
         one, again = (_learn_offline(name, Path(scratch)) for _ in range(2))
-        failed = [check.name for check in verify(one) if not check.ok]
+        failed = [check.name for check in verify(one[0], learner=one[1]) if not check.ok]
         _expect(not failed, f"the statement does not verify: {failed[:3]}")
-        actions, supported = read_policy(one)
+        actions, supported = read_policy(one[0])
         mask, shape = small_world().layout.mask, (small_world().layout.horizon, small_world().layout.states)
         _expect(actions.shape == supported.shape == shape, f"the policy has shape {actions.shape}")
         at = np.argwhere(actions >= 0)
         _expect(mask is not None and all(mask[s, actions[h, s]] for h, s in at), "an action is inadmissible")
-        same = (one / "policy.csv").read_bytes() == (again / "policy.csv").read_bytes()
+        same = (one[0] / "policy.csv").read_bytes() == (again[0] / "policy.csv").read_bytes()
         _expect(same, "equal data and noise give another policy")
 
 

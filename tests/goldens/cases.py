@@ -50,7 +50,7 @@ from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
 from discreet.protocol import Response
 from discreet.stored.forecast import forecast
 from discreet.stored.learn import learn, plan_again
-from discreet.stored.statement import verify
+from discreet.stored.verification import verify
 
 from .recording import LONG
 
@@ -902,7 +902,7 @@ def _text(text: str) -> str:
     text = re.sub(r"\bdiscreet(\.[a-z_]+)+", "MODULE", text)
     text = re.sub(r"\b(sha256:)?[0-9a-f]{64}\b", "HASH", text)
     return re.sub(
-        r"(?i)\b(discreet|python|numpy|scipy|numba|pyarrow|dp[-_]accounting)([ =]+)\d+(\.\d+)+",
+        r"(?i)\b(discreet|python|numpy|matplotlib|scipy|numba|pyarrow|dp[-_]accounting)([ =]+)\d+(\.\d+)+",
         r"\1\2VERSION",
         text,
     )

@@ -12,8 +12,9 @@ import numpy as np
 
 from discreet.data.made_up import write_made_up
 from discreet.data.schema import Schema, write_schema
+from discreet.offline.releases import read_tables
 from discreet.storage.ledger import Ledger
-from discreet.stored.statement import verify
+from discreet.stored.verification import verify
 
 WORKER = """
 import sys, itertools
@@ -33,6 +34,44 @@ for i in itertools.count():
               privatizer=dr.Central(epsilon=1.0, delta=1e-6), ledger=ledger)
     print(i, flush=True)
 """
+
+KILLED_AT = """
+import os, signal, sys
+from pathlib import Path
+import discreet as dr
+from discreet.data.readers import open_source
+from discreet.data.schema import read_schema
+from discreet.offline.tabular import DPAPVI
+from discreet.storage.ledger import Ledger
+from discreet.stored import learn as pipeline
+from discreet.stored import planning
+folder, schema = Path(sys.argv[1]), read_schema(Path(sys.argv[1]) / "schema.toml")
+STEPS = {
+    "release": (planning._Counts, "release"), "policy": (planning, "write_policy"),
+    "statement": (pipeline, "write_statement"), "name": (pipeline, "_sync"), "mark": (Ledger, "mark"),
+}
+for step in sys.argv[2:]:
+    child = os.fork()
+    if not child:
+        setattr(*STEPS[step], lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+        with Ledger.open(folder / "ledger.sqlite") as ledger:
+            pipeline.learn(
+                open_source(folder / "people.parquet", schema), DPAPVI(), folder / f"out-{step}",
+                privatizer=dr.Central(epsilon=1.0, delta=1e-6), ledger=ledger,
+            )
+        os._exit(1)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1]), step
+"""
+
+
+def kill_at(schema: Schema, folder: Path, *steps: str) -> None:
+    """Runs into ``out-STEP`` that are killed just before a step: release, policy, statement, name, mark."""
+    write_schema(schema, folder / "schema.toml")
+    write_made_up(schema, 30, folder / "people.parquet", seed=1)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_AT, str(folder), *steps], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def kill_at_random(schema: Schema, folder: Path, kills: int, seed: int) -> int:
@@ -75,7 +114,8 @@ def check_after_kills(dataset: str, folder: Path) -> int:
             heads.append(json.loads((path / "statement.json").read_text())["ledger"]["head"])
         assert len(set(heads)) == len(heads)  # no reservation was drawn for twice
         assert set(heads) <= hashes
-        hidden = [json.loads(path.read_text())["ledger"]["head"] for path in folder.glob(".out-*/run.json")]
+        left = folder.glob(".out-*/release.parquet")
+        hidden = [read_tables(path).facts.run["ledger"]["head"] for path in left]
         assert not set(hidden) & set(heads)
         assert ledger.totals(dataset).unmarked == len(hashes) - sum(
             entry.kind == "mark" for entry in ledger.entries()

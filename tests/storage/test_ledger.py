@@ -482,6 +482,50 @@ def test_the_default_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert default_path() == tmp_path / ".local" / "share" / "discreet" / "ledger.sqlite"
 
 
+@pytest.mark.parametrize("name", ["Ward 7", "ward7", "WARD  7", "\uff57ard 7"])
+def test_a_name_that_is_nearly_held_starts_no_count_of_its_own(tmp_path, name):
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        ledger.reserve("ward 7", [LAPLACE])
+        head = ledger.head
+        for use in (lambda: ledger.reserve(name, [LAPLACE]), lambda: ledger.set_limit(name, 1.0)):
+            with pytest.raises(ValueError, match="differs from 'ward 7'.*by case, spaces or Unicode form"):
+                use()
+        assert ledger.entries()[-1].hash == head
+        ledger.reserve("ward 8", [LAPLACE])
+        ledger.reserve("ward 7", [LAPLACE])
+
+
+def test_an_identity_of_its_own(tmp_path):
+    found = set()
+    for name in ("a", "b"):
+        with Ledger.open(tmp_path / name) as ledger:
+            found.add(ledger.identity)
+            assert len(ledger.identity) == 32
+        with Ledger.open(tmp_path / name, readonly=True) as ledger:
+            found.add(ledger.identity)
+    assert len(found) == 2
+
+
+def test_what_the_filter_certifies(tmp_path):
+    """The numbers of the module on filters, entry by entry."""
+    gaussian = dataclasses.replace(GAUSSIAN, noise="gaussian")
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.certified("icu", 1e-6).reservations == 0
+        for kinds in (("a", [gaussian, gaussian]), ("b", [GAUSSIAN, LAPLACE]), ("c", [LAPLACE, LAPLACE])):
+            name, records = kinds
+            numbers = [ledger.reserve(name, [record], delta=1e-6).number for record in records]
+            for k, number in enumerate(numbers, 1):
+                found = ledger.certified(name, 1e-6, upto=number)
+                assert found.reservations == k
+                assert found.epsilon == filters.filtered([[one] for one in records[:k]], 1e-6)[0]
+                assert found.rho == pytest.approx(sum(map(filters.zcdp_loss, records[:k])))
+            assert (found.mu is None) == (name != "a")
+            assert (found.pure is None) == (name != "c")
+        assert ledger.certified("a", 0.0).epsilon == float("inf")
+        assert ledger.certified("c", 0.0).epsilon == 2.0
+        assert ledger.certified("a", 1e-6).mu == pytest.approx(0.5 * 2**0.5)
+
+
 @pytest.mark.parametrize("name", ["ward ", " ward", "cafe\u0301"])
 def test_a_name_that_looks_like_another_one_is_refused(tmp_path, name):
     """Its entries would compose with none of the population that it seems to be."""

@@ -25,8 +25,10 @@ from discreet.offline.releases import read_release
 from discreet.offline.tabular import APVI, DPAPVI
 from discreet.storage.ledger import BudgetError, Ledger
 from discreet.stored import learn as pipeline
+from discreet.stored import planning
 from discreet.stored.learn import Settings, learn, plan_again
-from discreet.stored.statement import RunFacts, file_hash, statement_of, verify, write_statement
+from discreet.stored.statement import RunFacts, file_hash, statement_of, write_statement
+from discreet.stored.verification import verify
 
 H, S, A = 3, 4, 2
 MASK = np.array([[1, 1], [1, 0], [0, 1], [1, 1]], bool)
@@ -45,7 +47,8 @@ def rows(tmp_path: Path) -> Path:
 def run(
     rows: Any, out: Path, ledger: Ledger | None = None, schema: Schema = SCHEMA, **how: Any
 ) -> pipeline.Outcome:
-    how = {"learner": DPAPVI(), "privatizer": BUDGET, "randomness": dr.Seeded(3), **how}
+    drawn = dr.Seeded(3) if ledger is None else dr.Secure()  # a ledger is for what protects people
+    how = {"learner": DPAPVI(), "privatizer": BUDGET, "randomness": drawn, **how}
     return learn(open_source(rows, schema), how.pop("learner"), out, ledger=ledger, **how)
 
 
@@ -86,7 +89,7 @@ def test_minari_gives_the_same(rows: Path, tmp_path: Path) -> None:
 
 def test_the_folder_holds_all_and_verifies(rows: Path, tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
-        settings = Settings(operator="A. B.", command="discreet learn\n people.parquet")
+        settings = Settings(operator="A. B.", purpose="a first look")
         outcome = run(rows, tmp_path / "out", ledger, randomness=dr.Secure(), settings=settings)
         names = {path.name for path in outcome.folder.iterdir()}
         assert {
@@ -106,6 +109,8 @@ def test_the_folder_holds_all_and_verifies(rows: Path, tmp_path: Path) -> None:
     assert document["guarantee"]["randomness"] == "secure"
     assert "no seed" in (outcome.folder / "statement.md").read_text()
     assert document["population"]["users"] == 60
+    assert document["purpose"] == entry.purpose == "a first look"
+    assert str(tmp_path) not in "".join(path.read_text("latin-1") for path in outcome.folder.iterdir())
 
 
 def broken(rows: Path, to: Path) -> Path:
@@ -180,7 +185,7 @@ def test_a_release_that_was_paid_for_is_kept(
 
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         with monkeypatch.context() as patch:
-            patch.setattr(pipeline, "report_of", fails)
+            patch.setattr(planning, "report_of", fails)
             with pytest.raises(OSError, match="disk is full") as caught:
                 run(rows, tmp_path / "out", ledger)
         notes = " ".join(caught.value.__notes__)
@@ -276,7 +281,11 @@ def test_the_schema_in_the_folder_is_the_schema(rows: Path, tmp_path: Path) -> N
     [
         ({"operator": "a\nb"}, "ward"),
         ({"approval": "a\x1b"}, "ward"),
-        ({"command": "x\x1by"}, "ward"),
+        ({"purpose": "x\x1by"}, "ward"),
+        ({"purpose": "a\rb"}, "ward"),
+        ({"operator": "a\rb"}, "ward"),
+        ({"operator": "a\udcffb"}, "ward"),
+        ({"approval": "\u202ereversed"}, "ward"),
         ({"operator": 3}, "ward"),
         ({}, "w" * 501),
     ],
@@ -290,6 +299,28 @@ def test_what_a_statement_refuses_costs_nothing(
             run(rows, tmp_path / "out", ledger, schema, settings=Settings(**settings))
         assert [entry.kind for entry in ledger.entries()] == ["begin"]
     assert {path.name.split(".")[0] for path in tmp_path.iterdir()} <= {"people", "ledger"}
+
+
+def test_names_that_cannot_be_encoded_cost_nothing(rows: Path, tmp_path: Path) -> None:
+    """Of the ledger's file, and of states: they would be in files that are written after the reservation."""
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        labels = ("a", "b", "c", "d\udcff")
+        with pytest.raises(ValueError, match="can be encoded|Unicode|encode"):
+            run(rows, tmp_path / "out", ledger, dataclasses.replace(SCHEMA, state_labels=labels))
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
+    with Ledger.open(tmp_path / "book\udcff.sqlite") as ledger:
+        with pytest.raises(ValueError, match="name of the ledger's file.*can be encoded"):
+            run(rows, tmp_path / "out", ledger)
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("how", [{"randomness": dr.Seeded(7)}, {"settings": Settings(synthetic=True)}])
+def test_a_ledger_books_nothing_that_protects_nobody(how: dict[str, Any], rows: Path, tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        with pytest.raises(ValueError, match="ledger: must be None"):
+            run(rows, tmp_path / "out", ledger, **how)
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
 
 
 @pytest.mark.parametrize("out", ["link", "dangling", "x" * 250, "."])
@@ -340,7 +371,7 @@ def test_a_release_can_be_planned_with_whatever_failed_after_it(
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, step, fails)
+        patch.setattr(planning if step == "write_policy" else pipeline, step, fails)
         with pytest.raises(OSError, match="disk is full"):
             run(rows, tmp_path / "out")
     (kept,) = tmp_path.glob(".out.*.part/release.parquet")
@@ -422,12 +453,15 @@ def test_a_consistent_lie_about_sensitivities_or_tables_is_found(
     forged = RunFacts(
         schema=SCHEMA, users=60, guarantee=guarantee, records=(record,), ledger=None, date=document["date"],
         files={**document["files"], path.name: file_hash(path)},
-        **{name: document["configuration"][name] for name in ("algorithm", "options", "command")},
+        **{name: document["configuration"][name] for name in ("algorithm", "options")},
+        purpose=document["purpose"],
     )  # fmt: skip
     write_statement(outcome.folder, statement_of(forged))
     found = {check.name for check in verify(outcome.folder) if not check.ok}
     assert found
-    assert all("sensitivities" in name or "release" in name for name in found)
+    assert any(
+        name.startswith(("sensitivities", "tables of the release", "release.parquet")) for name in found
+    )
 
 
 def test_a_seeded_statement_promises_nothing_to_who_guesses_the_seed(rows: Path, tmp_path: Path) -> None:

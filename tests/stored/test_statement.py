@@ -11,28 +11,41 @@ import numpy as np
 import pytest
 
 import discreet as dr
+from discreet.accounting import filters
 from discreet.core.counts import CountQuery
 from discreet.core.guarantee import MechanismRecord, guarantee_of
 from discreet.core.layout import Layout
 from discreet.data.schema import Schema, write_schema
 from discreet.offline.releases import ReleaseFacts, write_release
+from discreet.offline.tabular import APVI, DPAPVI
 from discreet.storage.ledger import Ledger
 from discreet.stored import statement as module
+from discreet.stored import verification as checking
+from discreet.stored.planning import Settings, kind_of, name_of, options_of, write_plan
 from discreet.stored.statement import (
     LedgerFacts,
     RunFacts,
     check_delta,
     file_hash,
+    published_hashes,
     statement_of,
-    verify,
+    versions,
     write_statement,
 )
 from discreet.stored.statement_schema import JSON_SCHEMA, violations
+from discreet.stored.verification import verify
 
 MASK = np.array([[True, True], [True, False], [True, True]])
-LEDGER = LedgerFacts(
-    "ledger.sqlite", "ward-7", 4, "a" * 64, {"epsilon": 1.0, "rho": 0.1}, {"epsilon": 2.0, "rho": 0.2}
+NONE = dict.fromkeys(
+    ("reservations", "epsilon", "delta", "method", "pure", "mu", "rho", "limit_epsilon", "limit_delta")
 )
+LEDGER = LedgerFacts(
+    "ledger.sqlite", "b" * 32, False, "ward-7", 4, "a" * 64,
+    {**NONE, "epsilon": 1.0, "rho": 0.1}, {**NONE, "epsilon": 2.0, "rho": 0.2},
+    {"reservations": 1, "epsilon": 2.0, "delta": 1e-4, "rule": "x", "pure": None, "mu": None, "rho": 0.2},
+)  # fmt: skip
+LAPLACE = MechanismRecord("counts", "discrete_laplace", {"v": 2.0}, {"v": 1.0}, 0.5, 2)  # epsilon 1
+SETTINGS = Settings(unsupported="policy")
 
 
 def schema_of(episodes=1, **more):
@@ -41,7 +54,7 @@ def schema_of(episodes=1, **more):
 
 
 def made(folder, privatizer=None, randomness=None, users=200, schema=None, ledger=None, **more):
-    """A folder as ``learn`` writes it, from made-up trajectories."""
+    """A folder as ``learn`` writes it, from made-up trajectories; ``ledger`` may be an open one."""
     schema = schema or schema_of()
     query = CountQuery(
         schema.layout, center_rewards=True, reward_share=0.3, episodes=schema.episodes_per_user
@@ -53,6 +66,18 @@ def made(folder, privatizer=None, randomness=None, users=200, schema=None, ledge
     session.submit_many(data, np.arange(users))
     guarantee, records = session.guarantee, session.records
     release = session.release()
+    learner = APVI() if guarantee.epsilon is None else DPAPVI(c1=0.2)
+    told = {"date": "2026-11-20", "purpose": "a look", "synthetic": more.get("synthetic", False)}
+    if isinstance(ledger, Ledger):
+        reserved = ledger.reserve(
+            schema.dataset, records, delta=guarantee.delta, users=users, purpose="a look"
+        )
+        ledger_facts = LedgerFacts.of(ledger, reserved)
+        told["date"] = ledger.entries()[-1].time
+    else:
+        ledger_facts = ledger
+    told |= {"ledger": None if ledger is None else dataclasses.asdict(ledger_facts), "versions": versions()}
+    options = {"learner": options_of(learner), **SETTINGS.chosen()}
     facts = ReleaseFacts(
         layout=schema.layout,
         users=users,
@@ -62,12 +87,14 @@ def made(folder, privatizer=None, randomness=None, users=200, schema=None, ledge
         episodes=schema.episodes_per_user,
         dataset=schema.dataset,
         schema=schema.hash,
+        algorithm=name_of(learner),
+        options=options,
+        run=told,
     )
     write_release(folder / "release.parquet", release, facts)
     write_schema(schema, folder / "schema.toml")
-    (folder / "policy.csv").write_text("step,state,action\n0,0,1\n")
-    (folder / "figures").mkdir()
-    (folder / "figures" / "values.svg").write_text("<svg/>")
+    planned = kind_of(schema, learner).again(folder / "release.parquet", SETTINGS)
+    write_plan(folder, planned, guarantee, SETTINGS, replanned=False)
     files = {
         path.relative_to(folder).as_posix(): file_hash(path) for path in folder.rglob("*") if path.is_file()
     }
@@ -76,16 +103,18 @@ def made(folder, privatizer=None, randomness=None, users=200, schema=None, ledge
         users=users,
         guarantee=guarantee,
         records=records,
-        algorithm="dp-apvi",
-        options={"c1": 0.2, "combine": True},
-        command="discreet learn data.parquet --schema S.toml",
+        algorithm=name_of(learner),
+        options=options,
+        purpose="a look",
         files=files,
-        ledger=ledger,
-        date="2026-11-20",
+        ledger=ledger_facts,
+        date=told["date"],
         **more,
     )
     statement = statement_of(run)
     write_statement(folder, statement)
+    if isinstance(ledger, Ledger):
+        ledger.mark(reserved, published_hashes(statement.document))
     return run, statement
 
 
@@ -101,7 +130,7 @@ def wrong(folder, ledger=None):
 
 
 def rewritten(folder, document):
-    (folder / "statement.json").write_text(json.dumps(document), "utf-8")
+    (folder / "statement.json").write_text(module.Statement(document).to_json(), "utf-8", newline="\n")
 
 
 @pytest.fixture
@@ -142,7 +171,8 @@ def test_it_verifies_and_every_number_was_compared(folder):
     assert [check for check in checks if not check.ok] == []
     names = {check.name for check in checks}
     for name in (
-        "fingerprint", "files: policy.csv", "files: figures/values.svg", "statement.guarantee.epsilon",
+        "fingerprint", "files: policy.csv", "files: values.svg", "policy.csv made again",
+        "values.svg made again", "release.parquet.run.date", "statement.guarantee.epsilon",
         "statement.attacker.tests[0].true_positives", "release.parquet.users", "release.parquet.schema",
         "sensitivities of mechanism 1: visits", "sensitivities of mechanism 1: exchanges",
         "guarantee by another route: epsilon", "release.parquet: scale of visits",
@@ -179,8 +209,8 @@ def test_every_leaf_is_guarded(kept, monkeypatch):
     cheap = [check.name for check in verify(kept)]
     assert cheap
     # the slow parts need no file that changes here: what finds the change is the fingerprint or quicker
-    for slow in ("_check_accounting", "_check_release", "_check_sensitivities", "_check_document"):
-        monkeypatch.setattr(module, slow, lambda *_: iter(()))
+    for slow in ("accounting", "release", "sensitivities", "document", "plan"):
+        monkeypatch.setattr(checking, f"_check_{slow}", lambda *_: iter(()))
     for path, value in leaves(document):
         changed = copy.deepcopy(document)
         place = changed
@@ -195,29 +225,26 @@ def test_every_leaf_is_guarded(kept, monkeypatch):
 def resealed(folder, document):
     """A forger who knows the library: fingerprint, configuration's hash and page are made to fit."""
     configuration = document["configuration"]
-    document["configuration"] = module._configuration(
-        configuration["algorithm"], configuration["options"], configuration["command"]
-    )
-    document["fingerprint"] = module._fingerprint(document)
+    document["configuration"] = module.configuration_of(configuration["algorithm"], configuration["options"])
+    document["fingerprint"] = module.fingerprint_of(document)
     rewritten(folder, document)
     (folder / "statement.md").write_text(module.markdown(document), "utf-8", newline="\n")
 
 
-UNWITNESSED = (
-    ("date",), ("replanned",), ("synthetic",), ("operator",), ("approval",), ("configuration",),
-    ("versions",), ("ledger",),
-)  # fmt: skip
-"""Facts whose only witness is the fingerprint (and the ledger, where it is at hand), or what people know."""
+FREE = (("operator",), ("approval",))
 
 
 def test_who_reseals_a_change_is_found_by_recomputation(tmp_path, monkeypatch):
     kept = tmp_path
-    made(kept, dr.Central(rho=0.01), schema=schema_of(2))
+    with Ledger.open(tmp_path.parent / f"{tmp_path.name}.sqlite") as ledger:
+        for _ in range(2):
+            ledger.reserve("ward-7", [LAPLACE], delta=1e-4, users=200)
+        made(kept, dr.Central(rho=0.01), schema=schema_of(2), ledger=ledger)
     document = json.loads((kept / "statement.json").read_text("utf-8"))
-    monkeypatch.setattr(module, "_check_accounting", lambda *_: iter(()))  # slow, and not needed to see it
-    seen = set()
+    monkeypatch.setattr(checking, "_check_accounting", lambda *_: iter(()))  # slow, and not needed to see it
+    real, seen = checking._check_plan, set()
     for path, value in leaves(document):
-        if path[:1] in UNWITNESSED or path == ("fingerprint",) or path[:1] == ("files",):
+        if path[:1] in FREE or path == ("fingerprint",) or path == ("configuration", "hash"):
             continue
         alike = tuple(part for part in path if isinstance(part, str))
         if alike in seen:
@@ -232,9 +259,14 @@ def test_who_reseals_a_change_is_found_by_recomputation(tmp_path, monkeypatch):
             resealed(kept, changed)
         except (ValueError, KeyError, TypeError, AttributeError):
             continue  # a page cannot even be written
-        assert wrong(kept), path
+        monkeypatch.setattr(checking, "_check_plan", lambda *_: iter(()))  # slow: asked last
+        found = wrong(kept)
+        if not found:
+            monkeypatch.setattr(checking, "_check_plan", real)
+            found = wrong(kept)
+        assert found, path
         seen.add(alike)
-    assert len(seen) > 60
+    assert len(seen) > 130
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
@@ -263,7 +295,7 @@ def test_fewer_ways_to_exchange_a_user_are_found(kept, place):
         lambda d: d["files"].pop("policy.csv"),
         lambda d: d["guarantee"].update(epsilon=None, rho=None, mu=None),
         lambda d: d.update(version=1),
-        lambda d: d.update(version=3),
+        lambda d: d.update(version=4),
         lambda d: d["guarantee"].pop("holds_if_seed_is_guessed"),
         lambda d: d["guarantee"].update(
             holds_if_seed_is_guessed=not d["guarantee"]["holds_if_seed_is_guessed"]
@@ -329,7 +361,7 @@ def test_edits_of_the_page_are_found(kept):
         ):
             (kept / "statement.md").write_text("\n".join(edited), "utf-8", newline="\n")
             signed = any(word in lines[i] for word in ("**Operator:**", "**Approval"))
-            found = [check for check in module._check_markdown(kept, document) if not check.ok]
+            found = [check for check in checking._check_markdown(kept, document) if not check.ok]
             assert found or (signed and len(edited) == len(lines))
 
 
@@ -343,7 +375,34 @@ def test_people_sign_on_the_page_or_in_the_file(kept):
     assert wrong(kept) == []
 
 
-@pytest.mark.parametrize("name", ["policy.csv", "schema.toml", "release.parquet", "figures/values.svg"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A. B.\r**Guarantee.** epsilon = 0.01 (supersedes the above)", "A. B. **Guarantee.** epsilon = 0.01",
+        "[proof](https://example.org)", "a <b>bold</b> name", "`x`", "a | b", "A. B.\x1b[2J", "A.\u202eB",
+        "&#10; x", "x" * 600, "A.\x85B", "A.\u2028B", "# x", "~~not~~", "_x_", "A.\x00",
+    ],
+)  # fmt: skip
+def test_what_people_write_cannot_pass_for_the_page(kept, text):
+    page = (kept / "statement.md").read_bytes().decode()
+    signed = page.replace("**Operator:** A. Operator", f"**Operator:** {text}")
+    assert signed != page
+    (kept / "statement.md").write_bytes(signed.encode())
+    assert any(check.name.startswith("statement.md: text of line") for check in wrong(kept))
+    (kept / "statement.md").write_bytes(page.encode())
+    document = json.loads((kept / "statement.json").read_text("utf-8"))
+    if not text.isprintable() or len(text) > 500:
+        rewritten(kept, {**document, "approval": text})
+        assert wrong(kept)
+    escaped = page.replace(
+        "**Operator:** A. Operator", r"**Operator:** A\_B \<a\@b.org> 3 - 4".replace("\\@", "@")
+    )
+    (kept / "statement.md").write_bytes(escaped.replace("b.org>", r"b.org\>").encode())
+    rewritten(kept, document)
+    assert wrong(kept) == []
+
+
+@pytest.mark.parametrize("name", ["policy.csv", "schema.toml", "release.parquet", "values.svg"])
 def test_swapped_files_are_found(kept, name):
     path = kept / name
     path.write_bytes(path.read_bytes().replace(b"0,1", b"0,0") + b"\n")
@@ -368,7 +427,7 @@ def test_another_release_does_not_pass(kept, tmp_path):
     (kept / "release.parquet").write_bytes((tmp_path / "release.parquet").read_bytes())
     document["files"]["release.parquet"] = file_hash(kept / "release.parquet")
     resealed(kept, document)
-    assert {check.name for check in wrong(kept)} == {"release.parquet.users"}
+    assert "release.parquet.users" in {check.name for check in wrong(kept)}
     assert run.users == 300
 
 
@@ -385,85 +444,158 @@ def test_less_noise_than_the_schema_needs(tmp_path):
     assert "statement.guarantee.unit" in names
 
 
-@dataclasses.dataclass
-class Entries:
-    """A ledger as the statement sees one."""
+def test_the_ledger_at_hand(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with Ledger.open(tmp_path / "book.sqlite") as ledger:
+        ledger.set_limit("ward-7", 50.0, 1e-6)
+        ledger.reserve("ward-7", [LAPLACE], delta=1e-4, users=7)
+        ledger.reserve("elsewhere", [LAPLACE], delta=1e-4)
+        run, _ = made(folder, ledger=ledger)
+        facts = run.ledger
+        assert (facts.before["reservations"], facts.after["reservations"]) == (1, 2)
+        assert (facts.after["limit_epsilon"], facts.name, facts.new) == (50.0, "book.sqlite", False)
+        assert facts.identity == ledger.identity
+        assert facts.after["rho"] == pytest.approx(facts.before["rho"] + run.guarantee.rho)
+        assert wrong(folder, ledger) == []
+        ledger.reserve("ward-7", [LAPLACE], delta=1e-4, users=7)  # later ones change nothing here
+        assert wrong(folder, ledger) == []
+        names = {check.name for check in verify(folder, ledger)}
+        assert {
+            "ledger: published.release.parquet",
+            "ledger: published.values.svg",
+            "ledger.identity",
+        } <= names
+        assert {"ledger: published.statement.md", "ledger: published.statement.json"} <= names
+        number, head = facts.number, facts.head
+        for field, value in (
+            ("users", 1), ("records", ()), ("kind", "mark"), ("number", 3), ("time", "2020-01-01"),
+            ("purpose", "another"),
+        ):  # fmt: skip
+            changed = [
+                dataclasses.replace(one, **{field: value}) if one.hash == head else one
+                for one in ledger.entries()
+            ]
+            assert wrong(folder, Forged(ledger, changed)), field
+        assert wrong(folder, Forged(ledger, [e for e in ledger.entries() if e.number not in (3, number)]))
+    with Ledger.open(tmp_path / "another.sqlite") as other_ledger:
+        assert {check.name for check in wrong(folder, other_ledger)} == {"ledger: head", "ledger: identity"}
 
-    rows: list
-    path: object = None
+
+class Forged:
+    """A ledger with other entries."""
+
+    def __init__(self, ledger, rows):
+        self.ledger, self.rows, self.path, self.identity = ledger, rows, ledger.path, ledger.identity
 
     def entries(self, dataset=None):
         return [row for row in self.rows if dataset in (None, row.dataset)]
 
-    def totals(self, dataset, *, delta=None, upto=None):
-        rows = [row for row in self.entries(dataset) if upto is None or row.number <= upto]
-        return Sum(len(rows), sum(row.epsilon for row in rows) if rows else math.inf)
+    def totals(self, *args, **how):
+        return self.ledger.totals(*args, **how)
+
+    def certified(self, *args, **how):
+        return self.ledger.certified(*args, **how)
 
 
-@dataclasses.dataclass
-class Sum:
-    reservations: int
-    epsilon: float
-    delta: float = 1e-6
-    method: str = "pure"
-    pure: float | None = None
-    mu: float | None = None
-    rho: float = 0.0
-    limit: tuple | None = (5.0, 1e-6)
-
-
-@dataclasses.dataclass
-class Row:
-    number: int
-    hash: str
-    users: int
-    records: tuple
-    epsilon: float = 1.0
-    kind: str = "reserve"
-    dataset: str = "ward-7"
-
-
-def test_the_ledger_at_hand(tmp_path):
-    run, _ = made(tmp_path)
-    row = Row(2, "b" * 64, run.users, run.records)
-    ledger = Entries([Row(1, "a" * 64, 7, ()), row], tmp_path / "book.sqlite")
-    facts = LedgerFacts.of(ledger, row)
-    assert facts.before == {
-        "reservations": 1, "epsilon": 1.0, "delta": 1e-6, "method": "pure", "pure": None, "mu": None,
-        "rho": 0.0, "limit_epsilon": 5.0, "limit_delta": 1e-6,
-    }  # fmt: skip
-    assert (facts.after["epsilon"], facts.name) == (2.0, "book.sqlite")
-    assert (
-        LedgerFacts.of(Entries([row], tmp_path / "x"), row).before["epsilon"] is None
-    )  # JSON has no infinity
-    write_statement(tmp_path, statement_of(dataclasses.replace(run, ledger=facts)))
-    assert wrong(tmp_path, ledger) == []
-    for field, value in (("hash", "c" * 64), ("users", 1), ("records", ()), ("kind", "mark"), ("number", 3)):
-        forged = dataclasses.replace(row, **{field: value})
-        assert wrong(tmp_path, Entries([ledger.rows[0], forged], ledger.path)), field
-    assert wrong(tmp_path, Entries([row], ledger.path))  # an entry before it is gone
-    later = Entries([*ledger.rows, Row(3, "d" * 64, 9, ())], ledger.path)
-    assert wrong(tmp_path, later) == []
-
-
-def test_a_real_ledger(tmp_path):
+def test_sixty_three_releases(tmp_path):
+    """What the first sentence says is about all of them, and is never below what they cost together."""
     folder = tmp_path / "run"
     folder.mkdir()
-    run, _ = made(folder)
-    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
-        ledger.reserve("ward-7", run.records, delta=1e-4, users=7)
-        ledger.reserve("elsewhere", run.records, delta=1e-4)
-        reservation = ledger.reserve("ward-7", run.records, delta=run.guarantee.delta, users=run.users)
-        ledger.mark(reservation, run.files)
-        facts = LedgerFacts.of(ledger, reservation)
-        assert (facts.before["reservations"], facts.after["reservations"]) == (1, 2)
-        assert facts.after["rho"] == pytest.approx(2 * run.guarantee.rho)
-        write_statement(folder, statement_of(dataclasses.replace(run, ledger=facts)))
-        ledger.reserve("ward-7", run.records, delta=1e-4, users=7)
+    with Ledger.open(tmp_path / "book.sqlite") as ledger:
+        session = dr.Central(epsilon=1.0, delta=1e-6, noise="gaussian").stored(
+            CountQuery(schema_of().layout, center_rewards=True), dr.Secure()
+        )
+        for _ in range(62):
+            ledger.reserve("ward-7", session.records, delta=1e-6, users=200)
+        _, statement = made(folder, dr.Central(epsilon=1.0, delta=1e-6, noise="gaussian"), ledger=ledger)
+        records = [record for e in ledger.entries() for record in e.records]
+        filtered = filters.filtered([e.records for e in ledger.entries() if e.kind == "reserve"], 1e-6)[0]
+        total = ledger.totals("ward-7")
         assert wrong(folder, ledger) == []
-        assert "ledger: published release.parquet" in {check.name for check in verify(folder, ledger)}
-    with Ledger.open(tmp_path / "another.sqlite") as other_ledger:
-        assert [check.name for check in wrong(folder, other_ledger)] == ["ledger: head"]
+    document = statement.to_dict()
+    together = document["ledger"]["together"]
+    assert together["reservations"] == 63
+    assert together["epsilon"] == filtered >= total.epsilon * (1 - 1e-9)
+    assert together["epsilon"] > 8 * document["guarantee"]["epsilon"]
+    assert together["rho"] == pytest.approx(63 * session.guarantee.rho, rel=0.2)
+    assert len(records) == 63
+    times = math.exp(filtered)
+    said = float(re.search(r"is at most ([\d,.]+) times", document["sentence"])[1].replace(",", ""))
+    assert times <= said <= times * 1.01 + 1
+    assert "because of the 63 releases of these data that the ledger holds" in document["sentence"]
+    assert "This release alone: at most 2.7" in document["sentence"]
+    assert any(text.startswith("63 RELEASES of the same people") for text in document["warnings"])
+    # whoever combines 63 Gaussian observations is within the attacker's table, and far above one release's
+    mu = math.sqrt(2 * together["rho"])
+    from scipy.special import ndtr, ndtri
+
+    for row, one in zip(document["attacker"]["tests"], document["alone"]["tests"], strict=True):
+        assert row["true_positives"] >= ndtr(mu + ndtri(row["false_positives"])) * (1 - 1e-9)
+        assert row["true_positives"] > 2 * one["true_positives"]
+    assert document["groups"][0]["epsilon"] > together["epsilon"]
+    assert "those after entry 64 of this ledger" in (folder / "statement.md").read_text("utf-8")
+
+
+def test_a_release_without_delta_after_gaussian_ones(tmp_path):
+    """No filter has an epsilon at delta = 0 then: it is told at a tenth of 1/users."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    gaussian = dr.Central(rho=0.1).stored(CountQuery(schema_of().layout, center_rewards=True), dr.Secure())
+    with Ledger.open(tmp_path / "book.sqlite") as ledger:
+        ledger.reserve("ward-7", gaussian.records, delta=1e-6, users=200)
+        _, statement = made(folder, dr.Central(epsilon=1.0), ledger=ledger)
+        assert wrong(folder, ledger) == []
+    together = statement.to_dict()["ledger"]["together"]
+    assert together["delta"] == pytest.approx(0.1 / 200)
+    assert together["epsilon"] > 1.0
+    assert "plus a chance of at most 1 in 2,000" in statement.to_dict()["sentence"]
+
+
+def test_what_the_statement_says_of_the_ledger(tmp_path):
+    folders = [tmp_path / name for name in ("first", "second")]
+    documents = []
+    with Ledger.open(tmp_path / "book.sqlite") as ledger:
+        for folder in folders:
+            folder.mkdir()
+            documents.append(made(folder, ledger=ledger)[1].to_dict())
+            ledger.set_limit("ward-7", 5.0, 1e-4)
+    first, second = documents
+    assert [document["ledger"]["new"] for document in documents] == [True, False]
+    assert first["ledger"]["identity"] == second["ledger"]["identity"]
+    assert [any("NEW LEDGER" in text for text in d["warnings"]) for d in documents] == [True, False]
+    assert [any("NO LIMIT" in text for text in d["warnings"]) for d in documents] == [True, False]
+    page = (folders[1] / "statement.md").read_text("utf-8")
+    assert f"identity {first['ledger']['identity']}, limit ε = 5 at δ = 0.0001" in page
+    assert str(tmp_path) not in page
+
+
+def test_a_ledger_holds_no_simulations(tmp_path):
+    with Ledger.open(tmp_path / "book.sqlite") as ledger:
+        for how in ({"randomness": dr.Seeded(1)}, {"synthetic": True}):
+            folder = tmp_path / "run"
+            folder.mkdir(exist_ok=True)
+            with pytest.raises(ValueError, match="a ledger holds what protects people"):
+                made(folder, ledger=ledger, **how)
+
+
+def test_a_wrong_folder_is_an_error_in_words(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    for name in ("nowhere", "empty", "file"):
+        with pytest.raises(
+            ValueError, match=r"must be a folder that `discreet learn` made, with its statement"
+        ):
+            verify(tmp_path / name)
+
+
+def test_an_older_statement_is_refused_in_words(kept):
+    document = json.loads((kept / "statement.json").read_text("utf-8"))
+    document["version"] = 2
+    del document["purpose"]
+    rewritten(kept, document)
+    (found,) = wrong(kept)
+    assert "written by an older version of this library" in found.stated
 
 
 def test_delta_against_one_over_users(tmp_path):
@@ -478,11 +610,11 @@ def test_delta_against_one_over_users(tmp_path):
 
 def test_the_page(folder, tmp_path):
     page = (folder / "statement.md").read_text("utf-8")
-    assert "at most 2.72 times as likely with your record in the data" in page
+    assert "the first one of these data that the ledger holds, is at most 2.72 times as likely" in page
     assert "plus a chance of at most 1 in 10,000" in page
     assert "SYNTHETIC" not in page
     assert "NO LEDGER" not in page
-    assert "Ledger** ledger.sqlite, data set ward-7, entry 4" in page
+    assert f"Ledger** ledger.sqlite, identity {'b' * 32}, NO LIMIT IS SET; data set ward-7, entry 4" in page
     assert "Read off THIS DATA, hence leaked without noise: states." in page
     assert len(page.split("\n")) < 110
     made(tmp_path, synthetic=True, users=2000)

@@ -1,4 +1,4 @@
-"""Commands for stored trajectories: learn, verify, ledger, cohort."""
+"""Commands for stored trajectories: learn, verify, recover, ledger, cohort."""
 
 from __future__ import annotations
 
@@ -101,6 +101,9 @@ def learn(
     ] = None,
     operator: Annotated[str, typer.Option(help="Who runs this; a line of the statement.")] = "",
     approval: Annotated[str, typer.Option(help="Who approved it; a line of the statement.")] = "",
+    purpose: Annotated[
+        str, typer.Option(help="What the release is for; a line of the statement and of the ledger.")
+    ] = "",
     scratch: Annotated[
         Path | None, typer.Option(help="Folder for temporary files, where users are not in order.")
     ] = None,
@@ -117,7 +120,7 @@ def learn(
         return_bound=return_bound,
         operator=operator,
         approval=approval,
-        command=_as_typed(),
+        purpose=purpose,
         synthetic=synthetic,
     )
     given = {"epsilon": epsilon, "delta": delta, "rho": rho}
@@ -163,14 +166,6 @@ def learn(
     to.print()
     to.print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
     to.print(f"Check it with `discreet verify {out}`; plan again, free of budget, with `--from-release`.")
-
-
-def _as_typed() -> str:
-    """The command in one line."""
-    import shlex
-    import sys
-
-    return " ".join(shlex.join(["discreet", *sys.argv[1:]]).split())
 
 
 def _first(
@@ -362,16 +357,14 @@ def verify(
     from contextlib import nullcontext
 
     from discreet.storage.ledger import Ledger, default_path
-    from discreet.stored import statement
+    from discreet.stored.verification import verify as compared
 
-    if not folder.is_dir():
-        raise ValueError(f"folder = {str(folder)!r}: must be a folder that `discreet learn` made")
     path = ledger or default_path()
     book = None
     if not no_ledger and (ledger is not None or (path.exists() and _names_ledger(folder))):
         book = Ledger.open(path, create=False)
     with book or nullcontext():
-        checks = statement.verify(folder, book)
+        checks = compared(folder, book)
     failed = [check for check in checks if not check.ok]
     if as_json:
         listed = [
@@ -391,6 +384,49 @@ def verify(
         )
     if failed:
         raise typer.Exit(1)
+
+
+# ------------------------------------------------------------------------------------ recover
+@command
+def recover(
+    place: Annotated[Path, typer.Argument(help="The folder in which folders of runs lie.")] = Path("."),
+    ledger: Annotated[Path | None, typer.Option(help="Their ledger (default: the user's own).")] = None,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Plan from the releases, name their folders, mark them.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List releases that were paid for by runs that were killed; --finish makes whole folders of them."""
+    from contextlib import nullcontext
+
+    from discreet.storage.ledger import Ledger, default_path
+    from discreet.stored import recovery
+
+    path = ledger or default_path()
+    book = Ledger.open(path, create=False) if ledger is not None or path.exists() else None
+    with book or nullcontext():
+        rows = []
+        for one in recovery.lost(place, book):
+            made = recovery.finish(one, book) if finish else None
+            rows.append(
+                {
+                    "entry": one.number, "dataset": one.dataset, "time": one.time, "state": one.state,
+                    "folder": None if one.folder is None else str(one.folder),
+                    "finished": None if made is None else str(made),
+                }
+            )  # fmt: skip
+    if as_json:
+        print_json({"ledger": None if book is None else str(path), "lost": rows})
+        return
+    table = new_table("entry", "dataset", "time", "state", "folder", "finished", right=("entry",))
+    for row in rows:
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
+    if rows:
+        console().print(table)
+    waiting = sum(row["state"] in ("hidden", "not marked") and row["finished"] is None for row in rows)
+    console().print(
+        f"{len(rows)} found" + (f"; {waiting} can be finished with --finish" if waiting else "") + "."
+    )
 
 
 def _names_ledger(folder: Path) -> bool:
@@ -462,12 +498,13 @@ def ledger(
         entries = book.entries(dataset)
         names = sorted({entry.dataset for entry in entries if entry.dataset})
         totals = [book.totals(name, delta=None if limit is not None else delta) for name in names]
-        head = book.head
+        head, identity = book.head, book.identity
     if as_json:
         listed = [dict(zip(ledgers.COLUMNS, row, strict=True)) for row in ledgers.table(entries)]
         print_json(
             {
                 "ledger": str(where),
+                "identity": identity,
                 "head": head,
                 "entries": listed,
                 "totals": [*map(_plainly, map(asdict, totals))],
@@ -484,7 +521,10 @@ def ledger(
     console().print(table)
     for one in totals:
         console().print(_spent(one))
-    console().print(f"{where}: {len(entries)} entries shown, every hash checked; the last one is {head}")
+    console().print(
+        f"{where}, identity {identity}: {len(entries)} entries shown, every hash checked; the last one is "
+        f"{head}"
+    )
 
 
 def _spent(totals: Totals) -> str:

@@ -60,7 +60,7 @@ from discreet.protocol import NoiseLaw, StepSums
 Floats = NDArray[np.float64]
 
 KEY = b"discreet.release"
-VERSION = 2  # 1: guarantees were sentences
+VERSION = 3  # 1: guarantees were sentences; 2: nothing was said of the run
 
 __all__ = [
     "ReleaseFacts", "StoredRelease", "StoredTables", "aside", "read_release", "read_tables", "write_release",
@@ -98,6 +98,8 @@ class ReleaseFacts:
         The learner and those of its options that made the query: others may be changed freely.
     query : JSON object
         What was asked, where families and laws do not say it.
+    run : JSON object
+        What else a privacy statement says of the run that made it: date, purpose, versions, ledger's entry.
     library : str
         The version that wrote the file.
     """
@@ -114,6 +116,7 @@ class ReleaseFacts:
     algorithm: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     query: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)
     library: str = __version__
 
     def __post_init__(self) -> None:
@@ -128,7 +131,7 @@ class ReleaseFacts:
                 raise ValueError(f"{name} = {checks.said(getattr(self, name))}: must be text or None")
         if not isinstance(self.library, str):
             raise ValueError(f"library = {checks.said(self.library)}: must be text")
-        for name in ("options", "query", "laws"):
+        for name in ("options", "query", "run", "laws"):
             if not isinstance(getattr(self, name), Mapping):
                 raise ValueError(f"{name} = {checks.said(getattr(self, name))}: must be a mapping")
         put(self, "records", tuple(self.records))
@@ -158,6 +161,7 @@ class ReleaseFacts:
             "algorithm": self.algorithm,
             "options": dict(self.options),
             "query": dict(self.query),
+            "run": dict(self.run),
             "library": self.library,
         }
 
@@ -603,7 +607,10 @@ def _document(file: Any, kinds: tuple[str, ...]) -> tuple[str, ReleaseFacts, lis
     found = json.loads(metadata[KEY], parse_constant=_no_constant)
     if not isinstance(found, dict) or found.get("version") != VERSION:
         version = found.get("version") if isinstance(found, dict) else found
-        raise ValueError(f"version = {checks.said(version)}: this library reads version {VERSION}")
+        raise ValueError(
+            f"version = {checks.said(version)}: this library reads version {VERSION}; use the library that "
+            "wrote it to plan from it again"
+        )
     if set(found) != {"version", "kind", "facts", "groups", "sha256"}:
         raise ValueError(f"{KEY.decode()}: must have kind, facts, groups and sha256")
     if found["sha256"] != _seal(found["kind"], found["facts"], found["groups"]):

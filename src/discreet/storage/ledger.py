@@ -19,6 +19,9 @@ protects a person only as far as nobody is in two of them. A dataset that gets a
 nothing; whether the people are new too is known to its owner alone, who answers for it. New rows about the
 same people are the same dataset.
 
+Names are therefore compared before one is taken in: a new name that differs from one in the ledger by case,
+spaces or Unicode form only is refused, since its total would start from nothing unseen.
+
 *What is stored* is public: noise, sensitivities, limits, numbers of users, times, names and purposes as the
 owner typed them, and hashes of published files. No row of data, no noise, no seed.
 
@@ -71,8 +74,8 @@ from discreet.local.record import ReportRecord, composable_from_dict
 from discreet.storage.saved_state import sync_folder
 
 __all__ = [
-    "COLUMNS", "BudgetError", "Entry", "Ledger", "LedgerError", "Reservation", "Totals", "default_path",
-    "read_export", "table",
+    "COLUMNS", "BudgetError", "Certified", "Entry", "Ledger", "LedgerError", "Reservation", "Totals",
+    "default_path", "read_export", "table",
 ]  # fmt: skip
 
 PATH_VARIABLE = "DISCREET_LEDGER"
@@ -207,6 +210,27 @@ class Totals:
     limit: tuple[float, float] | None
     filtered: float | None
     rule: str | None
+
+
+@dataclass(frozen=True)
+class Certified:
+    """What the filter certifies of the reservations of one dataset, however later ones depend on earlier.
+
+    reservations : how many.
+    epsilon, delta, rule : the least epsilon at this delta and by which rule; infinite where there is none.
+    pure, rho : sums of pure epsilons (None where some noise has none) and of zCDP.
+    mu : of Gaussian DP, where the Gaussian filter is the rule of this dataset; else None.
+    """
+
+    __repr__ = brief
+
+    reservations: int
+    epsilon: float
+    delta: float
+    rule: str
+    pure: float | None
+    mu: float | None
+    rho: float
 
 
 def _digest(text: str) -> str:
@@ -369,6 +393,11 @@ class Ledger:
         """Hash of the last entry that this object has read."""
         return self._entries[-1].hash
 
+    @property
+    def identity(self) -> str:
+        """32 hexadecimal digits, drawn when the ledger was made: no other ledger has them."""
+        return str(json.loads(self._entries[0].text)["identity"])
+
     # -------------------------------------------------------------- reading
 
     def check(self) -> None:
@@ -408,6 +437,38 @@ class Ledger:
         entries = [entry for entry in self.entries(_name(dataset)) if upto is None or entry.number <= upto]
         return _totals(dataset, entries, delta)
 
+    def certified(self, dataset: str, delta: float, *, upto: int | None = None) -> Certified:
+        """What the filter certifies at ``delta`` of a dataset's reservations, up to entry ``upto``.
+
+        A first reservation alone is told as it was recorded, if this is its delta.
+        """
+        delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
+        made = [
+            entry
+            for entry in self.entries(_name(dataset))
+            if entry.kind == "reserve" and (upto is None or entry.number <= upto)
+        ]
+        records = [record for entry in made for record in entry.records]
+        if len(made) == 1 and made[0].delta == delta and made[0].epsilon is not None:
+            epsilon, rule = made[0].epsilon, made[0].method
+        else:
+            epsilon, rule = filters.filtered(_reserved(made), delta)
+        losses = [filters.pure_loss(record) for record in records]
+        squares = [filters.gdp_loss(record) for record in records]
+        first = made[0].records if made else ()
+        gaussian = all(isinstance(one, MechanismRecord) and one.noise == "gaussian" for one in first)
+        return Certified(
+            reservations=len(made),
+            epsilon=epsilon,
+            delta=delta,
+            rule=rule,
+            pure=None if None in losses else math.fsum(loss for loss in losses if loss is not None),
+            mu=math.sqrt(math.fsum(one for one in squares if one is not None))
+            if made and gaussian and None not in squares
+            else None,
+            rho=math.fsum(map(filters.zcdp_loss, records)),
+        )
+
     def export(self, to: PathLike | TextIO, format: Literal["jsonl", "csv"] = "jsonl") -> None:
         """Write all entries to a path (aside, then renamed; must not exist) or an open text stream.
 
@@ -437,11 +498,13 @@ class Ledger:
     def set_limit(self, dataset: str, epsilon: float, delta: float = 0.0) -> Entry:
         """Set the owner's total for a dataset: at most ``epsilon`` > 0 at ``delta`` in [0, 1).
 
-        It binds later reservations, also where more than that is spent already.
+        It binds later reservations, also where more than that is spent already. ``ValueError`` where the name
+        is nearly that of another dataset.
         """
         dataset, epsilon = _name(dataset), check_epsilon(epsilon)
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
         with self._writing():
+            self._check_name(dataset)
             return self._append("limit", dataset, epsilon=epsilon, delta=delta)
 
     def reserve(
@@ -469,6 +532,8 @@ class Ledger:
         ------
         BudgetError
             If with it the dataset would pass the owner's limit; nothing is recorded.
+        ValueError
+            If an argument is not allowed, or the dataset's name is nearly that of another one.
         LedgerError
             If the ledger is not in order or cannot be written. Should the entry be in it after all (the
             disk filled between entry and head), it counts as spent.
@@ -500,6 +565,7 @@ class Ledger:
             "checked": limit_check,
         }
         with self._writing():
+            self._check_name(dataset)
             if limit_check:
                 _check_limit(dataset, self._of(dataset), records, alone)
             entry = self._append("reserve", dataset, **content)
@@ -559,6 +625,17 @@ class Ledger:
             with self._locked():
                 self._catch_up()
                 self._write_head()
+
+    def _check_name(self, dataset: str) -> None:
+        """A new name must not look like one that is held already."""
+        held = {entry.dataset for entry in self._entries if entry.dataset}
+        alike = sorted(name for name in held if _key(name) == _key(dataset))
+        if dataset not in held and alike:
+            raise ValueError(
+                f"dataset = {dataset!r}: differs from {alike[0]!r}, which this ledger holds, by case, spaces "
+                "or Unicode form only; must be that name, or one that nobody can take for it (two names "
+                "never compose, so that the total would start from nothing)"
+            )
 
     def _append(self, kind: Kind, dataset: str, **values: Any) -> Entry:
         number, previous = len(self._entries) + 1, self._entries[-1].hash if self._entries else ""
@@ -720,6 +797,12 @@ def _name(dataset: Any) -> str:
             f"dataset = {dataset!r}: must have no space at its ends, and be in Unicode's normal form C"
         )
     return str(dataset)
+
+
+def _key(dataset: str) -> str:
+    """One text for all names that look the same."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", dataset).casefold())
+    return "".join(folded.split())
 
 
 def _line(name: str, value: Any) -> None:

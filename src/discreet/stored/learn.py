@@ -10,8 +10,12 @@
 5. the ledger marks the reservation, with the hashes of the files.
 
 If the process dies after 2 the reservation counts as spent. If anything fails after ``release.parquet`` was
-written, the hidden folder is kept, since its release is paid for: :func:`plan_again` goes on from it. Noise
-is never drawn a second time for the same reservation.
+written, the hidden folder is kept, since its release is paid for; it holds in its metadata all that is known
+of its run, and :mod:`discreet.stored.recovery` finishes it. Noise is never drawn a second time for the same
+reservation.
+
+A ledger is for what protects people: noise from a seed and made-up people are refused together with one,
+since an epsilon that is written down for them would be a promise to nobody.
 
 :func:`plan_again` reads a folder's release, not the data: other learners' knobs, other known rewards, another
 choice for unsupported states. It costs no privacy.
@@ -25,103 +29,55 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from discreet.core import checks
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.randomness import Randomness, Secure
 from discreet.core.shown import brief
 from discreet.data.readers import Progress, Source
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.validate import episodes
-from discreet.knobs import Knobs
-from discreet.linear.responses import ResponseSession
 from discreet.local.record import ReportRecord, composable_from_dict
 from discreet.offline import linear, tabular
-from discreet.offline.linear_releases import LinearRelease
-from discreet.offline.policies import PolicyTable, Unsupported, write_policy
-from discreet.offline.releases import (
-    ReleaseFacts,
-    read_release,
-    read_tables,
-    write_release,
-    write_tables,
-)
-from discreet.privatizers.central import Central
-from discreet.privatizers.none import NoPrivacy
+from discreet.offline.releases import ReleaseFacts, read_tables
 from discreet.protocol import Floats
-from discreet.sessions.one_shot import OneShotSession
 from discreet.storage.ledger import Ledger, Reservation
 from discreet.storage.saved_state import sync_folder
-from discreet.stored.forecast import schema_spec
-from discreet.stored.linear_report import LinearReport
-from discreet.stored.report import report_of
+from discreet.stored.planning import (
+    Planned,
+    Privatizer,
+    Settings,
+    kind_of,
+    name_of,
+    options_of,
+    write_plan,
+)
 from discreet.stored.statement import (
     LedgerFacts,
     RunFacts,
     Statement,
     check_delta,
+    check_encodable,
     file_hash,
+    ledger_facts_in_vain,
+    published_hashes,
     statement_of,
+    versions,
     write_statement,
 )
+from discreet.stored.statement_page import JSON_NAME
 
 __all__ = ["Outcome", "Settings", "learn", "plan_again"]
 
 RELEASE, SCHEMA = "release.parquet", "schema.toml"
-RUN = "run.json"  # in a hidden folder only
+REWARDS = "rewards.npy"  # in a folder that was planned again with other known rewards
 _EXPECTED = (RELEASE, SCHEMA, "policy.csv")  # files that a statement cannot do without
-Privatizer = Central | NoPrivacy
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What does not touch the release.
-
-    unsupported : "abstain", "behaviour" or "policy"
-        What the policy's files say where there is too little data behind the planner's action.
-    level : float in (0, 1)
-        Of the report's intervals.
-    return_bound : float > 0, optional
-        A public bound of one episode's return, in units of [0, 1] a step, H by default: what is not known may
-        be worth as much, so a lower one makes the report's intervals shorter.
-    operator, approval, command : str
-        Lines of the statement: who ran it, who approved it, and the command as typed.
-    synthetic : bool
-        The data are made up, and the statement says so.
-    """
-
-    __repr__ = brief
-
-    unsupported: Unsupported = "abstain"
-    level: float = 0.95
-    return_bound: float | None = None
-    operator: str = ""
-    approval: str = ""
-    command: str = ""
-    synthetic: bool = False
-
-    def __post_init__(self) -> None:
-        checks.choice("unsupported", self.unsupported, ("abstain", "behaviour", "policy"))
-        checks.real("level", self.level, 0.0, 1.0, open_low=True, open_high=True)
-        if self.return_bound is not None:
-            checks.positive("return_bound", self.return_bound)
-        checks.flag("synthetic", self.synthetic)
-        for name in ("operator", "approval"):
-            if not isinstance(getattr(self, name), str):
-                raise ValueError(f"{name} = {checks.said(getattr(self, name))}: must be text on one line")
-
-    def chosen(self) -> dict[str, Any]:
-        """What the statement's configuration tells of it."""
-        return {
-            "unsupported": self.unsupported, "level": self.level, "return_bound": self.return_bound,
-        }  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,133 +91,9 @@ class Outcome:
     report: str
 
 
-# ------------------------------------------------------------------------------ two kinds of sums
-
-
-class _Report(Protocol):
-    """What a folder's report must be able to do."""
-
-    def to_dict(self) -> dict[str, Any]: ...
-    def to_markdown(self) -> str: ...
-    def figures(self, folder: str | Path) -> Any: ...
-
-
-@dataclass(frozen=True, eq=False)
-class _Planned:
-    """A policy, and the report on it."""
-
-    table: PolicyTable
-    report: _Report
-
-
-class _Counts:
-    """APVI and DP-APVI: one release of counts."""
-
-    def __init__(self, schema: Schema, learner: tabular.APVI | tabular.DPAPVI) -> None:
-        self.schema, self.learner, self.spec = schema, learner, schema_spec(schema)
-
-    def check(self, settings: Settings) -> None:
-        """Every setting will do."""
-
-    def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
-        exact = privatizer is None or isinstance(privatizer, NoPrivacy)
-        if exact and isinstance(self.learner, tabular.DPAPVI):
-            raise ValueError(f"privatizer = {checks.said(privatizer)}: must be Central(...) for DP-APVI")
-        if not exact and isinstance(self.learner, tabular.APVI):
-            raise ValueError(
-                f"privatizer = {checks.said(privatizer)}: must be none for APVI, which ignores noise"
-            )
-        query = replace(self.learner.query(self.spec), episodes=self.schema.episodes_per_user)
-        return (privatizer or NoPrivacy()).stored(query, randomness)
-
-    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> _Planned:
-        released = session.release()
-        write_release(path, released, ReleaseFacts(**facts, laws=released.laws))
-        return self.again(path, settings)
-
-    def again(self, path: Path, settings: Settings) -> _Planned:
-        stored = read_release(path)
-        learned = self.learner.learn(stored, self.spec)
-        named = {"states": self.schema.state_labels, "actions": self.schema.action_labels}
-        found = report_of(
-            stored, learned, self.spec, unsupported=settings.unsupported, level=settings.level,
-            return_bound=settings.return_bound, episodes_per_user=stored.facts.episodes,
-            first_step=self.schema.first_step,
-            labels={name: labels for name, labels in named.items() if labels is not None},
-        )  # fmt: skip
-        return _Planned(PolicyTable.of(learned, self.schema), found)
-
-
-class _LinearSums:
-    """PEVI and its relatives: questions about sums of features, asked while planning."""
-
-    def __init__(self, schema: Schema, learner: linear.Linear) -> None:
-        self.schema, self.learner = schema, learner
-        self.known = schema_spec(schema).known_rewards
-        self.features = linear.schema_features(
-            schema.layout, schema.features, schema.feature_bound,
-            nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
-        )  # fmt: skip
-
-    def check(self, settings: Settings) -> None:
-        """``ValueError`` for what the policy's files could not say, before anything is spent."""
-        if settings.unsupported == "behaviour":
-            raise ValueError(
-                "unsupported = 'behaviour': must be 'abstain' or 'policy' for linear learners, whose sums do "
-                "not say what people did most often"
-            )
-
-    def start(self, privatizer: Privatizer | None, randomness: Randomness) -> ResponseSession:
-        if privatizer is not None:
-            raise ValueError("privatizer: must be none, linear learners hold their budget themselves")
-        return self.learner.open(
-            self.schema.layout, self.features, randomness, episodes=self.schema.episodes_per_user,
-            known_rewards=self.known is not None,
-        )  # fmt: skip
-
-    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> _Planned:
-        released, learned = self.learner.ask(session, self.known)
-        write_tables(path, released.tables(), ReleaseFacts(**facts, query=released.query()))
-        return self._planned(learned, settings)
-
-    def again(self, path: Path, settings: Settings) -> _Planned:
-        stored = read_tables(path)
-        facts = stored.facts
-        tables = {(name, h): stored.table(name, h) for name in stored.families for h in stored.steps(name)}
-        released = LinearRelease.of(facts.layout, facts.users, facts.guarantee, facts.query, tables)
-        return self._planned(linear.replan(self.learner, released, self.features, self.known), settings)
-
-    def _planned(self, learned: linear.Learned, settings: Settings) -> _Planned:
-        chosen = np.take_along_axis(learned.q, learned.policy[..., None], axis=-1)[..., 0]
-        table = PolicyTable(
-            policy=learned.policy, supported=learned.supported, values=chosen,
-            state_labels=self.schema.state_labels, action_labels=self.schema.action_labels,
-            first_step=self.schema.first_step,
-        )  # fmt: skip
-        return _Planned(table, LinearReport(table, learned, settings.unsupported))
-
-
-_Kind = _Counts | _LinearSums
-
-
-def _kind(schema: Schema, learner: Any) -> _Kind:
-    if isinstance(learner, linear.Linear):
-        return _LinearSums(schema, learner)
-    if not isinstance(learner, type) and hasattr(learner, "query") and hasattr(learner, "learn"):
-        return _Counts(schema, learner)
-    raise ValueError(f"learner = {checks.said(learner)}: must be an offline learner")
-
-
-def _options(knobs: Knobs) -> dict[str, Any]:
-    """Every option by name, resolved, as JSON values."""
-    return {
-        name: list(value) if isinstance(value, tuple) else value for name, value in knobs.options().items()
-    }
-
-
 @dataclass(frozen=True, kw_only=True)
-class _Run:
-    """What a statement says of the run that made the release, and no other file holds."""
+class Run:
+    """What a statement says of the run that made the release, which holds it in its metadata."""
 
     users: int
     guarantee: Guarantee
@@ -269,38 +101,35 @@ class _Run:
     ledger: LedgerFacts | None
     date: str
     synthetic: bool
+    purpose: str
     replanned: bool = False
+    versions: Mapping[str, str] = field(default_factory=versions)
 
-    def write(self, folder: Path) -> None:
-        """Into the folder, until its statement is there: so that no release is without it."""
-        ledger = None if self.ledger is None else asdict(self.ledger)
-        document = {"ledger": ledger, "date": self.date, "synthetic": self.synthetic}
-        (folder / RUN).write_text(json.dumps(document), "utf-8")
+    def told(self) -> dict[str, Any]:
+        """What goes into the metadata beside users, guarantee and records."""
+        return {
+            "date": self.date, "purpose": self.purpose, "synthetic": self.synthetic,
+            "versions": dict(self.versions), "ledger": None if self.ledger is None else asdict(self.ledger),
+        }  # fmt: skip
 
     @classmethod
-    def of(cls, release: Path, schema: Schema) -> _Run:
-        """Of a release in a folder, for planning again; the schema is the one that was read beside it."""
+    def of(cls, release: Path, schema: Schema) -> Run:
+        """Of a release in a folder; the schema is the one that was read beside it."""
         facts = read_tables(release).facts
         if schema.hash != facts.schema:
             raise ValueError(f"{release.parent / SCHEMA}: is not the schema of the release beside it")
-        whole = (release.parent / "statement.json").exists()
-        path = release.parent / ("statement.json" if whole else RUN)
         try:
-            document = json.loads(path.read_text("utf-8"))
-            if whole and document["files"][release.name] != file_hash(release):
-                raise ValueError(f"{release}: is not the release that the statement beside it is about")
-            ledger = document["ledger"]
+            told = dict(facts.run)
+            ledger = told.pop("ledger")
             return cls(
                 users=facts.users,
                 guarantee=facts.guarantee,
                 records=composable_from_dict(facts.records),
                 ledger=None if ledger is None else LedgerFacts(**ledger),
-                date=document["date"],
-                synthetic=document["synthetic"],
-                replanned=True,
+                **told,
             )
-        except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}: must be the statement of the release beside it ({error!r})") from None
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{release}: does not say which run made it ({error!r})") from None
 
 
 # ------------------------------------------------------------------------------------- learn
@@ -329,8 +158,10 @@ def learn(
         Must not exist, or be empty.
     privatizer : Central, for DPAPVI only
     ledger : Ledger or None
-        None writes nothing down; the statement says so in capitals. Must be None without privacy.
-    randomness : Secure (default) or Seeded (simulation: the statement says that it protects nobody)
+        None writes nothing down; the statement says so in capitals. Must be None without privacy, for noise
+        from a seed and for made-up people.
+    randomness : Secure (default) or Seeded
+        Seeded noise is for simulation: the statement says that it protects nobody; the ledger must be None.
     settings : Settings
     progress, scratch
         As for :func:`discreet.data.validate.episodes`.
@@ -345,14 +176,21 @@ def learn(
         If anything else is not allowed. Nothing was spent or written.
     """
     settings, out = settings or Settings(), Path(out)
-    _check_free(out)
+    check_free(out)
     schema = source.schema
-    kind = _kind(schema, learner)
+    kind = kind_of(schema, learner)
     kind.check(settings)
     session = kind.start(privatizer, Secure() if randomness is None else randomness)
     private = session.guarantee.epsilon is not None
     if ledger is not None and not private:
         raise ValueError("ledger: must be None (--no-ledger), exact sums have no epsilon to write down")
+    if ledger is not None and session.guarantee.randomness != "secure":
+        raise ValueError(
+            "ledger: must be None (--no-ledger) with noise from a seed, which protects nobody: an epsilon "
+            "that is written down would be a promise"
+        )
+    if ledger is not None and settings.synthetic:
+        raise ValueError("ledger: must be None (--no-ledger) for made-up people, who spend nothing")
     with session:
         for part in episodes(source, progress=progress, scratch=scratch):
             session.submit_many(part.trajectories, part.user)
@@ -360,9 +198,10 @@ def learn(
             raise ValueError("source: holds no rows")
         if private:
             check_delta(session.guarantee.delta, session.users)
-        options = {"learner": _options(learner)}
+        options = {"learner": options_of(learner)}
         if privatizer is not None:
-            options["privatizer"] = _options(privatizer)
+            options["privatizer"] = options_of(privatizer)
+        options |= settings.chosen()
         facts = {
             "layout": schema.layout,
             "users": session.users,
@@ -371,34 +210,35 @@ def learn(
             "episodes": schema.episodes_per_user,
             "dataset": schema.dataset,
             "schema": schema.hash,
-            "algorithm": _name(learner),
+            "algorithm": name_of(learner),
             "options": options,
         }
-        run = _Run(
+        run = Run(
             users=session.users,
             guarantee=session.guarantee,
             records=session.records,
-            ledger=None,
-            date=_now(),
+            ledger=None if ledger is None else ledger_facts_in_vain(ledger, schema.dataset),
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
             synthetic=settings.synthetic,
+            purpose=settings.purpose or f"learn, {name_of(learner)}",
         )
-        _rehearse(schema, _name(learner), options, settings, run)
-        _check_free(out)  # reading may have taken long: was another run faster?
+        _rehearse(schema, facts, settings, run)
+        check_free(out)  # reading may have taken long: was another run faster?
         reservation = None
         if ledger is not None:
             reservation = ledger.reserve(
                 schema.dataset, session.records, delta=session.guarantee.delta, users=session.users,
-                purpose=" ".join(settings.command.split()) or _name(learner),
+                purpose=run.purpose,
             )  # fmt: skip
-        with _spent(ledger, reservation), _aside(out, paid=True) as folder:
-            if ledger is not None:
-                run = replace(run, ledger=LedgerFacts.of(ledger, reservation))
+        with _spent(ledger, reservation), aside(out, paid=True) as folder:
+            if ledger is not None and reservation is not None:
+                time = next(e.time for e in ledger.entries() if e.number == reservation.number)
+                run = replace(run, ledger=LedgerFacts.of(ledger, reservation), date=time)
             write_schema(schema, folder / SCHEMA)
-            run.write(folder)
-            planned = kind.release(session, folder / RELEASE, facts, settings)
-            statement, text = _fill(folder, schema, planned, _name(learner), options, settings, run)
+            planned = kind.release(session, folder / RELEASE, {**facts, "run": run.told()}, settings)
+            statement, text = fill(folder, schema, planned, name_of(learner), options, settings, run)
     if ledger is not None and reservation is not None:
-        ledger.mark(reservation, _hashes(out))
+        ledger.mark(reservation, published_hashes(statement.document))
     return Outcome(out, statement, text)
 
 
@@ -415,7 +255,7 @@ def plan_again(
     Parameters
     ----------
     release : path of ``release.parquet`` in a folder that :func:`learn` made
-        Its ``schema.toml`` and ``statement.json`` must lie beside it.
+        Its ``schema.toml`` must lie beside it.
     learner : as for :func:`learn`; a budget that it holds is not used.
     rewards : (1 or H, S, A) in [0, 1], optional
         Known rewards, in place of the schema's; kept as ``rewards.npy``.
@@ -426,27 +266,41 @@ def plan_again(
         If a file is missing or is not what it was, or the learner asks what the release does not hold.
     """
     settings, out, path = settings or Settings(), Path(out), Path(release)
-    _check_free(out)
+    check_free(out)
     folder = path.parent
     if not (folder / SCHEMA).is_file():
-        raise ValueError(f"{path}: the folder's schema.toml and statement.json must lie beside it")
+        raise ValueError(f"{path}: the folder's schema.toml must lie beside it")
     schema = read_schema(folder / SCHEMA)
-    run = _Run.of(path, schema)
+    run = replace(Run.of(path, schema), replanned=True, versions=versions())
+    _check_statement(path)
     _check_kind(path, learner)
-    kind = _kind(schema if rewards is None else replace(schema, known=rewards), learner)
+    kind = kind_of(schema if rewards is None else replace(schema, known=rewards), learner)
     kind.check(settings)
-    with _aside(out, paid=False) as aside:
-        write_schema(schema, aside / SCHEMA)
+    with aside(out, paid=False) as hidden:
+        write_schema(schema, hidden / SCHEMA)
         if rewards is not None:
-            np.save(aside / "rewards.npy", rewards)
-        shutil.copyfile(path, aside / RELEASE)
-        planned = kind.again(aside / RELEASE, settings)
-        options = {"learner": _options(learner)}
-        statement, text = _fill(aside, schema, planned, _name(learner), options, settings, run)
+            np.save(hidden / REWARDS, rewards)
+        shutil.copyfile(path, hidden / RELEASE)
+        planned = kind.again(hidden / RELEASE, settings)
+        options = {"learner": options_of(learner), **settings.chosen()}
+        statement, text = fill(hidden, schema, planned, name_of(learner), options, settings, run)
     return Outcome(out, statement, text)
 
 
 # ------------------------------------------------------------------------------------ the folder
+
+
+def _check_statement(release: Path) -> None:
+    """A statement beside a release must be about it."""
+    path = release.parent / JSON_NAME
+    if not path.exists():
+        return  # of a run that was stopped
+    try:
+        named = json.loads(path.read_text("utf-8"))["files"][release.name]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: must be the statement of the release beside it ({error!r})") from None
+    if named != file_hash(release):
+        raise ValueError(f"{release}: is not the release that the statement beside it is about")
 
 
 def _check_kind(path: Path, learner: Any) -> None:
@@ -455,7 +309,7 @@ def _check_kind(path: Path, learner: Any) -> None:
     counts = not facts.query
     if counts == isinstance(learner, linear.Linear):
         held = "counts, for dp-apvi or apvi" if counts else f"sums of features, for {facts.algorithm}"
-        raise ValueError(f"learner = {_name(learner)!r}: {path} holds {held}")
+        raise ValueError(f"learner = {name_of(learner)!r}: {path} holds {held}")
 
 
 def _hidden(out: Path) -> Path:
@@ -463,7 +317,7 @@ def _hidden(out: Path) -> Path:
     return out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.part")
 
 
-def _check_free(out: Path) -> None:
+def check_free(out: Path) -> None:
     """The folder must be new (or empty), and able to get its name by a rename: found out before all else.
 
     The rename is rehearsed with an empty folder: it fails for a link, a mount, ``.``, a name that is too
@@ -490,7 +344,7 @@ def _check_free(out: Path) -> None:
 
 
 @contextmanager
-def _aside(out: Path, *, paid: bool) -> Iterator[Path]:
+def aside(out: Path, *, paid: bool) -> Iterator[Path]:
     """A hidden folder that takes the name ``out`` when the block ends well, and is on the disk then.
 
     If the block raises after a release that was ``paid`` for was written, the hidden folder stays, and the
@@ -498,6 +352,34 @@ def _aside(out: Path, *, paid: bool) -> Iterator[Path]:
     """
     hidden = _hidden(out)
     hidden.mkdir(mode=0o700)
+    with held(hidden):
+        yield from _named(out, hidden, paid)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[bool]:
+    """Hold a folder for this process, until the block or the process ends; False where another one does.
+
+    So that nobody finishes what a run is at work on. Where the system has no such locks nothing is held.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield True
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+        except OSError:
+            alone = False
+        yield alone
+    finally:
+        os.close(handle)
+
+
+def _named(out: Path, hidden: Path, paid: bool) -> Iterator[Path]:
     try:
         yield hidden
         for path in (*hidden.iterdir(), hidden):
@@ -507,7 +389,8 @@ def _aside(out: Path, *, paid: bool) -> Iterator[Path]:
     except BaseException as error:
         if paid and (hidden / RELEASE).exists():
             error.add_note(
-                f"The release was made, and paid for, before this happened. It is kept: {hidden / RELEASE}"
+                f"The release was made, and paid for, before this happened. It is kept: {hidden / RELEASE} "
+                "(`discreet recover` finishes it)"
             )
         else:
             shutil.rmtree(hidden, ignore_errors=True)
@@ -533,65 +416,53 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _fill(
+def fill(
     folder: Path,
     schema: Schema,
-    planned: _Planned,
+    planned: Planned,
     algorithm: str,
     options: Mapping[str, Any],
     settings: Settings,
-    run: _Run,
+    run: Run,
 ) -> tuple[Statement, str]:
     """Everything beside schema and release: policy, report, statement."""
-    write_policy(folder, planned.table, run.guarantee.statement, settings.unsupported)
-    text = planned.report.to_markdown()
-    (folder / "report.md").write_text(text, "utf-8", newline="\n")
-    document = json.dumps(planned.report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
-    (folder / "report.json").write_text(document + "\n", "utf-8", newline="\n")
-    planned.report.figures(folder)
-    statement = _statement(schema, algorithm, options, settings, run, _hashes(folder))
+    text = write_plan(folder, planned, run.guarantee, settings, replanned=run.replanned)
+    files = {path.name: file_hash(path) for path in sorted(folder.iterdir())}
+    statement = _statement(schema, algorithm, options, settings, run, files)
     write_statement(folder, statement)
-    (folder / RUN).unlink(missing_ok=True)  # the statement tells it now
     return statement, text
 
 
 def _statement(
-    schema: Schema, algorithm: str, options: Mapping[str, Any], settings: Settings, run: _Run,
+    schema: Schema, algorithm: str, options: Mapping[str, Any], settings: Settings, run: Run,
     files: Mapping[str, str],
 ) -> Statement:  # fmt: skip
     """The statement of a run; also tried before a release, as what it refuses must not cost anything."""
     facts = RunFacts(
-        schema=schema, algorithm=algorithm, options={**options, **settings.chosen()},
-        command=" ".join(settings.command.split()), files=files, operator=settings.operator,
+        schema=schema, algorithm=algorithm, options=options, files=files, operator=settings.operator,
         approval=settings.approval, **vars(run),
     )  # fmt: skip
     return statement_of(facts)
 
 
-def _rehearse(
-    schema: Schema, algorithm: str, options: Mapping[str, Any], settings: Settings, run: _Run
-) -> None:
-    """``ValueError`` where the statement or the folder's schema would fail, before anything is spent."""
-    _statement(schema, algorithm, options, settings, run, dict.fromkeys(_EXPECTED, "0" * 64))
+def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: Settings, run: Run) -> None:
+    """``ValueError`` where a file of the folder would fail, before anything is spent: whatever is text in it
+    must be text that can be encoded, and the schema must come back as it was.
+    """
+    statement = _statement(
+        schema, facts["algorithm"], facts["options"], settings, run, dict.fromkeys(_EXPECTED, "0" * 64)
+    )
+    checks_of = {
+        **{name: getattr(settings, name) for name in ("operator", "approval", "purpose")},
+        "statement": statement.to_json(),
+        **{f"states.labels[{i}]": label for i, label in enumerate(schema.state_labels or ())},
+        **{f"actions.labels[{i}]": label for i, label in enumerate(schema.action_labels or ())},
+    }
+    for name, text in checks_of.items():
+        check_encodable(name, text)
+    ReleaseFacts(**{**facts, "run": run.told()}).to_dict()
     with TemporaryDirectory() as folder:
         path = Path(folder) / SCHEMA
         write_schema(schema, path)
         if read_schema(path).hash != schema.hash:
             raise ValueError("source.schema: must be one that can be written as SCHEMA.toml without loss")
-
-
-def _hashes(folder: Path) -> dict[str, str]:
-    """Of every file in the folder, by name."""
-    return {path.name: file_hash(path) for path in sorted(folder.iterdir()) if path.name != RUN}
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _name(learner: Any) -> str:
-    """The learner's name on the command line."""
-    return {
-        tabular.APVI: "apvi", tabular.DPAPVI: "dp-apvi", linear.PEVI: "pevi", linear.VAPVI: "vapvi",
-        linear.DPPEVI: "dp-pevi", linear.DPVAPVI: "dp-vapvi",
-    }.get(type(learner), type(learner).__name__)  # fmt: skip

@@ -1,13 +1,20 @@
-r"""The privacy statement of a release of stored people: a page, the same as JSON, and its verification.
+r"""The privacy statement of a release of stored people: a page, and the same as JSON.
 
 A statement is a function of :class:`RunFacts`: whatever is not a fact is computed from the facts, by
-:func:`statement_of`, and :func:`verify` computes it again from the files in the folder. Facts themselves are
-compared with where they come from: hashes with files, the population with ``schema.toml``, sensitivities with
-the query rebuilt from the schema, the guarantee with its mechanisms' records (by the closed forms and through
-dp-accounting), records and users with the metadata of ``release.parquet``, totals with the ledger. What has
-no second source (date, versions, command) is under the statement's ``fingerprint``, a SHA-256 of everything
-but itself and the two lines that people fill in, ``operator`` and ``approval``. Whoever approves a statement
-writes down its fingerprint: hashes find changes, they do not tell who made them.
+:func:`statement_of`; :mod:`discreet.stored.verification` computes it again from the folder's files. All is
+under the statement's ``fingerprint``, a SHA-256 of everything but itself and the two lines that people fill
+in, ``operator`` and ``approval``. Whoever approves a statement writes down its fingerprint: hashes find
+changes, they do not tell who made them.
+
+What it is about. Losses add up, so the sentence for patients, the attacker's table, the groups and the
+warnings are about *all* releases of the dataset that the ledger holds, up to and including this one, as its
+filter certifies them (:meth:`discreet.storage.ledger.Ledger.certified`) at this release's delta; where the
+filter has no finite epsilon there (Gaussian noise before a release at delta = 0), at a tenth of 1/users. What
+this release costs alone stands beside it. A filter's number is a promise for any interaction: had the owner
+set it as a limit before the first release, no release would have been refused. Without a ledger the
+statement is about this release alone, and says so.
+
+What it does not hold: the command as typed and paths, which may tell what nobody meant to publish.
 
 Sentences. (epsilon, delta) says P(E) <= e^epsilon P'(E) + delta for every event E, where P' is the world with
 somebody else's data in place of yours; both the sentence for patients and the table of the attacker
@@ -23,36 +30,33 @@ import hashlib
 import json
 import math
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 import numpy as np
 
 import discreet
-from discreet.accounting import calibration, numerical
 from discreet.core import checks, counts
 from discreet.core.counts import CountQuery
 from discreet.core.files import write_aside
-from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, joint_loss, no_guarantee
+from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.shown import brief
 from discreet.core.wording import up
-from discreet.data.schema import Schema, read_schema
-from discreet.linear.responses import planned_records
-from discreet.local.record import ReportRecord, composable_from_dict
-from discreet.offline.linear import schema_features
-from discreet.offline.linear_releases import LinearRelease, fingerprint
-from discreet.offline.releases import StoredTables, read_release, read_tables
-from discreet.stored.statement_page import FREE, JSON_NAME, MARKDOWN_NAME, SIGNED, hundredths, markdown
+from discreet.data.schema import Schema
+from discreet.local.record import ReportRecord
+from discreet.stored.statement_page import FREE, JSON_NAME, MARKDOWN_NAME, hundredths, markdown
 from discreet.stored.statement_schema import FORMAT, VERSION, violations
 from discreet.stored.tradeoff import TradeOff
 
 Records = tuple[MechanismRecord | ReportRecord, ...]
 
 __all__ = [
-    "Check", "LedgerFacts", "RunFacts", "Statement", "check_delta", "file_hash", "statement_of", "verify",
-    "versions", "write_statement",
+    "LedgerFacts", "LedgerLike", "RunFacts", "Statement", "check_delta", "check_encodable",
+    "configuration_of", "count_query", "file_hash", "fingerprint_of", "ledger_facts_in_vain",
+    "published_hashes", "statement_of", "versions", "write_statement",
 ]  # fmt: skip
 
 
@@ -70,10 +74,14 @@ class _Ledger(Protocol):
 
     @property
     def path(self) -> Path: ...
+    @property
+    def identity(self) -> str: ...
     def entries(self, dataset: str | None = None) -> Sequence[Any]: ...
     def totals(self, dataset: str, *, delta: float | None = None, upto: int | None = None) -> Any: ...
+    def certified(self, dataset: str, delta: float, *, upto: int | None = None) -> Any: ...
 
 
+LedgerLike = _Ledger
 Totals = Mapping[str, float | str | None]
 _TOTALS = ("reservations", "epsilon", "delta", "method", "pure", "mu", "rho")
 
@@ -82,6 +90,22 @@ def _totals(totals: Any) -> Totals:
     """A ledger's totals as plain values: an infinite epsilon is none."""
     plain = {name: getattr(totals, name) for name in _TOTALS}
     plain["limit_epsilon"], plain["limit_delta"] = totals.limit or (None, None)
+    return _finite(plain)
+
+
+_TOGETHER = ("reservations", "epsilon", "delta", "rule", "pure", "mu", "rho")
+
+
+def _together(ledger: _Ledger, dataset: str, number: int, delta: float, users: int) -> Totals:
+    """What the filter certifies up to an entry: at this delta, or where it has no epsilon, 1/(10 users)."""
+    found = ledger.certified(dataset, delta, upto=number)
+    if not math.isfinite(found.epsilon):
+        found = ledger.certified(dataset, 0.1 / users, upto=number)
+    return _finite({name: getattr(found, name) for name in _TOGETHER})
+
+
+def _finite(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Infinite numbers, which JSON lacks, as None."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in plain.items()
@@ -92,19 +116,29 @@ def _totals(totals: Any) -> Totals:
 class LedgerFacts:
     """What a run did to the ledger, in public numbers; made by :meth:`of`.
 
-    name : of its file, without folders; dataset : the key of its entries.
+    name : of its file, without folders; identity : drawn when the ledger was made.
+    new : whether this is the first reservation that the ledger holds, of any dataset.
+    dataset : the key of its entries.
     number, head : of the run's reservation; the hash stands for the chain up to it.
-    before, after : totals without and with it, epsilon at one delta.
+    before, after : totals without and with it, epsilon at one delta, and the owner's limit.
+    together : what the filter certifies of all reservations up to this one, at the statement's delta.
     """
 
     name: str
+    identity: str
+    new: bool
     dataset: str
     number: int
     head: str
     before: Totals
     after: Totals
+    together: Totals
 
     def __post_init__(self) -> None:
+        check_encodable("name of the ledger's file", self.name)
+        checks.flag("new", self.new)
+        if set(self.together) != set(_TOGETHER):
+            raise ValueError(f"together: must hold {', '.join(_TOGETHER)}")
         if not self.name or PurePosixPath(self.name.replace("\\", "/")).name != self.name:
             raise ValueError(f"name = {checks.said(self.name)}: must be the name of a file, without folders")
 
@@ -112,9 +146,30 @@ class LedgerFacts:
     def of(cls, ledger: _Ledger, reservation: Any) -> LedgerFacts:
         """The facts of a reservation (:meth:`discreet.storage.ledger.Ledger.reserve`)."""
         dataset, number = reservation.dataset, reservation.number
+        made = [entry for entry in ledger.entries() if entry.kind == "reserve"]
+        entry = next((entry for entry in made if entry.number == number), None)
+        if entry is None:
+            raise ValueError(f"reservation = {reservation!r}: is not in this ledger")
         after = ledger.totals(dataset, upto=number)
         before = ledger.totals(dataset, delta=after.delta, upto=number - 1)
-        return cls(ledger.path.name, dataset, number, reservation.hash, _totals(before), _totals(after))
+        return cls(
+            name=ledger.path.name,
+            identity=ledger.identity,
+            new=made[0].number == number,
+            dataset=dataset,
+            number=number,
+            head=reservation.hash,
+            before=_totals(before),
+            after=_totals(after),
+            together=_together(ledger, dataset, number, entry.delta or 0.0, entry.users or 1),
+        )
+
+
+def ledger_facts_in_vain(ledger: _Ledger, dataset: str) -> LedgerFacts:
+    """Facts of the kind that a reservation would have: whether a statement can be made with them."""
+    none = dict.fromkeys((*_TOTALS, "limit_epsilon", "limit_delta"))
+    together = {**dict.fromkeys(_TOGETHER), "reservations": 1}
+    return LedgerFacts(ledger.path.name, ledger.identity, False, dataset, 1, "0" * 64, none, none, together)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -128,12 +183,15 @@ class RunFacts:
         How many people are in the release, at least 1.
     guarantee : Guarantee
         The session's; ``records`` : what its mechanisms did, empty for exact sums.
-    algorithm, options, command
-        The learner's name, its options (JSON values), and the command as typed, in one line.
+    algorithm, options
+        The learner's name, and all options (JSON values).
+    purpose : str
+        What the release is for, in one line; with a ledger that of its entry.
     files : mapping of name to hash
         Of every other file in the folder: ``/`` between folders, by :func:`file_hash`.
     ledger : LedgerFacts or None
-        None: nothing was written down, and the statement says so in capitals.
+        None: nothing was written down, and the statement says so in capitals. Must be None for made-up data
+        and for noise from a seed, which spend nothing of anybody's and protect nobody.
     synthetic : bool
         Made-up data: the statement is of no real people.
     replanned : bool
@@ -157,7 +215,7 @@ class RunFacts:
     records: Records
     algorithm: str
     options: Mapping[str, Any]
-    command: str
+    purpose: str
     files: Mapping[str, str]
     ledger: LedgerFacts | None
     date: str
@@ -179,6 +237,11 @@ class RunFacts:
         put(self, "replanned", checks.flag("replanned", self.replanned))
         if self.records != self.guarantee.records:
             raise ValueError("records: must be those of the guarantee")
+        if self.ledger is not None and (self.synthetic or self.guarantee.randomness != "secure"):
+            raise ValueError(
+                "ledger: must be None (--no-ledger) for made-up data and for noise from a seed: a ledger "
+                "holds what protects people"
+            )
         for name in _NEEDED:
             if name not in self.files:
                 raise ValueError(f"files lacks {name!r}: must hold {', '.join(_NEEDED)} and the policy")
@@ -187,9 +250,22 @@ class RunFacts:
         check_delta(self.guarantee.delta, self.users)
 
 
+def check_encodable(name: str, value: str) -> None:
+    """``ValueError`` for text that no file can hold (undecodable bytes of a command line or a path)."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} = {value!a}: must be text that can be encoded (UTF-8)") from None
+
+
 def versions() -> dict[str, str]:
-    """Of the library, Python and NumPy that run now."""
-    return {"discreet": discreet.__version__, "python": platform.python_version(), "numpy": np.__version__}
+    """Of the library, Python, NumPy and Matplotlib that run now."""
+    return {
+        "discreet": discreet.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "matplotlib": metadata.version("matplotlib"),
+    }
 
 
 def file_hash(path: str | Path) -> str:
@@ -242,7 +318,8 @@ class Statement:
 def statement_of(facts: RunFacts) -> Statement:
     """The statement of a run."""
     guarantee, schema = facts.guarantee, facts.schema
-    attacker = TradeOff.of(guarantee, facts.records)
+    alone = TradeOff.of(guarantee, facts.records)
+    whole = _whole(facts, alone)
     verdict = check_delta(guarantee.delta, facts.users) if guarantee.epsilon is not None else "none"
     document: dict[str, Any] = {
         "format": FORMAT,
@@ -250,8 +327,9 @@ def statement_of(facts: RunFacts) -> Statement:
         "synthetic": facts.synthetic,
         "replanned": facts.replanned,
         "date": facts.date,
-        "sentence": _sentence(facts, attacker),
-        "warnings": list(_warnings(facts, verdict)),
+        "purpose": facts.purpose,
+        "sentence": _sentence(facts, whole, alone),
+        "warnings": list(_warnings(facts, whole, verdict)),
         "population": {
             "dataset": schema.dataset,
             "unit": schema.unit,
@@ -273,26 +351,23 @@ def statement_of(facts: RunFacts) -> Statement:
             "ratio": guarantee.delta * facts.users,
             "verdict": verdict,
         },
-        "attacker": _attacker(attacker),
-        "groups": [_group(attacker, people, guarantee.delta) for people in _GROUPS],
+        "attacker": _attacker(whole.attacker),
+        "alone": None if whole.releases == 1 else _attacker(alone),
+        "groups": [_group(whole.attacker, people, whole.delta) for people in _GROUPS],
         "covered": list(_covered(facts)),
         "not_covered": list(_not_covered(facts)),
         "mechanisms": [_mechanism(record, facts) for record in facts.records],
-        "configuration": _configuration(facts.algorithm, facts.options, facts.command),
+        "configuration": configuration_of(facts.algorithm, facts.options),
         "files": dict(sorted(facts.files.items())),
         "versions": dict(facts.versions),
         "ledger": None if facts.ledger is None else {
-            "name": facts.ledger.name,
-            "dataset": facts.ledger.dataset,
-            "number": facts.ledger.number,
-            "before": dict(facts.ledger.before),
-            "after": dict(facts.ledger.after),
-            "head": facts.ledger.head,
+            **vars(facts.ledger),
+            **{name: dict(getattr(facts.ledger, name)) for name in ("before", "after", "together")},
         },
         "operator": facts.operator,
         "approval": facts.approval,
     }  # fmt: skip
-    document["fingerprint"] = _fingerprint(document)
+    document["fingerprint"] = fingerprint_of(document)
     broken = next(violations(document), None)
     if broken is not None:
         raise ValueError(f"statement: {broken}")
@@ -305,20 +380,60 @@ def write_statement(folder: str | Path, statement: Statement) -> None:
         write_aside(Path(folder) / name, text.encode())
 
 
+def published_hashes(document: Mapping[str, Any]) -> dict[str, str]:
+    """What a ledger's mark holds of a folder: SHA-256 of every file by name.
+
+    People write into two lines of the statement later, so that ``statement.json`` is there with its
+    fingerprint, and ``statement.md`` as it is while the two lines are empty.
+    """
+    page = markdown({**document, **dict.fromkeys(FREE, "")})
+    return {
+        **document["files"],
+        JSON_NAME: str(document["fingerprint"]),
+        MARKDOWN_NAME: hashlib.sha256(page.encode()).hexdigest(),
+    }
+
+
 def _canonical(value: Any) -> bytes:
     """One text for one JSON value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.encode()
 
 
-def _fingerprint(document: Mapping[str, Any]) -> str:
+def fingerprint_of(document: Mapping[str, Any]) -> str:
+    """SHA-256 of a statement, but for the fingerprint and the two lines that people fill in."""
     kept = {key: value for key, value in document.items() if key not in (*FREE, "fingerprint")}
     return hashlib.sha256(_canonical(kept)).hexdigest()
 
 
-def _configuration(algorithm: str, options: Mapping[str, Any], command: str) -> dict[str, Any]:
-    plain = {"algorithm": algorithm, "options": dict(options), "command": command}
+def configuration_of(algorithm: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The statement's part about the learner, with its hash."""
+    plain = {"algorithm": algorithm, "options": dict(options)}
     return {**plain, "hash": hashlib.sha256(_canonical(plain)).hexdigest()}
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """All releases that the statement is about: how many, epsilon at delta, and the attacker's bounds."""
+
+    releases: int
+    epsilon: float
+    delta: float
+    attacker: TradeOff
+
+
+def _whole(facts: RunFacts, alone: TradeOff) -> _Whole:
+    guarantee = facts.guarantee
+    if facts.ledger is None or facts.ledger.together["reservations"] == 1:
+        epsilon = math.inf if guarantee.epsilon is None else guarantee.epsilon
+        return _Whole(1, epsilon, guarantee.delta, alone)
+    found: Mapping[str, Any] = facts.ledger.together
+    epsilon = math.inf if found["epsilon"] is None else float(found["epsilon"])
+    points = [(epsilon, float(found["delta"]))] if math.isfinite(epsilon) else []
+    if found["pure"] is not None and found["delta"]:
+        points.append((float(found["pure"]), 0.0))
+    attacker = TradeOff(tuple(points), found["mu"], found["rho"])
+    return _Whole(int(found["reservations"]), epsilon, float(found["delta"]), attacker)
 
 
 def _attacker(attacker: TradeOff) -> dict[str, Any]:
@@ -445,7 +560,7 @@ def _yours(schema: Schema) -> str:
     return "your record" if m == 1 else f"your records (up to {m} episodes)"
 
 
-def _sentence(facts: RunFacts, attacker: TradeOff) -> str:
+def _sentence(facts: RunFacts, whole: _Whole, alone: TradeOff) -> str:
     guarantee = facts.guarantee
     if facts.synthetic:
         return "No person's data were used: the data are made up."
@@ -457,28 +572,52 @@ def _sentence(facts: RunFacts, attacker: TradeOff) -> str:
     start = "If"
     if guarantee.randomness == "seeded":
         start = "Unless somebody knows or guesses the seed, which takes all protection away: if"
-    extra = f", plus a chance of at most {_chance(guarantee.delta)}" if guarantee.delta else ""
+    extra = f", plus a chance of at most {_chance(whole.delta)}" if whole.delta else ""
+    what = "this release, the only one of these data that is counted here"
+    if facts.ledger is not None:
+        what = "this release, the first one of these data that the ledger holds"
+    beside = ""
+    if whole.releases > 1:
+        what = f"the {whole.releases} releases of these data that the ledger holds, this one included"
+        own = f" plus {_chance(guarantee.delta)}" if guarantee.delta else ""
+        beside = (
+            f" This release alone: at most {_times(guarantee.epsilon)} times{own}, and right at most "
+            f"{hundredths(alone.right_guess(0.5))} times in 100."
+        )
     return (
         f"{start} you are a {facts.schema.unit} in these data: whatever anyone could learn about you, or do "
-        f"to you, because of what is published is at most {_times(guarantee.epsilon)} times as likely with "
+        f"to you, because of {what}, is at most {_times(whole.epsilon)} times as likely with "
         f"{_yours(facts.schema)} in the data as with somebody else's instead{extra}; and who has to "
-        f"guess which of the two it was is right at most {hundredths(attacker.right_guess(0.5))} times in "
-        "100, where tossing a coin is right 50 times."
+        f"guess which of the two it was is right at most {hundredths(whole.attacker.right_guess(0.5))} times "
+        f"in 100, where tossing a coin is right 50 times.{beside}"
     )
 
 
-def _warnings(facts: RunFacts, verdict: str) -> Iterator[str]:
-    guarantee = facts.guarantee
+def _warnings(facts: RunFacts, whole: _Whole, verdict: str) -> Iterator[str]:
+    guarantee, ledger = facts.guarantee, facts.ledger
     if facts.synthetic:
         yield "SYNTHETIC DATA: made up from the schema; this statement is a rehearsal and concerns no person."
     if guarantee.epsilon is None:
         yield "NO PRIVACY GUARANTEE: exact sums were released."
     if guarantee.randomness == "seeded":
         yield "SEEDED NOISE: for simulation only; whoever knows the seed can remove the noise."
-    if facts.ledger is None:
+    if ledger is None:
         yield (
             "NO LEDGER: nothing was written down; what other releases of the same people cost is not known "
             "here, and losses add up."
+        )
+    elif ledger.new:
+        yield (
+            "NEW LEDGER: this is the first release that it holds; if these people's data were released "
+            "before, that is not counted here, and losses add up."
+        )
+    if ledger is not None and ledger.after["limit_epsilon"] is None:
+        yield "NO LIMIT: the owner has set none for these data in this ledger."
+    if whole.releases > 1 and guarantee.epsilon is not None:
+        yield (
+            f"{whole.releases} RELEASES of the same people: together epsilon = {up(whole.epsilon)} at "
+            f"delta = {up(whole.delta, 3)}; this one alone has epsilon = {up(guarantee.epsilon)} at delta = "
+            f"{up(guarantee.delta, 3)}."
         )
     if verdict == "warn":
         yield (
@@ -532,315 +671,13 @@ def _not_covered(facts: RunFacts) -> Iterator[str]:
     if schema.unstated:
         yield f"Facts whose origin nobody stated: {', '.join(schema.unstated)}; if from this data, they leak."
     yield "What holds of everybody: a conclusion about all such people reaches those not in the data, too."
-    yield (
-        "Earlier or other releases of the same people that this ledger does not hold: losses add up."
-        if facts.ledger is not None
-        else "Any other release of the same people: NO LEDGER was kept, and losses add up."
-    )
+    if facts.ledger is None:
+        yield "Any other release of the same people: NO LEDGER was kept, and losses add up."
+    else:
+        yield (
+            f"Releases of the same people that are not counted here: those after entry {facts.ledger.number} "
+            f"of this ledger, those that it holds under another name than {facts.ledger.dataset!r}, and "
+            "those that another ledger holds, or none. Losses add up."
+        )
     yield "Side channels: timing, memory, power, temporary files, and whether and when the run was made."
     yield "More than one person at once, except as the table of groups says."
-
-
-# ------------------------------------------------------------------------------ verification
-
-
-@dataclass(frozen=True)
-class Check:
-    """One comparison: what the statement says, what was found, and whether they agree."""
-
-    __repr__ = brief
-
-    name: str
-    stated: Any
-    recomputed: Any
-    ok: bool
-
-
-def verify(folder: str | Path, ledger: _Ledger | None = None) -> list[Check]:
-    """Recompute every number and hash of the statement in a folder.
-
-    Parameters
-    ----------
-    folder : with ``statement.json``, ``statement.md`` and all files that they name.
-    ledger : the open ledger of the run, if it is at hand; its entry and totals are then compared, too.
-
-    Returns
-    -------
-    list of Check
-        One for every comparison; the statement holds if all are ok. A file that is missing or broken is a
-        check that is not ok, never an exception.
-    """
-    folder = Path(folder)
-    try:
-        document = _read(folder / JSON_NAME)
-        broken = list(violations(document))
-    except _WRONG as error:
-        return [Check(JSON_NAME, JSON_NAME, str(error), False)]
-    if broken:
-        return [Check(JSON_NAME, text, "the statement's JSON Schema", False) for text in broken]
-    found: list[Check] = []
-    parts: list[tuple[str, Callable[[], Iterator[Check]]]] = [
-        ("fingerprint", lambda: _leaves("fingerprint", document["fingerprint"], _fingerprint(document))),
-        ("files", lambda: _check_files(folder, document)),
-        (MARKDOWN_NAME, lambda: _check_markdown(folder, document)),
-        ("statement", lambda: _check_document(folder, document)),
-        ("sensitivities", lambda: _check_sensitivities(folder, document)),
-        ("guarantee by another route", lambda: _check_accounting(document)),
-        ("release.parquet", lambda: _check_release(folder, document)),
-    ]
-    if ledger is not None:
-        parts.append(("ledger", lambda: _check_ledger(document, ledger)))
-    for name, part in parts:
-        try:
-            found.extend(part())
-        except _WRONG as error:
-            found.append(Check(name, "what can be recomputed", str(error), False))
-    return found
-
-
-_WRONG = (ValueError, OSError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError)
-"""What a damaged or forged file can make the readers raise."""
-
-
-def _read(path: Path) -> Any:
-    """Strict JSON: no key twice, no NaN."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(pairs)
-        if len(table) < len(pairs):
-            raise ValueError("a key occurs twice in one object")
-        return table
-
-    def constant(text: str) -> Any:
-        raise ValueError(f"{text} is not a number of JSON")
-
-    return json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=unique, parse_constant=constant)
-
-
-def _same(stated: Any, recomputed: Any) -> bool:
-    """Equal values of equal kinds; floating-point numbers to 1e-9, as other machines' libraries round."""
-    if type(stated) is not type(recomputed):
-        return False
-    if type(stated) is float:
-        return math.isclose(stated, recomputed, rel_tol=1e-9)
-    return bool(stated == recomputed)
-
-
-def _compared(name: str, stated: Any, recomputed: Any) -> Check:
-    return Check(name, stated, recomputed, _same(stated, recomputed))
-
-
-def _leaves(name: str, stated: Any, recomputed: Any) -> Iterator[Check]:
-    """A check for every leaf of two JSON trees, and for every key or item that one of them lacks."""
-    if isinstance(stated, dict) and isinstance(recomputed, dict):
-        for key in dict.fromkeys((*stated, *recomputed)):
-            if key in stated and key in recomputed:
-                yield from _leaves(f"{name}.{key}", stated[key], recomputed[key])
-            else:
-                yield Check(f"{name}.{key}", stated.get(key), recomputed.get(key), False)
-        if not stated and not recomputed:
-            yield Check(name, stated, recomputed, True)
-    elif isinstance(stated, list) and isinstance(recomputed, list):
-        yield Check(f"{name}: items", len(stated), len(recomputed), len(stated) == len(recomputed))
-        for i, (one, other) in enumerate(zip(stated, recomputed, strict=False)):
-            yield from _leaves(f"{name}[{i}]", one, other)
-    else:
-        yield _compared(name, stated, recomputed)
-
-
-def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Hashes of all files named; no file that is not named, no link."""
-    stated = document["files"]
-    present = {
-        path.relative_to(folder).as_posix(): path
-        for path in sorted(folder.rglob("*"))
-        if path.is_symlink() or not path.is_dir()
-    }
-    for name, digest in stated.items():
-        path = present.get(name)
-        if path is None or path.is_symlink() or not path.is_file():
-            yield Check(f"files: {name}", digest, "no such file in the folder", False)
-        else:
-            yield _compared(f"files: {name}", digest, file_hash(path))
-    for name in present.keys() - stated.keys() - {JSON_NAME, MARKDOWN_NAME}:
-        yield Check(f"files: {name}", "not named", "lies in the folder", False)
-
-
-def _check_markdown(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """The page, line by line, but for what people wrote after the two fields at its end."""
-    stated = (folder / MARKDOWN_NAME).read_bytes().decode("utf-8").split("\n")
-    rendered = markdown(document).split("\n")
-    yield Check(f"{MARKDOWN_NAME}: lines", len(stated), len(rendered), len(stated) == len(rendered))
-    signed = {len(rendered) - 4: SIGNED["operator"], len(rendered) - 2: SIGNED["approval"]}
-    for i, (one, other) in enumerate(zip(stated, rendered, strict=False)):
-        if i in signed:
-            one, other = one[: len(signed[i])], signed[i]
-        yield _compared(f"{MARKDOWN_NAME}: line {i + 1}", one, other)
-
-
-def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Everything computed again from the facts, of which the schema and the records are read anew."""
-    schema = read_schema(folder / "schema.toml")
-    records = composable_from_dict([one["record"] for one in document["mechanisms"]])
-    ledger, population, stated = document["ledger"], document["population"], document["guarantee"]
-    episodes = schema.episodes_per_user
-    if records:
-        guarantee = guarantee_of(
-            stated["trust"],
-            records,
-            randomness=stated["randomness"],
-            delta=stated["delta"] or None,
-            epsilon_nominal=stated["epsilon_nominal"],
-            users_public=stated["users_public"],
-            episodes=episodes,
-        )
-    else:
-        guarantee = no_guarantee(stated["randomness"], episodes=episodes)
-    facts = RunFacts(
-        schema=schema,
-        users=population["users"],
-        guarantee=guarantee,
-        records=records,
-        ledger=None if ledger is None else LedgerFacts(**ledger),
-        **{name: document["configuration"][name] for name in ("algorithm", "options", "command")},
-        **{name: document[name] for name in ("files", "date", "synthetic", "replanned", "versions", *FREE)},
-    )
-    recomputed = statement_of(facts).to_dict()
-    kept = {key: value for key, value in document.items() if key != "fingerprint"}
-    yield from _leaves("statement", kept, {key: recomputed[key] for key in recomputed if key in kept})
-    if ledger is not None:
-        yield _compared("statement.ledger.dataset of the schema", ledger["dataset"], schema.dataset)
-
-
-def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """Sensitivities again: of counts from the query that the schema and the families' names determine, of
-    linear sums from the questions in the release and the features of the schema.
-    """
-    schema = read_schema(folder / "schema.toml")
-    release = read_tables(folder / "release.parquet")
-    if release.facts.query:
-        yield from _check_linear(schema, release, document)
-        return
-    for i, record in enumerate(composable_from_dict([one["record"] for one in document["mechanisms"]])):
-        query = count_query(list(record.scales), schema) if isinstance(record, MechanismRecord) else None
-        name = f"sensitivities of mechanism {i + 1}"
-        if query is None or not isinstance(record, MechanismRecord):
-            yield Check(name, record.line(0.0), "no query of counts has these families", False)
-            continue
-        for family, own in record.sensitivities.items():
-            yield _compared(f"{name}: {family}", own, float(query.sensitivity(record.norm, {family: 1.0})))
-        joint = joint_loss(query, record.norm, record.scales)
-        yield _compared(f"{name}: joint", record.joint, float(joint))
-        yield _compared(f"{name}: noisy sums with one user", record.levels, 1)
-        if record.exchanges:
-            yield _check_exchanges(f"{name}: exchanges", record, query)
-
-
-def _check_linear(schema: Schema, release: StoredTables, document: Mapping[str, Any]) -> Iterator[Check]:
-    """What the planned questions cost, from the questions themselves."""
-    features = schema_features(
-        schema.layout, schema.features, schema.feature_bound,
-        nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
-    )  # fmt: skip
-    facts = release.facts
-    told = LinearRelease.of(facts.layout, facts.users, facts.guarantee, facts.query, release.tables())
-    tables = {place: array.shape for place, array in release.tables().items()}
-    answered = {(name, step): array.shape for name, step, array in told.tables()}
-    yield Check("tables of the release", sorted(tables), sorted(answered), tables == answered)
-    yield from _leaves("features of the release", dict(told.features), fingerprint(features))
-    exact = document["guarantee"]["randomness"] == "secure"
-    plan = [one.question for one in told.asked]
-    records = planned_records(plan, features, schema.layout, exact, schema.episodes_per_user)
-    stated = [one["record"] for one in document["mechanisms"]]
-    yield from _leaves("sensitivities", stated, [json.loads(json.dumps(r.to_dict())) for r in records])
-
-
-def _check_exchanges(name: str, record: MechanismRecord, query: CountQuery) -> Check:
-    """The ways to exchange a user, on whatever grid of rewards: coordinates are in units of it."""
-    patterns = calibration.shift_patterns(query, record.levels) or ()
-    rewards = next((f for f in (counts.CENTERED_REWARDS, counts.REWARDS) if f in record.scales), None)
-    grids = {1}
-    if rewards is not None:
-        scales = {scale for way in record.exchanges for _, scale, _, _ in way}
-        grids |= {round(scale / record.scales[rewards]) for scale in scales}
-    expected = [
-        calibration.exchanges(
-            patterns,
-            record.noise,
-            [(family, scale, grid if family == rewards else 1) for family, scale in record.scales.items()],
-        )
-        for grid in sorted(grids)
-        if grid >= 1
-    ]
-    found = record.exchanges in expected
-    return Check(name, "as stated", "as stated" if found else "another list", found)
-
-
-def _check_accounting(document: Mapping[str, Any]) -> Iterator[Check]:
-    """epsilon through dp-accounting, which shares no formula with ours."""
-    if document["guarantee"]["epsilon"] is None:
-        return
-    guarantee = Guarantee.from_dict(document["guarantee"])
-    records = composable_from_dict([one["record"] for one in document["mechanisms"]])
-    name = "guarantee by another route: epsilon"
-    yield Check(name, guarantee.epsilon, numerical.verify(guarantee, records), True)
-
-
-def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """The release's own facts, and that its values are those that were written."""
-    release = read_tables(folder / "release.parquet")
-    if not release.facts.query:  # counts: these tables and no others
-        release = read_release(folder / "release.parquet")
-    release.check()
-    found, population = release.facts.to_dict(), document["population"]
-    stated = {
-        "users": population["users"],
-        "guarantee": document["guarantee"],
-        "records": [one["record"] for one in document["mechanisms"]],
-        "episodes": population["episodes_per_user"],
-        "dataset": population["dataset"],
-        "schema": population["schema"],
-        "states": population["states"],
-        "actions": population["actions"],
-        "horizon": population["horizon"],
-    }
-    plain = json.loads(json.dumps({key: found[key] for key in stated}, allow_nan=False))
-    yield from _leaves("release.parquet", stated, plain)
-    schema = read_schema(folder / "schema.toml")
-    same = release.facts.layout == schema.layout
-    yield Check("release.parquet: admissible pairs", True, same, same)
-    scales = {
-        name: scale
-        for record in composable_from_dict(stated["records"])
-        if isinstance(record, MechanismRecord)
-        for name, scale in record.scales.items()
-    }
-    for name, law in release.facts.laws.items():
-        if name in scales:
-            yield _compared(f"release.parquet: scale of {name}", scales[name], float(law.scale))  # type: ignore[attr-defined]
-
-
-def _check_ledger(document: Mapping[str, Any], ledger: _Ledger) -> Iterator[Check]:
-    """The run's entry in the ledger, the totals up to it, and the release that it was marked with."""
-    stated = document["ledger"]
-    if stated is None:
-        yield Check("ledger", "NO LEDGER", "NO LEDGER", True)
-        return
-    entries = ledger.entries(stated["dataset"])
-    entry = next((one for one in entries if one.hash == stated["head"]), None)
-    if entry is None:
-        yield Check("ledger: head", stated["head"], "no such entry in this ledger", False)
-        return
-    yield Check("ledger: head", stated["head"], entry.hash, True)
-    yield _compared("ledger: kind of the entry", "reserve", entry.kind)
-    yield _compared("ledger: number", stated["number"], entry.number)
-    yield _compared("ledger: users", document["population"]["users"], entry.users)
-    records = [record.to_dict() for record in entry.records]
-    yield from _leaves("ledger: records", [one["record"] for one in document["mechanisms"]], records)
-    facts = LedgerFacts.of(ledger, entry)
-    for name in ("before", "after"):
-        yield from _leaves(f"ledger: {name}", stated[name], dict(getattr(facts, name)))
-    for mark in entries:
-        if mark.kind == "mark" and mark.reservation == entry.number and "release.parquet" in mark.files:
-            digest = document["files"]["release.parquet"]
-            yield _compared("ledger: published release.parquet", mark.files["release.parquet"], digest)

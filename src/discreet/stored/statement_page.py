@@ -21,6 +21,8 @@ FREE = ("operator", "approval")
 SIGNED = {"operator": "**Operator:**", "approval": "**Approval (of this fingerprint):**"}
 """How they begin on the page."""
 
+MARKS = "\\`*_[]<>|#~&"
+"""Characters that Markdown reads, and that are escaped on the page."""
 _SHOWN = 12  # tables of a mechanism on the page; all of them are in the JSON file
 
 
@@ -31,7 +33,7 @@ def hundredths(rate: float) -> str:
 
 def _line(text: Any) -> str:
     """A text that cannot pass for Markdown's own marks."""
-    return "".join(f"\\{c}" if c in "\\`*_[]<>|#" else c for c in str(text))
+    return "".join(f"\\{c}" if c in MARKS else c for c in str(text))
 
 
 def _number(value: float | None) -> str:
@@ -55,7 +57,7 @@ def markdown(doc: Mapping[str, Any]) -> str:
     parts += [""] if doc["warnings"] else []
     parts += _guarantee_lines(doc)
     if guarantee["epsilon"] is not None:
-        parts += _attacker_lines(doc["attacker"], people["unit"], guarantee["delta"])
+        parts += _attacker_lines(doc, people["unit"])
         parts += _group_lines(doc["groups"], people)
     for name, title in (("covered", "Covered"), ("not_covered", "Not covered")):
         if doc[name]:
@@ -67,6 +69,7 @@ def markdown(doc: Mapping[str, Any]) -> str:
 
 def _guarantee_lines(doc: Mapping[str, Any]) -> list[str]:
     people, guarantee = doc["population"], doc["guarantee"]
+    several = doc["alone"] is not None
     symbols = "no guarantee"
     if guarantee["epsilon"] is not None:
         symbols = f"P(E | D) ≤ e^ε P(E | D′) + δ with ε = {up(guarantee['epsilon'])}"
@@ -85,9 +88,11 @@ def _guarantee_lines(doc: Mapping[str, Any]) -> list[str]:
         "none": "no δ",
     }[delta["verdict"]]
     return [
-        f"**Guarantee.** {symbols}. Trust: {_line(guarantee['trust'])}. Neighbours: "
-        f"{_line(guarantee['neighbours'])}. Unit: {_line(guarantee['unit'])}.",
+        f"**Guarantee{' of this release' if several else ''}.** {symbols}. Trust: "
+        f"{_line(guarantee['trust'])}. Neighbours: {_line(guarantee['neighbours'])}. "
+        f"Unit: {_line(guarantee['unit'])}.",
         "",
+        *(_together_lines(doc["ledger"]["together"]) if several else []),
         f"**People.** {people['users']} users ({_line(people['unit'])}), m = {people['episodes_per_user']} "
         f"(the most episodes of one user), H = {people['horizon']}, S = {people['states']}, "
         f"A = {people['actions']}, {people['pairs']} admissible pairs; {against}.",
@@ -95,7 +100,24 @@ def _guarantee_lines(doc: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _attacker_lines(attacker: Mapping[str, Any], unit: str, delta: float) -> list[str]:
+def _together_lines(together: Mapping[str, Any]) -> list[str]:
+    """What all releases that the ledger holds cost."""
+    more = "".join(
+        f", {symbol} = {up(together[name])}"
+        for name, symbol in (("rho", "ρ"), ("mu", "μ"), ("pure", "Σε"))
+        if together[name] is not None
+    )
+    return [
+        f"**All {together['reservations']} releases together** that the ledger holds of these data, this one "
+        f"included: ε = {_number(together['epsilon'])}, δ = {up(together['delta'], 3)}{more}, by the filter: "
+        f"{_line(together['rule'])}. The sentence above, the attacker's table and the groups are of these.",
+        "",
+    ]
+
+
+def _attacker_lines(doc: Mapping[str, Any], unit: str) -> list[str]:
+    attacker, alone = doc["attacker"], doc["alone"]
+    delta = doc["guarantee"]["delta"] if alone is None else doc["ledger"]["together"]["delta"]
     rates = [_percent(test["false_positives"]) for test in attacker["tests"]]
     tests = [_percent(test["true_positives"]) for test in attacker["tests"]]
     priors = [
@@ -113,10 +135,18 @@ def _attacker_lines(attacker: Mapping[str, Any], unit: str, delta: float) -> lis
         "",
         *_rows(
             ["false alarms", *rates],
-            [["true alarms, at most", *tests]],
+            [
+                ["true alarms, at most", *tests],
+                *(
+                    [["by this release alone", *(_percent(t["true_positives"]) for t in alone["tests"])]]
+                    if alone
+                    else []
+                ),
+            ],
         ),
         "",
-        f"True less false alarms: at most {_percent(attacker['advantage'])}.",
+        f"True less false alarms: at most {_percent(attacker['advantage'])}"
+        + (f" (by this release alone {_percent(alone['advantage'])})." if alone else "."),
         "",
         *_rows(
             [
@@ -187,6 +217,12 @@ def _totals_line(totals: Mapping[str, Any]) -> str:
     )
 
 
+def _limit_words(totals: Mapping[str, Any]) -> str:
+    if totals["limit_epsilon"] is None:
+        return "NO LIMIT IS SET"
+    return f"limit ε = {totals['limit_epsilon']:g} at δ = {totals['limit_delta']:g}"
+
+
 def _file_lines(doc: Mapping[str, Any]) -> list[str]:
     configuration, ledger = doc["configuration"], doc["ledger"]
     hashes = [
@@ -201,8 +237,9 @@ def _file_lines(doc: Mapping[str, Any]) -> list[str]:
     versions_line = ", ".join(f"{name} {number}" for name, number in doc["versions"].items())
     parts += [
         "",
-        f"Configuration: {_line(configuration['algorithm'])} {_line(options)}; command: "
-        f"{_line(configuration['command']) or 'none'}.",
+        f"Configuration: {_line(configuration['algorithm'])} {_line(options)}.",
+        "",
+        f"Purpose: {_line(doc['purpose']) or 'none was given'}.",
         "",
         f"Versions: {_line(versions_line)}. Date: {doc['date']}.",
         "",
@@ -213,9 +250,10 @@ def _file_lines(doc: Mapping[str, Any]) -> list[str]:
         parts += ["**NO LEDGER.**", ""]
     else:
         parts += [
-            f"**Ledger** {_line(ledger['name'])}, data set {_line(ledger['dataset'])}, entry "
-            f"{ledger['number']}, hash {ledger['head']}. Before: {_totals_line(ledger['before'])}. After: "
-            f"{_totals_line(ledger['after'])}.",
+            f"**Ledger** {_line(ledger['name'])}, identity {ledger['identity']}"
+            f"{', NEW WITH THIS RELEASE' if ledger['new'] else ''}, {_limit_words(ledger['after'])}; data "
+            f"set {_line(ledger['dataset'])}, entry {ledger['number']}, hash {ledger['head']}. "
+            f"Before: {_totals_line(ledger['before'])}. After: {_totals_line(ledger['after'])}.",
             "",
         ]
     return [*parts, f"{SIGNED['operator']} {_line(doc['operator'])}", "",

@@ -15,11 +15,15 @@ from discreet.core import checks
 __all__ = ["FORMAT", "JSON_SCHEMA", "VERSION", "violations"]
 
 FORMAT = "discreet privacy statement"
-VERSION = 2  # 1: guarantees were sentences
+VERSION = 3  # 1: guarantees were sentences; 2: its sentence was about one release, and it held the command
 
 _TEXT = {"type": "string"}
-_LINE = {"type": "string", "pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,500}$"}
-_COMMAND = {"type": "string", "pattern": _LINE["pattern"].replace("500", "10000")}
+# neither control characters, nor marks that turn or hide what follows, nor halves of a character
+_LINE = {
+    "type": "string",
+    "pattern": r"^[^\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    r"\ud800-\udfff]{0,500}$",
+}
 _HASH = {"type": "string", "pattern": r"^(sha256:)?[0-9a-f]{64}$"}
 _NUMBER = {"type": "number"}
 _MAYBE = {"type": ["number", "null"]}
@@ -44,6 +48,23 @@ def _list(items: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": dict(items)}
 
 
+_ATTACKER = _table(
+    {
+        "advantage": _RATE,
+        "tests": _list(_table({"false_positives": _RATE, "true_positives": _RATE})),
+        "priors": _list(
+            _table(
+                {
+                    "prior": _RATE,
+                    "right_guess": _RATE,
+                    "posterior_of_any_outcome": _MAYBE,
+                    "posteriors": _list(_table({"false_positives": _RATE, "posterior": _RATE})),
+                }
+            )
+        ),
+    }
+)
+
 JSON_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": FORMAT,
@@ -54,6 +75,7 @@ JSON_SCHEMA: dict[str, Any] = {
             "synthetic": _FLAG,
             "replanned": _FLAG,
             "date": {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}(T[0-9:.]+(Z|[+-]\d{2}:\d{2}))?$"},
+            "purpose": _LINE,
             "sentence": _TEXT,
             "warnings": _list(_TEXT),
             "population": _table(
@@ -101,22 +123,8 @@ JSON_SCHEMA: dict[str, Any] = {
                     "verdict": {"enum": ["pure", "small", "warn", "none"]},
                 }
             ),
-            "attacker": _table(
-                {
-                    "advantage": _RATE,
-                    "tests": _list(_table({"false_positives": _RATE, "true_positives": _RATE})),
-                    "priors": _list(
-                        _table(
-                            {
-                                "prior": _RATE,
-                                "right_guess": _RATE,
-                                "posterior_of_any_outcome": _MAYBE,
-                                "posteriors": _list(_table({"false_positives": _RATE, "posterior": _RATE})),
-                            }
-                        )
-                    ),
-                }
-            ),
+            "attacker": _ATTACKER,
+            "alone": {"anyOf": [{"type": "null"}, _ATTACKER]},
             "groups": _list(
                 _table(
                     {
@@ -158,7 +166,6 @@ JSON_SCHEMA: dict[str, Any] = {
                 {
                     "algorithm": _LINE,
                     "options": {"type": "object"},
-                    "command": _COMMAND,
                     "hash": _HASH,
                 }
             ),
@@ -170,11 +177,14 @@ JSON_SCHEMA: dict[str, Any] = {
                     _table(
                         {
                             "name": _LINE,
+                            "identity": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+                            "new": _FLAG,
                             "dataset": _LINE,
                             "number": _COUNT,
                             "head": _HASH,
                             "before": _TOTALS,
                             "after": _TOTALS,
+                            "together": _TOTALS,
                         }
                     ),
                 ]

@@ -1,0 +1,244 @@
+"""From a release to the files that are a function of it: policy, report, figures.
+
+What :func:`discreet.stored.learn.learn` writes after ``release.parquet`` is written here, by
+:func:`write_plan`, and :mod:`discreet.stored.verification` writes it a second time to compare: it depends on
+the release, the schema, the learner's options and :class:`Settings`, and on nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from discreet.core import checks
+from discreet.core.guarantee import Guarantee
+from discreet.core.randomness import Randomness
+from discreet.core.shown import brief
+from discreet.data.schema import Schema
+from discreet.knobs import Knobs
+from discreet.linear.responses import ResponseSession
+from discreet.offline import linear, tabular
+from discreet.offline.linear_releases import LinearRelease
+from discreet.offline.policies import PolicyTable, Unsupported, write_policy
+from discreet.offline.releases import ReleaseFacts, read_release, read_tables, write_release, write_tables
+from discreet.privatizers.central import Central
+from discreet.privatizers.none import NoPrivacy
+from discreet.sessions.one_shot import OneShotSession
+from discreet.stored.forecast import schema_spec
+from discreet.stored.linear_report import LinearReport
+from discreet.stored.report import report_of
+
+__all__ = ["Kind", "Planned", "Settings", "kind_of", "learner_of", "name_of", "options_of", "write_plan"]
+
+Privatizer = Central | NoPrivacy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What does not touch the release.
+
+    unsupported : "abstain", "behaviour" or "policy"
+        What the policy's files say where there is too little data behind the planner's action.
+    level : float in (0, 1)
+        Of the report's intervals.
+    return_bound : float > 0, optional
+        A public bound of one episode's return, in units of [0, 1] a step, H by default: what is not known may
+        be worth as much, so a lower one makes the report's intervals shorter.
+    operator, approval, purpose : str
+        Lines of the statement: who ran it, who approved it, and what the release is for (in the ledger, too).
+    synthetic : bool
+        The data are made up, and the statement says so.
+    """
+
+    __repr__ = brief
+
+    unsupported: Unsupported = "abstain"
+    level: float = 0.95
+    return_bound: float | None = None
+    operator: str = ""
+    approval: str = ""
+    purpose: str = ""
+    synthetic: bool = False
+
+    def __post_init__(self) -> None:
+        checks.choice("unsupported", self.unsupported, ("abstain", "behaviour", "policy"))
+        checks.real("level", self.level, 0.0, 1.0, open_low=True, open_high=True)
+        if self.return_bound is not None:
+            checks.positive("return_bound", self.return_bound)
+        checks.flag("synthetic", self.synthetic)
+        for name in ("operator", "approval", "purpose"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} = {checks.said(getattr(self, name))}: must be text on one line")
+
+    def chosen(self) -> dict[str, Any]:
+        """What the statement's configuration tells of it."""
+        return {
+            "unsupported": self.unsupported, "level": self.level, "return_bound": self.return_bound,
+        }  # fmt: skip
+
+
+# ------------------------------------------------------------------------------ two kinds of sums
+
+
+class _Report(Protocol):
+    """What a folder's report must be able to do."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+    def to_markdown(self) -> str: ...
+    def figures(self, folder: str | Path) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A policy, and the report on it."""
+
+    table: PolicyTable
+    report: _Report
+
+
+class _Counts:
+    """APVI and DP-APVI: one release of counts."""
+
+    def __init__(self, schema: Schema, learner: tabular.APVI | tabular.DPAPVI) -> None:
+        self.schema, self.learner, self.spec = schema, learner, schema_spec(schema)
+
+    def check(self, settings: Settings) -> None:
+        """Every setting will do."""
+
+    def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
+        exact = privatizer is None or isinstance(privatizer, NoPrivacy)
+        if exact and isinstance(self.learner, tabular.DPAPVI):
+            raise ValueError(f"privatizer = {checks.said(privatizer)}: must be Central(...) for DP-APVI")
+        if not exact and isinstance(self.learner, tabular.APVI):
+            raise ValueError(
+                f"privatizer = {checks.said(privatizer)}: must be none for APVI, which ignores noise"
+            )
+        query = replace(self.learner.query(self.spec), episodes=self.schema.episodes_per_user)
+        return (privatizer or NoPrivacy()).stored(query, randomness)
+
+    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
+        released = session.release()
+        write_release(path, released, ReleaseFacts(**facts, laws=released.laws))
+        return self.again(path, settings)
+
+    def again(self, path: Path, settings: Settings) -> Planned:
+        stored = read_release(path)
+        learned = self.learner.learn(stored, self.spec)
+        named = {"states": self.schema.state_labels, "actions": self.schema.action_labels}
+        found = report_of(
+            stored, learned, self.spec, unsupported=settings.unsupported, level=settings.level,
+            return_bound=settings.return_bound, episodes_per_user=stored.facts.episodes,
+            first_step=self.schema.first_step,
+            labels={name: labels for name, labels in named.items() if labels is not None},
+        )  # fmt: skip
+        return Planned(PolicyTable.of(learned, self.schema), found)
+
+
+class _LinearSums:
+    """PEVI and its relatives: questions about sums of features, asked while planning."""
+
+    def __init__(self, schema: Schema, learner: linear.Linear) -> None:
+        self.schema, self.learner = schema, learner
+        self.known = schema_spec(schema).known_rewards
+        self.features = linear.schema_features(
+            schema.layout, schema.features, schema.feature_bound,
+            nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
+        )  # fmt: skip
+
+    def check(self, settings: Settings) -> None:
+        """``ValueError`` for what the policy's files could not say, before anything is spent."""
+        if settings.unsupported == "behaviour":
+            raise ValueError(
+                "unsupported = 'behaviour': must be 'abstain' or 'policy' for linear learners, whose sums do "
+                "not say what people did most often"
+            )
+
+    def start(self, privatizer: Privatizer | None, randomness: Randomness) -> ResponseSession:
+        if privatizer is not None:
+            raise ValueError("privatizer: must be none, linear learners hold their budget themselves")
+        return self.learner.open(
+            self.schema.layout, self.features, randomness, episodes=self.schema.episodes_per_user,
+            known_rewards=self.known is not None,
+        )  # fmt: skip
+
+    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
+        released, learned = self.learner.ask(session, self.known)
+        write_tables(path, released.tables(), ReleaseFacts(**facts, query=released.query()))
+        return self._planned(learned, settings)
+
+    def again(self, path: Path, settings: Settings) -> Planned:
+        stored = read_tables(path)
+        facts = stored.facts
+        tables = {(name, h): stored.table(name, h) for name in stored.families for h in stored.steps(name)}
+        released = LinearRelease.of(facts.layout, facts.users, facts.guarantee, facts.query, tables)
+        return self._planned(linear.replan(self.learner, released, self.features, self.known), settings)
+
+    def _planned(self, learned: linear.Learned, settings: Settings) -> Planned:
+        chosen = np.take_along_axis(learned.q, learned.policy[..., None], axis=-1)[..., 0]
+        table = PolicyTable(
+            policy=learned.policy, supported=learned.supported, values=chosen,
+            state_labels=self.schema.state_labels, action_labels=self.schema.action_labels,
+            first_step=self.schema.first_step,
+        )  # fmt: skip
+        return Planned(table, LinearReport(table, learned, settings.unsupported))
+
+
+Kind = _Counts | _LinearSums
+
+
+def kind_of(schema: Schema, learner: Any) -> Kind:
+    """What is released for a learner, and how it plans. Raises ``ValueError`` on anything else."""
+    if isinstance(learner, linear.Linear):
+        return _LinearSums(schema, learner)
+    if not isinstance(learner, type) and hasattr(learner, "query") and hasattr(learner, "learn"):
+        return _Counts(schema, learner)
+    raise ValueError(f"learner = {checks.said(learner)}: must be an offline learner")
+
+
+# ------------------------------------------------------------------------------ learners by name
+
+_LEARNERS: dict[str, type[Any]] = {
+    "apvi": tabular.APVI, "dp-apvi": tabular.DPAPVI, "pevi": linear.PEVI, "vapvi": linear.VAPVI,
+    "dp-pevi": linear.DPPEVI, "dp-vapvi": linear.DPVAPVI,
+}  # fmt: skip
+
+
+def name_of(learner: Any) -> str:
+    """The learner's name on the command line."""
+    return next((name for name, kind in _LEARNERS.items() if type(learner) is kind), type(learner).__name__)
+
+
+def learner_of(algorithm: str, options: Mapping[str, Any]) -> Any:
+    """The learner of a name and of the options that :func:`options_of` gave."""
+    checks.choice("algorithm", algorithm, tuple(_LEARNERS))
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    return _LEARNERS[algorithm](**given)
+
+
+def options_of(knobs: Knobs) -> dict[str, Any]:
+    """Every option by name, resolved, as JSON values."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in knobs.options().items()
+    }
+
+
+# ------------------------------------------------------------------------------ files
+
+
+def write_plan(
+    folder: Path, planned: Planned, guarantee: Guarantee, settings: Settings, *, replanned: bool
+) -> str:
+    """Policy, report and figures into a folder; returns the report's text."""
+    again = " Planned again from a release that was made before, without reading data." if replanned else ""
+    write_policy(folder, planned.table, guarantee.statement + again, settings.unsupported)
+    text = planned.report.to_markdown()
+    (folder / "report.md").write_text(text, "utf-8", newline="\n")
+    document = json.dumps(planned.report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+    (folder / "report.json").write_text(document + "\n", "utf-8", newline="\n")
+    planned.report.figures(folder)
+    return text

@@ -1,0 +1,208 @@
+"""Releases that were paid for and never got a name, or a mark: found, finished, and marked in the ledger.
+
+A run that dies after its reservation has spent it. What it leaves depends on when it died:
+
+========================  ====================================  =========================================
+state                     what lies there                       what :func:`finish` does
+========================  ====================================  =========================================
+``no release``            an unmarked reservation, no file      nothing: noise is never drawn twice for it
+``hidden``                ``.NAME.*.part`` with a release       plans from it, names the folder, marks it
+``not marked``            a folder with its name                verifies it and marks it
+``running``               a hidden folder that a run holds      nothing: it is at work
+``of another ledger``     a hidden folder, another identity     nothing: that ledger must be given
+========================  ====================================  =========================================
+
+A release holds in its metadata all that is known of its run, so that a folder is finished as the run would
+have done it, but for the two lines that people fill in, which may have been lost. Nothing here reads people's
+data, and nothing is spent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from discreet.core.shown import brief
+from discreet.data.schema import read_schema, write_schema
+from discreet.offline.releases import read_tables
+from discreet.storage.ledger import Ledger, Reservation
+from discreet.stored.learn import RELEASE, SCHEMA, Run, aside, fill, held
+from discreet.stored.planning import Settings, kind_of, learner_of
+from discreet.stored.statement import published_hashes, versions
+from discreet.stored.statement_page import FREE, JSON_NAME
+from discreet.stored.verification import verify
+
+__all__ = ["Lost", "finish", "lost"]
+
+State = Literal["no release", "hidden", "not marked", "running", "of another ledger"]
+_HIDDEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.part")
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A release that the ledger does not know as published, or a reservation of which nothing was found.
+
+    folder : where it lies; None for ``no release``.
+    name : of the folder that the run was to make.
+    number, dataset, time : of the ledger's entry; None for a hidden run without a ledger.
+    """
+
+    __repr__ = brief
+
+    state: State
+    folder: Path | None
+    name: str
+    number: int | None
+    dataset: str
+    time: str
+
+
+def lost(place: str | Path, ledger: Ledger | None) -> list[Lost]:
+    """All that runs left behind in a folder of folders, and unmarked reservations that nothing there is of.
+
+    Parameters
+    ----------
+    place : the folder in which the runs' folders lie (the parent of ``--out``).
+    ledger : theirs; None finds only hidden folders of runs without one.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder.
+    """
+    place = Path(place)
+    if not place.is_dir():
+        raise ValueError(f"place = {str(place)!r}: must be the folder in which folders of runs lie")
+    unmarked: dict[str, Any] = {}
+    if ledger is not None:
+        marked = {entry.reservation for entry in ledger.entries() if entry.kind == "mark"}
+        unmarked = {
+            entry.hash: entry
+            for entry in ledger.entries()
+            if entry.kind == "reserve" and entry.number not in marked
+        }
+    found = list(_folders(place, ledger, unmarked))
+    numbers = {one.number for one in found if one.state != "of another ledger"}
+    found += [
+        Lost("no release", None, "", entry.number, entry.dataset, entry.time)
+        for entry in unmarked.values()
+        if entry.number not in numbers
+    ]
+    return found
+
+
+def _folders(place: Path, ledger: Ledger | None, unmarked: dict[str, Any]) -> Iterator[Lost]:
+    for path in sorted(place.iterdir()):
+        if path.is_symlink() or not (path / RELEASE).is_file():
+            continue
+        hidden = _HIDDEN.fullmatch(path.name)
+        try:
+            facts = read_tables(path / RELEASE).facts
+        except ValueError:
+            continue  # another version's, or damaged: not ours to finish
+        told = facts.run.get("ledger")
+        number = None if told is None else told["number"]
+        known = Lost(
+            "hidden", path, hidden["name"] if hidden else path.name, number, facts.dataset or "",
+            str(facts.run.get("date", "")),
+        )  # fmt: skip
+        if hidden and not _free(path):
+            yield replace(known, state="running")
+        elif told is None:
+            if hidden:
+                yield known
+        elif ledger is None or told["identity"] != ledger.identity or not ledger.contains(told["head"]):
+            if hidden:
+                yield replace(known, state="of another ledger")
+        elif hidden:
+            yield known
+        elif told["head"] in unmarked and not _replanned(path):
+            yield replace(known, state="not marked")
+
+
+def _free(folder: Path) -> bool:
+    """No run holds it."""
+    with held(folder) as alone:
+        return alone
+
+
+def _replanned(folder: Path) -> bool:
+    """A folder that was planned again shares its release with the one that is to be marked."""
+    try:
+        return bool(json.loads((folder / JSON_NAME).read_text("utf-8"))["replanned"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def finish(one: Lost, ledger: Ledger | None) -> Path | None:
+    """Finish what a run left behind, as the table above says; None where there is nothing to do.
+
+    A hidden folder becomes ``NAME``, or ``NAME-entry-NUMBER`` where that is taken, and is removed then.
+
+    Raises
+    ------
+    ValueError
+        If a folder does not verify, or its learner is not one of this library's. Nothing was changed.
+    """
+    if one.folder is None or one.state in ("no release", "running", "of another ledger"):
+        return None
+    with held(one.folder) as alone:
+        if not alone:
+            return None
+        return _finished(one, one.folder, ledger)
+
+
+def _finished(one: Lost, folder: Path, ledger: Ledger | None) -> Path:
+    if one.state == "not marked":
+        wrong = [check.name for check in verify(folder, ledger) if not check.ok]
+        if wrong:
+            raise ValueError(f"folder = {str(folder)!r}: does not verify ({wrong[0]}), and is not marked")
+        document, out = json.loads((folder / JSON_NAME).read_text("utf-8")), folder
+    else:
+        document, out = _named(one, folder)
+    if ledger is not None and one.number is not None:
+        told = document["ledger"]
+        marked = any(entry.reservation == one.number for entry in ledger.entries(one.dataset))
+        if not marked:
+            reservation = Reservation(told["dataset"], told["number"], told["head"])
+            ledger.mark(reservation, published_hashes(document))
+    if out != folder:
+        shutil.rmtree(folder)
+    return out
+
+
+def _named(one: Lost, folder: Path) -> tuple[dict[str, Any], Path]:
+    """Policy, report and statement from a hidden folder's release, in a folder with a name."""
+    release = folder / RELEASE
+    schema, facts = read_schema(folder / SCHEMA), read_tables(release).facts
+    run = Run.of(release, schema)
+    run = replace(run, replanned=dict(run.versions) != versions(), versions=versions())
+    kind = kind_of(schema, learner_of(facts.algorithm or "", facts.options["learner"]))
+    settings = Settings(
+        **{name: facts.options[name] for name in ("unsupported", "level", "return_bound")},
+        **_signed(folder), synthetic=run.synthetic,
+    )  # fmt: skip
+    taken = folder.with_name(one.name)
+    out = taken if not taken.exists() else folder.with_name(f"{one.name}-entry-{one.number}")
+    if out.exists():
+        raise ValueError(f"out = {str(out)!r}: exists already, must be free for what is recovered")
+    with aside(out, paid=False) as made:
+        write_schema(schema, made / SCHEMA)
+        shutil.copyfile(release, made / RELEASE)
+        planned = kind.again(made / RELEASE, settings)
+        statement, _ = fill(made, schema, planned, facts.algorithm or "", facts.options, settings, run)
+    return statement.to_dict(), out
+
+
+def _signed(folder: Path) -> dict[str, Any]:
+    """The two free lines, if the run came so far."""
+    try:
+        document = json.loads((folder / JSON_NAME).read_text("utf-8"))
+        return {name: str(document[name]) for name in FREE}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}

@@ -1,0 +1,516 @@
+"""Verification of a privacy statement: everything in its folder that can be computed again, is.
+
+:func:`verify` compares the facts of a statement with where they come from, and what is not a fact with what
+:func:`discreet.stored.statement.statement_of` makes of the facts:
+
+- every file's hash with the statement, and with the ledger's mark where the ledger is at hand; no further
+  file, no link;
+- the population with ``schema.toml``, sensitivities with the query rebuilt from the schema, the guarantee
+  with its mechanisms' records (by the closed forms and through dp-accounting);
+- users, records, date, purpose, ledger's entry, versions, learner and options with the metadata of
+  ``release.parquet``;
+- schema, policy, report and figures with those that are made again from the release and the options, byte by
+  byte; where numbers of another machine differ in their last digits, to 1e-9. Figures only where this is the
+  Matplotlib that drew them;
+- the ledger's identity, entry, totals and filter with the ledger, where it is at hand.
+
+What has no second source is what people write into the two free lines, and, of a folder that was planned
+again, the versions that did so and options that nothing in the files depends on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from discreet.accounting import calibration, numerical
+from discreet.core import counts
+from discreet.core.counts import CountQuery
+from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, joint_loss, no_guarantee
+from discreet.core.shown import brief
+from discreet.data.schema import Schema, read_schema, write_schema
+from discreet.linear.responses import planned_records
+from discreet.local.record import composable_from_dict
+from discreet.offline.linear import schema_features
+from discreet.offline.linear_releases import LinearRelease, fingerprint
+from discreet.offline.releases import StoredTables, read_release, read_tables
+from discreet.stored.planning import Settings, kind_of, learner_of, name_of, options_of, write_plan
+from discreet.stored.statement import (
+    LedgerFacts,
+    LedgerLike,
+    RunFacts,
+    Statement,
+    count_query,
+    file_hash,
+    fingerprint_of,
+    published_hashes,
+    statement_of,
+    versions,
+)
+from discreet.stored.statement_page import FREE, JSON_NAME, MARKDOWN_NAME, MARKS, SIGNED, markdown
+from discreet.stored.statement_schema import VERSION, violations
+
+__all__ = ["Check", "verify"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison: what the statement says, what was found, and whether they agree."""
+
+    __repr__ = brief
+
+    name: str
+    stated: Any
+    recomputed: Any
+    ok: bool
+
+
+def verify(folder: str | Path, ledger: LedgerLike | None = None, *, learner: Any = None) -> list[Check]:
+    """Recompute every number, sentence, file and hash of the statement in a folder.
+
+    Parameters
+    ----------
+    folder : with ``statement.json``, ``statement.md`` and all files that they name.
+    ledger : the open ledger of the run, if it is at hand; its entry and totals are then compared, too.
+    learner : that of the run, where it is not one of this library's, which are made from their options.
+
+    Returns
+    -------
+    list of Check
+        One for every comparison; the statement holds if all are ok. A file that is missing or broken is a
+        check that is not ok, never an exception.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder, or a statement is neither there nor any other file of a run.
+    """
+    folder = Path(folder)
+    if not folder.is_dir() or not (any((folder / name).exists() for name in (JSON_NAME, *_MADE))):
+        raise ValueError(
+            f"folder = {str(folder)!r}: must be a folder that `discreet learn` made, with its {JSON_NAME}"
+        )
+    try:
+        document = _read(folder / JSON_NAME)
+        version = document.get("version") if isinstance(document, dict) else None
+        if type(version) is int and version < VERSION:
+            words = (
+                f"version {version}: written by an older version of this library, with a sentence about one "
+                f"release alone; must be version {VERSION} (verify it with the library that wrote it)"
+            )
+            return [Check(f"{JSON_NAME}: version", words, VERSION, False)]
+        broken = list(violations(document))
+    except FileNotFoundError:
+        return [Check(JSON_NAME, "a statement", "no such file in the folder", False)]
+    except _WRONG as error:
+        return [Check(JSON_NAME, JSON_NAME, str(error), False)]
+    if broken:
+        return [Check(JSON_NAME, text, "the statement's JSON Schema", False) for text in broken]
+    found: list[Check] = []
+    parts: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+        (f"{JSON_NAME}: text", lambda: _check_text(folder, document)),
+        ("fingerprint", lambda: _leaves("fingerprint", document["fingerprint"], fingerprint_of(document))),
+        ("files", lambda: _check_files(folder, document)),
+        (MARKDOWN_NAME, lambda: _check_markdown(folder, document)),
+        ("statement", lambda: _check_document(folder, document)),
+        ("sensitivities", lambda: _check_sensitivities(folder, document)),
+        ("guarantee by another route", lambda: _check_accounting(document)),
+        ("release.parquet", lambda: _check_release(folder, document)),
+        ("policy and report", lambda: _check_plan(folder, document, learner)),
+    ]
+    if ledger is not None:
+        parts.append(("ledger", lambda: _check_ledger(document, ledger)))
+    for name, part in parts:
+        try:
+            found.extend(part())
+        except _WRONG as error:
+            found.append(Check(name, "what can be recomputed", str(error), False))
+    return found
+
+
+_MADE = ("release.parquet", "schema.toml", MARKDOWN_NAME)
+_WRONG = (ValueError, OSError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError)
+"""What a damaged or forged file can make the readers raise."""
+
+
+def _read(path: Path) -> Any:
+    """Strict JSON: no key twice, no NaN."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(pairs)
+        if len(table) < len(pairs):
+            raise ValueError("a key occurs twice in one object")
+        return table
+
+    def constant(text: str) -> Any:
+        raise ValueError(f"{text} is not a number of JSON")
+
+    return json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=unique, parse_constant=constant)
+
+
+def _same(stated: Any, recomputed: Any) -> bool:
+    """Equal values of equal kinds; floating-point numbers to 1e-9, as other machines' libraries round."""
+    if type(stated) is not type(recomputed):
+        return False
+    if type(stated) is float:
+        return math.isclose(stated, recomputed, rel_tol=1e-9)
+    return bool(stated == recomputed)
+
+
+def _compared(name: str, stated: Any, recomputed: Any) -> Check:
+    return Check(name, stated, recomputed, _same(stated, recomputed))
+
+
+def _leaves(name: str, stated: Any, recomputed: Any) -> Iterator[Check]:
+    """A check for every leaf of two JSON trees, and for every key or item that one of them lacks."""
+    if isinstance(stated, dict) and isinstance(recomputed, dict):
+        for key in dict.fromkeys((*stated, *recomputed)):
+            if key in stated and key in recomputed:
+                yield from _leaves(f"{name}.{key}", stated[key], recomputed[key])
+            else:
+                yield Check(f"{name}.{key}", stated.get(key), recomputed.get(key), False)
+        if not stated and not recomputed:
+            yield Check(name, stated, recomputed, True)
+    elif isinstance(stated, list) and isinstance(recomputed, list):
+        yield Check(f"{name}: items", len(stated), len(recomputed), len(stated) == len(recomputed))
+        for i, (one, other) in enumerate(zip(stated, recomputed, strict=False)):
+            yield from _leaves(f"{name}[{i}]", one, other)
+    else:
+        yield _compared(name, stated, recomputed)
+
+
+def _check_text(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """One text for one document: as it was written, but for what stands in the two free lines."""
+    own = (folder / JSON_NAME).read_bytes() == Statement(document).to_json().encode()
+    yield Check(
+        f"{JSON_NAME}: text", "as the library writes it", "so" if own else "other spaces or order", own
+    )
+
+
+def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """Hashes of all files named; no file or folder that is not named, no link."""
+    stated = document["files"]
+    present = {
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or not path.is_dir()
+    }
+    for name, digest in stated.items():
+        path = present.get(name)
+        if path is None or path.is_symlink() or not path.is_file():
+            yield Check(f"files: {name}", digest, "no such file in the folder", False)
+        else:
+            yield _compared(f"files: {name}", digest, file_hash(path))
+    for name in (JSON_NAME, MARKDOWN_NAME):
+        path = present.get(name)
+        whole = path is not None and not path.is_symlink() and path.is_file()
+        yield Check(f"files: {name}", "a file", "a file" if whole else "a link, or no file", whole)
+    for name in sorted(present.keys() - stated.keys() - {JSON_NAME, MARKDOWN_NAME}):
+        yield Check(f"files: {name}", "not named", "lies in the folder", False)
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            name = path.relative_to(folder).as_posix()
+            if not any(file.startswith(f"{name}/") for file in stated):
+                yield Check(f"files: {name}/", "not named", "a folder that no file is named in", False)
+
+
+def _check_markdown(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """The page, line by line, but for what people wrote after the two fields at its end."""
+    stated = (folder / MARKDOWN_NAME).read_bytes().decode("utf-8").split("\n")
+    rendered = markdown(document).split("\n")
+    yield Check(f"{MARKDOWN_NAME}: lines", len(stated), len(rendered), len(stated) == len(rendered))
+    signed = {len(rendered) - 4: SIGNED["operator"], len(rendered) - 2: SIGNED["approval"]}
+    for i, (one, other) in enumerate(zip(stated, rendered, strict=False)):
+        if i in signed:
+            said, one, other = one[len(signed[i]) :], one[: len(signed[i])], signed[i]
+            plain = re.fullmatch(_WRITTEN, said) is not None and said.isprintable()
+            words = "plain text on one line, Markdown's marks escaped"
+            yield Check(
+                f"{MARKDOWN_NAME}: text of line {i + 1}", words, words if plain else repr(said), plain
+            )
+        yield _compared(f"{MARKDOWN_NAME}: line {i + 1}", one, other)
+
+
+_WRITTEN = rf"( (?:[^{re.escape(MARKS)}]|\\[{re.escape(MARKS)}]){{0,500}})?"
+"""What people may write after the name of a line: text in which nothing is Markdown's."""
+
+
+def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """Everything computed again from the facts, of which the schema and the records are read anew."""
+    schema = read_schema(folder / "schema.toml")
+    records = composable_from_dict([one["record"] for one in document["mechanisms"]])
+    ledger, population, stated = document["ledger"], document["population"], document["guarantee"]
+    episodes = schema.episodes_per_user
+    if records:
+        guarantee = guarantee_of(
+            stated["trust"],
+            records,
+            randomness=stated["randomness"],
+            delta=stated["delta"] or None,
+            epsilon_nominal=stated["epsilon_nominal"],
+            users_public=stated["users_public"],
+            episodes=episodes,
+        )
+    else:
+        guarantee = no_guarantee(stated["randomness"], episodes=episodes)
+    facts = RunFacts(
+        schema=schema,
+        users=population["users"],
+        guarantee=guarantee,
+        records=records,
+        ledger=None if ledger is None else LedgerFacts(**ledger),
+        **{name: document["configuration"][name] for name in ("algorithm", "options")},
+        **{name: document[name] for name in _FACTS},
+    )
+    recomputed = statement_of(facts).to_dict()
+    kept = {key: value for key, value in document.items() if key != "fingerprint"}
+    yield from _leaves("statement", kept, {key: recomputed[key] for key in recomputed if key in kept})
+    if ledger is not None:
+        yield _compared("statement.ledger.dataset of the schema", ledger["dataset"], schema.dataset)
+
+
+_FACTS = ("files", "date", "purpose", "synthetic", "replanned", "versions", *FREE)
+
+
+def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """Sensitivities again: of counts from the query that the schema and the families' names determine, of
+    linear sums from the questions in the release and the features of the schema.
+    """
+    schema = read_schema(folder / "schema.toml")
+    release = read_tables(folder / "release.parquet")
+    if release.facts.query:
+        yield from _check_linear(schema, release, document)
+        return
+    for i, record in enumerate(composable_from_dict([one["record"] for one in document["mechanisms"]])):
+        query = count_query(list(record.scales), schema) if isinstance(record, MechanismRecord) else None
+        name = f"sensitivities of mechanism {i + 1}"
+        if query is None or not isinstance(record, MechanismRecord):
+            yield Check(name, record.line(0.0), "no query of counts has these families", False)
+            continue
+        for family, own in record.sensitivities.items():
+            yield _compared(f"{name}: {family}", own, float(query.sensitivity(record.norm, {family: 1.0})))
+        joint = joint_loss(query, record.norm, record.scales)
+        yield _compared(f"{name}: joint", record.joint, float(joint))
+        yield _compared(f"{name}: noisy sums with one user", record.levels, 1)
+        if record.exchanges:
+            yield _check_exchanges(f"{name}: exchanges", record, query)
+
+
+def _check_linear(schema: Schema, release: StoredTables, document: Mapping[str, Any]) -> Iterator[Check]:
+    """What the planned questions cost, from the questions themselves."""
+    features = schema_features(
+        schema.layout, schema.features, schema.feature_bound,
+        nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
+    )  # fmt: skip
+    facts = release.facts
+    told = LinearRelease.of(facts.layout, facts.users, facts.guarantee, facts.query, release.tables())
+    tables = {place: array.shape for place, array in release.tables().items()}
+    answered = {(name, step): array.shape for name, step, array in told.tables()}
+    yield Check("tables of the release", sorted(tables), sorted(answered), tables == answered)
+    yield from _leaves("features of the release", dict(told.features), fingerprint(features))
+    exact = document["guarantee"]["randomness"] == "secure"
+    plan = [one.question for one in told.asked]
+    records = planned_records(plan, features, schema.layout, exact, schema.episodes_per_user)
+    stated = [one["record"] for one in document["mechanisms"]]
+    yield from _leaves("sensitivities", stated, [json.loads(json.dumps(r.to_dict())) for r in records])
+
+
+def _check_exchanges(name: str, record: MechanismRecord, query: CountQuery) -> Check:
+    """The ways to exchange a user, on whatever grid of rewards: coordinates are in units of it."""
+    patterns = calibration.shift_patterns(query, record.levels) or ()
+    rewards = next((f for f in (counts.CENTERED_REWARDS, counts.REWARDS) if f in record.scales), None)
+    grids = {1}
+    if rewards is not None:
+        scales = {scale for way in record.exchanges for _, scale, _, _ in way}
+        grids |= {round(scale / record.scales[rewards]) for scale in scales}
+    expected = [
+        calibration.exchanges(
+            patterns,
+            record.noise,
+            [(family, scale, grid if family == rewards else 1) for family, scale in record.scales.items()],
+        )
+        for grid in sorted(grids)
+        if grid >= 1
+    ]
+    found = record.exchanges in expected
+    return Check(name, "as stated", "as stated" if found else "another list", found)
+
+
+def _check_accounting(document: Mapping[str, Any]) -> Iterator[Check]:
+    """epsilon through dp-accounting, which shares no formula with ours."""
+    if document["guarantee"]["epsilon"] is None:
+        return
+    guarantee = Guarantee.from_dict(document["guarantee"])
+    records = composable_from_dict([one["record"] for one in document["mechanisms"]])
+    name = "guarantee by another route: epsilon"
+    yield Check(name, guarantee.epsilon, numerical.verify(guarantee, records), True)
+
+
+def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
+    """The release's own facts, and that its values are those that were written."""
+    release = read_tables(folder / "release.parquet")
+    if not release.facts.query:  # counts: these tables and no others
+        release = read_release(folder / "release.parquet")
+    release.check()
+    found, population = release.facts.to_dict(), document["population"]
+    stated = {
+        "users": population["users"],
+        "guarantee": document["guarantee"],
+        "records": [one["record"] for one in document["mechanisms"]],
+        "episodes": population["episodes_per_user"],
+        "dataset": population["dataset"],
+        "schema": population["schema"],
+        "states": population["states"],
+        "actions": population["actions"],
+        "horizon": population["horizon"],
+        "run": {name: document[name] for name in ("date", "purpose", "synthetic", "ledger")},
+    }
+    if document["replanned"]:  # by another library perhaps, and with other options
+        found["run"] = {name: value for name, value in found["run"].items() if name != "versions"}
+    else:
+        stated["run"]["versions"] = document["versions"]
+        stated |= {name: document["configuration"][name] for name in ("algorithm", "options")}
+    plain = json.loads(json.dumps({key: found[key] for key in stated}, allow_nan=False))
+    yield from _leaves("release.parquet", stated, plain)
+    schema = read_schema(folder / "schema.toml")
+    same = release.facts.layout == schema.layout
+    yield Check("release.parquet: admissible pairs", True, same, same)
+    scales = {
+        name: scale
+        for record in composable_from_dict(stated["records"])
+        if isinstance(record, MechanismRecord)
+        for name, scale in record.scales.items()
+    }
+    for name, law in release.facts.laws.items():
+        if name in scales:
+            yield _compared(f"release.parquet: scale of {name}", scales[name], float(law.scale))  # type: ignore[attr-defined]
+
+
+def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) -> Iterator[Check]:
+    """Schema, policy, report and figures, written again from the release and the options, and compared."""
+    schema, configuration = read_schema(folder / "schema.toml"), document["configuration"]
+    options = configuration["options"]
+    if learner is None:
+        learner = learner_of(configuration["algorithm"], options["learner"])
+    else:
+        yield _compared("learner", configuration["algorithm"], name_of(learner))
+        yield from _leaves("learner", options["learner"], json.loads(json.dumps(options_of(learner))))
+    settings = Settings(**{name: options[name] for name in ("unsupported", "level", "return_bound")})
+    rewards = folder / REWARDS_NAME
+    known = np.load(rewards) if document["replanned"] and rewards.exists() else None
+    kind = kind_of(schema if known is None else replace(schema, known=known), learner)
+    planned = kind.again(folder / "release.parquet", settings)
+    guarantee = Guarantee.from_dict(document["guarantee"])
+    with TemporaryDirectory() as name:
+        again = Path(name)
+        write_schema(schema, again / "schema.toml")
+        write_plan(again, planned, guarantee, settings, replanned=document["replanned"])
+        made = {path.name: path for path in sorted(again.iterdir())}
+        expected = {*made, "release.parquet"} | ({REWARDS_NAME} if known is not None else set())
+        stated = set(document["files"])
+        yield Check("files of such a run", sorted(stated), sorted(expected), stated == expected)
+        # equal numbers give equal texts; where another machine rounds otherwise the last digits may differ
+        steady = all((folder / one).read_bytes() == made[one].read_bytes() for one in _NUMBERS)
+        drawn = document["versions"].get("matplotlib") == versions().get("matplotlib")
+        for one, path in made.items():
+            yield from _check_file(folder / one, path, steady, drawn)
+
+
+REWARDS_NAME = "rewards.npy"
+_NUMBERS = ("policy.csv", "report.json")
+_FIGURES = (".png", ".svg")
+
+
+def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[Check]:
+    """A file with the one that was made again; numbers of another machine may differ in their last digits."""
+    name, kind = f"{path.name} made again", path.suffix
+    found, expected = path.read_bytes(), made.read_bytes()
+    if kind in _FIGURES and not drawn:
+        yield Check(f"{name}: not compared, another Matplotlib drew it", "its hash", "its hash", True)
+    elif found == expected or steady or kind in (".npy", ".toml"):
+        stated, other = (hashlib.sha256(content).hexdigest() for content in (found, expected))
+        yield Check(name, stated, other, found == expected)
+    elif kind == ".json":
+        document = _read(path)
+        text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        yield Check(f"{name}: text", "as it was written", "so", text.encode() == found)
+        yield from _leaves(name, document, _read(made))
+    elif kind == ".png":
+        from matplotlib.image import imread
+
+        pictures = imread(path), imread(made)
+        same = pictures[0].shape == pictures[1].shape
+        same = same and float(np.abs(pictures[0] - pictures[1]).max()) <= 0.02
+        yield Check(name, "the picture", "the picture" if same else "another picture", same)
+    else:
+        texts = [_IDS.sub(r"\1", content.decode()) for content in (found, expected)]
+        same = _texts_alike(texts[0], texts[1], exact=kind == ".csv")
+        yield Check(name, "the text", "the text" if same else "another text", same)
+
+
+_IDS = re.compile(r"""((?:id="|url\(#|href="#))[^")]*""")  # of a drawing: made from its numbers
+_NUMBER = re.compile(r"(\d+\.\d+(?:e[+-]?\d+)?)")
+
+
+def _texts_alike(one: str, other: str, *, exact: bool) -> bool:
+    """The same text, but for numbers with a point: to 1e-9, or by one unit of the last digit shown."""
+    parts = _NUMBER.split(one), _NUMBER.split(other)
+    if len(parts[0]) != len(parts[1]):
+        return False
+    for i, (a, b) in enumerate(zip(*parts, strict=True)):
+        if a == b:
+            continue
+        shown = 0.0 if exact or i % 2 == 0 else 1.01 * 10.0 ** -len(a.partition("e")[0].partition(".")[2])
+        if i % 2 == 0 or not math.isclose(float(a), float(b), rel_tol=1e-9, abs_tol=shown):
+            return False
+    return True
+
+
+def _check_ledger(document: Mapping[str, Any], ledger: LedgerLike) -> Iterator[Check]:
+    """The run's entry in the ledger, the totals up to it, and the files that it was marked with."""
+    stated = document["ledger"]
+    if stated is None:
+        yield Check("ledger", "NO LEDGER", "NO LEDGER", True)
+        return
+    yield _compared("ledger: identity", stated["identity"], ledger.identity)
+    entries = ledger.entries(stated["dataset"])
+    entry = next((one for one in entries if one.hash == stated["head"]), None)
+    if entry is None:
+        yield Check("ledger: head", stated["head"], "no such entry in this ledger", False)
+        return
+    yield Check("ledger: head", stated["head"], entry.hash, True)
+    yield _compared("ledger: kind of the entry", "reserve", entry.kind)
+    yield _compared("ledger: users", document["population"]["users"], entry.users)
+    yield _compared("ledger: date", document["date"], entry.time)
+    yield _compared("ledger: purpose", document["purpose"], entry.purpose)
+    records = [record.to_dict() for record in entry.records]
+    yield from _leaves("ledger: records", [one["record"] for one in document["mechanisms"]], records)
+    facts = vars(LedgerFacts.of(ledger, entry))
+    yield from _leaves("ledger", {k: v for k, v in stated.items() if k != "name"}, {
+        name: dict(value) if isinstance(value, Mapping) else value
+        for name, value in facts.items() if name != "name"  # a copy may have another one
+    })  # fmt: skip
+    mark = next((one for one in entries if one.kind == "mark" and one.reservation == entry.number), None)
+    if mark is None:
+        yield Check("ledger: not marked as published (`discreet recover` does it)", None, None, True)
+        return
+    published = published_hashes(document)
+    if document["replanned"]:  # what it shares with the folder that was published first
+        published = {name: digest for name, digest in published.items() if _shared(name)}
+    marked = {
+        name: digest for name, digest in mark.files.items() if name in published or not document["replanned"]
+    }
+    yield from _leaves("ledger: published", published, marked)
+
+
+def _shared(name: str) -> bool:
+    return name == "release.parquet" or name.startswith("schema.")

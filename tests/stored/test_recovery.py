@@ -1,0 +1,117 @@
+"""What killed runs leave behind is found, finished and marked; nothing is drawn or spent again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kills import kill_at
+from typer.testing import CliRunner
+
+import discreet as dr
+from discreet import cli
+from discreet.core.layout import Layout
+from discreet.data.made_up import write_made_up
+from discreet.data.readers import open_source
+from discreet.data.schema import Schema
+from discreet.offline.tabular import DPAPVI
+from discreet.storage.ledger import Ledger
+from discreet.stored.learn import aside, learn, plan_again
+from discreet.stored.recovery import finish, lost
+from discreet.stored.verification import verify
+
+MASK = np.array([[1, 1], [1, 0], [0, 1], [1, 1]], bool)
+SCHEMA = Schema("ward", "patient", Layout(4, 2, 3, MASK), terminal=(3,), low=-1.0)
+STEPS = ("release", "policy", "statement", "name", "mark")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks and kills")
+def test_runs_that_were_killed_at_every_step_are_finished(tmp_path: Path) -> None:
+    kill_at(SCHEMA, tmp_path, *STEPS)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        found = {one.number: one for one in lost(tmp_path, ledger)}
+        states = [found[number].state for number in sorted(k for k in found if k is not None)]
+        assert states == ["no release", "hidden", "hidden", "hidden", "not marked"]
+        releases = {
+            one.number: (one.folder / "release.parquet").read_bytes()
+            for one in found.values()
+            if one.folder is not None
+        }
+        before = ledger.totals("ward")
+        assert (before.reservations, before.unmarked) == (5, 5)
+        folders = {number: finish(one, ledger) for number, one in found.items()}
+        for number, folder in folders.items():
+            if folder is None:
+                assert found[number].state == "no release"
+                continue
+            assert [check for check in verify(folder, ledger) if not check.ok] == []
+            assert "ledger: published.policy.csv" in {check.name for check in verify(folder, ledger)}
+            assert (folder / "release.parquet").read_bytes() == releases[number]
+        names = sorted(folder.name for folder in folders.values() if folder is not None)
+        assert names == ["out-mark", "out-name", "out-policy", "out-statement"]
+        assert ledger.totals("ward").unmarked == 1
+        assert ledger.totals("ward").epsilon == before.epsilon
+        assert [one.state for one in lost(tmp_path, ledger)] == ["no release"]
+        assert all(finish(one, ledger) is None for one in lost(tmp_path, ledger))
+    assert not list(tmp_path.glob(".*.part/release.parquet"))
+
+
+def run(place: Path, name: str, ledger: Ledger | None) -> Path:
+    rows = place / "people.parquet"
+    if not rows.exists():
+        write_made_up(SCHEMA, 30, rows, seed=1)
+    privatizer = dr.Central(epsilon=1.0, delta=1e-6)
+    return learn(
+        open_source(rows, SCHEMA), DPAPVI(), place / name, privatizer=privatizer, ledger=ledger
+    ).folder
+
+
+def test_what_is_whole_running_or_of_others_is_left_alone(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger, Ledger.open(tmp_path / "other.sqlite") as other:
+        whole = run(tmp_path, "whole", ledger)
+        plan_again(whole / "release.parquet", DPAPVI(), tmp_path / "again")
+        assert lost(tmp_path, ledger) == []
+        with aside(tmp_path / "working", paid=False) as hidden:
+            (hidden / "release.parquet").write_bytes((whole / "release.parquet").read_bytes())
+            (running,) = lost(tmp_path, ledger)
+            assert running.state == "running"
+            assert finish(running, ledger) is None
+        theirs = run(tmp_path, "theirs", other)
+        theirs.rename(tmp_path / f".theirs.{'0' * 16}.part")
+        (found,) = [one for one in lost(tmp_path, ledger) if one.name == "theirs"]
+        assert found.state == "of another ledger"
+        assert finish(found, ledger) is None
+    with pytest.raises(ValueError, match="must be the folder in which"):
+        lost(tmp_path / "nowhere", None)
+
+
+def test_a_folder_that_was_changed_is_not_marked(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        folder = run(tmp_path, "out", None)
+        folder.rename(tmp_path / f".out.{'0' * 16}.part")  # of a run without a ledger
+        (found,) = lost(tmp_path, ledger)
+        (tmp_path / "out").mkdir()
+        assert (found.state, found.number) == ("hidden", None)
+        named = finish(found, ledger)
+        assert named is not None
+        assert [check for check in verify(named) if not check.ok] == []
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISCREET_LEDGER", str(tmp_path / "ledger.sqlite"))
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger, monkeypatch.context() as patch:
+        patch.setattr(Ledger, "mark", lambda *_: (_ for _ in ()).throw(OSError("the disk is full")))
+        with pytest.raises(OSError, match="disk is full"):
+            run(tmp_path, "out", ledger)
+    runner = CliRunner()
+    listed = json.loads(runner.invoke(cli.app, ["recover", str(tmp_path), "--json"]).stdout)["lost"]
+    assert [(row["entry"], row["state"], row["finished"]) for row in listed] == [(2, "not marked", None)]
+    said = " ".join(runner.invoke(cli.app, ["recover", str(tmp_path)]).stdout.split())
+    assert "1 can be finished with --finish" in said
+    done = runner.invoke(cli.app, ["recover", str(tmp_path), "--finish", "--json"])
+    assert json.loads(done.stdout)["lost"][0]["finished"] == str(tmp_path / "out")
+    assert "0 found." in runner.invoke(cli.app, ["recover", str(tmp_path)]).stdout
