@@ -86,9 +86,9 @@ def test_a_call_out_of_a_running_one_is_refused() -> None:
 
 def test_what_is_shown_of_a_session_is_public_and_says_its_whole_claim() -> None:
     session = opened()
-    assert repr(session) == "<CountSession trust='joint', epsilon=1.0, users=0>"
+    assert repr(session) == "<DecayingSession trust='joint', epsilon=1.0, users=0>"
     session.close()
-    assert repr(session) == "<CountSession trust='joint', epsilon=1.0, closed>"
+    assert repr(session) == "<DecayingSession trust='joint', epsilon=1.0, closed>"
     approximate = Central(epsilon=1.0, delta=1e-6, release="decaying").start(
         QUERY, Schedule(8, times=np.array([0, 2, 4, 6])), Seeded(0)
     )

@@ -472,9 +472,15 @@ STORED = {
 @pytest.mark.parametrize("doing", ["save", "restore"])
 @pytest.mark.parametrize("case", STORED)
 def test_an_interrupt_leaves_stored_people_in_one_place(case, doing, tmp_path):
-    names = ("saved_state", "saving", "restoring", "responses", "one_shot", "tally", "lifecycle")
+    sessions = ("saving", "restoring", "one_shot", "tally")
+    names = (
+        "storage/saved_state",
+        "linear/responses",
+        "core/lifecycle",
+        *(f"sessions/{n}" for n in sessions),
+    )
     how = {
-        "files": tuple(f"privacy/{name}.py" for name in names),
+        "files": tuple(f"{name}.py" for name in names),
         "besides": ("_call", "_calling_here", "check", *_TRANSLATING),
     }
     at, more = 0, True

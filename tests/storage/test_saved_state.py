@@ -170,7 +170,8 @@ def test_every_attribute_is_saved_or_derived() -> None:
         kind = type(start(stream))
         named = [*kind._BOUND, *kind._STATE, *kind._DERIVED]
         assert len(named) == len(set(named))
-        assert set(vars(start(stream))) == set(named), "name new attributes in one of its tables"
+        made = {name for name in named if isinstance(getattr(kind, name, None), property)}
+        assert set(vars(start(stream))) == set(named) - made, "name new attributes in one of its tables"
 
 
 def test_every_noise_law_can_be_saved() -> None:
