@@ -1,7 +1,9 @@
 """One call at a time, also after a call that was interrupted and whose frames somebody keeps."""
 
 import contextlib
+import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -115,3 +117,34 @@ def test_a_closed_session_answers_no_call(call: Callable[[Any], object], waiting
     session.close()
     with pytest.raises(RuntimeError, match="is closed: start another one"):
         call(session)
+
+
+def test_who_closes_out_of_a_running_call_takes_no_memory_from_it() -> None:
+    """A signal's handler closes while compiled code adds records: that call ends, and then all is dropped."""
+    states = 20
+    query = CountQuery(Layout(states, 2, 2), center_rewards=True, visits=False)
+    session = Central(epsilon=1.0).start(query, Schedule(200_000, times=np.array([0, 150_000])), Seeded(0))
+    session.release()
+    session.begin(Plan(np.zeros((2, states), int), 150_000))
+
+    def people(n: int) -> Trajectories:
+        return Trajectories(np.full((n, 3), states - 1), np.ones((n, 2), int), np.full((n, 2), 0.3))
+
+    session.submit_many(people(10), 1)  # compiled
+    all_of_them = people(100_000)
+    before = signal.signal(signal.SIGALRM, lambda *_: session.close())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.003)
+        with contextlib.suppress(RuntimeError):
+            session.submit_many(all_of_them, 1)
+            time.sleep(1.0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(RuntimeError, match="is closed"):
+        session.absent()
+    for _ in range(1000):
+        if session._cells.size == 0:
+            break
+        time.sleep(0.01)
+    assert session._cells.size == 0

@@ -60,7 +60,7 @@ def test_gaussian_noise_in_words():
         + CLOSING.removeprefix("The number of users is public. ")
     )
     assert made.composition[-1] == (
-        "1 mechanism on the same users: mu^2 adds to 0.288675^2; epsilon 1.23902 at delta 1e-06 by the exact "
+        "1 mechanism on the same users: mu^2 adds to 0.288676^2; epsilon 1.23903 at delta 1e-06 by the exact "
         "Gaussian curve"
     )
     assert made.unit == ("one user: up to 3 episodes, the whole trajectories of states, actions and rewards")
@@ -125,7 +125,7 @@ def test_kinds_with_the_same_means_share_a_sentence():
         f"7 users: {strong.composition[0]}; at delta 0 epsilon = {strong.epsilon!r}"
     )
     assert made.composition[-1] == (
-        "3 kinds of batches, each user in one: epsilon 1.23902 at delta 1e-06, that of the worst"
+        "3 kinds of batches, each user in one: epsilon 1.23903 at delta 1e-06, that of the worst"
     )
 
 

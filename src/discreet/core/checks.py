@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import fields
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -99,6 +101,12 @@ def floats(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float64]
     if not np.isfinite(array).all():
         raise ValueError(f"{name} holds {said(array[~np.isfinite(array)][0])}: must be finite everywhere")
     return array
+
+
+def by_constructor(value: Any) -> tuple[Any, ...]:
+    """For ``__reduce__`` of frozen values: a copy is checked as the first one was, and derives anew."""
+    kind: Any = type(value)
+    return partial(kind, **{one.name: getattr(value, one.name) for one in fields(value)}), ()
 
 
 def probabilities(name: str, value: NDArray[np.float64], tolerance: float = 1e-9) -> NDArray[np.float64]:

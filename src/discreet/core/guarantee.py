@@ -98,6 +98,8 @@ class Guarantee(PrivacyClaim):
         checks.integer("episodes", self.episodes, 1)
         if self.epsilon_nominal is not None:
             checks.real("epsilon_nominal", self.epsilon_nominal, 0.0)
+        object.__setattr__(self, "records", tuple(self.records))
+        object.__setattr__(self, "kinds", tuple(self.kinds))
         if (bool(self.records), bool(self.kinds), self.reason is not None).count(True) != 1:
             raise ValueError("records, kinds, reason: exactly one of them must say what the numbers are of")
         if self.reason is not None:
@@ -336,6 +338,8 @@ def _worst(kinds: Sequence[tuple[str, Guarantee]]) -> _Four:
 
 def _check_alike(first: Guarantee, kinds: Sequence[tuple[str, Guarantee]]) -> None:
     for words, one in kinds:
+        if type(one) is not Guarantee:
+            raise ValueError(f"kinds: {words!r} must be of a Guarantee, no subclass")
         for name in ("trust", "randomness", "episodes", "users_public", "epsilon_nominal"):
             if getattr(one, name) != getattr(first, name):
                 raise ValueError(

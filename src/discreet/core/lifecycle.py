@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from contextlib import nullcontext
 from typing import ClassVar, NoReturn, Self
 
 from discreet.core import parts
@@ -57,11 +56,21 @@ class Guarded:
         self.close()
 
     def close(self) -> None:
-        """The end: records and noise are dropped, every later call raises."""
-        if os.getpid() != self._process:  # a fork may have inherited the lock, held by a thread it lacks
+        """The end: records and noise are dropped, every later call raises.
+
+        Out of a running call (from a signal's handler) they are dropped when that call has ended: compiled
+        code is writing to them.
+        """
+        if self._calling_here():
+            self._closed = True
+            threading.Thread(target=self._end, daemon=True).start()
+        elif os.getpid() != self._process:  # a fork may have inherited the lock, held by a thread it lacks
             self._drop()
-            return
-        with nullcontext() if self._calling_here() else self._lock:
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        with self._lock:
             self._drop()
 
     def _drop(self) -> None:

@@ -177,6 +177,7 @@ class CountMechanism:
     """
 
     __repr__ = brief
+    __reduce__ = checks.by_constructor
 
     query: CountQuery
     schedule: Schedule
@@ -509,7 +510,7 @@ class CountMechanism:
 
     def check_source(self, randomness: Any) -> None:
         """Raise ``ValueError`` unless the noise can be drawn from it."""
-        if not isinstance(randomness, Seeded | Secure):
+        if type(randomness) not in (Seeded, Secure):  # a subclass could draw anything
             raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
         grid = grid_of(randomness) if self.noisy else None
         if randomness.kind != self.source or grid != self.reward_grid:

@@ -54,7 +54,7 @@ def composition(claim: PrivacyClaim) -> tuple[str, ...]:
     """One line per mechanism, or per kind of batches, with the numbers that led to the last line's."""
     if claim.epsilon is None:
         return ()
-    stated = f"epsilon {claim.epsilon:.6g} at delta {claim.delta:g}"
+    stated = f"epsilon {up(claim.epsilon, 6)} at delta {claim.delta:g}"
     if claim.kinds:
         return (
             *(
@@ -68,11 +68,11 @@ def composition(claim: PrivacyClaim) -> tuple[str, ...]:
     if any(record.numerical for record in claim.records):
         sums = f"{stated} by its privacy-loss distribution"
     elif claim.rho is None:
-        sums = f"epsilon adds to {claim.epsilon:.6g}, delta 0"
+        sums = f"epsilon adds to {up(claim.epsilon, 6)}, delta 0"
     elif claim.mu is None:
-        sums = f"rho adds to {claim.rho:.6g}; {stated} by the best Renyi order"
+        sums = f"rho adds to {up(claim.rho, 6)}; {stated} by the best Renyi order"
     else:
-        sums = f"mu^2 adds to {claim.mu:.6g}^2; {stated} by the exact Gaussian curve"
+        sums = f"mu^2 adds to {up(claim.mu, 6)}^2; {stated} by the exact Gaussian curve"
     return (
         *(record.line(claim.delta) for record in claim.records),
         f"{number} mechanism{'s' if number > 1 else ''} on the same users: {sums}",

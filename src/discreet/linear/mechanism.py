@@ -62,6 +62,7 @@ class LinearMechanism:
     """
 
     __repr__ = brief
+    __reduce__ = checks.by_constructor
 
     query: LinearQuery
     schedule: Schedule
@@ -258,7 +259,7 @@ class LinearMechanism:
 
     def check_source(self, randomness: Any) -> None:
         """Raise ``ValueError`` unless the noise can be drawn from it."""
-        if not isinstance(randomness, Seeded | Secure):
+        if type(randomness) not in (Seeded, Secure):  # a subclass could draw anything
             raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
         grid = randomness.reward_grid if isinstance(randomness, Secure) and self.stream != "exact" else None
         if randomness.kind != self.source or grid != self.grid:

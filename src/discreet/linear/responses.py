@@ -260,7 +260,7 @@ class ResponseSession(Saveable):
                 f"features are of {features.states} states and {features.actions} actions: must be of "
                 f"{layout.states} and {layout.actions}"
             )
-        if not isinstance(randomness, Seeded | Secure):
+        if type(randomness) not in (Seeded, Secure):
             raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
         self._layout = Layout(layout.states, layout.actions, layout.horizon, layout.mask)
         self._features = Features(

@@ -8,7 +8,7 @@ people's own machines, is :class:`~discreet.device.counts.CountDevice`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -94,7 +94,7 @@ class DeviceSession(FromDevices, MeasuredSession):
         return device_of(self._query, self._mechanism, session)
 
     def _randomizer(self, query: CountQuery) -> Encoder:
-        return NoisyVectorEncoder(query, self._device, self._plans)
+        return NoisyVectorEncoder(query, replace(self._device), self._plans)  # its arrays are its own
 
     def _add(self, report: Report) -> None:
         sent, nonce = self._sent(report)

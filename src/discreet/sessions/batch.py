@@ -89,6 +89,7 @@ class BatchMechanism:
     """
 
     __repr__ = brief
+    __reduce__ = checks.by_constructor
 
     query: CountQuery
     schedule: Schedule
@@ -98,6 +99,7 @@ class BatchMechanism:
         if type(self.schedule) is not Schedule or self.schedule.queries is None:
             raise ValueError("schedule: must be a Schedule with queries")
         object.__setattr__(self, "schedule", replace(self.schedule))
+        object.__setattr__(self, "query", self.query.copy())
         object.__setattr__(self, "parts", tuple(self.parts))
         sizes, asked = np.diff(self.schedule.release_times).tolist(), self.schedule.queries
         if len(self.parts) != len(sizes):
@@ -112,6 +114,8 @@ class BatchMechanism:
                 raise ValueError(f"parts[{i}].schedule: must be one release of all {size} users of the batch")
             if _asked(part.query) != _asked(asked[i]):
                 raise ValueError(f"parts[{i}].query: must be schedule.queries[{i}], what people are asked")
+        own = {id(part): replace(part) for part in self.parts}  # nobody else may change them
+        object.__setattr__(self, "parts", tuple(own[id(part)] for part in self.parts))
 
     @property
     def trust(self) -> Trust:

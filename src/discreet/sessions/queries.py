@@ -69,5 +69,5 @@ def private_schedule(schedule: Any) -> Schedule:
 
 def check_source(randomness: Any) -> None:
     """Raise ``ValueError`` unless noise can be drawn from it."""
-    if not isinstance(randomness, Seeded | Secure):
+    if type(randomness) not in (Seeded, Secure):  # a subclass could draw anything
         raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")

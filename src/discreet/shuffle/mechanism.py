@@ -133,7 +133,7 @@ class ShuffledMechanism(ABC):
 
     def check_source(self, randomness: Any) -> None:
         """Raise ``ValueError`` unless the noise can be drawn from it."""
-        if not isinstance(randomness, Seeded | Secure) or randomness.kind != self.source:
+        if type(randomness) not in (Seeded, Secure) or randomness.kind != self.source:
             raise ValueError(f"randomness = {randomness!r}: this mechanism is of a {self.source} source")
 
     @property
@@ -178,6 +178,7 @@ class FlipMechanism(ShuffledMechanism):
     """
 
     __repr__ = brief
+    __reduce__ = checks.by_constructor
 
     noises: tuple[Noise, ...] = ()
     words: str = "bits and coin flips"
@@ -261,6 +262,7 @@ class AmplifiedMechanism(ShuffledMechanism):
     """
 
     __repr__ = brief
+    __reduce__ = checks.by_constructor
 
     choices: tuple[tuple[int, StepReports], ...] = ()
 
