@@ -16,9 +16,9 @@ same (s, a)           none          2 x 1               1 x 1
 ====================  ============  ==================  =======================================
 
 (Smaller moves are dominated: less shift, less loss.) With k steps of the second case and H - k of the
-first, k = 0 .. H, every coordinate is shifted in each of the ``levels`` noisy sums that hold the user.
-The guarantee is the worst over k. (A query of one step counts as H = 1.) This needs noise that is
-independent by coordinate and drawn after the user's record is in (privacy-mechanisms, 1.1 c): batches, trees
+first, k = 0 .. H, every coordinate is shifted in each of the ``levels`` noisy sums that hold the user. The
+guarantee is the worst over k. (A query of one step counts as H = 1.) This needs noise that is independent
+by coordinate and drawn after the user's record is in (:mod:`discreet.core.continual`, c): batches, trees
 with fresh nodes, one user's own message. Counts pooled over steps move one cell by more than a unit and are
 not covered; nor are users with several episodes, who can move one cell by several units, or several cells:
 which of the ways is worst is not settled, so their noise comes from the closed forms.

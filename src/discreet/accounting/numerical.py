@@ -105,7 +105,7 @@ def discrete_gaussian_epsilon(sigma: float, unit_shifts: int, delta: float) -> f
 # ------------------------------------------------------- any independent noise, numerically
 # Losses are rounded up to a grid, so what is composed here is an upper bound, by at most one grid step a
 # coordinate. The noise of each coordinate is independent and drawn after the user's record is in
-# (privacy-mechanisms, 1.1 c): trees with fresh nodes, batches, messages of one user.
+# (core.continual, c): trees with fresh nodes, batches, messages of one user.
 
 LEAST_DELTA = 1e-10  # a delta below it is not told from the Fourier transform's rounding in double precision
 

@@ -77,9 +77,6 @@ both (:mod:`discreet.core.continual.splits`): a joint sensitivity is that of the
 the second by the table, whose second case is then the worst. In the first, changes of different families add,
 l1 to l1 and squares to squares; two users of which each stays in a pair of her own and earns 1 at each step
 until C attain both at once (C <= H, fractions of a reward included).
-
-Sources: specification of tabular learners, section 2; privacy-mechanisms, sections 1 and 10.2;
-linear-and-offline, section 0.
 """
 
 from __future__ import annotations

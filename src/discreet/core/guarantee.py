@@ -10,8 +10,8 @@ user can appear. :func:`guarantee_of` composes records on the same users:
 
 - Laplace (also discrete, on its grid): epsilon = sum over records of levels * joint l1, because the
   densities of two neighbouring releases differ by exp(sum |shift| / b) at most;
-- Gaussian: mu^2 = sum of levels * (joint l2)^2, exactly, also adaptively (privacy-mechanisms,
-  1.1 b); rho = mu^2 / 2; epsilon at the asked delta by the exact curve;
+- Gaussian: mu^2 = sum of levels * (joint l2)^2, exactly, also adaptively (:mod:`discreet.core.continual`,
+  b); rho = mu^2 / 2; epsilon at the asked delta by the exact curve;
 - discrete Gaussian: rho = sum of levels * (joint l2)^2 / 2 (Canonne, Kamath and Steinke 2020), epsilon
   by the best Renyi order; mu-GDP is not proved for it and not claimed;
 - a record that lists its ``exchanges`` (every way in which one user can move independent noises):

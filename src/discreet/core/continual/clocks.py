@@ -11,7 +11,7 @@ policy plays is never measured: it holds nothing, carries no noise, and says not
 measured get one fresh noise on their own decaying sum (:mod:`discreet.core.continual.decaying`),
 whose ticks are then the row's, not the schedule's.
 
-Privacy (privacy-mechanisms, 1.1). Fix everything public. The clocks are then fixed too: they move by
+Privacy (:mod:`discreet.core.continual`). Fix everything public. The clocks are then fixed too: they move by
 assignments, never by visits or arrivals. One user's record is in at most one row per step, in the one
 batch of that row that was open when she was assigned, and moves the row's later measurements by the
 column of the decaying stream. Exchanging her moves at most two rows a step, in each family, by the same

@@ -6,12 +6,12 @@ At scheduled release i (i = 1, 2, ...), with x_i the sum of the users since rele
 
 lambda in [0, 1) a constant of the stream, fixed before data. lambda = 0 is "batches": y_i = x_i + z_i.
 
-Privacy. A user is in one batch j and moves y_i, i >= j, by a lambda^{i-j} times her own change. The
-column (a, a lambda, a lambda^2, ...) has l2 norm below 1 for any number of releases, so Gaussian
-noise of sigma costs what one release of one batch costs, mu = Delta_2 / sigma, exactly, also against
-adaptively chosen data (fresh noise, lower-triangular rows: privacy-mechanisms 1.1 b). The l1 norm of the
-column exceeds 1 unless lambda = 0, so Laplace noise is used with lambda = 0 only: epsilon = Delta_1 / b.
-The decay is never taken from the realised growth of the batches (its column could exceed 1).
+Privacy. A user is in one batch j and moves y_i, i >= j, by a lambda^{i-j} times her own change. The column
+(a, a lambda, a lambda^2, ...) has l2 norm below 1 for any number of releases, so Gaussian noise of sigma
+costs what one release of one batch costs, mu = Delta_2 / sigma, exactly, also against adaptively chosen
+data (fresh noise, lower-triangular rows: :mod:`discreet.core.continual`, b). The l1 norm of the column
+exceeds 1 unless lambda = 0, so Laplace noise is used with lambda = 0 only: epsilon = Delta_1 / b. The decay
+is never taken from the realised growth of the batches (its column could exceed 1).
 
 What is released. The prefix sum of all users from the same measurements,
 
@@ -45,10 +45,7 @@ supermartingale for every order alpha, step by step. B is the length of the sche
 stream has more than B measurements: one is kept in the same indivisible step that makes its release, and a
 release of nobody new is the one before. An interrupt before that step leaves S and x as they were, and the
 next release rounds the same sums with other noise (what was drawn has left no trace); one after it finds the
-release made. The second term is about 1e-4 of the first; the scales are widened by it. (privacy-mechanisms,
-section 8, has the idea, with 1 in place of 5/4.)
-
-Source: privacy-mechanisms, section 2.1.
+release made. The second term is about 1e-4 of the first; the scales are widened by it.
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ Privacy. Measurements are exact node sums with independent noise, the estimates 
 Complete nodes end at n <= N - 1 for N leaves, so there are nodes of L = bit_length(N - 1) levels, one leaf is
 in at most one node of each, and the first leaf in all L: the loss of the plain tree, at noise that is
 1.3 to 1.4 times smaller.
-
-Source: privacy-mechanisms, section 2.
 """
 
 from __future__ import annotations

@@ -16,14 +16,12 @@ blocks and leaves, B C = A by telescoping, so for fixed outputs o the neighbouri
 by noise vectors z = z(o) and z + C (x - x') whose densities differ by exp(|C (x - x')|_1 / b) at most.
 This is pointwise in o and the map from noise to outputs has unit Jacobian, so later users' data, and
 the schedule of nobody but the clock, may depend on o: epsilon = L * (one draw's), since a leaf is in one
-block of each level, the first leaf in a used one of each (privacy-mechanisms 1.1 a). Early noise is
+block of each level, the first leaf in a used one of each (:mod:`discreet.core.continual`, a). Early noise is
 correlated with what was released before a user came; (epsilon, delta) accounting draw by draw would
 be wrong, and Gaussian noise is therefore refused.
 
 Every draw is taken once. At a new base the registers of a level are filled with the noise of the
 prefixes that lie before it, and are then only read.
-
-Source: privacy-mechanisms, section 2.
 """
 
 from __future__ import annotations

@@ -44,8 +44,6 @@ and the family that is left out has an infinite one (nothing is said of it; its 
   nothing of her cut ones.) That is all that adaptive composition asks for, as above; under exact discrete
   noise it is that of zCDP, with rounding in fixed point charged for all three families at the smallest scales
   (:mod:`discreet.core.continual.decaying`).
-
-Source: privacy-mechanisms, section 2.1 (lambda that varies), 10.2 (families of the hybrid).
 """
 
 from __future__ import annotations

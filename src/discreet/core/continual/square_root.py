@@ -13,17 +13,15 @@ lambda = 1/(1 + e^{-u}) it is (1/pi) int lambda^{j+1/2} (1 - lambda)^{1/2} du, a
 trapezoidal rule with step h = 3/2 has a relative error of about 2 exp(-pi^2/h) < 1 %. The last node
 carries the law's mass to 1.
 
-Privacy does not depend on how good that fit is. The strategy is C = B^{-1} A, Toeplitz with the column
-c(x) = 1 / ((1-x) b(x)), computed up to the number M of releases, and b is then multiplied by the l2
-norm of (c_0, .., c_{M-1}): every column of the strategy has l2 norm at most 1. The release is
-B (C x + z): C is lower triangular and z_n is fresh at release n, so that the sequence in brackets is
-(Delta_2/sigma)-GDP whatever later users do (privacy-mechanisms 1.1 b), and multiplying by the known B is
-post-processing. Rounding: computed, c solves B c = 1 up to residuals of some 1e-15 each, and B^{-1} has
-l1 norm at most 2 c_0 (c falls), which moves the norm by less than 1e-14 sqrt(M); 1e-9 of it is added.
+Privacy does not depend on how good that fit is. The strategy is C = B^{-1} A, Toeplitz with the column c(x)
+= 1 / ((1-x) b(x)), computed up to the number M of releases, and b is then multiplied by the l2 norm of
+(c_0, .., c_{M-1}): every column of the strategy has l2 norm at most 1. The release is B (C x + z): C is
+lower triangular and z_n is fresh at release n, so that the sequence in brackets is (Delta_2/sigma)-GDP
+whatever later users do (:mod:`discreet.core.continual`, b), and multiplying by the known B is
+post-processing. Rounding: computed, c solves B c = 1 up to residuals of some 1e-15 each, and B^{-1} has l1
+norm at most 2 c_0 (c falls), which moves the norm by less than 1e-14 sqrt(M); 1e-9 of it is added.
 
 Gaussian noise only: columns have a large l1 norm.
-
-Source: privacy-mechanisms, section 2.
 """
 
 from __future__ import annotations

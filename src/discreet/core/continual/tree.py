@@ -13,7 +13,7 @@ most L node sums, each by one user's change: with independent noise in each node
 nodes add, l1 in pure epsilon (L times one user's), l2 in squares (mu^2 adds). The boundaries of
 the leaves are fixed before data. Node noise is addressed by the node's end and never drawn twice;
 later users' data may depend on what was released (Laplace and Gaussian noise compose adaptively,
-privacy-mechanisms 1.1).
+:mod:`discreet.core.continual`).
 
 With the number of users unknown, users 2^e .. 2^(e+1) - 1 form epoch e with a tree of its own, of
 e + 1 levels with its root; each user lies in one epoch, so each epoch spends the whole budget on

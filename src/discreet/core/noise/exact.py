@@ -46,8 +46,6 @@ bits, is at least 2^-45 away from it; otherwise (probability 2^-44 a draw) integ
 Error of the float: with d = |x| - sigma^2/t and a = d^2/(2 sigma^2), rounding changes a by at most
 (5a + sqrt(2a)) 2^-53, as sigma^2/t <= sigma; r/t <= 1/8 and the sum add (a + 1/2) 2^-53; hence
 p = e^-a changes by at most 4 * 2^-53; the exponential itself, +, -, *, / only, is within 2^-50.
-
-Source of the digit idea: spec/privacy-mechanisms.md, section 8.
 """
 
 from __future__ import annotations
