@@ -1,9 +1,9 @@
-"""Transitions counted a second, on one core: into tables, and from a file with every row checked.
+"""Transitions counted a second, on one core: into a tally, and from a file with every row checked.
 
     python benchmarks/counting.py [--episodes 200000] [--file]
 
 The world has the size of ICU-Sepsis without its mask: S = 716, A = 25, H = 20, 256 million cells of
-transitions by step (2 GB), 12.8 million pooled. Records are uniformly random, the worst case for the caches.
+transitions by step (1 GB), 12.8 million pooled. Records are uniformly random, the worst case for the caches.
 Seconds are of this process's CPU; files are read twice, the first time for the order of users only.
 """
 
@@ -16,12 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
+from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectories
-from discreet.data.counting import Counter, count
 from discreet.data.readers import open_source
 from discreet.data.schema import Schema
+from discreet.data.validate import episodes
 from discreet.data.writers import write_trajectories
+from discreet.sessions.tally import Tally
 
 S, A, H = 716, 25, 20
 
@@ -35,13 +37,13 @@ def cohort(episodes: int) -> Trajectories:
 
 
 def tables(trajectories: Trajectories, pooled: bool, repeats: int = 5) -> float:
-    """Median transitions a second into tables that exist."""
-    counter = Counter(Layout(S, A, H), pooled=pooled)
-    counter.add(trajectories)
+    """Median transitions a second into a tally that exists."""
+    tally = Tally(CountQuery(Layout(S, A, H), stationary=pooled))
+    tally.add(trajectories)
     seconds = []
     for _ in range(repeats):
         begin = time.process_time()
-        counter.add(trajectories)
+        tally.add(trajectories)
         seconds.append(time.process_time() - begin)
     return trajectories.actions.size / float(np.median(seconds))
 
@@ -58,7 +60,9 @@ def files(trajectories: Trajectories) -> None:
             rows = sum(batch.num_rows for batch in source.batches())
             read = time.process_time() - begin
             begin = time.process_time()
-            count(source, pooled=True)
+            tally = Tally(CountQuery(Layout(S, A, H), stationary=True))
+            for batch in episodes(source):
+                tally.add(batch.trajectories, batch.user)
             whole = time.process_time() - begin
             speeds = rows / read / 1e6, rows / whole / 1e6
             print(f"{suffix:9} read {speeds[0]:5.1f}   read, checked, counted {speeds[1]:5.1f}")

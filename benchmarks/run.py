@@ -24,6 +24,7 @@ import numpy as np
 import discreet as dr
 from discreet.core.noise import seeded_kernels as noise
 from discreet.core.noise import streams_kernels as streams
+from discreet.estimation.kernels import project_table
 from discreet.experiments.simulate import Setup
 from discreet.mdp import world_kernels as worlds
 from discreet.online import kernels as online
@@ -95,9 +96,8 @@ def floor_costs(mdp: dr.TabularMDP, repeats: int) -> dict[str, float]:
     many = max(h * r, 20_000 // s)  # rows enough to drown the cost of the call
     v = rng.normal(50 / s, 20.0, (many, s))
     w = v.sum(axis=1) + rng.normal(0, 20.0, many)
-    from discreet.estimation.projection import project_rows
-
-    project = median_us(lambda: project_rows(v, w, 20.0), 20, repeats) / many
+    tolerance, x, t = np.full(many, 20.0), np.empty_like(v), np.empty(many)
+    project = median_us(lambda: project_table(v, w, tolerance, x, t), 20, repeats) / many
     policy = np.zeros((h, s), np.int64) + layout.state_ptr[:-1]
     probabilities = np.zeros((h, r))
     n = 2000
