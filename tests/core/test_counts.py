@@ -8,7 +8,10 @@ import pytest
 
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
+from discreet.core.randomness import Secure
 from discreet.core.trajectories import Trajectory
+from discreet.privatizers.central import Central
+from discreet.protocol import Schedule
 
 VARIANTS = [
     {},
@@ -116,6 +119,35 @@ def test_pooled_families_bound_every_pair(variant: dict[str, bool], pooled: str,
         for weight in weights:
             claimed = query.sensitivity(norm, weight)  # type: ignore[arg-type]
             assert brute_force(query, norm, weight) <= claimed * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_first_visits_alone_bound_every_pair(variant: dict[str, bool], norm: str) -> None:
+    """Where S > H and H > S; the bound of raw families is attained where two users can stay apart."""
+    rng = np.random.default_rng(8)
+    for layout in (Layout(2, 2, 2), Layout(3, 1, 2), Layout(2, 1, 3), Layout(2, 2, 3)):
+        query = CountQuery(layout, stationary=True, first=True, **variant)
+        weights = [dict.fromkeys(query.families, 1.0)]
+        weights += [{name: float(rng.uniform(0.05, 2.0)) for name in query.families} for _ in range(3)]
+        for weight in weights:
+            claimed = query.sensitivity(norm, weight)  # type: ignore[arg-type]
+            exact = brute_force(query, norm, weight)
+            assert exact <= claimed * (1 + 1e-12)
+            if layout.actions > 1 and not query.center_rewards:
+                assert exact == pytest.approx(claimed, rel=1e-12)
+    assert query.copy().first
+    ones = dict.fromkeys(query.families, 1.0)
+    every = CountQuery(Layout(2, 2, 3), stationary=True, **variant)
+    assert query.sensitivity(norm, ones) < every.sensitivity(norm, ones)  # type: ignore[arg-type]
+
+
+def test_first_visits_alone_are_of_stationary_counts_of_stored_people() -> None:
+    with pytest.raises(ValueError, match="first = True: must be false when stationary is false"):
+        CountQuery(Layout(2, 2, 2), first=True)
+    query = CountQuery(Layout(2, 2, 2), center_rewards=True, stationary=True, first=True)
+    with pytest.raises(ValueError, match="query.first = True: must be False but for stored people"):
+        Central(rho=1.0).mechanism(query, Schedule.one_shot(10), Secure())
 
 
 def test_pooled_sensitivities_are_attained() -> None:

@@ -37,6 +37,13 @@ to l1, squares to squares. With W_1 and W_2 the worst case of a step for the poo
   (c + (u - c) / 2 + (v - c) / 2) W = (u + v) W / 2 <= m W. Whether a visit is the first is settled
   before its action and successor are seen, so transitions are still drawn from P.
 
+First visits alone (``stationary`` and ``first``): the same m records of a user, in different pairs, are all that
+is counted, visits included. With W the worst case of a step for all families, the argument above holds as it
+stands, since removing one record changes w_v + w_t + c w_r / 2 or w_v^2 + w_t^2 + c' w_r^2 / 2, again half of the
+first case of the table: l1 <= m W and l2^2 <= m W. Both are attained, for raw families, by two users who visit
+m states each in pairs of their own. Noise is then sqrt(m) times that of one step's counts, and a count holds
+up to H times as much: the best question that we know about a world that is the same at every step.
+
 One step alone (``step=h``): of a user's records that of step h is counted and no other, in families whose
 first axis is 1. Exchanging her changes what the table says, once: the factor H is gone, l1 is the worst case
 of a step and l2 its square root. All of it is attained, for centred rewards too (there is no chain of
@@ -131,6 +138,8 @@ class CountQuery:
         Public sizes and mask. Inadmissible pairs have no cells.
     stationary : bool
         Pool the counts over steps (first axis 1 instead of H).
+    first : bool
+        With stationary: of a user's records only the one of her first visit to each state is counted.
     visits : bool
         False drops the family of visits: they are the sums of the transitions over s'.
     center_rewards : bool
@@ -187,12 +196,15 @@ class CountQuery:
     episodes: int = 1
     step: int | None = None
     cut: float = 0.0
+    first: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.layout, Layout):
             raise ValueError(f"layout = {self.layout!r}: must be a Layout")
-        for name in ("stationary", "visits", "center_rewards", "known_rewards"):
+        for name in ("stationary", "visits", "center_rewards", "known_rewards", "first"):
             object.__setattr__(self, name, checks.flag(name, getattr(self, name)))
+        if self.first and not self.stationary:
+            raise ValueError("first = True: must be false when stationary is false")
         if self.known_rewards and self.center_rewards:
             raise ValueError("center_rewards = True: must be false when known_rewards is true")
         if self.reward_share is not None:
@@ -258,7 +270,7 @@ class CountQuery:
         return CountQuery(
             layout, self.stationary, self.visits, self.center_rewards, self.known_rewards,
             self.reward_share, self.pooled, self.pooled_share, self.groups, self.clip, self.return_share,
-            self.episodes, self.step, self.cut,
+            self.episodes, self.step, self.cut, self.first,
         )  # fmt: skip
 
     @property
@@ -303,6 +315,11 @@ class CountQuery:
     def counted_steps(self) -> int:
         """How many records of one user are counted: H, or 1."""
         return self.layout.horizon if self.step is None else 1
+
+    @property
+    def first_records(self) -> int:
+        """m = min(S, H): how many first visits to a state one user can make."""
+        return min(self.layout.states, self.layout.horizon)
 
     @property
     def steered(self) -> bool:
@@ -383,6 +400,8 @@ class CountQuery:
         for h in range(self.layout.horizon)[self.counted]:
             t = h if self.slots > 1 else 0
             s, a, after = trajectory.states[h], trajectory.actions[h], trajectory.states[h + 1]
+            if self.first and s in trajectory.states[:h]:
+                continue
             for name, table in sums.items():
                 if name == GROUP_RETURNS:
                     continue
@@ -460,16 +479,16 @@ class CountQuery:
     def _sensitivity_of_all(self, norm: Norm, weight: Mapping[str, float]) -> float:
         """What exchanging one episode changes in all of these families together."""
         step, pooled = self._worst_steps(norm, weight)
-        h = self.counted_steps
+        h, m = self.counted_steps, self.first_records
         first = self.pooled == "first"
         returns = self.clip * weight.get(GROUP_RETURNS, 0.0)
         up_to_cut = self.cut * weight.get(CUT_REWARDS, 0.0)
         if norm == "l1":
-            return h * step + (min(self.layout.states, h) if first else h) * pooled + returns + 2 * up_to_cut
+            return (m if self.first else h) * step + (m if first else h) * pooled + returns + 2 * up_to_cut
         in_one_cell = h * h
         return math.sqrt(
-            (in_one_cell if self.stationary else h) * step
-            + (min(self.layout.states, h) if first else in_one_cell) * pooled
+            (m if self.first else in_one_cell if self.stationary else h) * step
+            + (m if first else in_one_cell) * pooled
             + returns * returns
             + 2 * up_to_cut * up_to_cut
         )

@@ -45,13 +45,13 @@ def family_begins(query: CountQuery) -> Ints:
     """(7,) where families begin in the flat vector, -1 where one is absent.
 
     First cells of visits, transitions, rewards, pooled transitions and pooled rewards; 1 if only first visits
-    to a state are pooled, else 0; first cell of cut rewards.
+    to a state are pooled, 2 if only they are counted, else 0; first cell of cut rewards.
     """
     begins = np.full(7, -1, np.int64)
     for f, name in enumerate(query.row_families):
         if name != GROUP_RETURNS:
             begins[_CODES[name]] = query.offsets[f]
-    begins[5] = int(query.pooled == "first")
+    begins[5] = 2 if query.first else int(query.pooled == "first")
     return begins
 
 

@@ -26,12 +26,20 @@ def add_records(
     """Add one user's records to two flat vectors: counts (floats or integers) and rewards; may be one vector.
 
     ``begins`` (7,): first cell of each family by its code, -1 if absent; at 5 it is 1 if only first visits
-    are pooled. ``cut``: up to which total rewards are added to the family of code 6, as they are, in the
+    are pooled, 2 if only first visits are counted at all. ``cut``: up to which total rewards are added to the family of code 6, as they are, in the
     order of time. Steps whose row is -1 add nothing.
     """
     left = cut
     for h in range(rows.shape[0]):
         if rows[h] < 0:
+            continue
+        again = False
+        if begins[5] > 0:
+            for before in range(h - 1, -1, -1):
+                if states[before] == states[h]:
+                    again = True
+                    break
+        if again and begins[5] == 2:
             continue
         row = rows[h] if slots == 1 else h * all_rows + rows[h]
         if begins[0] >= 0:
@@ -43,15 +51,7 @@ def add_records(
             counted = min(rewards[h], left)
             sums[begins[6] + rows[h]] += counted
             left -= counted
-        if begins[3] < 0:
-            continue
-        again = False
-        if begins[5] > 0:
-            for before in range(h - 1, -1, -1):
-                if states[before] == states[h]:
-                    again = True
-                    break
-        if not again:
+        if begins[3] >= 0 and not again:
             counts[begins[3] + rows[h] * all_states + states[h + 1]] += 1
             if begins[4] >= 0:
                 sums[begins[4] + rows[h]] += rewards[h] - reward_shift

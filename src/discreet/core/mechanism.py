@@ -227,6 +227,8 @@ class CountMechanism:
         query, strategy = self.query, self.strategy
         if query.episodes > 1 and not self.stored:
             raise ValueError(f"query.episodes = {query.episodes}: must be 1 but for stored people")
+        if query.first and not self.stored:
+            raise ValueError("query.first = True: must be False but for stored people")
         plain = isinstance(strategy, Exact) or (isinstance(strategy, Batches) and strategy.clocks is None)
         if query.steered and not plain:
             raise ValueError(

@@ -475,7 +475,7 @@ def _facts(query: CountQuery) -> tuple[Any, ...]:
     """All that noise and guarantee depend on beside the layout, which is one for all."""
     return (
         query.stationary, query.visits, query.center_rewards, query.known_rewards, query.reward_share,
-        query.pooled, query.pooled_share, query.episodes, query.step is None,
+        query.pooled, query.pooled_share, query.episodes, query.step is None, query.first,
     )  # fmt: skip
 
 

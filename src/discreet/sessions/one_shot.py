@@ -68,10 +68,11 @@ _BLOCK = 2**18  # noises drawn at once; where there are more, in threads
 
 def check_query(query: CountQuery) -> None:
     """Raise ``ValueError`` unless the query can be released step by step."""
-    if query.stationary or query.pooled != "none" or query.groups or query.step is not None:
+    pooled = query.stationary and not query.first
+    if pooled or query.pooled != "none" or query.groups or query.step is not None:
         raise ValueError(
-            "query: a one-shot release is read step by step: must have stationary = False, pooled = 'none', "
-            "groups = 0 and step = None"
+            "query: a one-shot release is read step by step, or as one table of first visits: must have "
+            "stationary = first, pooled = 'none', groups = 0 and step = None"
         )
     if not (query.center_rewards or query.known_rewards):
         raise ValueError("query: rewards must be centred at 1/2 (center_rewards = True) or known")
@@ -214,6 +215,8 @@ class _Facts:
 class OneShotRelease(Guarded):
     """The noisy sums of all people: an iterator over the steps 0 .. H - 1, each of which is drawn once.
 
+    Of first visits there is one table, of all steps together.
+
     ``for sums in release`` yields :class:`~discreet.protocol.StepSums` (read-only arrays). What was
     yielded is not kept here: :meth:`keep`, or the reader, keeps it. After an interrupt inside a step the
     release is over: ``RuntimeError`` on every later call.
@@ -224,7 +227,7 @@ class OneShotRelease(Guarded):
     def __init__(self, facts: _Facts, key: Key | None, tally: Tally) -> None:
         super().__init__()
         self._facts, self._key, self._tally = facts, key, tally
-        self._steps = facts.mechanism.query.layout.horizon
+        self._steps = facts.mechanism.query.slots
         self._next = 0  # the step that is drawn next
         self._drawing = False
 
@@ -383,7 +386,7 @@ def _laws(mechanism: CountMechanism) -> dict[str, NoiseLaw]:
         return {name: laws.NoNoise() for name in query.row_families}
     law = laws.LaplaceSumLaw if mechanism.family == kernels.LAPLACE else laws.GaussianSumLaw
     found: dict[str, NoiseLaw] = {}
-    rows = query.layout.horizon * query.layout.rows
+    rows = query.slots * query.layout.rows
     for (name, shape), scale in zip(query.row_families.items(), mechanism.noise_scales.tolist(), strict=True):
         grid = mechanism.grid(name)
         found[name] = law(

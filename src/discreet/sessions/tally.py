@@ -11,7 +11,7 @@ that sums depend neither on the order of people nor on which of them were counte
 same people are equal bit for bit, and so are two releases of them with the same noise
 (:meth:`OneShotSession.submit_tally <discreet.sessions.one_shot.OneShotSession.submit_tally>`). Visits, and
 counts pooled over steps, are sums of these. Returns of groups, cut rewards and counts of first visits are
-not: they follow from plans and from whole trajectories.
+not, but for first visits alone (``query.first``), of which whole trajectories are counted here.
 
 Rewards. On a ``grid``, a power of two, a reward that is no multiple of 1 / grid is rounded at random to one,
 without bias, by the operating system's source; with ``grid = None`` it is rounded to the nearest multiple of
@@ -122,14 +122,15 @@ class Tally:
                 raise ValueError(f"grid = {grid}: must be a power of two")
         self._query, self._grid = query.copy(), grid
         layout, steps = query.layout, query.counted
-        pooled = query.stationary or query.pooled == "all"
+        pooled = (query.stationary and not query.first) or query.pooled == "all"
         in_a_cell = query.counted_steps if pooled else 1  # records of an episode, at most
         self._most = min(_MOST_COUNT, _MOST_UNITS // self.grid) // in_a_cell
         # of each slot: the first of its steps, and how many they are
         self._steps = (
             [(steps.start, query.counted_steps)] if query.slots == 1 else [(h, 1) for h in range(query.slots)]
         )
-        self._begins = np.array([-1, 0, -1 if query.known_rewards else 0, -1, -1, 0, -1], np.int64)
+        first = 2 if query.first else 0
+        self._begins = np.array([-1, 0, -1 if query.known_rewards else 0, -1, -1, first, -1], np.int64)
         self._people = 0
         self._episodes = 0  # private: how many the people have
         self._last: tuple[int, int] | None = None  # the last person and how many of the episodes are hers
@@ -388,9 +389,11 @@ class Tally:
         for slot, ((_, steps), counts) in enumerate(zip(self._steps, self._counts, strict=True)):
             table = counts.reshape(layout.rows, layout.states)
             visits = table.sum(axis=1, dtype=np.int64)
-            if int(visits.sum()) != steps * self._episodes:
-                raise ValueError(f"counts[{slot}]: must be as many records as there are episodes")
             left = np.bincount(layout.row_state, visits, layout.states).astype(np.int64)
+            most = (query.first_records if query.first else steps) * self._episodes
+            least = self._episodes if query.first else most
+            if not least <= int(left.sum()) <= most or (query.first and left.max() > self._episodes):
+                raise ValueError(f"counts[{slot}]: must be as many records as there are episodes")
             if came is not None and not np.array_equal(came, left):
                 raise ValueError(f"counts[{slot}]: must leave the states that the step before led to")
             came = table.sum(axis=0, dtype=np.int64)
