@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ask", "Coins", "Encoder", "Estimate", "Floats", "Ints", "Learner", "Measurement", "Mechanism", "Message",
-    "NoiseLaw", "Norm", "Plan", "Privatizer", "Query", "Release", "Report", "Response", "Schedule", "Session",
-    "Spec", "StepSums", "StepwiseRelease", "Budget", "Trust",
+    "NoiseLaw", "Norm", "Plan", "Privatizer", "Query", "Release", "Report", "Response", "Returns", "Schedule",
+    "Session", "Spec", "StepSums", "StepwiseRelease", "Budget", "Trust",
 ]  # fmt: skip
 
 
@@ -89,6 +89,61 @@ class Budget:
         return self.epsilon is not None and self.delta == 0.0
 
 
+@dataclass(frozen=True)
+class Returns:
+    """What is public about an episode's return: how it is added up, in which units, and between which bounds.
+
+    low, high : the range of one step's reward in the user's units, which [0, 1] stands for.
+    terminal : absorbing states: an episode that comes there is over, and pays nothing more.
+    outcomes : rewards on arrival, state to reward in the user's units, where they are known by rule; then
+        the records' own rewards are not read. The states must be terminal.
+    least, most : bounds of an episode's return, in the user's units; a return beyond them counts as the
+        bound. None: what the rest implies (H low and H high, or the smallest and the largest outcome).
+    """
+
+    low: float = 0.0
+    high: float = 1.0
+    terminal: tuple[int, ...] = ()
+    outcomes: Mapping[int, float] | None = None
+    least: float | None = None
+    most: float | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        for name in ("low", "high"):
+            put(self, name, checks.real(name, getattr(self, name)))
+        if not self.low < self.high:
+            raise ValueError(f"high = {self.high!r}: must be above low = {self.low!r}")
+        put(self, "terminal", tuple(checks.integer("terminal", state, 0) for state in self.terminal))
+        if self.outcomes is not None:
+            found = {
+                checks.integer("outcomes", state, 0): checks.real(f"outcomes[{state}]", reward)
+                for state, reward in self.outcomes.items()
+            }
+            if not found or not set(found) <= set(self.terminal):
+                raise ValueError(f"outcomes = {checks.said(found)}: must be of terminal states")
+            if len({0.0, *found.values()}) == 1:
+                raise ValueError(f"outcomes = {checks.said(found)}: must have one that is not 0")
+            put(self, "outcomes", found)
+        for name in ("least", "most"):
+            if getattr(self, name) is not None:
+                put(self, name, checks.real(name, getattr(self, name)))
+
+    def bounds(self, horizon: int) -> tuple[float, float]:
+        """(least, most) return of an episode of at most so many steps. ``ValueError`` if there is none
+        between.
+        """
+        if self.outcomes is not None:
+            implied = min(0.0, *self.outcomes.values()), max(0.0, *self.outcomes.values())
+        else:
+            implied = horizon * self.low, horizon * self.high
+        least = implied[0] if self.least is None else self.least
+        most = implied[1] if self.most is None else self.most
+        if not least < most:
+            raise ValueError(f"most = {most!r}: must be above least = {least!r}")
+        return least, most
+
+
 @dataclass(frozen=True, eq=False)
 class Spec:
     """What is publicly declared about the problem before anybody acts.
@@ -101,6 +156,7 @@ class Spec:
         noise is set by the privatizer alone.
     features : the public feature map in which the world is linear, or None (tabular).
     initial : (S,) law of the first state if it is public, else None.
+    returns : units, bounds and rules of an episode's return; None: rewards in [0, 1] are added up.
     """
 
     __repr__ = brief
@@ -112,8 +168,11 @@ class Spec:
     budget: Budget | None = None
     features: Features | MixtureFeatures | None = None
     initial: Floats | None = None
+    returns: Returns | None = None
 
     def __post_init__(self) -> None:
+        if self.returns is not None and not isinstance(self.returns, Returns):
+            raise ValueError(f"returns = {checks.said(self.returns)}: must be Returns or None")
         if self.users is not None:
             object.__setattr__(self, "users", checks.integer("users", self.users, 1))
         if self.budget is not None and not isinstance(self.budget, Budget):

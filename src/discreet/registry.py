@@ -223,6 +223,12 @@ _BUILT_IN: Mapping[tuple[Kind, str], Entry] = types.MappingProxyType(
                 "tables of states and actions",
             ),
             (
+                "decision-points",
+                f"{_OFFLINE}.decision_points:DecisionPoints",
+                "what people did, but for the few decisions that the data show to be better otherwise",
+                "stored people; tables of states and actions; worlds declared stationary",
+            ),
+            (
                 "dp-pevi",
                 f"{_OFFLINE}.linear:DPPEVI",
                 "private PEVI: noisy Gram matrices and responses priced together; our default for features",

@@ -37,12 +37,13 @@ to l1, squares to squares. With W_1 and W_2 the worst case of a step for the poo
   (c + (u - c) / 2 + (v - c) / 2) W = (u + v) W / 2 <= m W. Whether a visit is the first is settled
   before its action and successor are seen, so transitions are still drawn from P.
 
-First visits alone (``stationary`` and ``first``): the same m records of a user, in different pairs, are all that
-is counted, visits included. With W the worst case of a step for all families, the argument above holds as it
-stands, since removing one record changes w_v + w_t + c w_r / 2 or w_v^2 + w_t^2 + c' w_r^2 / 2, again half of the
-first case of the table: l1 <= m W and l2^2 <= m W. Both are attained, for raw families, by two users who visit
-m states each in pairs of their own. Noise is then sqrt(m) times that of one step's counts, and a count holds
-up to H times as much: the best question that we know about a world that is the same at every step.
+First visits alone (``stationary`` and ``first``): the same m records of a user, in different pairs, are all
+that is counted, visits included. With W the worst case of a step for all families, the argument above holds
+as it stands, since removing one record changes w_v + w_t + c w_r / 2 or w_v^2 + w_t^2 + c' w_r^2 / 2, again
+half of the first case of the table: l1 <= m W and l2^2 <= m W. Both are attained, for raw families, by two
+users who visit m states each in pairs of their own. Noise is then sqrt(m) times that of one step's counts,
+and a count holds up to H times as much: the best question that we know about a world that is the same at
+every step.
 
 One step alone (``step=h``): of a user's records that of step h is counted and no other, in families whose
 first axis is 1. Exchanging her changes what the table says, once: the factor H is gone, l1 is the worst case

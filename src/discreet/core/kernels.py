@@ -26,8 +26,8 @@ def add_records(
     """Add one user's records to two flat vectors: counts (floats or integers) and rewards; may be one vector.
 
     ``begins`` (7,): first cell of each family by its code, -1 if absent; at 5 it is 1 if only first visits
-    are pooled, 2 if only first visits are counted at all. ``cut``: up to which total rewards are added to the family of code 6, as they are, in the
-    order of time. Steps whose row is -1 add nothing.
+    are pooled, 2 if only first visits are counted at all. ``cut``: up to which total rewards are added to
+    the family of code 6, as they are, in the order of time. Steps whose row is -1 add nothing.
     """
     left = cut
     for h in range(rows.shape[0]):

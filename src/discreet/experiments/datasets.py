@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,12 +27,17 @@ from discreet.core.trajectories import Trajectories
 from discreet.experiments.roles import check_role
 from discreet.mdp.planning import PolicyRows, policy_rows
 from discreet.mdp.tabular import TabularMDP
+from discreet.offline.decision_points import DecisionPoints, DecisionPolicy
+from discreet.offline.first_visits import FirstVisits
 from discreet.offline.tabular import OfflinePolicy
-from discreet.protocol import Coins, Plan, Privatizer, Release, Schedule, Spec, StepwiseRelease
+from discreet.privatizers.central import Central
+from discreet.privatizers.none import NoPrivacy
+from discreet.protocol import Coins, Plan, Privatizer, Release, Returns, Schedule, Spec, StepwiseRelease
+from discreet.sessions.one_shot import KeptRelease
 from discreet.simulation.crowds import MOST_USERS, rollouts
 from discreet.simulation.submitted import crowd_of
 
-__all__ = ["OfflineLearner", "Simulated", "learn_from", "release_of"]
+__all__ = ["OfflineLearner", "Simulated", "first_visits_of", "learn_from", "release_of"]
 
 _CHUNK = 2**16  # people who are played at once
 
@@ -133,29 +138,68 @@ def release_of(
         return session.release()
 
 
+def first_visits_of(
+    data: Trajectories | Simulated, question: FirstVisits, privatizer: Privatizer, randomness: Randomness
+) -> KeptRelease:
+    """What follows the first visit to each state: the release of stored people, told one by one.
+
+    Raises ``ValueError`` if a record is broken, or the privatizer is for people who come one by one.
+    """
+    if not isinstance(privatizer, Central | NoPrivacy):
+        raise ValueError(
+            f"privatizer = {privatizer!r}: must be Central(...) or NoPrivacy(), for stored people"
+        )
+    done = 0
+    with privatizer.stored(question.query(), randomness) as session:
+        for chunk in data.chunks() if isinstance(data, Simulated) else (data,):
+            session.submit_many(question.told(chunk), np.arange(done, done + len(chunk)))
+            done += len(chunk)
+        return session.release().keep()
+
+
+@overload
+def learn_from(
+    data: Trajectories | Simulated,
+    learner: DecisionPoints,
+    privatizer: Privatizer,
+    randomness: Randomness,
+    spec: Spec | None = None,
+) -> DecisionPolicy: ...
+@overload
 def learn_from(
     data: Trajectories | Simulated,
     learner: OfflineLearner,
     privatizer: Privatizer,
     randomness: Randomness,
     spec: Spec | None = None,
-) -> OfflinePolicy:
+) -> OfflinePolicy: ...
+def learn_from(
+    data: Trajectories | Simulated,
+    learner: OfflineLearner | DecisionPoints,
+    privatizer: Privatizer,
+    randomness: Randomness,
+    spec: Spec | None = None,
+) -> OfflinePolicy | DecisionPolicy:
     """The policy that an offline learner makes of a data set, by one private release.
 
     Parameters
     ----------
     data : Trajectories or Simulated
-    learner : DPAPVI or APVI
+    learner : DPAPVI, APVI or DecisionPoints
     privatizer : Central, Local or NoPrivacy
+        DecisionPoints: Central or NoPrivacy.
     randomness : Seeded (simulation) or Secure
     spec : Spec, optional
-        Public facts: the layout, known rewards. None: those of a simulated MDP, rewards unknown.
+        Public facts: the layout, known rewards, returns. None: those of a simulated MDP, rewards unknown.
     """
     check_role("learner", learner, "offline learner")
     check_role("privatizer", privatizer, "privatizer")
     if spec is None:
         if not isinstance(data, Simulated):
             raise ValueError("spec = None: must be given with trajectories, since sizes are public facts")
-        spec = Spec(data.mdp.layout)
+        mdp = data.mdp
+        spec = Spec(mdp.layout, stationary=mdp.stationary, returns=Returns(terminal=mdp.terminal))
+    if isinstance(learner, DecisionPoints):
+        return learner.learn(first_visits_of(data, learner.question(spec), privatizer, randomness), spec)
     query, schedule = learner.query(spec), learner.schedule(len(data))
     return learner.learn(release_of(data, query, schedule, privatizer, randomness), spec)

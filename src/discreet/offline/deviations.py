@@ -1,0 +1,375 @@
+r"""What it gains to act otherwise than people did in some states, from one release of first visits.
+
+Difference, not values. Let b be what people did and pi act like b but in states D, where it takes a(s). With
+A(s) = Q_b(s, a(s)) - V_b(s), what one such decision gains when people go on as before,
+
+    value(pi) - value(b) = sum_h sum_{s in D} d_pi,h(s) A(s)                                           (1)
+
+(the performance difference lemma). Nothing outside of D enters: where both act alike, errors cancel.
+
+One decision. Estimates of Q_b(s, a) = 1/2 + G g(N) and V_b(s) = 1/2 + sum_a G / sum_a N are linear in the
+returns G; g(N) is the unbiased estimate of 1 / N (:func:`~discreet.offline.evaluation.reciprocal`). With
+x(s) = N(s) / n first visits of s in an episode, the gain of deciding otherwise at first visits alone, to
+first order, is
+
+    g_1 = sum_{s in D} x(s) A(s).                                                                      (2)
+
+Its variance: each G has noise sigma_G^2, sampling N v with v = (1 - V) V >= Var(G_h) (Bhatia and Davis
+2000), and (Q - 1/2)^2 sigma_N^2 for the noise of its visits; errors of different states are uncorrelated
+(those of people: the centred decision indicators of one person at different states are martingale
+differences).
+
+Choosing and judging. Whoever picks D by the estimates that judge it, flatters it. So the errors of returns
+are split in two (Rasines and Young 2022; data fission, Leiner et al. 2023): with w ~ N(0, t^2), t^2 the
+variance of G,
+
+    G_choose = G + c w,      G_judge = G - w / c,                                                      (3)
+
+which are independent where errors are normal, with variances (1 + c^2) t^2 and (1 + 1 / c^2) t^2. All
+choices are made by the first, all judgements by the second. w comes from the hash of the released table:
+whoever plans again from the same release has the same halves.
+
+The path. Gains A_choose are shrunk towards 0 by empirical Bayes (normal, variance from moments, at least .02
+of the range); each state offers its best action, and states are put in the order in which the gain per unit
+of variance of the judgement falls. Policies are the first k states of this order. The default k is where the
+bound that is expected, gain - 1.3 deviations, is largest. All k are judged together: the default one at .8
+of the failure probability, all others by a band that holds for every k at once at the rest (quantiles of
+max_k |S_k| / sd_k by simulation). Whatever point of the path is taken later, what is said of it holds for
+all of them together.
+
+Visits under pi. (2) counts first visits under b. In the model that is fitted to the released transitions, the
+full gain (1) and (2) are both computed, with the shrunk gains, and the measured g_1 is multiplied by their
+ratio r. Later visits raise it (1.5 on ICU-Sepsis where few decisions change), earlier changes lower it (1.15
+where a third of the decisions change). The error of r is measured by refitting to releases that are drawn
+from the model. An interval of the gain holds both: the ends of g_1 times the ends of r, two of its
+deviations away.
+
+What is supposed: the world is the same at every step, the state holds what matters for action and outcome,
+and the end of the horizon is far. What intervals cover is measured (docs/deviations.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from discreet.core import checks
+from discreet.core.noise.streams_kernels import ROLE_BOOTSTRAP, ROLE_SAMPLES, generator_at
+from discreet.core.shown import brief
+from discreet.offline.evaluation import reciprocal
+from discreet.offline.first_visits import Told
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+__all__ = ["CAUTION", "Gain", "Path", "path_of"]
+
+CAUTION = 1.3
+_SPLIT = 1.0  # c of (3)
+_LEAST_TAKEN = 0.03  # share of people in a state that took an action, for it to be offered
+_LEAST_PRIOR = 0.02  # of the range of returns: how far gains of single decisions differ at least
+_DEFAULT = 0.8  # of the failure probability, for the default point of the path
+_REFITS = 5
+_DRAWS, _AT_ONCE = 4000, 50  # of the path's errors, for the band
+_LEAST_SPREAD = 0.02  # of the range of returns, squared: no return is as sure as a mean near an end says
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a policy gains over what people did, in the user's units of return, with a two-sided interval.
+
+    estimate : of the full gain (1). low, high : at ``level``, for all points of the path together. noise,
+    sampling : standard deviations due to privacy and to who was in the data (both after the split). revisits
+    : r, and revisits_error its deviation.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+    noise: float
+    sampling: float
+    revisits: float
+    revisits_error: float
+
+    @property
+    def shown(self) -> bool:
+        """Is the whole interval above 0?"""
+        return self.low > 0.0
+
+
+class _Half(NamedTuple):
+    """One half of the returns: gains of all rows over what people did there."""
+
+    q: Floats  # (R,)
+    value: Floats  # (S + 1,) V_b
+    gain: Floats  # (R,) q - value
+    variance: Floats  # (R,) of gain
+    noise: Floats  # (R,) the part of it that is due to privacy
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """Policies of more and more changed states, in one order, and what is known of each.
+
+    order : (K,) states, the first ones first. action : (S + 1,) what each state offers. expected : (K,) gain
+    of the first k + 1 states that the choosing half expects, in units of the range. estimate, deviation :
+    (K,) of (2) by the judging half. band : quantile of the simultaneous band. visits : (S + 1,) first visits
+    an episode. share : (R,) of the decisions in its state.
+    shrunk : (S + 1,) expected gain of each state's offered action; spread : its deviation. supported : (R,)
+    whose visits stand out of their noise.
+    """
+
+    __repr__ = brief
+
+    told: Told
+    order: Ints
+    action: Ints
+    expected: Floats
+    estimate: Floats
+    deviation: Floats
+    noise: Floats
+    band: float
+    level: float
+    visits: Floats
+    share: Floats
+    shrunk: Floats
+    spread: Floats
+    supported: Bools
+    whole: _Half
+    key: NDArray[np.uint64]
+
+    def point(self, caution: float) -> int:
+        """How many states to change so that expected gain - caution x its deviation is largest; 0 .. K."""
+        if not self.order.size:
+            return 0
+        return int((self.expected - caution * self.deviation).argmax()) + 1
+
+    @property
+    def default(self) -> int:
+        """How many states are changed by default."""
+        return self.point(CAUTION)
+
+    def changed(self, count: int) -> Bools:
+        """(S + 1,) the first so many states of the order."""
+        found = np.zeros(self.told.layout.states, bool)
+        found[self.order[:count]] = True
+        return found
+
+    def gain(self, count: int) -> Gain:
+        """Of the policy that changes the first so many states."""
+        checks.integer("count", count, 0, self.order.size)
+        least, most = self.told.question.bounds
+        if count == 0:
+            return Gain(0.0, 0.0, 0.0, self.level, 0.0, 0.0, 1.0, 0.0)
+        if count == self.default:
+            width = -float(ndtri(_DEFAULT * (1.0 - self.level) / 2))
+        else:
+            width = self.band
+        one, sd = float(self.estimate[count - 1]), float(self.deviation[count - 1])
+        ratio, error = self._revisits(count)
+        ends = [
+            (one + side * width * sd) * max(ratio + other * 2.0 * error, 0.0)
+            for side in (-1.0, 1.0)
+            for other in (-1.0, 1.0)
+        ]
+        scale = most - least
+        noise = float(self.noise[count - 1])
+        return Gain(
+            scale * one * ratio, max(scale * min(ends), -scale), min(scale * max(ends), scale), self.level,
+            scale * ratio * noise, scale * ratio * math.sqrt(max(sd * sd - noise * noise, 0.0)), ratio, error,
+        )  # fmt: skip
+
+    def _revisits(self, count: int) -> tuple[float, float]:
+        """r and its deviation: refitted to releases that are drawn from the fitted model."""
+        told, changed = self.told, self.changed(count)
+        moves = told.consistent()
+        ratio = self._ratio(moves, changed)
+        draw = generator_at(self.key, ROLE_BOOTSTRAP, count)
+        off = []
+        for _ in range(_REFITS):
+            again, visits = told.sampled(moves, draw)
+            off.append(self._ratio(told.consistent(again, visits), changed) - ratio)
+        return ratio, math.sqrt(float(np.mean(np.square(off))))
+
+    def _ratio(self, moves: Floats, changed: Bools) -> float:
+        """The full gain over that of first visits under b, in the model of these transitions."""
+        told = self.told
+        layout, states = told.layout, told.layout.states
+        ends = list(told.question.returns.terminal)
+        whole = told.per_state(moves)
+        usual = whole / np.maximum(whole.sum(axis=1), 1e-9)[:, None]
+        own = np.flatnonzero(changed)
+        taken = moves[layout.row_index[own, self.action[own]]]
+        ours = usual.copy()
+        ours[own] = taken / np.maximum(taken.sum(axis=1), 1e-9)[:, None]
+        usual[ends], ours[ends] = 0.0, 0.0
+        gains = np.where(changed, self.shrunk, 0.0)
+        reached, full = np.zeros(states), 0.0
+        reached[told.question.start] = 1.0
+        fresh, first = np.repeat(reached[None], own.size, axis=0), np.zeros(own.size)
+        for _ in range(layout.horizon):
+            full += float(reached @ gains)
+            reached = reached @ ours
+            first += fresh[np.arange(own.size), own]
+            fresh[np.arange(own.size), own] = 0.0  # who has been there is not counted again
+            fresh = fresh @ usual
+        once = float(first @ gains[own])
+        return full / once if once > 0.0 else 1.0
+
+    # ------------------------------------------------------------------- policies that no choice was made for
+    def plain(self, weights: Floats) -> tuple[Gain | None, float]:
+        """What a policy that was not chosen by these returns gains at first visits; and its share of
+        decisions in which too few people did as it does.
+
+        weights : (R,) its probabilities. None where that share is above a twentieth.
+        """
+        least, most = self.told.question.bounds
+        layout, scale = self.told.layout, most - least
+        free = np.diff(layout.state_ptr)[layout.row_state] > 1
+        visits = np.where(free, self.visits[layout.row_state], 0.0)
+        weight = visits * weights
+        lacking = float(weight[~self.supported].sum() / max(weight.sum(), 1e-12))
+        if lacking > 0.05:
+            return None, lacking
+        weight = np.where(self.supported, weight, 0.0)
+        one = float(weight @ self.whole.gain)
+        sd = math.sqrt(float((weight * weight) @ self.whole.variance))
+        noise = math.sqrt(float((weight * weight) @ self.whole.noise))
+        width = -float(ndtri((1.0 - self.level) / 2))
+        return Gain(
+            scale * one, max(scale * (one - width * sd), -scale), min(scale * (one + width * sd), scale),
+            self.level, scale * noise, scale * math.sqrt(max(sd * sd - noise * noise, 0.0)), 1.0, 0.0,
+        ), lacking  # fmt: skip
+
+    def behaviour(self) -> Gain:
+        """The value of what people did, with its interval, in the user's units: read off the start state."""
+        least, most = self.told.question.bounds
+        told, scale = self.told, most - least
+        mean = float(np.clip(self.whole.value[told.question.start], 0.0, 1.0))
+        noise = math.hypot(told.noise.returns, (mean - 0.5) * told.noise.visits) / told.episodes
+        sampling = math.sqrt(_clusters(told) * max(mean * (1.0 - mean), 0.25 / told.episodes) / told.episodes)
+        width = -float(ndtri((1.0 - self.level) / 2)) * math.hypot(noise, sampling)
+        low, high = max(mean - width, 0.0), min(mean + width, 1.0)
+        return Gain(
+            least + scale * mean, least + scale * low, least + scale * high, self.level, scale * noise,
+            scale * sampling, 1.0, 0.0,
+        )  # fmt: skip
+
+
+def _clusters(told: Told) -> float:
+    """How many episodes one person has at least on average: sampling is of people."""
+    return max(told.episodes / told.people, 1.0)
+
+
+def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[Bools, _Half, _Half, _Half]:
+    """(R,) rows that stand out of noise; all, choosing and judging returns."""
+    layout, noise = told.layout, told.noise
+    state, per_state = layout.row_state, told.per_state
+    cells = np.diff(layout.state_ptr)
+    enough = per_state(told.visits) > np.maximum(4.0 * noise.visits * np.sqrt(cells), 10.0)
+    whole = np.where(enough, per_state(told.visits), 1.0)
+    used = (told.visits > max(4.0 * noise.visits, 10.0)) & enough[state]
+    inverse = np.where(used, reciprocal(told.visits, noise.visits), 0.0)
+    value = np.where(enough, np.clip(per_state(told.returns) / whole, -0.5, 0.5), 0.0)
+    q = np.where(used, np.clip(told.returns * inverse, -0.5, 0.5), value[state])
+    spread = np.clip(0.25 - value * value, _LEAST_SPREAD, 0.25)[state] * _clusters(told)
+    of_noise = noise.returns**2 + (q * noise.visits) ** 2
+    variance = of_noise + np.maximum(told.visits, 0.0) * spread
+    fresh = np.sqrt(variance) * generator_at(key, ROLE_SAMPLES).standard_normal(q.size)
+
+    def half(returns: Floats, factor: float) -> _Half:
+        mean = np.where(enough, per_state(returns) / whole, 0.0)
+        own = np.where(used, returns * inverse, mean[state])
+
+        def of_gain(t: Floats) -> Floats:
+            """Variance of q - V: an action counts in V by its share."""
+            rest = (per_state(t)[state] - t) / whole[state] ** 2
+            share = told.visits / whole[state]
+            return np.asarray(factor * np.where(used, t * inverse**2 * (1.0 - share) ** 2 + rest, 0.0))
+
+        return _Half(own + 0.5, mean + 0.5, own - mean[state], of_gain(variance), of_gain(of_noise))
+
+    return (
+        used,
+        half(told.returns, 1.0),
+        half(told.returns + _SPLIT * fresh, 1.0 + _SPLIT**2),
+        half(told.returns - fresh / _SPLIT, 1.0 + 1.0 / _SPLIT**2),
+    )
+
+
+def path_of(told: Told, level: float = 0.95) -> Path:
+    """The policies that change more and more states, and what they gain; ``level`` in (0, 1) of all
+    intervals.
+    """
+    level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
+    layout = told.layout
+    state = layout.row_state
+    key = np.frombuffer(
+        hashlib.sha256(np.ascontiguousarray(told.returns, "<f8").tobytes()).digest()[:16], "<u8"
+    ).astype(np.uint64)
+    used, whole, choosing, judging = _halves(told, key)
+    visits = np.maximum(told.per_state(told.visits), 0.0) / told.episodes
+    share = np.clip(told.visits / np.maximum(told.per_state(told.visits), 1.0)[state], 0.0, 1.0)
+    offered = used & (share > _LEAST_TAKEN) & (share < 0.995)
+    prior = _prior(choosing, visits[state], offered)
+    shrunk = np.where(offered, choosing.gain * prior / (prior + choosing.variance), -1.0)
+    table = np.full((layout.states, layout.actions), -1.0)
+    table[state, layout.row_action] = shrunk
+    action = table.argmax(axis=1)
+    best = table.max(axis=1)
+    row = layout.row_index[np.arange(layout.states), action]
+    row = np.where(row < 0, 0, row)
+    worth = np.where(best > 0.0, visits * best, 0.0)
+    cost = np.where(best > 0.0, visits**2 * judging.variance[row], 0.0)
+    order = np.argsort(-np.where(best > 0.0, worth / (cost + 1e-18), -1.0), kind="stable")
+    order = order[best[order] > 0.0]
+    expected, variance = np.cumsum(worth[order]), np.cumsum(cost[order])
+    noise = np.cumsum((visits**2 * judging.noise[row])[order])
+    return Path(
+        told=told,
+        order=order,
+        action=action,
+        expected=expected,
+        estimate=np.cumsum((visits * judging.gain[row])[order]),
+        deviation=np.sqrt(variance),
+        noise=np.sqrt(noise),
+        band=_band(cost[order], (1.0 - _DEFAULT) * (1.0 - level), key),
+        level=level,
+        visits=visits,
+        share=share,
+        shrunk=np.maximum(best, 0.0),
+        spread=np.sqrt(prior * choosing.variance[row] / (prior + choosing.variance[row])),
+        supported=used,
+        whole=whole,
+        key=key,
+    )
+
+
+def _prior(half: _Half, visits: Floats, offered: Bools) -> float:
+    """Variance of the gains of single decisions, by moments."""
+    weight = np.where(offered, visits / (half.variance + 0.003), 0.0)
+    if not weight.sum() > 0.0:
+        return _LEAST_PRIOR**2
+    found = float((weight * (half.gain**2 - half.variance)).sum() / weight.sum())
+    return max(found, _LEAST_PRIOR**2)
+
+
+def _band(variances: Floats, failure: float, key: NDArray[np.uint64]) -> float:
+    """q with P(max_k |S_k| / sd_k > q) = failure, for partial sums of independent normal errors."""
+    if not variances.size:
+        return math.inf
+    deviation = np.sqrt(np.cumsum(variances))
+    draw = generator_at(key, ROLE_BOOTSTRAP, 2**32)
+    most = []
+    for _ in range(_DRAWS // _AT_ONCE):
+        sums = np.cumsum(np.sqrt(variances) * draw.standard_normal((_AT_ONCE, variances.size)), axis=1)
+        most.append(np.abs(sums / deviation).max(axis=1))
+    return float(np.quantile(np.concatenate(most), 1.0 - failure, method="higher"))
