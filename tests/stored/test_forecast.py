@@ -10,7 +10,7 @@ import discreet as dr
 from discreet.core.layout import Layout
 from discreet.data.schema import Schema
 from discreet.offline.releases import ReleaseFacts, write_release
-from discreet.stored.forecast import forecast, schema_spec, visits_needed
+from discreet.stored.forecast import forecast, visits_needed
 
 MASK = np.array([[True, True], [True, False], [True, True]])
 
@@ -55,7 +55,7 @@ def test_numbers_by_hand():
     found = quick(schema_of(), learner=dr.DPAPVI(visits="released", reward_share=1 / 3), share=0.5)
     stds = {one.family: one.std for one in found.noise}
     assert stds["visits"] == stds["transition_counts"]
-    query = dr.DPAPVI(visits="released", reward_share=1 / 3).query(schema_spec(schema_of()))
+    query = dr.DPAPVI(visits="released", reward_share=1 / 3).query(schema_of().spec())
     loss = query.sensitivity("l2", {name: 1 / std for name, std in stds.items()})
     assert loss == pytest.approx(1.0)  # mu = sqrt(2 rho)
     assert [one.half_width / one.std for one in found.noise] == pytest.approx([1.959964] * 3, rel=1e-5)
@@ -115,7 +115,7 @@ def test_other_epsilons():
 
 def even(layout, users, privatizer, learner, randomness):
     """A release of people whose pairs are uniform at every step."""
-    query = learner.query(schema_spec(schema_of(layout)))
+    query = learner.query(schema_of(layout).spec())
     session = privatizer.stored(query, randomness)
     rng = np.random.default_rng(5)
     shape = (users, layout.horizon)

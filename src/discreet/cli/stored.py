@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from discreet.data.readers import Progress
+    from discreet.data.schema import Schema
     from discreet.mdp.tabular import TabularMDP
     from discreet.storage.ledger import Totals
     from discreet.stored.learn import Outcome, Settings
@@ -149,7 +150,7 @@ def learn(
                 f"rewards = {rewards}: must be given with --from-release; else the schema has them"
             )
         outcome = _first(
-            files, schema, algorithm or "dp-apvi", budget, preset, option, out, settings, users, ledger,
+            files, schema, algorithm, budget, preset, option, out, settings, users, ledger,
             no_ledger,
             seed, scratch,
         )  # fmt: skip
@@ -171,7 +172,7 @@ def learn(
 def _first(
     files: list[str] | None,
     schema: Path | None,
-    algorithm: str,
+    algorithm: str | None,
     budget: dict[str, float],
     preset: str | None,
     option: list[str] | None,
@@ -197,8 +198,11 @@ def _first(
 
     if schema is None:
         raise ValueError("schema is missing: give --schema SCHEMA.toml")
-    learner, privatizer = _asked(algorithm, preset, option, budget)
-    if not (algorithm.startswith("dp-") or no_ledger or settings.synthetic):
+    public = read_schema(schema)
+    algorithm = algorithm or _default(public)
+    learner, privatizer = _asked(algorithm, preset, option, budget, exact=no_ledger)
+    private = privatizer is not None or algorithm.startswith("dp-")
+    if not (private or no_ledger or settings.synthetic):
         raise ValueError(
             f"algorithm = {algorithm!r}: is not private, exact sums have no epsilon for a ledger; must "
             "be given with --no-ledger"
@@ -211,7 +215,6 @@ def _first(
         raise ValueError(f"seed = {seed}: noise from a seed protects nobody, must be given with --no-ledger")
     if not files and not settings.synthetic:
         raise ValueError("files: none is given; give trajectories, or --synthetic for a rehearsal")
-    public = read_schema(schema)
     book = None
     if not (no_ledger or settings.synthetic):
         path = default_path() if ledger is None else ledger
@@ -274,10 +277,22 @@ def _asked_again(release: Path, algorithm: str | None, preset: str | None, optio
     return registry.build("offline learner", name, preset, options)
 
 
+_EITHER = ("decision-points",)  # from noisy sums, or from exact ones
+
+
+def _default(public: Schema) -> str:
+    """Where the world is the same at every step, few changes that are shown to help; else whole policies."""
+    return "decision-points" if public.stationary else "dp-apvi"
+
+
 def _asked(
-    algorithm: str, preset: str | None, option: list[str] | None, budget: dict[str, float]
+    algorithm: str,
+    preset: str | None,
+    option: list[str] | None,
+    budget: dict[str, float],
+    exact: bool = False,
 ) -> tuple[Any, Any]:
-    """(learner, privatizer or None) from names and options."""
+    """(learner, privatizer or None) from names and options; ``exact`` : sums without noise are meant."""
     from discreet import registry
 
     taken = registry.options_of(registry.entry("offline learner", algorithm).factory())
@@ -287,7 +302,8 @@ def _asked(
         for name in [*options]
         if name.startswith("privatizer.")
     }
-    private = algorithm.startswith("dp-") or "rho" in taken
+    either = algorithm in _EITHER and not (exact and not budget)
+    private = algorithm.startswith("dp-") or "rho" in taken or either
     if private and not {"epsilon", "rho"} & {*budget, *options, *noise}:
         raise ValueError(f"epsilon is missing: {algorithm} needs --epsilon (with --delta) or --rho")
     if budget and not private:

@@ -291,7 +291,7 @@ def open_source(where: str | Path | Sequence[str | Path], schema: Schema) -> Sou
 def _wanted(schema: Schema, users_only: bool) -> dict[str, str]:
     """The file's names of the columns to read, and ours."""
     wanted = {getattr(schema.columns, part.name): part.name for part in fields(schema.columns)}
-    if schema.known is not None:
+    if not schema.reads_rewards:
         del wanted[schema.columns.reward]
     return {schema.columns.user: "user"} if users_only else wanted
 

@@ -17,6 +17,8 @@ covers, and the statement has to print it. Nothing in this module reads a person
     stationary = false              # true: the world is the same at every step, and learners may pool them
     terminal = 713                  # or several, or { states = [713, 714], unfinished = "terminal" }
     reward = { low = 0.0, high = 1.0, known = false }       # known = "rewards.npy"
+    # or { outcomes = { home = 1.0, dead = 0.0 } }: paid on arrival in a terminal state, by rule
+    return_bound = 1.0              # or [-1.0, 1.0]: what a whole episode can earn, if less than all steps
     features = "one-hot"            # or { file = "phi.npy", bound = 1.0 }
     [provenance]
     states = "literature"           # "protocol", "literature", "other data", "this data"
@@ -25,7 +27,9 @@ Files named in a schema lie beside it and are public: a mask is ``.npy`` (S, A) 
 (``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs; known rewards are
 ``.npy`` (S, A) or (H, S, A), in the file's units, or a table with ``state``, ``action``, ``reward`` and
 perhaps ``step``; features are ``.npy`` (S, A, d). ``reward.scaled = true`` says that the known rewards' file
-holds them in [0, 1] already, as :func:`write_schema` does, so that they come back to the last bit.
+holds them in [0, 1] already, as :func:`write_schema` does, so that they come back to the last bit. With
+``reward.outcomes`` the file needs no column of rewards, and ``low`` and ``high`` follow if they are not
+given.
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.shown import brief
+from discreet.protocol import Returns, Spec
 
 Floats = NDArray[np.float64]
 
@@ -104,6 +109,12 @@ class Schema:
         the first terminal state.
     low, high : float
         The range of rewards in the file; learned from as (r - low) / (high - low).
+    outcomes : mapping of terminal states to float, optional
+        What is earned on arrival there, by rule, in the file's units; nothing else is earned, and the file's
+        rewards are not read.
+    return_bound : (float, float), optional
+        The least and the most that an episode can earn, in the file's units; what lies beyond counts as the
+        bound. None: what all steps, or one outcome, could earn.
     known : (1 or H, S, A) float64, optional
         Known mean rewards, already scaled to [0, 1]; then the file's rewards are not read.
     features, feature_bound : (S, A, d) float64, optional; float
@@ -136,6 +147,8 @@ class Schema:
     features: Floats | None = None
     feature_bound: float = 1.0
     provenance: Mapping[str, str] = field(default_factory=dict)
+    outcomes: Mapping[int, float] | None = None
+    return_bound: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         _text("dataset", self.dataset)
@@ -167,6 +180,11 @@ class Schema:
                 f"reward.low = {low!r}, reward.high = {high!r}: must enclose 0 where a terminal state is "
                 "declared, since it pays 0"
             )
+        if self.outcomes is not None and self.known is not None:
+            raise ValueError("reward.outcomes: must not be given together with known rewards")
+        if self.outcomes is not None and not all(low <= x <= high for x in self.outcomes.values()):
+            raise ValueError(f"reward.outcomes: must be in [{low!r}, {high!r}]")
+        self.returns.bounds(self.horizon)
         self._check_arrays()
         for fact, source in self.provenance.items():
             checks.choice("provenance key", fact, FACTS)
@@ -200,6 +218,24 @@ class Schema:
     def horizon(self) -> int:
         """H."""
         return self.layout.horizon
+
+    @cached_property
+    def returns(self) -> Returns:
+        """How an episode's return is added up, in the file's units."""
+        least, most = self.return_bound or (None, None)
+        return Returns(self.low, self.high, self.terminal, self.outcomes, least, most)
+
+    def spec(self, users: int | None = None) -> Spec:
+        """What a learner is told of the world: layout, known rewards, how returns are added up."""
+        known = self.known
+        if known is not None:
+            known = np.broadcast_to(known, (self.horizon, *known.shape[1:]))
+        return Spec(self.layout, users, self.stationary, known, returns=self.returns)
+
+    @property
+    def reads_rewards(self) -> bool:
+        """Are rewards read from the file? (Else they are known, or follow from where an episode ends.)"""
+        return self.known is None and self.outcomes is None
 
     @property
     def from_this_data(self) -> tuple[str, ...]:
@@ -239,6 +275,9 @@ class Schema:
             "known": _digest(self.known),
             "features": _digest(self.features),
         }
+        for name in ("outcomes", "return_bound"):  # schemas without them keep their hashes
+            if plain[name] is None:
+                del plain[name]
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -307,6 +346,13 @@ def write_schema(schema: Schema, path: str | Path) -> None:
     if schema.known is not None:
         known = schema.known if len(schema.known) > 1 else schema.known[0]
         reward += f", known = {array('rewards', known)}, scaled = true"
+    if schema.outcomes is not None:
+        labels = schema.state_labels
+        paid = (
+            f"{_quoted(str(state) if labels is None else labels[state])} = {float(earned)!r}"
+            for state, earned in schema.outcomes.items()
+        )
+        reward += f", outcomes = {{ {', '.join(paid)} }}"
     lines = [
         f"dataset = {_quoted(schema.dataset)}",
         f"horizon = {layout.horizon}",
@@ -324,6 +370,8 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         labels = schema.state_labels
         ends = schema.terminal if labels is None else tuple(labels[state] for state in schema.terminal)
         lines.append(f"terminal = {{ states = {_listed(ends)}, unfinished = {_quoted(schema.unfinished)} }}")
+    if schema.return_bound is not None:
+        lines.append(f"return_bound = [{', '.join(repr(float(end)) for end in schema.return_bound)}]")
     if schema.features is not None:
         file = array("features", schema.features)
         lines.append(f"features = {{ file = {file}, bound = {float(schema.feature_bound)!r} }}")
@@ -345,7 +393,7 @@ _COLUMN_KEYS = {f"{part.name}_column": part.name for part in fields(Columns)}
 _REQUIRED = ("dataset", "horizon", "unit", "states", "actions", "reward")
 _OPTIONAL = (
     *_COLUMN_KEYS, "first_step", "episodes_per_user", "contribute", "stationary", "terminal", "features",
-    "provenance",
+    "provenance", "return_bound",
 )  # fmt: skip
 
 
@@ -361,8 +409,13 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
     layout = Layout(states, actions, horizon, mask)
     terminal, unfinished = _terminal(content.get("terminal", []), states, state_labels)
     reward = _table("reward", content["reward"])
-    _keys("reward.", reward, ("low", "high", "known", "scaled"), ("low", "high"))
-    low, high = checks.real("reward.low", reward["low"]), checks.real("reward.high", reward["high"])
+    outcomes = _outcomes(reward.get("outcomes"), states, state_labels)
+    ends_of = () if outcomes is None else (0.0, *outcomes.values())
+    _keys(
+        "reward.", reward, ("low", "high", "known", "scaled", "outcomes"), () if ends_of else ("low", "high")
+    )
+    low = checks.real("reward.low", reward.get("low", min(ends_of, default=0.0)))
+    high = checks.real("reward.high", reward.get("high", max(ends_of, default=1.0)))
     known = reward.get("known", False)
     if known is True:
         raise ValueError("reward.known = True: must be false, or the name of the file with the known rewards")
@@ -395,7 +448,37 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
         features=features,
         feature_bound=bound,
         provenance=dict(_table("provenance", content.get("provenance", {}))),
+        outcomes=outcomes,
+        return_bound=_return_bound(content.get("return_bound")),
     )
+
+
+def _outcomes(value: Any, states: int, labels: tuple[str, ...] | None) -> dict[int, float] | None:
+    """Rewards on arrival, by the index of the state."""
+    if value is None:
+        return None
+    found = {}
+    for name, earned in _table("reward.outcomes", value).items():
+        if labels is None and name.isdecimal() and int(name) < states:
+            state = int(name)
+        elif labels is not None and name in labels:
+            state = labels.index(name)
+        else:
+            raise ValueError(f"reward.outcomes.{name}: must be a state")
+        found[state] = checks.real(f"reward.outcomes.{name}", earned)
+    return found
+
+
+def _return_bound(value: Any) -> tuple[float, float] | None:
+    if value is None:
+        return None
+    ends = value if isinstance(value, list) else [0.0, value]
+    if len(ends) != 2:
+        raise ValueError(f"return_bound = {checks.said(value)}: must be a number, or the least and the most")
+    least, most = (checks.real("return_bound", end) for end in ends)
+    if not least < most:
+        raise ValueError(f"return_bound = {checks.said(value)}: the most must be above the least")
+    return least, most
 
 
 def _keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], required: Sequence[str]) -> None:

@@ -311,7 +311,7 @@ class _Check:
         kernels.check_rows(
             step, state, action, reward, after, number, keyless, new_user, new_episode,
             layout.row_index, layout.horizon, float(schema.low), float(schema.high), self.absorbing, terminal,
-            schema.unfinished == "terminal", schema.known is None, most, self.found, self.first,
+            schema.unfinished == "terminal", schema.reads_rewards, most, self.found, self.first,
         )  # fmt: skip
         self.rows += table.num_rows
         if self.found.any():
@@ -330,6 +330,8 @@ class _Check:
         )  # fmt: skip
         user = user[keep != 0] + self.users
         self.users += int(new_user.sum())
+        if schema.outcomes is not None:
+            rewards = _earned(schema, states)
         return Checked(Trajectories(states, actions, rewards), user, self.rows)
 
     def _choose(self, table: pa.Table, starts: Ints, user: NDArray[Any], keep: Flags) -> None:
@@ -429,3 +431,13 @@ def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
 def _code(keys: Any) -> Ints:
     """Numbers 0, 1, .. of keys in the order of their first appearance."""
     return np.asarray(keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)
+
+
+def _earned(schema: Schema, states: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(n, H) rewards in [0, 1] by the rule of the outcomes: on arrival, once."""
+    arrival = np.zeros(schema.layout.states)
+    for state, reward in (schema.outcomes or {}).items():
+        arrival[state] = reward
+    ended = np.isin(states[:, :-1], schema.terminal)
+    earned = np.where(ended, 0.0, arrival[states[:, 1:]])
+    return np.asarray((earned - schema.low) / (schema.high - schema.low))

@@ -134,7 +134,10 @@ def write_trajectories(
 def cohort_schema(
     mdp: TabularMDP, dataset: str, *, unit: str = "person", episodes_per_user: int = 1
 ) -> Schema:
-    """The schema of data made up from a world; its absorbing states that pay nothing are terminal."""
+    """The schema of data made up from a world; its absorbing states that pay nothing are terminal.
+
+    Where nothing is earned but on arrival there, each time the same, these outcomes are declared.
+    """
     return Schema(
         dataset=dataset,
         unit=unit,
@@ -144,7 +147,28 @@ def cohort_schema(
         stationary=mdp.stationary,
         terminal=mdp.terminal,
         provenance=dict.fromkeys(FACTS, "protocol"),
+        outcomes=_outcomes(mdp),
     )
+
+
+def _outcomes(mdp: TabularMDP) -> dict[int, float] | None:
+    """Rewards on arrival in terminal states, if there are no others and they are sure; else None."""
+    earned = mdp.successor_rewards
+    if earned is None or not mdp.stationary or mdp.reward_law != "deterministic" or not mdp.terminal:
+        return None
+    possible, paid, ends = mdp.transitions[0] > 0.0, earned[0], list(mdp.terminal)
+    if paid[ends].any() or np.delete(paid, ends, axis=2).any():
+        return None
+    possible = np.delete(possible, ends, axis=0)
+    paid = np.delete(paid, ends, axis=0)
+    found = {}
+    for state in ends:
+        values = np.unique(paid[..., state][possible[..., state]])
+        if values.size > 1:
+            return None
+        if values.size:
+            found[state] = float(values[0])
+    return found if any(found.values()) else None
 
 
 def write_cohort(

@@ -53,6 +53,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -73,10 +74,14 @@ __all__ = ["CAUTION", "Gain", "Path", "path_of"]
 
 CAUTION = 1.3
 _SPLIT = 1.0  # c of (3)
-_LEAST_TAKEN = 0.03  # share of people in a state that took an action, for it to be offered
+_LEAST_TAKEN, _MOST_TAKEN = (
+    0.03,
+    0.95,
+)  # shares of people in a state that took an action, for it to be offered
 _LEAST_PRIOR = 0.02  # of the range of returns: how far gains of single decisions differ at least
 _DEFAULT = 0.8  # of the failure probability, for the default point of the path
 _REFITS = 5
+_POINTS = 16
 _DRAWS, _AT_ONCE = 4000, 50  # of the path's errors, for the band
 _LEAST_SPREAD = 0.02  # of the range of returns, squared: no return is as sure as a mean near an end says
 
@@ -174,7 +179,8 @@ class Path:
         else:
             width = self.band
         one, sd = float(self.estimate[count - 1]), float(self.deviation[count - 1])
-        ratio, error = self._revisits(count)
+        known = self._ratios.get(count)
+        ratio, error = self._revisits(np.array([count]))[0] if known is None else known
         ends = [
             (one + side * width * sd) * max(ratio + other * 2.0 * error, 0.0)
             for side in (-1.0, 1.0)
@@ -187,42 +193,61 @@ class Path:
             scale * ratio * noise, scale * ratio * math.sqrt(max(sd * sd - noise * noise, 0.0)), ratio, error,
         )  # fmt: skip
 
-    def _revisits(self, count: int) -> tuple[float, float]:
-        """r and its deviation: refitted to releases that are drawn from the fitted model."""
-        told, changed = self.told, self.changed(count)
+    @cached_property
+    def points(self) -> Ints:
+        """Numbers of changed states, in even steps up to all of them, with the default one among them."""
+        if not self.order.size:
+            return np.zeros(0, np.int64)
+        even = np.linspace(1, self.order.size, min(self.order.size, _POINTS)).round().astype(np.int64)
+        return np.unique([*even, self.default])
+
+    @cached_property
+    def _ratios(self) -> dict[int, tuple[float, float]]:
+        return dict(zip(self.points.tolist(), self._revisits(self.points), strict=True))
+
+    def _revisits(self, counts: Ints) -> list[tuple[float, float]]:
+        """r and its deviation, of some points: refitted to releases that are drawn from the fitted model."""
+        told = self.told
         moves = told.consistent()
-        ratio = self._ratio(moves, changed)
-        draw = generator_at(self.key, ROLE_BOOTSTRAP, count)
-        off = []
+        found = self._in_model(moves, counts)
+        draw = generator_at(self.key, ROLE_BOOTSTRAP)
+        off = np.zeros(len(counts))
         for _ in range(_REFITS):
             again, visits = told.sampled(moves, draw)
-            off.append(self._ratio(told.consistent(again, visits), changed) - ratio)
-        return ratio, math.sqrt(float(np.mean(np.square(off))))
+            off += np.square(self._in_model(told.consistent(again, visits), counts) - found) / _REFITS
+        return list(zip(found.tolist(), np.sqrt(off).tolist(), strict=True))
 
-    def _ratio(self, moves: Floats, changed: Bools) -> float:
-        """The full gain over that of first visits under b, in the model of these transitions."""
+    def _in_model(self, moves: Floats, counts: Ints) -> Floats:
+        """The full gain over that of first visits under b, in the model of these transitions, by point."""
         told = self.told
-        layout, states = told.layout, told.layout.states
+        layout, states, order = told.layout, told.layout.states, self.order[: int(counts.max())]
         ends = list(told.question.returns.terminal)
         whole = told.per_state(moves)
         usual = whole / np.maximum(whole.sum(axis=1), 1e-9)[:, None]
-        own = np.flatnonzero(changed)
-        taken = moves[layout.row_index[own, self.action[own]]]
-        ours = usual.copy()
-        ours[own] = taken / np.maximum(taken.sum(axis=1), 1e-9)[:, None]
-        usual[ends], ours[ends] = 0.0, 0.0
-        gains = np.where(changed, self.shrunk, 0.0)
-        reached, full = np.zeros(states), 0.0
-        reached[told.question.start] = 1.0
-        fresh, first = np.repeat(reached[None], own.size, axis=0), np.zeros(own.size)
+        taken = moves[layout.row_index[order, self.action[order]]]
+        taken /= np.maximum(taken.sum(axis=1), 1e-9)[:, None]
+        usual[ends] = 0.0
+        begin = np.zeros(states)
+        begin[told.question.start] = 1.0
+        # who comes to each state at least once: whoever has been there is not counted again
+        fresh, once = np.repeat(begin[None], order.size, axis=0), np.zeros(order.size)
+        own = np.arange(order.size), order
         for _ in range(layout.horizon):
-            full += float(reached @ gains)
-            reached = reached @ ours
-            first += fresh[np.arange(own.size), own]
-            fresh[np.arange(own.size), own] = 0.0  # who has been there is not counted again
+            once += fresh[own]
+            fresh[own] = 0.0
             fresh = fresh @ usual
-        once = float(first @ gains[own])
-        return full / once if once > 0.0 else 1.0
+        ours, found, done = usual, np.ones(len(counts)), 0
+        for i, count in enumerate(counts.tolist()):
+            ours[order[done:count]], done = taken[done:count], count
+            gains = np.zeros(states)
+            gains[order[:count]] = self.shrunk[order[:count]]
+            reached, full = begin, 0.0
+            for _ in range(layout.horizon):
+                full += float(reached @ gains)
+                reached = reached @ ours
+            first = float(once[:count] @ gains[order[:count]])
+            found[i] = full / first if first > 0.0 else 1.0
+        return found
 
     # ------------------------------------------------------------------- policies that no choice was made for
     def plain(self, weights: Floats) -> tuple[Gain | None, float]:
@@ -318,7 +343,7 @@ def path_of(told: Told, level: float = 0.95) -> Path:
     used, whole, choosing, judging = _halves(told, key)
     visits = np.maximum(told.per_state(told.visits), 0.0) / told.episodes
     share = np.clip(told.visits / np.maximum(told.per_state(told.visits), 1.0)[state], 0.0, 1.0)
-    offered = used & (share > _LEAST_TAKEN) & (share < 0.995)
+    offered = used & (share > _LEAST_TAKEN) & (share < _MOST_TAKEN)
     prior = _prior(choosing, visits[state], offered)
     shrunk = np.where(offered, choosing.gain * prior / (prior + choosing.variance), -1.0)
     table = np.full((layout.states, layout.actions), -1.0)

@@ -60,11 +60,12 @@ from discreet.protocol import NoiseLaw, StepSums
 Floats = NDArray[np.float64]
 
 KEY = b"discreet.release"
+FIRST_VISITS = {"question": "first visits"}
 VERSION = 3  # 1: guarantees were sentences; 2: nothing was said of the run
 
 __all__ = [
-    "ReleaseFacts", "StoredRelease", "StoredTables", "aside", "read_release", "read_tables", "write_release",
-    "write_tables",
+    "FIRST_VISITS", "ReleaseFacts", "StoredRelease", "StoredTables", "aside", "read_release", "read_tables",
+    "write_release", "write_tables",
 ]  # fmt: skip
 
 _LAWS: dict[str, type] = {
@@ -97,7 +98,8 @@ class ReleaseFacts:
     algorithm, options : str, optional; JSON object
         The learner and those of its options that made the query: others may be changed freely.
     query : JSON object
-        What was asked, where families and laws do not say it.
+        What was asked, where families and laws do not say it; :data:`FIRST_VISITS` of first visits, whose
+        counts are one table for all steps.
     run : JSON object
         What else a privacy statement says of the run that made it: date, purpose, versions, ledger's entry.
     library : str
@@ -140,6 +142,21 @@ class ReleaseFacts:
                 raise ValueError(
                     f"laws[{name!r}] is a {type(law).__name__}: must be one of {', '.join(_LAWS)}"
                 )
+
+    @property
+    def first_visits(self) -> bool:
+        """Are these counts of first visits?"""
+        return dict(self.query) == FIRST_VISITS
+
+    @property
+    def linear(self) -> bool:
+        """Are these sums of features, no counts?"""
+        return bool(self.query) and not self.first_visits
+
+    @property
+    def slots(self) -> int:
+        """How many tables each family of counts has: H, or one of all steps."""
+        return 1 if self.first_visits else self.layout.horizon
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -343,10 +360,9 @@ def write_release(path: str | Path, sums: Iterable[StepSums], facts: ReleaseFact
     def tables() -> Iterator[tuple[str, int, ArrayLike]]:
         following = 0
         for step in sums:
-            if step.step != following or following == facts.layout.horizon:
+            if step.step != following or following == facts.slots:
                 raise ValueError(
-                    f"sums: step {step.step} after {following} steps, must be 0 to "
-                    f"{facts.layout.horizon - 1} in order"
+                    f"sums: step {step.step} after {following} steps, must be 0 to {facts.slots - 1} in order"
                 )
             held = _tables(step)
             if set(held) != set(shapes):
@@ -358,8 +374,8 @@ def write_release(path: str | Path, sums: Iterable[StepSums], facts: ReleaseFact
                     )
                 yield name, step.step, held[name]
             following += 1
-        if following != facts.layout.horizon:
-            raise ValueError(f"sums end after {following} steps: must be {facts.layout.horizon}")
+        if following != facts.slots:
+            raise ValueError(f"sums end after {following} steps: must be {facts.slots}")
 
     _write(path, "counts", tables(), facts)
 
@@ -544,9 +560,9 @@ class StoredRelease(StoredTables):
 
     def _check_structure(self, file: Any) -> None:
         shapes = _families(self.facts)
-        expected = [(name, h, shape) for h in range(self.layout.horizon) for name, shape in shapes.items()]
+        expected = [(name, h, shape) for h in range(self.facts.slots) for name, shape in shapes.items()]
         if [group[:3] for group in self._groups] != expected:
-            raise ValueError(f"groups: must be {', '.join(shapes)} of each of {self.layout.horizon} steps")
+            raise ValueError(f"groups: must be {', '.join(shapes)} of each of {self.facts.slots} steps")
         super()._check_structure(file)
 
     @property
@@ -571,7 +587,7 @@ class StoredRelease(StoredTables):
 
     def step(self, h: int) -> StepSums:
         """The sums of step h in [0, H). Raises ``ValueError`` outside of it, or if the file is damaged."""
-        h = checks.integer("h", h, 0, self.layout.horizon - 1)
+        h = checks.integer("h", h, 0, self.facts.slots - 1)
         tables = {name: self.table(name, h) for name in self.laws}
         return StepSums(h, tables[TRANSITIONS], tables.get(VISITS), tables.get(CENTERED_REWARDS))
 

@@ -42,7 +42,6 @@ from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from scipy.special import ndtr
 
 from discreet.core import checks
@@ -54,7 +53,7 @@ from discreet.data.schema import Schema
 from discreet.offline.tabular import DPAPVI
 from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import NoiseLaw, Spec
+from discreet.protocol import NoiseLaw
 from discreet.stored.statement import check_delta
 
 if TYPE_CHECKING:
@@ -66,7 +65,6 @@ __all__ = [
     "OtherEpsilon",
     "SchemaForecast",
     "forecast",
-    "schema_spec",
     "visits_needed",
 ]
 
@@ -250,14 +248,6 @@ def visits_needed(share: float, successors: int, std: float, reward_std: float =
     )
 
 
-def schema_spec(schema: Schema, users: int | None = None) -> Spec:
-    """What a learner is told of the problem: the schema's layout and known rewards."""
-    known = schema.known
-    if known is not None:
-        known = np.broadcast_to(known, (schema.horizon, *known.shape[1:]))
-    return Spec(schema.layout, users, schema.stationary, known)
-
-
 def forecast(
     schema: Schema,
     users: int,
@@ -295,7 +285,7 @@ def forecast(
     users = checks.integer("users", users, 1)
     reachable = checks.real("reachable", reachable, 0.0, 1.0, open_low=True)
     learner = DPAPVI() if learner is None else learner
-    query = learner.query(schema_spec(schema, users))
+    query = learner.query(schema.spec(users))
     if not isinstance(query, CountQuery):
         raise ValueError(f"learner = {checks.said(learner)}: must be one that learns from counts")
     query = replace(query, episodes=schema.episodes_per_user)

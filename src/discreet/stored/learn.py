@@ -45,6 +45,7 @@ from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.validate import episodes
 from discreet.local.record import ReportRecord, composable_from_dict
 from discreet.offline import linear, tabular
+from discreet.offline.decision_points import DecisionPoints
 from discreet.offline.releases import ReleaseFacts, read_tables
 from discreet.protocol import Floats
 from discreet.storage.ledger import Ledger, Reservation
@@ -137,7 +138,7 @@ class Run:
 
 def learn(
     source: Source,
-    learner: tabular.APVI | tabular.DPAPVI | linear.Linear,
+    learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | linear.Linear,
     out: str | Path,
     *,
     privatizer: Privatizer | None = None,
@@ -153,10 +154,10 @@ def learn(
     ----------
     source : Source
         Files and their schema (:func:`discreet.data.readers.open_source`).
-    learner : DPAPVI, APVI, or one of the linear learners, which hold their budget themselves
+    learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, which hold their budget themselves
     out : folder
         Must not exist, or be empty.
-    privatizer : Central, for DPAPVI only
+    privatizer : Central, for DPAPVI and DecisionPoints; None or NoPrivacy for exact sums
     ledger : Ledger or None
         None writes nothing down; the statement says so in capitals. Must be None without privacy, for noise
         from a seed and for made-up people.
@@ -193,17 +194,17 @@ def learn(
         raise ValueError("ledger: must be None (--no-ledger) for made-up people, who spend nothing")
     with session:
         for part in episodes(source, progress=progress, scratch=scratch):
-            session.submit_many(part.trajectories, part.user)
+            session.submit_many(kind.told(part.trajectories), part.user)
         if not session.users:
             raise ValueError("source: holds no rows")
         if private:
             check_delta(session.guarantee.delta, session.users)
-        options = {"learner": options_of(learner)}
+        options: dict[str, Any] = {"learner": options_of(learner)}
         if privatizer is not None:
             options["privatizer"] = options_of(privatizer)
-        options |= settings.chosen()
+        options |= {**settings.chosen(), **kind.asked}
         facts = {
-            "layout": schema.layout,
+            "layout": kind.layout,
             "users": session.users,
             "guarantee": session.guarantee,
             "records": tuple(record.to_dict() for record in session.records),
@@ -212,6 +213,7 @@ def learn(
             "schema": schema.hash,
             "algorithm": name_of(learner),
             "options": options,
+            **({"query": kind.asked} if kind.asked else {}),
         }
         run = Run(
             users=session.users,
@@ -244,7 +246,7 @@ def learn(
 
 def plan_again(
     release: str | Path,
-    learner: tabular.APVI | tabular.DPAPVI | linear.Linear,
+    learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | linear.Linear,
     out: str | Path,
     *,
     settings: Settings | None = None,
@@ -274,7 +276,11 @@ def plan_again(
     run = replace(Run.of(path, schema), replanned=True, versions=versions())
     _check_statement(path)
     _check_kind(path, learner)
-    kind = kind_of(schema if rewards is None else replace(schema, known=rewards), learner)
+    if rewards is not None and read_tables(path).facts.first_visits:
+        raise ValueError(
+            "rewards: must not be given, first visits were released with the returns of the schema"
+        )
+    kind = kind_of(schema if rewards is None else replace(schema, known=rewards, outcomes=None), learner)
     kind.check(settings)
     with aside(out, paid=False) as hidden:
         write_schema(schema, hidden / SCHEMA)
@@ -282,7 +288,7 @@ def plan_again(
             np.save(hidden / REWARDS, rewards)
         shutil.copyfile(path, hidden / RELEASE)
         planned = kind.again(hidden / RELEASE, settings)
-        options = {"learner": options_of(learner), **settings.chosen()}
+        options = {"learner": options_of(learner), **settings.chosen(), **kind.asked}
         statement, text = fill(hidden, schema, planned, name_of(learner), options, settings, run)
     return Outcome(out, statement, text)
 
@@ -306,9 +312,8 @@ def _check_statement(release: Path) -> None:
 def _check_kind(path: Path, learner: Any) -> None:
     """The release must hold the kind of sums that the learner reads."""
     facts = read_tables(path).facts
-    counts = not facts.query
-    if counts == isinstance(learner, linear.Linear):
-        held = "counts, for dp-apvi or apvi" if counts else f"sums of features, for {facts.algorithm}"
+    if facts.linear != isinstance(learner, linear.Linear):
+        held = f"sums of features, for {facts.algorithm}" if facts.linear else "counts, for dp-apvi or apvi"
         raise ValueError(f"learner = {name_of(learner)!r}: {path} holds {held}")
 
 

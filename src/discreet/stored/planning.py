@@ -17,19 +17,30 @@ import numpy as np
 
 from discreet.core import checks
 from discreet.core.guarantee import Guarantee
+from discreet.core.layout import Layout
 from discreet.core.randomness import Randomness
 from discreet.core.shown import brief
+from discreet.core.trajectories import Trajectories
 from discreet.data.schema import Schema
 from discreet.knobs import Knobs
 from discreet.linear.responses import ResponseSession
 from discreet.offline import linear, tabular
+from discreet.offline.decision_points import DecisionPoints
+from discreet.offline.first_visits import FirstVisits
 from discreet.offline.linear_releases import LinearRelease
 from discreet.offline.policies import PolicyTable, Unsupported, write_policy
-from discreet.offline.releases import ReleaseFacts, read_release, read_tables, write_release, write_tables
+from discreet.offline.releases import (
+    FIRST_VISITS,
+    ReleaseFacts,
+    read_release,
+    read_tables,
+    write_release,
+    write_tables,
+)
 from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.sessions.one_shot import OneShotSession
-from discreet.stored.forecast import schema_spec
+from discreet.stored.decision_report import decision_report_of
 from discreet.stored.linear_report import LinearReport
 from discreet.stored.report import report_of
 
@@ -105,10 +116,16 @@ class _Counts:
     """APVI and DP-APVI: one release of counts."""
 
     def __init__(self, schema: Schema, learner: tabular.APVI | tabular.DPAPVI) -> None:
-        self.schema, self.learner, self.spec = schema, learner, schema_spec(schema)
+        self.schema, self.learner, self.spec = schema, learner, schema.spec()
+        self.layout: Layout = schema.layout
+        self.asked: Mapping[str, str] = {}
 
     def check(self, settings: Settings) -> None:
         """Every setting will do."""
+
+    def told(self, people: Trajectories) -> Trajectories:
+        """Episodes as the release counts them."""
+        return people
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
         exact = privatizer is None or isinstance(privatizer, NoPrivacy)
@@ -128,6 +145,8 @@ class _Counts:
 
     def again(self, path: Path, settings: Settings) -> Planned:
         stored = read_release(path)
+        if stored.facts.first_visits:
+            raise ValueError(f"{path}: holds counts of first visits, for decision-points")
         learned = self.learner.learn(stored, self.spec)
         named = {"states": self.schema.state_labels, "actions": self.schema.action_labels}
         found = report_of(
@@ -139,12 +158,57 @@ class _Counts:
         return Planned(PolicyTable.of(learned, self.schema), found)
 
 
+class _FirstVisits:
+    """Decision points: one release of what follows the first visit to each state."""
+
+    def __init__(self, schema: Schema, learner: DecisionPoints) -> None:
+        self.schema, self.learner, self.spec = schema, learner, schema.spec()
+        self.question = FirstVisits(self.spec)
+        self.layout, self.asked = self.question.layout, FIRST_VISITS
+
+    def check(self, settings: Settings) -> None:
+        """``ValueError`` for what this learner cannot do."""
+        if settings.unsupported == "policy":
+            raise ValueError(
+                "unsupported = 'policy': must be 'abstain' or 'behaviour', decision points say nothing else "
+                "than what people did elsewhere"
+            )
+        if settings.return_bound is not None:
+            raise ValueError(
+                "return_bound: must stand in the schema (return_bound = ...), the noise rests on it"
+            )
+
+    def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
+        return (privatizer or NoPrivacy()).stored(
+            self.question.query(self.schema.episodes_per_user), randomness
+        )
+
+    def told(self, people: Trajectories) -> Trajectories:
+        """Episodes as the release counts them."""
+        return self.question.told(people)
+
+    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
+        released = session.release()
+        write_release(path, released, ReleaseFacts(**facts, laws=released.laws))
+        return self.again(path, settings)
+
+    def again(self, path: Path, settings: Settings) -> Planned:
+        stored = read_release(path)
+        if not stored.facts.first_visits:
+            raise ValueError(f"{path}: holds counts per step, must be a release of first visits")
+        learned = self.learner.learn(stored, self.spec, settings.level)
+        report = decision_report_of(stored, learned, self.schema)
+        return Planned(PolicyTable.of(learned, self.schema), report)
+
+
 class _LinearSums:
     """PEVI and its relatives: questions about sums of features, asked while planning."""
 
     def __init__(self, schema: Schema, learner: linear.Linear) -> None:
         self.schema, self.learner = schema, learner
-        self.known = schema_spec(schema).known_rewards
+        self.layout: Layout = schema.layout
+        self.asked: Mapping[str, str] = {}
+        self.known = schema.spec().known_rewards
         self.features = linear.schema_features(
             schema.layout, schema.features, schema.feature_bound,
             nonneg=schema.features is None or bool((schema.features >= 0.0).all()),
@@ -157,6 +221,14 @@ class _LinearSums:
                 "unsupported = 'behaviour': must be 'abstain' or 'policy' for linear learners, whose sums do "
                 "not say what people did most often"
             )
+        if settings.return_bound is not None:
+            raise ValueError(
+                "return_bound: must not be given to linear learners, whose report has no values to bound"
+            )
+
+    def told(self, people: Trajectories) -> Trajectories:
+        """Episodes as the release counts them."""
+        return people
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> ResponseSession:
         if privatizer is not None:
@@ -188,13 +260,15 @@ class _LinearSums:
         return Planned(table, LinearReport(table, learned, settings.unsupported))
 
 
-Kind = _Counts | _LinearSums
+Kind = _Counts | _FirstVisits | _LinearSums
 
 
 def kind_of(schema: Schema, learner: Any) -> Kind:
     """What is released for a learner, and how it plans. Raises ``ValueError`` on anything else."""
     if isinstance(learner, linear.Linear):
         return _LinearSums(schema, learner)
+    if isinstance(learner, DecisionPoints):
+        return _FirstVisits(schema, learner)
     if not isinstance(learner, type) and hasattr(learner, "query") and hasattr(learner, "learn"):
         return _Counts(schema, learner)
     raise ValueError(f"learner = {checks.said(learner)}: must be an offline learner")
@@ -203,8 +277,8 @@ def kind_of(schema: Schema, learner: Any) -> Kind:
 # ------------------------------------------------------------------------------ learners by name
 
 _LEARNERS: dict[str, type[Any]] = {
-    "apvi": tabular.APVI, "dp-apvi": tabular.DPAPVI, "pevi": linear.PEVI, "vapvi": linear.VAPVI,
-    "dp-pevi": linear.DPPEVI, "dp-vapvi": linear.DPVAPVI,
+    "apvi": tabular.APVI, "dp-apvi": tabular.DPAPVI, "decision-points": DecisionPoints,
+    "pevi": linear.PEVI, "vapvi": linear.VAPVI, "dp-pevi": linear.DPPEVI, "dp-vapvi": linear.DPVAPVI,
 }  # fmt: skip
 
 

@@ -13,7 +13,6 @@ what is usually done) are both followed as before, so that the behaviour policy 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +23,14 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
-from discreet.core.files import write_aside
 from discreet.core.shown import brief
 from discreet.offline.evaluation import BEHAVIOUR, Candidate, Evaluation, Value, uniform, values_of
 from discreet.offline.tabular import OfflinePolicy
 from discreet.protocol import Spec, StepwiseRelease
+from discreet.stored.figures import number, percent, plain_axes, save_figure, share_of
 from discreet.tables import markdown
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
@@ -155,9 +153,9 @@ class Report:
             "width for lack of support", "width for choosing",
         )]  # fmt: skip
         for name, value in (*self.values.items(), *self.differences.items()):
-            parts = map(_number, (value.noise, value.sampling, value.lack, value.choice))
-            interval = f"{_number(value.low)} to {_number(value.high)}"
-            rows.append((name, _number(value.estimate), interval, *parts))
+            parts = map(number, (value.noise, value.sampling, value.lack, value.choice))
+            interval = f"{number(value.low)} to {number(value.high)}"
+            rows.append((name, number(value.estimate), interval, *parts))
         return [*lines, markdown(rows), "", _DEPLOYED[self.unsupported], ""]
 
     def _support_lines(self) -> list[str]:
@@ -165,13 +163,13 @@ class Report:
             "## Where the policy lacks support", "",
             "That is where too few people came, or where the cautious values do not tell the best two "
             "actions apart.", "",
-            f"At {_percent(self.unsupported_pairs)} of all (step, state), which are "
-            f"{_percent(self.unsupported_share)} (± {_percent(self.unsupported_deviation)} of noise) of the "
+            f"At {percent(self.unsupported_pairs)} of all (step, state), which are "
+            f"{percent(self.unsupported_share)} (± {percent(self.unsupported_deviation)} of noise) of the "
             "decisions that people took.",
         ]  # fmt: skip
         if self.undecided_share > 0.0005:
             lines += ["", (
-                f"In {_percent(self.undecided_share)} of decisions the learner's cautious values do not tell "
+                f"In {percent(self.undecided_share)} of decisions the learner's cautious values do not tell "
                 "the actions apart; it took the first of them, which is no advice."
             )]  # fmt: skip
         if self.gaps:
@@ -184,17 +182,17 @@ class Report:
     def _change_lines(self) -> list[str]:
         lines = [
             "## How it differs from what people did", "",
-            f"In {_percent(self.changed_share)} of decisions people did something else than the policy asks "
+            f"In {percent(self.changed_share)} of decisions people did something else than the policy asks "
             "for.",
         ]  # fmt: skip
         rows: list[tuple[str, ...]] = [
             ("step", "state", "visits", "usual action", "policy", "estimated gain (± sd)")
         ]
         for one in self.changes:
-            gain = "not known" if one.gain is None else f"{_number(one.gain)} ± {_number(one.error or 0.0)}"
+            gain = "not known" if one.gain is None else f"{number(one.gain)} ± {number(one.error or 0.0)}"
             rows.append((
-                str(one.step), one.state, f"{one.visits:,.0f}", f"{one.usual} ({_percent(one.usual_share)})",
-                f"{one.action} ({_percent(one.action_share)})", gain,
+                str(one.step), one.state, f"{one.visits:,.0f}", f"{one.usual} ({percent(one.usual_share)})",
+                f"{one.action} ({percent(one.action_share)})", gain,
             ))  # fmt: skip
         if self.changes:
             lines += ["", markdown(rows), "", (
@@ -204,7 +202,7 @@ class Report:
         return [*lines, ""]
 
     def _tail(self) -> list[str]:
-        noise = ", ".join(f"{name} {_number(scale)}" for name, scale in self.noise.items())
+        noise = ", ".join(f"{name} {number(scale)}" for name, scale in self.noise.items())
         return [
             "## How to read this", "",
             f"Standard deviation of the noise in one released count: {noise}.", "",
@@ -225,7 +223,7 @@ class Report:
         for name, figure in (("values", self._values_figure()), ("support", self._support_figure())):
             for suffix in ("png", "svg"):
                 written.append(folder / f"{name}.{suffix}")
-                _save(figure, written[-1])
+                save_figure(figure, written[-1])
         return tuple(written)
 
     def _values_figure(self) -> Figure:
@@ -243,7 +241,7 @@ class Report:
         axes.set_yticks(range(len(self.values)), list(self.values))
         axes.invert_yaxis()
         axes.set_xlabel(f"value, with {100 * self.level:g} % interval ({self.users:,} people)")
-        _plain(axes)
+        plain_axes(axes)
         return figure
 
     def _support_figure(self) -> Figure:
@@ -287,7 +285,7 @@ class Report:
             handles=[Patch(color=colour, label=word) for colour, word in zip(colours, words, strict=True)],
             loc="outside lower left", ncols=4, fontsize=7.5, frameon=False,
         )  # fmt: skip
-        _plain(axes)
+        plain_axes(axes)
         return figure
 
 
@@ -372,12 +370,12 @@ def report_of(
         unsupported=unsupported,
         values={name: found.values[name] for name in order if name in found.values},
         differences=differences,
-        unsupported_share=_share(visits[lacks].sum() / decisions),
+        unsupported_share=share_of(visits[lacks].sum() / decisions),
         unsupported_deviation=float(found.counts.sigma * np.sqrt((lacks * sizes).sum()) / decisions),
         unsupported_pairs=float(lacks.mean()),
         gaps=_gaps(visits, lacks, found.counts.sigma * np.sqrt(sizes), names[0], first_step),
-        undecided_share=_share(visits[undecided].sum() / decisions),
-        changed_share=_share((visits - own)[~leaves].sum() / decisions),
+        undecided_share=share_of(visits[undecided].sum() / decisions),
+        changed_share=share_of((visits - own)[~leaves].sum() / decisions),
         changes=_changes(found, learned, spec, visits, own, ~leaves & ~undecided, names, first_step),
         noise={
             **{word: release.laws[name].std() for name, word in _FAMILIES.items() if name in release.laws},
@@ -401,9 +399,9 @@ def _verdict(found: Evaluation, better: bool) -> str:
     learned, behaviour = found.values["learned"], found.values[BEHAVIOUR]
     percent = f"{100 * found.level:g} %"
     numbers = (
-        f"its value is at least {_number(learned.lower)} ({percent} lower bound; estimate "
-        f"{_number(learned.estimate)}), that of what people did {_number(behaviour.estimate)} "
-        f"({_number(behaviour.low)} to {_number(behaviour.high)})"
+        f"its value is at least {number(learned.lower)} ({percent} lower bound; estimate "
+        f"{number(learned.estimate)}), that of what people did {number(behaviour.estimate)} "
+        f"({number(behaviour.low)} to {number(behaviour.high)})"
     )
     if better:
         return f"The learned policy is better than what people did: {numbers}."
@@ -467,40 +465,11 @@ def _changes(
                 names[0][s],
                 float(visits[h, s]),
                 names[1][a],
-                _share(table[h, s, a] / there),
+                share_of(table[h, s, a] / there),
                 names[1][b],
-                _share(table[h, s, b] / there),
+                share_of(table[h, s, b] / there),
                 float(gains[h, s]) if known else None,
                 float(errors[h, s]) if known else None,
             )
         )
     return tuple(changes)
-
-
-def _share(value: float) -> float:
-    return float(np.clip(value, 0.0, 1.0))
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _number(value: float) -> str:
-    """Three figures behind the point, more where all of them are 0."""
-    return f"{value:.3f}" if abs(value) >= 0.001 or value == 0.0 else f"{value:.1e}"
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    """Written aside, then renamed; equal figures give equal bytes."""
-    import matplotlib
-
-    suffix = path.suffix[1:]
-    content = io.BytesIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "discreet"}):
-        figure.savefig(content, format=suffix, dpi=200, metadata={"Date": None} if suffix == "svg" else {})
-    write_aside(path, content.getvalue())

@@ -47,6 +47,8 @@ from discreet.core.shown import brief
 from discreet.core.wording import up
 from discreet.data.schema import Schema
 from discreet.local.record import ReportRecord
+from discreet.offline.first_visits import FirstVisits
+from discreet.offline.releases import FIRST_VISITS
 from discreet.stored.statement_page import FREE, JSON_NAME, MARKDOWN_NAME, hundredths, markdown
 from discreet.stored.statement_schema import FORMAT, VERSION, violations
 from discreet.stored.tradeoff import TradeOff
@@ -467,10 +469,16 @@ def _group(attacker: TradeOff, people: int, delta: float) -> dict[str, Any]:
     }
 
 
-def count_query(names: Sequence[str], schema: Schema) -> CountQuery | None:
-    """The query of counts that has just these families under the schema; None if there is none."""
+def count_query(names: Sequence[str], schema: Schema, first_visits: bool = False) -> CountQuery | None:
+    """The query of counts that has just these families under the schema; None if there is none.
+
+    first_visits : the release says that it is of them.
+    """
     if counts.TRANSITIONS not in names:
         return None
+    if first_visits:
+        asked = FirstVisits(schema.spec()).query(schema.episodes_per_user)
+        return asked if set(asked.row_families) == set(names) else None
     known = not {counts.REWARDS, counts.CENTERED_REWARDS} & set(names)
     query = CountQuery(
         schema.layout,
@@ -509,7 +517,8 @@ _SOURCES = {
 def _mechanism(record: MechanismRecord | ReportRecord, facts: RunFacts) -> dict[str, Any]:
     families, proof = [], []
     if isinstance(record, MechanismRecord):
-        query = count_query(list(record.scales), facts.schema)
+        of_first = facts.options.get("question") == FIRST_VISITS["question"]
+        query = count_query(list(record.scales), facts.schema, of_first)
         proof = [_PROOFS["linear" if query is None else "counts"], _PROOFS[record.noise]]
         if record.exchanges:
             proof.append(_PROOFS["numerical"])

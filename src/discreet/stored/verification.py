@@ -40,9 +40,10 @@ from discreet.core.shown import brief
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.linear.responses import planned_records
 from discreet.local.record import composable_from_dict
+from discreet.offline.first_visits import FirstVisits
 from discreet.offline.linear import schema_features
 from discreet.offline.linear_releases import LinearRelease, fingerprint
-from discreet.offline.releases import StoredTables, read_release, read_tables
+from discreet.offline.releases import FIRST_VISITS, StoredTables, read_release, read_tables
 from discreet.stored.planning import Settings, kind_of, learner_of, name_of, options_of, write_plan
 from discreet.stored.statement import (
     LedgerFacts,
@@ -287,11 +288,12 @@ def _check_sensitivities(folder: Path, document: Mapping[str, Any]) -> Iterator[
     """
     schema = read_schema(folder / "schema.toml")
     release = read_tables(folder / "release.parquet")
-    if release.facts.query:
+    if release.facts.linear:
         yield from _check_linear(schema, release, document)
         return
     for i, record in enumerate(composable_from_dict([one["record"] for one in document["mechanisms"]])):
-        query = count_query(list(record.scales), schema) if isinstance(record, MechanismRecord) else None
+        names = list(record.scales) if isinstance(record, MechanismRecord) else []
+        query = count_query(names, schema, release.facts.first_visits)
         name = f"sensitivities of mechanism {i + 1}"
         if query is None or not isinstance(record, MechanismRecord):
             yield Check(name, record.line(0.0), "no query of counts has these families", False)
@@ -358,7 +360,7 @@ def _check_accounting(document: Mapping[str, Any]) -> Iterator[Check]:
 def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
     """The release's own facts, and that its values are those that were written."""
     release = read_tables(folder / "release.parquet")
-    if not release.facts.query:  # counts: these tables and no others
+    if not release.facts.linear:  # counts: these tables and no others
         release = read_release(folder / "release.parquet")
     release.check()
     found, population = release.facts.to_dict(), document["population"]
@@ -369,9 +371,6 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
         "episodes": population["episodes_per_user"],
         "dataset": population["dataset"],
         "schema": population["schema"],
-        "states": population["states"],
-        "actions": population["actions"],
-        "horizon": population["horizon"],
         "run": {name: document[name] for name in ("date", "purpose", "synthetic", "ledger")},
     }
     if document["replanned"]:  # by another library perhaps, and with other options
@@ -382,8 +381,12 @@ def _check_release(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]
     plain = json.loads(json.dumps({key: found[key] for key in stated}, allow_nan=False))
     yield from _leaves("release.parquet", stated, plain)
     schema = read_schema(folder / "schema.toml")
-    same = release.facts.layout == schema.layout
-    yield Check("release.parquet: admissible pairs", True, same, same)
+    first = release.facts.first_visits
+    layout = FirstVisits(schema.spec()).layout if first else schema.layout
+    same = release.facts.layout == layout
+    yield Check("release.parquet: states, actions, horizon, admissible pairs", True, same, same)
+    asked = document["configuration"]["options"].get("question")
+    yield _compared("release.parquet: question", asked, FIRST_VISITS["question"] if first else None)
     scales = {
         name: scale
         for record in composable_from_dict(stated["records"])
@@ -407,7 +410,7 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
     settings = Settings(**{name: options[name] for name in ("unsupported", "level", "return_bound")})
     rewards = folder / REWARDS_NAME
     known = np.load(rewards) if document["replanned"] and rewards.exists() else None
-    kind = kind_of(schema if known is None else replace(schema, known=known), learner)
+    kind = kind_of(schema if known is None else replace(schema, known=known, outcomes=None), learner)
     planned = kind.again(folder / "release.parquet", settings)
     guarantee = Guarantee.from_dict(document["guarantee"])
     with TemporaryDirectory() as name:
