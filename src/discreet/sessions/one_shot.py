@@ -175,7 +175,8 @@ class OneShotSession(Saveable):
         """Add everybody of a tally, who was counted elsewhere: the same sums as if they had come here.
 
         Raises ``ValueError``, and adds nobody, unless it is of an equal query and of the grid of this
-        session's rewards or a coarser one, and holds nobody who is here already.
+        session's rewards or a coarser one, and holds nobody who is here already. Users that come later have
+        numbers above those of both (:meth:`Tally.merge <discreet.sessions.tally.Tally.merge>`).
         """
         with self._call():
             self._check_open()
