@@ -252,6 +252,46 @@ def test_a_message_counts_once_also_after_a_restore(name: str, tmp_path: Any) ->
         assert sent_again(again, reopened) == "replayed"
 
 
+@pytest.mark.parametrize("absent", [0, 1])
+@pytest.mark.parametrize("name", SENDERS)
+def test_what_comes_when_all_users_have_come_is_refused_by_a_reason(name: str, absent: int) -> None:
+    """A copy counts already, whoever came meanwhile; what is new finds no place, absent people's neither."""
+    privatizer = SENDERS[name][0]
+    session = started(name)
+    messages = [message(name, session, seed) for seed in range(5)]
+    late = dataclasses.replace(Envelope.from_bytes(messages[0]), plan=9).to_bytes()
+    for data in messages[: 4 - absent]:
+        session.submit(Report(1, message=data))
+    if absent:
+        session.absent()
+
+    def reason(data: bytes, plan: int = 1) -> str:
+        with pytest.raises(Refused) as caught:
+            session.submit(Report(plan, message=data))
+        return caught.value.reason
+
+    for _ in range(2):
+        assert [reason(data) for data in (messages[0], messages[4], late, messages[1][:-1])] == [
+            "replayed", "full", "late", "malformed",
+        ]  # fmt: skip
+    assert session.users == 4
+    session.release() if not (absent and privatizer.trust == "shuffle") else session.close()
+    if not absent:
+        assert reason(messages[0]) == ("late" if privatizer.trust == "shuffle" else "replayed")
+        session.begin(Plan(POLICY, 4, CONTEXT))
+        assert reason(messages[0]) in ("late", "foreign")
+        assert session.users == 4
+
+
+@pytest.mark.parametrize("name", SENDERS)
+def test_nothing_is_late_before_the_first_plan(name: str) -> None:
+    data = message(name, started(name), 0)
+    privatizer, query, _ = SENDERS[name]
+    session = privatizer.start(query, Schedule(9, times=np.array([0, 4, 8])), Secure(reward_grid=16))
+    with pytest.raises(RuntimeError, match="no plan is open"):
+        session.submit(Report(1, message=data))
+
+
 @pytest.mark.parametrize("name", SENDERS)
 def test_a_message_of_another_session_is_foreign(name: str) -> None:
     session, other = started(name), started(name)

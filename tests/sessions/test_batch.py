@@ -730,11 +730,18 @@ def test_devices_of_a_batch_send_bytes(name: str) -> None:
             assert caught.value.reason == "replayed"
             late = message
             session.absent(5)
+            for data, reason in ((message, "replayed"), (message[:-1], "malformed")):  # all have come
+                with pytest.raises(Refused) as caught:
+                    session.submit(Report(outer, message=data))
+                assert caught.value.reason == reason
             if name == "shuffle":
                 with pytest.raises(BatchTooSmall):
                     session.release()
                 return
             session.release()
+            with pytest.raises(Refused) as caught:  # this batch is over
+                session.submit(Report(outer, message=message))
+            assert caught.value.reason == "late"
     with Central(mu=1.0).start(FINE, SCHEDULE, SEEDED) as trusted:
         trusted.release()
         encoder = trusted.begin(Plan(POLICY, 6))

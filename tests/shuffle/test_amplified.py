@@ -15,7 +15,7 @@ from discreet.core.counts import TRANSITIONS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
-from discreet.device.envelope import HEADER, Envelope
+from discreet.device.envelope import HEADER, Envelope, Refused
 from discreet.local.reported import Reported
 from discreet.local.reported_session import ReportedSession
 from discreet.local.reports import StepReports
@@ -205,8 +205,9 @@ def test_bad_messages_are_counted_and_move_nothing():
             session.submit(report)
     for report in reports[1:]:
         session.submit(report)
-    with pytest.raises(RuntimeError, match="no plan is open"):
+    with pytest.raises(Refused) as refusal:  # all have come, and she counts already
         session.submit(reports[0])
+    assert refusal.value.reason == "replayed"
     clean = started()
     clean.release()
     for report in sent(clean, 10):

@@ -96,6 +96,16 @@ class FromDevices(StreamSession):
         own = self._device
         return type(own).from_bytes(own.to_bytes())
 
+    def _check_in_time(self, report: Report) -> None:
+        """Bytes are answered by a reason, also once all users of the plan have come: a copy is a copy."""
+        if self._plan is None or not isinstance(report.message, bytes):
+            return super()._check_in_time(report)
+        if report.plan != self._plans:
+            raise Refused("late", f"was made for plan {report.plan}, not {self._plans}")
+        if not self._awaited:
+            self._sent(report)
+            raise Refused("full", "all users of the plan have come")
+
     def _sent(self, report: Report) -> tuple[Any, bytes | None]:
         """The numbers that a local user sent, and their nonce; bare numbers have none.
 

@@ -53,6 +53,7 @@ from discreet.core.releases import (
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.device.envelope import Refused
 from discreet.laws.noise import NoNoise
 from discreet.local.reports import StepReports
 from discreet.sessions.opening import session_of
@@ -352,6 +353,14 @@ class BatchSession(StreamSession):
         if self._inner is None:
             return BatchEncoder(None, self.open_plan, self._plans)
         return BatchEncoder(self._inner.open_encoder, self._inner.open_plan, self._plans)
+
+    def _check_in_time(self, report: Report) -> None:
+        """What comes to a plan that is full, or to a batch that is over, is refused by a reason."""
+        if self._awaited or self._plan is None or not isinstance(report.message, bytes):
+            return super()._check_in_time(report)
+        if self._inner is None or report.plan != self._plans:
+            raise Refused("late", f"was made for plan {report.plan}, which is over")
+        self._inner.submit(Report(self._inner._plans, message=report.message))
 
     def _add(self, report: Report) -> None:
         trajectory, message = report.trajectory, report.message

@@ -156,6 +156,10 @@ class Inbox:
         """From now on messages to this plan count, at most ``users`` of them; those to others are late."""
         self._plan, self._left = plan, checks.integer("users", users, 1)
 
+    def shut(self) -> None:
+        """From now on no message to the open plan counts: all of its users have come, or are absent."""
+        self._left = 0
+
     def _check_new(self, nonce: bytes) -> None:
         """Raise ``Refused`` if this message came before, or too many did."""
         if nonce in self._nonces:
@@ -421,10 +425,16 @@ class ShuffleSession(StreamSession):
         super().submit(report)
 
     def _check_in_time(self, report: Report) -> None:
-        """The message itself says what plan it is for."""
-        if not self._awaited:
-            self._refused["late"] += 1
+        """The message itself says what plan it is for; who comes to none is counted as late."""
+        if self._awaited:
+            return
+        if self._shufflers and isinstance(report.message, bytes):
+            self._shufflers[-1].shut()  # absent people keep their places
+            return
+        self._refused["late"] += 1
+        if self._plan is None:
             raise RuntimeError("no plan is open: call begin first")
+        raise Refused("late", "was made for a batch that is over")
 
     def _add(self, report: Report) -> None:
         if report.trajectory is not None:
