@@ -468,3 +468,20 @@ def test_a_form_is_of_its_own_kind() -> None:
             if kind is not type(form):
                 with pytest.raises(ValueError, match="published"):
                     kind.from_bytes(form.to_bytes())
+
+
+@pytest.mark.parametrize("name", ["krr", "subset", "oue", "coins", "amplified"])  # others need exact noise
+def test_a_message_of_another_seeded_run_or_batch_is_foreign(name: str) -> None:
+    """Equal seeds publish equal forms; runs and batches of one seed do not take each other's messages."""
+    own = Seeded(3)
+    session = started(name, own)
+    copies, others = [own, Seeded(3)], [Seeded(4), Seeded(3, 1), own.of_batch(0), own.of_batch(1)]
+    for source in copies + others:
+        other = started(name, source)
+        sent = message(name, session, 1) if source in copies else message(name, other, 1)
+        if source in others:
+            with pytest.raises(Refused) as caught:
+                session.submit(Report(1, message=sent))
+            assert caught.value.reason == "foreign"
+        else:
+            other.submit(Report(1, message=sent))

@@ -187,7 +187,7 @@ class LinearSession(FromDevices):
         self._mechanism, self._query, self._randomness = mechanism, query, randomness
         self._draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
         self._grid = mechanism.grid
-        self._take_no_messages_yet(randomness)
+        self._take_no_messages_yet()
         self._reach = np.zeros(0)  # of a local user's cells: what an honest device sends is inside
         if mechanism.stream == "local" and self._draws is not None:
             reach = _contributions(query, self._grid) + REACH * self._draws.scales

@@ -85,7 +85,7 @@ class DeviceSession(FromDevices, MeasuredSession):
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
-        self._take_no_messages_yet(randomness)
+        self._take_no_messages_yet()
         # of a user's cells: what an honest device sends is inside
         reach = self._query.layout.horizon + REACH * self._scales
         self._reach = np.repeat(reach, np.diff(self._query.offsets))

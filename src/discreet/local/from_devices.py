@@ -11,6 +11,7 @@ still open (``absent`` closes it), where the other order could count one person 
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from abc import abstractmethod
 from typing import Any
@@ -19,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.randomness import Randomness, Seeded
+from discreet.core.randomness import Key
 from discreet.core.releases import Floats, Report
 from discreet.core.stream_session import StreamSession
 from discreet.device.envelope import NONCE, Refused
 
-__all__ = ["REACH", "FromDevices", "local_message"]
+__all__ = ["REACH", "FromDevices", "local_message", "session_number"]
 
 REACH = 40.0  # scales of noise: a Laplace draw is beyond with probability 4e-18
 
@@ -45,16 +46,28 @@ def local_message(message: Any, reach: Floats) -> Floats:
     return message
 
 
+def session_number(key: Key | None) -> int:
+    """Which session a message is for, in [0, 2^64); no secret.
+
+    key : of a seeded run's noise, None: drawn by the system. Equal seeds have equal numbers; other seeds,
+    runs and batches of a run have others, so that a message to one of them is foreign to the rest. The number
+    is a hash: it does not show the key.
+    """
+    if key is None:
+        return secrets.randbits(64)
+    digest = hashlib.blake2b(key.astype("<u8").tobytes(), digest_size=8, person=b"discreet/session")
+    return int.from_bytes(digest.digest(), "little")
+
+
 class FromDevices(StreamSession):
     """Base of sessions whose users' devices may send bytes."""
 
     _SAVED = ("_messages",)  # of its attributes
     _OWN = ("_made_device", "_number_of_session", "_came")  # the last two stand in ``_messages``
 
-    def _take_no_messages_yet(self, randomness: Randomness) -> None:
+    def _take_no_messages_yet(self) -> None:
         """To be called by the constructor: nobody has sent anything."""
-        # which session a message is for; no secret
-        self._number_of_session = 0 if isinstance(randomness, Seeded) else secrets.randbits(64)
+        self._number_of_session = session_number(self._key)
         self._came: tuple[int, set[bytes]] = (0, set())  # a plan, and the nonces that came to it
         self._made_device: Any = None
 

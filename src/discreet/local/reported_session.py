@@ -39,7 +39,7 @@ class ReportedSession(FromDevices, MeasuredSession):
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
-        self._take_no_messages_yet(randomness)
+        self._take_no_messages_yet()
         self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
 
     @property

@@ -30,7 +30,6 @@ sends integers, which no noise makes private); privacy-mechanisms, section 5.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -63,6 +62,7 @@ from discreet.device.envelope import NONCE, Reason, Refused
 from discreet.device.guarantee import MessageGuarantee
 from discreet.device.messages import Form
 from discreet.laws.binomial import Components
+from discreet.local.from_devices import session_number
 from discreet.shuffle.mechanism import FlipMechanism, ShuffledMechanism, flips_of, form_of
 from discreet.storage.saved_state import made_of, whole_of
 
@@ -334,8 +334,7 @@ class ShuffleSession(StreamSession):
         self._query, self._randomness = mechanism.query, randomness
         self._ends = mechanism.ends
         self._most_users = int(self._ends[-1])
-        # which session a message is for; no secret
-        self._session = secrets.randbits(64) if self._key is None else int(self._key[0] ^ self._key[1])
+        self._session = session_number(self._key)
         self._shufflers: list[Any] = []  # of the batches since the last release
         self._batch = -1  # that the last of them is for
         self._sums = np.zeros(self._query.cells)
