@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from discreet.experiments.datasets import learn_from as learn_from
     from discreet.experiments.datasets import release_of as release_of
     from discreet.experiments.forecast import Forecast as Forecast
-    from discreet.experiments.forecast import forecast_of as forecast_of
+    from discreet.experiments.forecast import forecast_run as forecast_run
     from discreet.experiments.plots import regret_figure as regret_figure
     from discreet.experiments.results import Result as Result
     from discreet.experiments.simulate import Setup as Setup
@@ -151,7 +151,7 @@ if TYPE_CHECKING:
     from discreet.simulation.crowds import rollouts as rollouts
     from discreet.storage.ledger import Ledger as Ledger
     from discreet.stored.forecast import SchemaForecast as SchemaForecast
-    from discreet.stored.forecast import forecast as forecast
+    from discreet.stored.forecast import forecast_learn as forecast_learn
     from discreet.stored.learn import Outcome as Outcome
     from discreet.stored.learn import Settings as Settings
     from discreet.stored.learn import learn as learn
@@ -285,7 +285,7 @@ _HOMES = {
     "load_results": "experiments.sweep",
     "regret_figure": "experiments.plots",
     "Forecast": "experiments.forecast",
-    "forecast_of": "experiments.forecast",
+    "forecast_run": "experiments.forecast",
     "Audit": "audits.run",
     "audit": "audits.run",
     # stored people
@@ -303,7 +303,7 @@ _HOMES = {
     "learn": "stored.learn",
     "plan_again": "stored.learn",
     "SchemaForecast": "stored.forecast",
-    "forecast": "stored.forecast",
+    "forecast_learn": "stored.forecast",
     "read_release": "offline.releases",
     "PolicyTable": "offline.policies",
     "read_policy": "offline.policies",

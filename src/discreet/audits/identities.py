@@ -67,7 +67,7 @@ from discreet.core import checks
 from discreet.core.counts import TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.randomness import Seeded, SeededCoins
-from discreet.core.releases import Floats, Plan, Release, Report, Response, Schedule
+from discreet.core.releases import Floats, Message, Plan, Release, Response, Schedule
 from discreet.core.trajectories import Trajectory
 from discreet.linear.sums import LinearQuery
 from discreet.local import reports as local_reports
@@ -500,8 +500,8 @@ def _refusals(bench: _Bench, still: Trajectory) -> Identity:
     def try_all(session: Session, encoder: Any, plan: Plan) -> None:
         for name, life in worse.items():
             try:
-                report: Report = encoder(life, plan, SeededCoins(Seeded(0).keys.noise, 0))
-                session.submit(report)
+                message: Message = encoder(life, plan, SeededCoins(Seeded(0).keys.noise, 0))
+                session.submit(message)
                 accepted.append(name)
                 return  # it counts as the user: one is enough
             except (ValueError, IndexError):

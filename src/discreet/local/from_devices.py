@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.randomness import Key
-from discreet.core.releases import Floats, Report
+from discreet.core.releases import Floats, Message
 from discreet.core.stream_session import StreamSession
 from discreet.device.envelope import NONCE, Refused
 
@@ -36,11 +36,11 @@ def local_message(message: Any, reach: Floats) -> Floats:
     reach : (cells,) what a contribution is at most, and :data:`REACH` scales of noise. Without it one message
     could drown everybody's.
     """
-    message = checks.floats("report.message", message, reach.shape)
+    message = checks.floats("message.message", message, reach.shape)
     far = np.flatnonzero(np.abs(message) > reach)
     if far.size:
         raise ValueError(
-            f"report.message[{far[0]}] = {message[far[0]]:.6g}: must be within {reach[far[0]]:.6g}, no "
+            f"message.message[{far[0]}] = {message[far[0]]:.6g}: must be within {reach[far[0]]:.6g}, no "
             "device sends more"
         )
     return message
@@ -109,25 +109,25 @@ class FromDevices(StreamSession):
         own = self._device
         return type(own).from_bytes(own.to_bytes())
 
-    def _check_in_time(self, report: Report) -> None:
+    def _check_in_time(self, message: Message) -> None:
         """Bytes are answered by a reason, also once all users of the plan have come: a copy is a copy."""
-        if self._plan is None or not isinstance(report.message, bytes):
-            return super()._check_in_time(report)
-        if report.plan != self._plans:
-            raise Refused("late", f"was made for plan {report.plan}, not {self._plans}")
+        if self._plan is None or not isinstance(message.message, bytes):
+            return super()._check_in_time(message)
+        if message.plan != self._plans:
+            raise Refused("late", f"was made for plan {message.plan}, not {self._plans}")
         if not self._awaited:
-            self._sent(report)
+            self._sent(message)
             raise Refused("full", "all users of the plan have come")
 
-    def _sent(self, report: Report) -> tuple[Any, bytes | None]:
+    def _sent(self, message: Message) -> tuple[Any, bytes | None]:
         """The numbers that a local user sent, and their nonce; bare numbers have none.
 
         Raises :class:`~discreet.device.envelope.Refused` on bytes that do not count.
         """
-        message = self._message(report)
-        if not isinstance(message, bytes):
-            return message, None
-        nonce, numbers = self._read(report.plan, message)
+        payload = self._payload(message)
+        if not isinstance(payload, bytes):
+            return payload, None
+        nonce, numbers = self._read(message.plan, payload)
         if self._came[0] == self._plans and nonce in self._came[1]:
             raise Refused("replayed", "came before, and counts already")
         return numbers, nonce

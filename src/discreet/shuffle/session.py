@@ -50,9 +50,9 @@ from discreet.core.releases import (
     Floats,
     Ints,
     Measurement,
+    Message,
     Plan,
     Release,
-    Report,
 )
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession, read_only
@@ -103,7 +103,7 @@ class BitEncoder:
         """What one message gives away without the shuffler."""
         return self.device.guarantee
 
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
         """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
         number = same_plan(self.device.plan, plan)
         if self.secure and not coins.exact:
@@ -111,7 +111,7 @@ class BitEncoder:
         if not isinstance(coins, encoders.BitCoins):
             raise ValueError(f"coins = {coins!r}: must draw words of random bits")
         message = self.device(trajectory.states, trajectory.actions, trajectory.rewards, coins)
-        return Report(plan=number, message=message)
+        return Message(plan=number, message=message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -419,15 +419,15 @@ class ShuffleSession(StreamSession):
     def _encoder(self) -> Encoder:
         return BitEncoder(self._device(), self._key is None)
 
-    def submit(self, report: Report) -> None:
+    def submit(self, message: Message) -> None:
         """Hand one message to the shuffler; a bad one raises ``ValueError``, is counted, and adds nothing."""
-        super().submit(report)
+        super().submit(message)
 
-    def _check_in_time(self, report: Report) -> None:
+    def _check_in_time(self, message: Message) -> None:
         """The message itself says what plan it is for; who comes to none is counted as late."""
         if self._awaited:
             return
-        if self._shufflers and isinstance(report.message, bytes):
+        if self._shufflers and isinstance(message.message, bytes):
             self._shufflers[-1].shut()  # absent people keep their places
             return
         self._refused["late"] += 1
@@ -435,14 +435,14 @@ class ShuffleSession(StreamSession):
             raise RuntimeError("no plan is open: call begin first")
         raise Refused("late", "was made for a batch that is over")
 
-    def _add(self, report: Report) -> None:
-        if report.trajectory is not None:
-            raise ValueError("report.trajectory: must be None, raw data must not leave the device")
-        if not isinstance(report.message, bytes):
-            raise ValueError("report.message: must be the bytes that the device made")
+    def _add(self, message: Message) -> None:
+        if message.trajectory is not None:
+            raise ValueError("message.trajectory: must be None, raw data must not leave the device")
+        if not isinstance(message.message, bytes):
+            raise ValueError("message.message: must be the bytes that the device made")
         before = self._shufflers[-1].left
         try:
-            self._shufflers[-1].receive(report.message)
+            self._shufflers[-1].receive(message.message)
         finally:  # an interrupt after a message was admitted must not let her come again
             self._count(before - self._shufflers[-1].left)
 

@@ -65,7 +65,7 @@ __all__ = [
     "FamilyNoise",
     "OtherEpsilon",
     "SchemaForecast",
-    "forecast",
+    "forecast_learn",
     "schema_spec",
     "visits_needed",
 ]
@@ -258,7 +258,7 @@ def schema_spec(schema: Schema, users: int | None = None) -> Spec:
     return Spec(schema.layout, users, schema.stationary, known)
 
 
-def forecast(
+def forecast_learn(
     schema: Schema,
     users: int,
     privatizer: Central | NoPrivacy,
