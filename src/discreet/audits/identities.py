@@ -18,7 +18,6 @@ contexts that change from release to release. Where stored users are asked again
 more: its noise is tested with that of the Gram matrices, its loss is added to theirs.
 
 No certificate: a pass says that errors of the kinds that the tests have power for were not there.
-Source: privacy-mechanisms, sections 1.1 and 7.
 """
 
 from __future__ import annotations

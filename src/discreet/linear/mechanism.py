@@ -4,8 +4,6 @@ As :class:`~discreet.core.mechanism.CountMechanism` is for counts. A user is in 
 tree's nodes; her own message), each a family of units whose losses ``query.losses`` computes from the scales:
 Gaussian losses add in squares, N times, Laplace ones as they are. With ``query.requeries`` there are planned
 questions beside the sums (:mod:`discreet.linear.responses`), which compose with them.
-
-Source: linear-and-offline, 1.2, 1.3, 4 to 6.
 """
 
 from __future__ import annotations

@@ -47,8 +47,6 @@ Cells that no user's policy assigns hold exact zeros. The sums of a batch's nois
 batches'. ``bound`` is Bernstein's inequality for sums of n independent centred variables with the largest
 variance V and the largest size M that any data give: P(|sum| > t) <= 2 exp(-t^2 / (2 (n V + M t / 3))), with
 the union over cells and releases; or n M, if that is less.
-
-Source: privacy-mechanisms, section 4.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ release are counted as users, and nothing is kept of them: their devices send no
 A batch that a privatizer does not let out (:class:`~discreet.shuffle.session.BatchTooSmall`) is lost: its
 release raises, the next one gives the last release again, and the next batch may begin.
 
-Source: Bai, Talebi, Zhao, Cheng and Chen 2024, the protocol of SDP-PE; specification of tabular learners, 3.5
-and 7.10.
+Source: Bai, Talebi, Zhao, Cheng and Chen 2024, the protocol of SDP-PE.
 """
 
 from __future__ import annotations

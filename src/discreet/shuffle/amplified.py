@@ -27,7 +27,7 @@ The noise of the sums is larger than that of the coin flips at every size (docs/
 device tells of one step in H: coin flips are the default. What reports have for them: a device draws some
 ten coins in place of one for each counter, and a message is some 60 bytes.
 
-Sources: Feldman, McMillan and Talwar 2021; privacy-mechanisms, sections 4 and 5.
+Source: Feldman, McMillan and Talwar 2021.
 """
 
 from __future__ import annotations

@@ -24,8 +24,7 @@ counts, by no more than the bits that one user has in each.
 Sensitivity. A trajectory has one bit in each counter (two for a centred reward): what replacing it can move
 is listed in :mod:`discreet.shuffle.calibration`, which accounts for all counters jointly.
 
-Sources: Bai, Talebi, Zhao and Cheng 2024; specification of tabular learners, 3.5 (the printed protocol
-sends integers, which no noise makes private); privacy-mechanisms, section 5.
+Source: Bai, Talebi, Zhao and Cheng 2024 (the printed protocol sends integers, which no noise makes private).
 """
 
 from __future__ import annotations
