@@ -242,6 +242,21 @@ def test_a_second_restore_is_refused_also_of_a_copy(tmp_path: Path) -> None:
     assert (tmp_path / "copy").exists()
 
 
+def test_files_and_the_table_are_on_the_disk_when_a_call_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk_is_waited_for: None
+) -> None:
+    """The file before it is visible, then its folder; the table by SQLite's strictest rule."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
+    path = saved(tmp_path)
+    if os.path.exists("/proc/self/fd"):
+        assert synced[0].endswith(".part")
+        assert synced[1:] == [str(tmp_path)]
+    with saved_state.closing(saved_state._connect(tmp_path / "table")) as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
+    restore(path).close()
+
+
 @pytest.mark.parametrize("in_place", [True, False])
 def test_what_took_the_place_of_a_file_that_was_read_is_left_alone(
     in_place: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

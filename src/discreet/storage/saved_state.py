@@ -71,6 +71,7 @@ _PRELUDE = struct.Struct("<16sIQ")
 _DIGEST = 32
 _KINDS = "biuf"
 _WAIT_SECONDS = 60.0
+_SYNCHRONOUS = "EXTRA"  # a commit is on the disk, the folder's entries too
 
 Classes = Mapping[str, type]
 PathLike = str | os.PathLike[str]
@@ -337,7 +338,7 @@ def _connect(folder: Path) -> sqlite3.Connection:
     os.close(os.open(table, os.O_CREAT | os.O_RDWR, 0o600))
     connection = sqlite3.connect(table, timeout=_WAIT_SECONDS, isolation_level=None)
     try:
-        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(
             "CREATE TABLE IF NOT EXISTS restored (id TEXT PRIMARY KEY, claim TEXT NOT NULL, at TEXT NOT NULL)"
