@@ -3,7 +3,7 @@
     python benchmarks/online_lsvi.py small [--worlds 24] [--episodes 4000]
     python benchmarks/online_lsvi.py wide [--episodes 5000] [--instances 21,22,23,24] [--linear]
 
-``small`` is section 11.3 of the specification: S = 6, A = 3, H = 4, d = 4, delta = 1e-5; means over worlds
+``small`` is a random linear MDP: S = 6, A = 3, H = 4, d = 4, delta = 1e-5; means over worlds
 that chose no default (seeds from 300) with standard errors, simulated by batches. ``wide`` plays every
 user, one run on each instance of the world of 2000 states, beside tabular learners with the same budget;
 instances 21 to 24 chose no default either (0 did, and 11 to 13 checked it). Run it with

@@ -639,7 +639,7 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(*_: Any, **__: Any) -> None:
         raise MemoryError("Unable to allocate 74.5 GiB")
 
-    monkeypatch.setattr("discreet.experiments.forecast.forecast_of", exhausted)
+    monkeypatch.setattr("discreet.experiments.forecast.forecast_run", exhausted)
     assert (
         call("forecast", *CENTRAL, code=1).stderr
         == "discreet: not enough memory (Unable to allocate 74.5 GiB)\n"

@@ -152,7 +152,10 @@ def test_built_in_names_are_those_of_the_documentation() -> None:
             "ldp-obi", "noise-aware", "joint", "noise-aware-sums", "lsvi-ucb", "ucrl-vtr",
             "ucrl-vtr-plus", "sdp-pe", "apeve", "sdp-pe-om", "psrl", "rlsvi",
         )),
-        *(("offline learner", n) for n in ("dp-apvi", "apvi", "dp-pevi", "dp-vapvi", "pevi", "vapvi")),
+        *(
+            ("offline learner", n)
+            for n in ("dp-apvi", "apvi", "decision-points", "dp-pevi", "dp-vapvi", "pevi", "vapvi")
+        ),
         *(("privatizer", n) for n in ("none", "central", "local", "shuffle")),
         *(("environment", n) for n in (
             "riverswim", "random", "icu-sepsis", "switching-chain", "combination-lock", "synthetic-linear",

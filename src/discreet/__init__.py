@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from discreet.experiments.datasets import learn_from as learn_from
     from discreet.experiments.datasets import release_of as release_of
     from discreet.experiments.forecast import Forecast as Forecast
-    from discreet.experiments.forecast import forecast_of as forecast_of
+    from discreet.experiments.forecast import forecast_run as forecast_run
     from discreet.experiments.plots import regret_figure as regret_figure
     from discreet.experiments.results import Result as Result
     from discreet.experiments.simulate import Setup as Setup
@@ -88,6 +88,8 @@ if TYPE_CHECKING:
     from discreet.mdp.planning import uniform_policy as uniform_policy
     from discreet.mdp.planning import value as value
     from discreet.mdp.tabular import TabularMDP as TabularMDP
+    from discreet.offline.decision_points import DecisionPoints as DecisionPoints
+    from discreet.offline.decision_points import DecisionPolicy as DecisionPolicy
     from discreet.offline.evaluation import Candidate as Candidate
     from discreet.offline.evaluation import values_of as values_of
     from discreet.offline.linear import DPPEVI as DPPEVI
@@ -135,6 +137,7 @@ if TYPE_CHECKING:
     from discreet.protocol import Privatizer as Privatizer
     from discreet.protocol import Release as Release
     from discreet.protocol import Response as Response
+    from discreet.protocol import Returns as Returns
     from discreet.protocol import Schedule as Schedule
     from discreet.protocol import Session as Session
     from discreet.protocol import Spec as Spec
@@ -151,7 +154,7 @@ if TYPE_CHECKING:
     from discreet.simulation.crowds import rollouts as rollouts
     from discreet.storage.ledger import Ledger as Ledger
     from discreet.stored.forecast import SchemaForecast as SchemaForecast
-    from discreet.stored.forecast import forecast as forecast
+    from discreet.stored.forecast import forecast_learn as forecast_learn
     from discreet.stored.learn import Outcome as Outcome
     from discreet.stored.learn import Settings as Settings
     from discreet.stored.learn import learn as learn
@@ -209,6 +212,8 @@ _HOMES = {
     # learners from stored people
     "APVI": "offline.tabular",
     "DPAPVI": "offline.tabular",
+    "DecisionPoints": "offline.decision_points",
+    "DecisionPolicy": "offline.decision_points",
     "OfflinePolicy": "offline.tabular",
     "DPPEVI": "offline.linear",
     "DPVAPVI": "offline.linear",
@@ -237,6 +242,7 @@ _HOMES = {
     "Privatizer": "protocol",
     "Release": "protocol",
     "Response": "protocol",
+    "Returns": "protocol",
     "Schedule": "protocol",
     "Session": "protocol",
     "Spec": "protocol",
@@ -285,7 +291,7 @@ _HOMES = {
     "load_results": "experiments.sweep",
     "regret_figure": "experiments.plots",
     "Forecast": "experiments.forecast",
-    "forecast_of": "experiments.forecast",
+    "forecast_run": "experiments.forecast",
     "Audit": "audits.run",
     "audit": "audits.run",
     # stored people
@@ -303,7 +309,7 @@ _HOMES = {
     "learn": "stored.learn",
     "plan_again": "stored.learn",
     "SchemaForecast": "stored.forecast",
-    "forecast": "stored.forecast",
+    "forecast_learn": "stored.forecast",
     "read_release": "offline.releases",
     "PolicyTable": "offline.policies",
     "read_policy": "offline.policies",

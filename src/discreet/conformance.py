@@ -775,6 +775,7 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
     from discreet.data.made_up import write_made_up
     from discreet.data.readers import open_source
     from discreet.data.schema import Schema
+    from discreet.offline.decision_points import DecisionPoints
     from discreet.privatizers.central import Central
     from discreet.stored.learn import learn
 
@@ -782,8 +783,9 @@ def _learn_offline(name: str, folder: Path, secure: bool = False) -> tuple[Path,
     own = "rho" in registry.options_of(found.factory())  # it holds its budget itself
     budget = {"epsilon": _EPSILON, "delta": 1e-6}
     learner = registry.build("offline learner", name, None, budget if own else {})
-    privatizer = None if own or found.baseline is None else Central(epsilon=_EPSILON, delta=1e-6)
-    schema = Schema("conformance", "person", small_world().layout)
+    private = found.baseline is not None or isinstance(learner, DecisionPoints)
+    privatizer = Central(epsilon=_EPSILON, delta=1e-6) if private and not own else None
+    schema = Schema("conformance", "person", small_world().layout, stationary=True)
     rows = folder / "people.parquet"
     write_made_up(schema, _USERS + 1, rows)
     out = folder / f"{name}-{len(list(folder.iterdir()))}"

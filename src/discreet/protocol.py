@@ -40,7 +40,6 @@ from discreet.core.releases import (
     Plan,
     Query,
     Release,
-    Report,
     Response,
     Schedule,
     Trust,
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ask", "Coins", "Encoder", "Estimate", "Floats", "Ints", "Learner", "Measurement", "Mechanism", "Message",
-    "NoiseLaw", "Norm", "Plan", "Privatizer", "Query", "Release", "Report", "Response", "Returns", "Schedule",
+    "NoiseLaw", "Norm", "Plan", "Privatizer", "Query", "Release", "Response", "Returns", "Schedule",
     "Session", "Spec", "StepSums", "StepwiseRelease", "Budget", "Trust",
 ]  # fmt: skip
 
@@ -246,7 +245,7 @@ class Session(Protocol):
     @property
     def guarantee(self) -> Guarantee: ...
     def begin(self, plan: Plan) -> Encoder: ...
-    def submit(self, report: Message) -> None: ...
+    def submit(self, message: Message) -> None: ...
     def absent(self, users: int = 1) -> None: ...
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None: ...
     def release(self) -> Release: ...

@@ -173,6 +173,9 @@ def test_a_way_to_exchange_a_user_that_moves_too_little_is_exposed(
         return tuple(tuple((n, x, max(1, c // 2)) for n, x, c in way) for way in right(query, levels) or ())
 
     monkeypatch.setattr(calibration, "shift_patterns", forgetful)
+    with pytest.raises(ValueError, match="exchanges"):  # by the record itself
+        stated(Secure(), noise="gaussian")
+    monkeypatch.setattr(calibration, "check_listed", lambda _: None)
     wrong, records = stated(Secure(), noise="gaussian")
     with pytest.raises(ValueError, match="exchanges"):
         numerical.verify(wrong, records)

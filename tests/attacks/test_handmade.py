@@ -21,7 +21,7 @@ from discreet.linear.responses import Question, checked_plan
 from discreet.local.reported import Reported
 from discreet.local.reports import StepReports
 from discreet.privatizers.central import Central
-from discreet.protocol import Plan, Report, Schedule
+from discreet.protocol import Message, Plan, Schedule
 from discreet.sessions.batch import BatchMechanism
 from discreet.sessions.opening import session_of
 from discreet.sessions.restoring import restore
@@ -255,7 +255,7 @@ def _released(made: CountMechanism, plans: list[dict[str, Any]], people: list[Tr
     session.release()
     for k, (plan, person) in enumerate(zip(plans, people, strict=True), 1):
         session.begin(Plan(**plan))
-        session.submit(Report(session.open_plan.number, person))
+        session.submit(Message(session.open_plan.number, person))
         if k in TIMES:
             measurement = session.release().measurement
             assert measurement is not None

@@ -28,11 +28,11 @@ from discreet.experiments.simulate import Setup
 from discreet.linear.features import Features
 from discreet.linear.stored import Stored
 from discreet.linear.sums import GramQuery
-from discreet.protocol import Plan, Report, Response, Schedule
+from discreet.protocol import Message, Plan, Response, Schedule
 from discreet.shuffle.session import Shuffler
 from discreet.simulation.fused import SessionKernel
 
-PRIVATE = (Guarded, Stored, Shuffler, SessionKernel, Trajectory, Trajectories, Report, types.FrameType)
+PRIVATE = (Guarded, Stored, Shuffler, SessionKernel, Trajectory, Trajectories, Message, types.FrameType)
 
 
 def reached(*roots: object) -> Iterator[object]:

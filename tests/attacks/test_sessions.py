@@ -22,7 +22,7 @@ from discreet.core.trajectories import Trajectory, checked
 from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local
 from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import Plan, Report, Schedule
+from discreet.protocol import Message, Plan, Schedule
 
 LAYOUT = Layout(2, 2, 2)
 QUERY = CountQuery(LAYOUT)
@@ -80,7 +80,7 @@ def test_a_call_within_a_call_is_refused() -> None:
 
     session.begin(Plan(POLICY))
     with pytest.raises(RuntimeError, match="running in this thread"):
-        session.submit(Report(plan=1, trajectory=dataclasses.replace(LIFE, states=Asks())))  # type: ignore[arg-type]
+        session.submit(Message(plan=1, trajectory=dataclasses.replace(LIFE, states=Asks())))  # type: ignore[arg-type]
     session.absent()
     assert session.release().users == 1
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from discreet.accounting import budget, numerical
+from discreet.accounting import budget, calibration, numerical
 from discreet.core import guarantee as guarantee_module
 from discreet.core.counts import CountQuery
 from discreet.core.guarantee import (
@@ -36,6 +36,14 @@ def record(noise="laplace", scale=1800.0, levels=15, query=QUERY):
     return MechanismRecord.of(
         query, "binary tree over users", noise, dict.fromkeys(query.families, scale), levels
     )
+
+
+def listed(noise, scale, grid=1):
+    """One sum, with every way in which a user can move it."""
+    scales = dict.fromkeys(QUERY.families, scale)
+    units = [(name, scale, grid if name == "rewards" else 1) for name in QUERY.families]
+    ways = calibration.exchanges(calibration.shift_patterns(QUERY, 1), noise, units)
+    return MechanismRecord.of(QUERY, "sum", noise, scales, 1, ways)
 
 
 def joint(records, **options):
@@ -155,8 +163,7 @@ def test_json_says_whether_the_claim_holds_against_who_guesses_the_seed():
 def kinds():
     """Every way in which a guarantee is made: its closed forms, numerical accounting, kinds, nothing."""
     message = ReportRecord("reports", 2, {"moves": ("subset", 12, 3, 2**52 + 1, 0)})
-    ways = ((("laplace", 40.0, 1.0, 120),), (("laplace", 40.0, 1.0, 80),))
-    composed = MechanismRecord.of(QUERY, "sum", "laplace", dict.fromkeys(QUERY.families, 40.0), 1, ways)
+    composed = listed("laplace", 40.0)
     gaussian = joint([record("gaussian")], delta=1e-6)
     flips = BinomialRecord("bits", ((("visits", Flips(2000, 1, 2**31)),),), ((("visits", 1, 2),),))
     shuffled = {"trust": "shuffle", "randomness": "seeded", "delta": 1e-6}
@@ -342,15 +349,12 @@ def test_guarantees_recomputed_through_dp_accounting(noise, scale, delta):
 
 
 def test_records_survive_json_to_the_last_bit():
-    ways = ((("discrete_gaussian", 1 / 3, 1.0, 40), ("discrete_gaussian", 0.1, 512.0, 3)),)
     reports = ReportRecord(
         "reports", 2, {"moves": ("subset", 12, 3, 2**52 + 1, 0), "r": ("unary", 4, 1, 9, 7)}
     )
     records = (
         record(noise="gaussian", scale=math.pi / 7),
-        MechanismRecord.of(
-            QUERY, "sum", "discrete_gaussian", dict.fromkeys(QUERY.families, 0.1 + 0.2), 1, ways
-        ),
+        listed("discrete_gaussian", 0.1 + 0.2, 1024),
         reports,
     )
     assert records_from_dict(json.loads(json.dumps([one.to_dict() for one in records]))) == records
@@ -371,6 +375,30 @@ def test_records_that_nobody_wrote_are_refused(change):
     del table[next(iter(change)) if next(iter(change)) in table else "joint"]
     with pytest.raises(ValueError):
         records_from_dict([table])
+
+
+@pytest.mark.parametrize("noise", ["laplace", "discrete_gaussian"])
+def test_ways_to_exchange_a_user_are_those_of_the_scales(noise):
+    """A file cannot list moves under more noise, of fewer cells, or smaller and more of them."""
+    table = listed(noise, 3.0, 16).to_dict()
+    assert records_from_dict([table])[0].exchanges
+    ((first, *rest),) = table["exchanges"]
+    other = {"laplace": "discrete_laplace", "discrete_gaussian": "gaussian"}[noise]
+    forged = [
+        [[first[0], first[1] * 2, first[2], first[3]], *rest],
+        [[first[0], first[1] * 2, first[2] * 2, first[3]], *rest],  # on a grid of its own
+        [[first[0], first[1], first[2], first[3] // 2], *rest],
+        [[first[0], first[1], first[2] / 2, first[3] * (2 if noise == "laplace" else 4)], *rest],
+        [[other, *first[1:]], *rest],
+        rest,
+        [],
+    ]
+    for way in forged:
+        with pytest.raises(ValueError, match="exchanges"):
+            records_from_dict([{**table, "exchanges": [way]}])
+    for change in ({"scales": dict.fromkeys(QUERY.families, 6.0)}, {"levels": 2}):
+        with pytest.raises(ValueError, match="exchanges|joint"):
+            records_from_dict([{**table, **change}])
 
 
 def test_broken_alphabets_are_refused():

@@ -16,7 +16,7 @@ from discreet.core.layout import Layout
 from discreet.core.randomness import Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.privatizers.central import Central
-from discreet.protocol import Plan, Report, Schedule
+from discreet.protocol import Message, Plan, Schedule
 
 QUERY = CountQuery(Layout(2, 2, 2))
 POLICY = np.zeros((2, 2), np.int64)
@@ -36,7 +36,7 @@ def opened() -> Any:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda session: session.submit(Report(plan=1, trajectory=LIFE)),
+        lambda session: session.submit(Message(plan=1, trajectory=LIFE)),
         lambda session: session.absent(2),
         lambda session: session.begin(Plan(POLICY, users=1)),
         lambda session: session.release(),
@@ -79,7 +79,7 @@ def test_a_call_out_of_a_running_one_is_refused() -> None:
             return np.zeros(3, np.int64)
 
     with pytest.raises(RuntimeError, match="is running in this thread"):
-        session.submit(Report(plan=1, trajectory=Trajectory(Calls(), LIFE.actions, LIFE.rewards)))  # type: ignore[arg-type]
+        session.submit(Message(plan=1, trajectory=Trajectory(Calls(), LIFE.actions, LIFE.rewards)))  # type: ignore[arg-type]
     assert session.users == 0
     session.close()
     with pytest.raises(RuntimeError, match="is closed"):
@@ -101,7 +101,7 @@ def test_what_is_shown_of_a_session_is_public_and_says_its_whole_claim() -> None
     "call",
     [
         lambda session: session.begin(Plan(POLICY, users=1)),
-        lambda session: session.submit(Report(plan=1, trajectory=LIFE)),
+        lambda session: session.submit(Message(plan=1, trajectory=LIFE)),
         lambda session: session.submit_many(Trajectories(*(np.array([part]) for part in PARTS)), 1),
         lambda session: session.submit_sum({}, 1),
         lambda session: session.absent(1),

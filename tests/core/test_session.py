@@ -17,7 +17,7 @@ from discreet.laws.counts import report_grid
 from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local
 from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import Plan, Release, Report, Response, Schedule
+from discreet.protocol import Message, Plan, Release, Response, Schedule
 
 LAYOUT = Layout(2, 2, 2)
 QUERY = CountQuery(LAYOUT)
@@ -222,7 +222,7 @@ def fresh(users: int | None = 10) -> CountSession:
 def test_calls_out_of_order_raise() -> None:
     session = fresh()
     with pytest.raises(RuntimeError, match="begin first"):
-        session.submit(Report(plan=0, trajectory=user()))
+        session.submit(Message(plan=0, trajectory=user()))
     encoder = session.begin(Plan(POLICY, users=2))
     with pytest.raises(RuntimeError, match="2 users of the open plan"):
         session.release()
@@ -244,7 +244,7 @@ def test_late_reports_and_too_many_users_are_refused() -> None:
     late = encoder(user(), session.open_plan, None)  # type: ignore[arg-type]
     session.submit(late)
     session.begin(Plan(POLICY))
-    with pytest.raises(ValueError, match=r"report.plan = 1: must be 2"):
+    with pytest.raises(ValueError, match=r"message.plan = 1: must be 2"):
         session.submit(late)
     session.absent()
     with pytest.raises(ValueError, match=r"plan.users = 2: 2 of 3 declared users have come"):
@@ -316,7 +316,7 @@ def test_a_broken_record_adds_nothing(change: dict[str, np.ndarray], message: st
     session.begin(Plan(POLICY))
     fields = {"states": np.zeros(3, int), "actions": np.zeros(2, int), "rewards": np.zeros(2)} | change
     with pytest.raises(ValueError, match=message):
-        session.submit(Report(plan=1, trajectory=Trajectory(**fields)))
+        session.submit(Message(plan=1, trajectory=Trajectory(**fields)))
     session.absent()
     assert all((e.value == 0).all() for e in session.release().estimates.values())
 
@@ -325,9 +325,9 @@ def test_messages_of_the_wrong_kind_are_refused() -> None:
     session = Local(randomizer="laplace", epsilon=1.0).start(QUERY, Schedule(5), Seeded(0))
     session.begin(Plan(POLICY))
     with pytest.raises(ValueError, match="takes randomized messages only"):
-        session.submit(Report(plan=1, trajectory=user()))
+        session.submit(Message(plan=1, trajectory=user()))
     with pytest.raises(ValueError, match="must be finite"):
-        session.submit(Report(plan=1, message=np.full(QUERY.cells, np.nan)))
+        session.submit(Message(plan=1, message=np.full(QUERY.cells, np.nan)))
 
 
 # ------------------------------------------------------------------------------------- guarantees

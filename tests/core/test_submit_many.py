@@ -15,7 +15,7 @@ from discreet.core.trajectories import Trajectories
 from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local
 from discreet.privatizers.none import NoPrivacy
-from discreet.protocol import Plan, Report, Schedule
+from discreet.protocol import Message, Plan, Schedule
 
 MASK = np.array([[True, True, False], [True, False, True]])
 LAYOUT = Layout(2, 3, 4, MASK)
@@ -59,8 +59,8 @@ def test_the_release_is_that_of_single_reports(query: CountQuery, privatizer: An
     records = people()
     many.submit_many(records, 1)
     for record in records:
-        single.submit(Report(plan=1, trajectory=record))
-    mixed.submit(Report(plan=1, trajectory=records[0]))
+        single.submit(Message(plan=1, trajectory=record))
+    mixed.submit(Message(plan=1, trajectory=records[0]))
     mixed.submit_many(Trajectories(records.states[1:], records.actions[1:], records.rewards[1:]), plan=1)
     expected = single.release()
     for session in (many, mixed):
@@ -143,7 +143,7 @@ def test_under_clocks_of_rows_nothing_off_the_policy_is_counted(
         session.begin(Plan(POLICY, users=N))
     many.submit_many(records, 1)
     for record in records:
-        single.submit(Report(plan=1, trajectory=record))
+        single.submit(Message(plan=1, trajectory=record))
     played = LAYOUT.row_index[np.arange(2), 0]
     off = np.setdiff1d(np.arange(LAYOUT.rows), played)
     for name, table in many._query.from_cells(many._cells).items():

@@ -25,7 +25,7 @@ from discreet.device.messages import Form
 from discreet.device.noise import ExactCoins
 from discreet.device.reports import ReportDevice, ReportForm
 from discreet.linear.sums import MixtureQuery
-from discreet.protocol import Plan, Report, Schedule
+from discreet.protocol import Message, Plan, Schedule
 from discreet.sessions.restoring import restore
 
 WORLD = envs.linear_mixture(states=3, actions=2, horizon=3, models=2, seed=3)
@@ -130,7 +130,7 @@ def test_whatever_is_not_a_message_is_refused(name: str) -> None:
     good, device = message(name, session, 1), session.device
 
     def read(data: bytes) -> None:
-        session.submit(Report(session.open_plan.number, message=data))
+        session.submit(Message(session.open_plan.number, message=data))
 
     own = random.Random(5)
     for at in range(8 * min(len(good), HEADER + 40)):
@@ -224,10 +224,10 @@ def test_a_message_counts_once_also_after_a_restore(name: str, tmp_path: Any) ->
 
     def sent_again(to: Any, data: bytes) -> str:
         with pytest.raises(Refused) as caught:
-            to.submit(Report(to.open_plan.number, message=data))
+            to.submit(Message(to.open_plan.number, message=data))
         return caught.value.reason
 
-    session.submit(Report(1, message=first))
+    session.submit(Message(1, message=first))
     assert sent_again(session, first) == "replayed"
     assert session.users == 1
     device = session.device
@@ -235,12 +235,12 @@ def test_a_message_counts_once_also_after_a_restore(name: str, tmp_path: Any) ->
     again = restore(tmp_path / "state", tmp_path / "table")
     assert again.device.digest == device.digest if not isinstance(device, ShuffleEncoder) else True
     assert sent_again(again, first) == "replayed"
-    again.submit(Report(1, message=second))
+    again.submit(Message(1, message=second))
     assert sent_again(again, second) == "replayed"
     assert again.users == 2
     # the same payload by another nonce is another message; under another plan it is late
     other = dataclasses.replace(Envelope.from_bytes(first), nonce=bytes(16))
-    again.submit(Report(1, message=other.to_bytes()))
+    again.submit(Message(1, message=other.to_bytes()))
     assert again.users == 3
     again.absent()
     if SENDERS[name][0].trust != "shuffle":
@@ -248,15 +248,55 @@ def test_a_message_counts_once_also_after_a_restore(name: str, tmp_path: Any) ->
         again.begin(Plan(POLICY, 2, CONTEXT))
         assert sent_again(again, first) == "late"
         reopened = dataclasses.replace(Envelope.from_bytes(first), plan=2).to_bytes()  # (plan, nonce) is new
-        again.submit(Report(2, message=reopened))
+        again.submit(Message(2, message=reopened))
         assert sent_again(again, reopened) == "replayed"
+
+
+@pytest.mark.parametrize("absent", [0, 1])
+@pytest.mark.parametrize("name", SENDERS)
+def test_what_comes_when_all_users_have_come_is_refused_by_a_reason(name: str, absent: int) -> None:
+    """A copy counts already, whoever came meanwhile; what is new finds no place, absent people's neither."""
+    privatizer = SENDERS[name][0]
+    session = started(name)
+    messages = [message(name, session, seed) for seed in range(5)]
+    late = dataclasses.replace(Envelope.from_bytes(messages[0]), plan=9).to_bytes()
+    for data in messages[: 4 - absent]:
+        session.submit(Message(1, message=data))
+    if absent:
+        session.absent()
+
+    def reason(data: bytes, plan: int = 1) -> str:
+        with pytest.raises(Refused) as caught:
+            session.submit(Message(plan, message=data))
+        return caught.value.reason
+
+    for _ in range(2):
+        assert [reason(data) for data in (messages[0], messages[4], late, messages[1][:-1])] == [
+            "replayed", "full", "late", "malformed",
+        ]  # fmt: skip
+    assert session.users == 4
+    session.release() if not (absent and privatizer.trust == "shuffle") else session.close()
+    if not absent:
+        assert reason(messages[0]) == ("late" if privatizer.trust == "shuffle" else "replayed")
+        session.begin(Plan(POLICY, 4, CONTEXT))
+        assert reason(messages[0]) in ("late", "foreign")
+        assert session.users == 4
+
+
+@pytest.mark.parametrize("name", SENDERS)
+def test_nothing_is_late_before_the_first_plan(name: str) -> None:
+    data = message(name, started(name), 0)
+    privatizer, query, _ = SENDERS[name]
+    session = privatizer.start(query, Schedule(9, times=np.array([0, 4, 8])), Secure(reward_grid=16))
+    with pytest.raises(RuntimeError, match="no plan is open"):
+        session.submit(Message(1, message=data))
 
 
 @pytest.mark.parametrize("name", SENDERS)
 def test_a_message_of_another_session_is_foreign(name: str) -> None:
     session, other = started(name), started(name)
     with pytest.raises(Refused) as caught:
-        session.submit(Report(1, message=message(name, other, 1)))
+        session.submit(Message(1, message=message(name, other, 1)))
     assert caught.value.reason == "foreign"
 
 
@@ -266,7 +306,7 @@ def test_numbers_of_the_sessions_own_encoder_have_no_nonce(name: str) -> None:
     session = started(name)
     numbers = session.open_encoder(LIFE, session.open_plan, ExactCoins()).message
     for _ in range(2):
-        session.submit(Report(1, message=numbers))
+        session.submit(Message(1, message=numbers))
     assert session.users == 2
 
 
@@ -283,7 +323,7 @@ def test_an_interrupt_adds_no_message_twice(name: str) -> None:
         device = session.device
         sent = message(name, session, 1)
         stopped = interrupted(
-            lambda s=session, m=sent: s.submit(Report(1, message=m)), at,
+            lambda s=session, m=sent: s.submit(Message(1, message=m)), at,
             files=("core/stream_session.py", "local/from_devices.py", "local/device_session.py",
                    "local/reported_session.py", "linear/session.py"),
         )  # fmt: skip
@@ -293,10 +333,10 @@ def test_an_interrupt_adds_no_message_twice(name: str) -> None:
         else:
             alone = started(name)
             alone._number_of_session = session._number_of_session
-            alone.submit(Report(1, message=sent))
+            alone.submit(Message(1, message=sent))
             once = alone._cells
         try:
-            session.submit(Report(1, message=sent))
+            session.submit(Message(1, message=sent))
             ends.add("taken now")
         except Refused as refusal:
             ends.add(refusal.reason)
@@ -428,3 +468,20 @@ def test_a_form_is_of_its_own_kind() -> None:
             if kind is not type(form):
                 with pytest.raises(ValueError, match="published"):
                     kind.from_bytes(form.to_bytes())
+
+
+@pytest.mark.parametrize("name", ["krr", "subset", "oue", "coins", "amplified"])  # others need exact noise
+def test_a_message_of_another_seeded_run_or_batch_is_foreign(name: str) -> None:
+    """Equal seeds publish equal forms; runs and batches of one seed do not take each other's messages."""
+    own = Seeded(3)
+    session = started(name, own)
+    copies, others = [own, Seeded(3)], [Seeded(4), Seeded(3, 1), own.of_batch(0), own.of_batch(1)]
+    for source in copies + others:
+        other = started(name, source)
+        sent = message(name, session, 1) if source in copies else message(name, other, 1)
+        if source in others:
+            with pytest.raises(Refused) as caught:
+                session.submit(Message(1, message=sent))
+            assert caught.value.reason == "foreign"
+        else:
+            other.submit(Message(1, message=sent))

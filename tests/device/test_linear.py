@@ -24,7 +24,7 @@ from discreet.linear.sums import GramQuery, MixtureQuery
 from discreet.mdp.tabular import TabularMDP
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.protocol import Plan, Report, Schedule
+from discreet.protocol import Message, Plan, Schedule
 from discreet.simulation.crowds import rollout
 
 WORLD = envs.linear_mixture(states=5, actions=3, horizon=4, models=3, seed=3, reward_models=2)
@@ -71,13 +71,13 @@ def test_a_message_in_bytes_is_the_message_of_the_session(query, privatizer):
     mine = encoder(Trajectory(*life(0)), session.open_plan, ExactCoins(random.Random(7).randrange))
     message = device(number, CONTEXT, *life(0), ExactCoins(random.Random(7).randrange))
     assert np.array_equal(device.read(number, message)[1], mine.message)
-    session.submit(Report(number, message=message))
+    session.submit(Message(number, message=message))
     session.submit(mine)
-    session.submit(Report(number, message=device(number, CONTEXT, *life(1))))
+    session.submit(Message(number, message=device(number, CONTEXT, *life(1))))
     assert session.users == 3
     other, _ = opened(query, privatizer)
-    for sent in (mine, mine, Report(number, message=device.read(number, message)[1].astype(float))):
-        other.submit(Report(other.open_plan.number, message=np.asarray(sent.message)))
+    for sent in (mine, mine, Message(number, message=device.read(number, message)[1].astype(float))):
+        other.submit(Message(other.open_plan.number, message=np.asarray(sent.message)))
     assert len(message) < HEADER + TAIL + 8 * query.cells  # fewer bytes than floats
 
 
@@ -153,7 +153,7 @@ def test_broken_messages_and_forms_are_refused():
         (stranger, "foreign"), (device(number + 1, CONTEXT, *life(0)), "late"),
     ):  # fmt: skip
         with pytest.raises(Refused) as refused:
-            session.submit(Report(number, message=bad))
+            session.submit(Message(number, message=bad))
         assert refused.value.reason == reason
     assert session.users == 0
     published = device.to_bytes()
@@ -245,7 +245,7 @@ def test_a_run_through_devices():
             for _ in range(plan.users):
                 record = rollout(mdp, plan.policy, Seeded(0, 0).keys.environment, users)
                 message = device(number, plan.context, record.states, record.actions, record.rewards)
-                session.submit(Report(number, message=message))
+                session.submit(Message(number, message=message))
                 users += 1
         assert session.users == 12
         assert session.guarantee.epsilon <= 20.0 * (1 + 1e-6)

@@ -10,7 +10,7 @@ from scipy import stats
 import discreet as dr
 from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.randomness import Seeded
-from discreet.experiments.forecast import forecast_of
+from discreet.experiments.forecast import forecast_run
 from discreet.experiments.simulate import Setup
 from discreet.privatizers.shuffle import Shuffle
 from discreet.protocol import Plan, Release, Schedule, Spec
@@ -71,7 +71,7 @@ def test_the_drivers_run_batches(privatizer: Any, by: Any) -> None:
     assert setup.recorded[-1] == 250
     again = setup.run(0, 0)
     assert np.array_equal(run.regret, again.regret)
-    forecast = forecast_of(setup)
+    forecast = forecast_run(setup)
     assert forecast.releases == 4
     assert set(forecast.std) <= {VISITS, TRANSITIONS, CENTERED_REWARDS}
 

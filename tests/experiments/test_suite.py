@@ -1,6 +1,8 @@
 """The declared worlds: frozen, of three kinds, and none of them tuned on; the suite's number."""
 
 import math
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,13 +63,23 @@ FROZEN_BROAD = {
 }
 
 
+@cache
+def built(world: Any) -> Any:
+    return world.build()
+
+
+@cache
+def mark(world: Any) -> str:
+    return fingerprint(built(world))
+
+
 def test_the_suite_is_frozen() -> None:
-    assert {world.name: fingerprint(world.build()) for world in SUITE} == FROZEN
+    assert {world.name: mark(world) for world in SUITE} == FROZEN
 
 
 def test_the_broad_list_is_frozen_and_keeps_the_suite() -> None:
     assert BROAD[: len(SUITE)] == SUITE
-    assert {world.name: fingerprint(world.build()) for world in BROAD} == FROZEN_BROAD
+    assert {world.name: mark(world) for world in BROAD} == FROZEN_BROAD
 
 
 def test_half_of_the_kinds_were_never_tuned_on() -> None:
@@ -84,19 +96,19 @@ def test_the_suite_has_what_was_declared() -> None:
     assert {kind: kinds.count(kind) for kind in kinds} == {
         "chain": 1, "control": 1, "dense": 3, "sparse": 3, "deep": 3
     }  # fmt: skip
-    sizes = [world.build().states for world in SUITE]
+    sizes = [built(world).states for world in SUITE]
     assert (min(sizes), max(sizes)) == (6, 20)
-    assert SUITE[0].build().reward_law == "bernoulli"
+    assert built(SUITE[0]).reward_law == "bernoulli"
     for world in (*BROAD, *TRAINING):
-        mdp = world.build()
+        mdp = built(world)
         best, uniform = optimal_values(mdp)[0][0] @ mdp.initial, value(mdp, uniform_policy(mdp))
         least = 1.5 if world in SUITE else 1.03
         assert best > least * uniform > 0  # there is something to learn
 
 
 def test_training_worlds_are_others_of_the_same_kinds() -> None:
-    suite = {fingerprint(world.build()) for world in BROAD}
-    mine = {fingerprint(world.build()) for world in TRAINING}
+    suite = {mark(world) for world in BROAD}
+    mine = {mark(world) for world in TRAINING}
     assert not suite & mine
     assert not any(world.env == "riverswim" for world in TRAINING)
     names = [world.name for world in (*BROAD, *TRAINING)]

@@ -39,7 +39,7 @@ from discreet.data.readers import open_source
 from discreet.data.schema import Schema
 from discreet.device.encoders import ShuffleEncoder
 from discreet.device.messages import Family, Form
-from discreet.experiments.forecast import forecast_of
+from discreet.experiments.forecast import forecast_run
 from discreet.experiments.simulate import Setup
 from discreet.linear.features import Features, MixtureFeatures
 from discreet.linear.responses import Question, ResponseSession
@@ -48,7 +48,7 @@ from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
 from discreet.online.noise_aware_sums import NoiseAwareOnSums
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
 from discreet.protocol import Response
-from discreet.stored.forecast import forecast
+from discreet.stored.forecast import forecast_learn
 from discreet.stored.learn import learn, plan_again
 from discreet.stored.verification import verify
 
@@ -741,7 +741,7 @@ for _p, _m, _source in itertools.product(
 
 # ----------------------------------------------------------------------------------- forecasts
 def _forecast(world: str, learner: Any, privatizer: Any) -> Any:
-    return forecast_of(Setup(WORLDS[world](), learner, privatizer, 3000)).to_json()
+    return forecast_run(Setup(WORLDS[world](), learner, privatizer, 3000)).to_json()
 
 
 for _name, _parts in {
@@ -777,7 +777,7 @@ _LINEAR_SCHEMA = Schema(
 
 
 def _schema_forecast(privatizer: Any) -> Any:
-    return forecast(_SCHEMA, 10_000, privatizer, measure=False).to_dict()
+    return forecast_learn(_SCHEMA, 10_000, privatizer, measure=False).to_dict()
 
 
 _add("forecast", "schema", partial(_schema_forecast, dr.Central(epsilon=1.0, delta=1e-6)))

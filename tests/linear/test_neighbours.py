@@ -28,7 +28,7 @@ from discreet.linear.sums import GRAM, GramQuery, MixtureQuery
 from discreet.offline.linear import DPVAPVI
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
-from discreet.protocol import Plan, Report, Response, Schedule
+from discreet.protocol import Message, Plan, Response, Schedule
 from discreet.simulation.crowds import rollout
 
 MU, USERS = 0.6, 30
@@ -443,7 +443,7 @@ def test_an_interrupt_adds_no_message_of_a_user_who_is_not_counted(randomness):
         session.release()
         session.begin(Plan(np.zeros((3, 3), int), 2))
         stopped = interrupted(
-            lambda s=session: s.submit(Report(1, message=message)), at,
+            lambda s=session: s.submit(Message(1, message=message)), at,
             files=("linear/session.py", "core/stream_session.py"), besides=("_count",),
         )  # fmt: skip
         assert session._cells.max() == session._cells.min() <= session.users <= 1

@@ -16,7 +16,7 @@ from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
 from discreet.core.trajectories import Trajectory
 from discreet.device.noise import ExactCoins
 from discreet.envs.linear_worlds import linear_mixture
-from discreet.experiments.forecast import forecast_of
+from discreet.experiments.forecast import forecast_run
 from discreet.experiments.simulate import Setup
 from discreet.linear.features import Features, MixtureFeatures
 from discreet.linear.session import LinearSession
@@ -32,7 +32,7 @@ from discreet.linear.sums import (
     MixtureQuery,
 )
 from discreet.privatizers.linear import linear_choices
-from discreet.protocol import Plan, Report, Response, Schedule
+from discreet.protocol import Message, Plan, Response, Schedule
 
 S, A, H, D = 4, 2, 4, 3
 LAYOUT = Layout(S, A, H)
@@ -205,11 +205,11 @@ def test_no_device_moves_a_cell_by_more_than_noise_does(query, randomness):
     for at, value in ((0, 1e308), (-1, -1e308), (0, 1.01 * reach[0]), (-1, -1.01 * reach[-1])):
         message = np.zeros(query.cells)
         message[at] = value
-        with pytest.raises(ValueError, match=r"report.message\[\d+\] = .* no device sends more"):
-            session.submit(Report(1, message=message))
+        with pytest.raises(ValueError, match=r"message.message\[\d+\] = .* no device sends more"):
+            session.submit(Message(1, message=message))
     assert session.users == 0
     assert not session._cells.any()
-    session.submit(Report(1, message=reach))
+    session.submit(Message(1, message=reach))
 
 
 def test_local_noise_grows_with_the_messages():
@@ -224,7 +224,7 @@ def test_local_noise_grows_with_the_messages():
         sent.append(report.message)
         session.submit(report)
     with pytest.raises(ValueError, match="trajectory"):
-        session.submit(Report(session.open_plan.number, trajectory(rng), sent[0]))
+        session.submit(Message(session.open_plan.number, trajectory(rng), sent[0]))
     session.absent()
     release = session.release()
     assert release.users == 3
@@ -555,7 +555,7 @@ def test_simulations_need_no_special_case(by, kind):
     for privatizer in privatizers:
         KEPT.clear()
         result = dr.simulate(world, learner, privatizer, 60, seeds=1, by=by, workers=1)
-        told = forecast_of(Setup(world, learner, privatizer, 60, by))
+        told = forecast_run(Setup(world, learner, privatizer, 60, by))
         assert told.cells == query.cells
         assert told.per == "noise of one sum"
         assert np.isfinite(result.regret).all()
@@ -596,11 +596,11 @@ def test_calls_out_of_order_and_broken_records_are_refused():
         session.release()
     good = trajectory(np.random.default_rng(0))
     with pytest.raises(ValueError, match="rewards"):
-        session.submit(Report(1, Trajectory(good.states, good.actions, good.rewards + 2)))
+        session.submit(Message(1, Trajectory(good.states, good.actions, good.rewards + 2)))
     with pytest.raises(ValueError, match="plan"):
-        session.submit(Report(2, good))
+        session.submit(Message(2, good))
     with pytest.raises(ValueError, match="trajectory"):
-        session.submit(Report(1))
+        session.submit(Message(1))
     assert session.users == 0
     session.submit(encoder(good, session.open_plan, SecureCoins()))
     session.absent()

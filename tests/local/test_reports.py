@@ -21,7 +21,7 @@ from discreet.local import kernels as local_kernels
 from discreet.local.record import ReportRecord
 from discreet.local.reports import GRID, KINDS, ReportEncoder, StepReports, decode, randomizer
 from discreet.privatizers.local import Local
-from discreet.protocol import Plan, Report, Schedule
+from discreet.protocol import Message, Plan, Schedule
 
 LAYOUT = Layout(2, 2, 2)
 POLICY = np.zeros((2, 2), np.int64)
@@ -196,12 +196,12 @@ def test_messages_that_no_device_sends_are_refused(message):
     session.release()
     session.begin(Plan(POLICY))
     with pytest.raises(ValueError, match="message"):
-        session.submit(Report(1, message=None if message is None else np.array(message)))
+        session.submit(Message(1, message=None if message is None else np.array(message)))
     life = Trajectory(np.zeros(3, int), np.zeros(2, int), np.zeros(2))
     with pytest.raises(ValueError, match=r"must not leave the device|takes randomized"):
-        session.submit(Report(1, trajectory=life))
+        session.submit(Message(1, trajectory=life))
     with pytest.raises(ValueError, match="must not leave"):
-        session.submit(Report(1, trajectory=life, message=np.array([0, 0, 1, 0])))
+        session.submit(Message(1, trajectory=life, message=np.array([0, 0, 1, 0])))
     session.absent()
     assert not any(e.value.any() for e in session.release().estimates.values())
 
@@ -487,11 +487,11 @@ def test_stepwise_equals_fused(kind, learner):
 
 
 def test_forecast_names_the_choice_and_the_next_best():
-    from discreet.experiments.forecast import forecast_of
+    from discreet.experiments.forecast import forecast_run
     from discreet.experiments.simulate import Setup
 
     mdp = dr.make("riverswim")
-    found = forecast_of(Setup(mdp, dr.NoiseAwareUCBVI(), Local(epsilon=1.0), 1000))
+    found = forecast_run(Setup(mdp, dr.NoiseAwareUCBVI(), Local(epsilon=1.0), 1000))
     assert (found.choices[0].release, found.choices[0].noise) == ("1 random step", "subset selection")
     assert found.choices[0].ratio == 1.0 < found.choices[1].ratio
     assert "square root of a user" in found.criterion

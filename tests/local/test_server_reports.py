@@ -19,7 +19,7 @@ from discreet.core.encoders import RawEncoder, add_record
 from discreet.core.layout import Layout
 from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
 from discreet.core.trajectories import Trajectories, Trajectory
-from discreet.experiments.forecast import forecast_of
+from discreet.experiments.forecast import forecast_run
 from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import TRAINING
 from discreet.local import reported_session
@@ -29,7 +29,7 @@ from discreet.local.reports import StepReports
 from discreet.online.vtr import UCRLVTR
 from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local
-from discreet.protocol import Budget, Plan, Report, Schedule, Spec
+from discreet.protocol import Budget, Message, Plan, Schedule, Spec
 
 LAYOUT = Layout(3, 2, 4)
 QUERY = CountQuery(LAYOUT, visits=False, center_rewards=True)
@@ -91,7 +91,7 @@ def test_no_release_tells_two_trajectories_apart_by_more_than_epsilon(layout, st
             one.release()
             encoder = one.begin(plan)
             one.submit(encoder(life, one.open_plan, None))
-            return Report(plan=1, message=numbers(one.release()))
+            return Message(plan=1, message=numbers(one.release()))
 
     lives = list(audit_reports.lives(layout))[::every]
     laws = [audit_reports.law_of(through_the_session, life, Plan(policy)) for life in lives]
@@ -181,7 +181,7 @@ def test_secure_sessions_draw_exact_coins_on_the_server(monkeypatch):
 def test_no_trajectory_survives_its_report():
     """Not the user's, not a checked copy of it; in what the session reaches, and anywhere else."""
     gc.collect()
-    kinds = Trajectory | Trajectories | Report
+    kinds = Trajectory | Trajectories | Message
     before = {id(x) for x in gc.get_objects() if isinstance(x, kinds)}
     with REPORTS.start(QUERY, Schedule(9), Seeded(0)) as one:
         one.release()
@@ -205,9 +205,9 @@ def test_broken_records_and_foreign_reports_add_nothing():
         one.begin(Plan(POLICY, users=3))
         life = life_of(1)
         for bad, match in (
-            (Report(1, message=np.array([0, 0, 1, 0])), "takes trajectories"),
-            (Report(2, trajectory=life), "report.plan = 2"),
-            (Report(1, trajectory=Trajectory(life.states, life.actions, life.rewards + 1)), "rewards"),
+            (Message(1, message=np.array([0, 0, 1, 0])), "takes trajectories"),
+            (Message(2, trajectory=life), "message.plan = 2"),
+            (Message(1, trajectory=Trajectory(life.states, life.actions, life.rewards + 1)), "rewards"),
         ):
             with pytest.raises(ValueError, match=match):
                 one.submit(bad)
@@ -364,7 +364,7 @@ def test_terms_say_whether_counts_come_as_reports():
     private = Central(epsilon=1.0, release="reports")  # always, so the learner asks what they can answer
     spec = Spec(SIZE, 2_000, budget=private.budget)
     assert dr.NoiseAwareUCBVI().query(spec).pooled == "none"
-    forecast = forecast_of(Setup(dr.make("riverswim"), dr.NoiseAwareUCBVI(), private, 2_000))
+    forecast = forecast_run(Setup(dr.make("riverswim"), dr.NoiseAwareUCBVI(), private, 2_000))
     assert forecast.choices[0].release == "reports (1 random step)"
     assert "trusted server draws" in forecast.statement
 

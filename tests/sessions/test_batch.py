@@ -25,7 +25,7 @@ from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local
 from discreet.privatizers.none import NoPrivacy
 from discreet.privatizers.shuffle import Shuffle
-from discreet.protocol import Encoder, Plan, Report, Response, Schedule, Session
+from discreet.protocol import Encoder, Message, Plan, Response, Schedule, Session
 from discreet.sessions.batch import BatchSession
 from discreet.shuffle import calibration as accountant
 from discreet.shuffle.session import BatchTooSmall
@@ -66,7 +66,7 @@ def fill(session: Session, who: Trajectories, first: int, users: int, coins: obj
         session.submit(encoder(who[i], plan, coins or SeededCoins(SEEDED.keys.noise, i)))
 
 
-def made_by(encoder: Encoder, session: BatchSession, who: Trajectories, i: int) -> Report:
+def made_by(encoder: Encoder, session: BatchSession, who: Trajectories, i: int) -> Message:
     """What the device of user i sends."""
     return encoder(who[i], session.open_plan, SeededCoins(SEEDED.keys.noise, i))
 
@@ -382,7 +382,7 @@ def test_order_of_calls() -> None:
         assert session.query.step == 0
         assert session.reports is None
         with pytest.raises(RuntimeError, match="no plan is open"):
-            session.submit(Report(1, who[0]))
+            session.submit(Message(1, who[0]))
         with pytest.raises(ValueError, match=r"at most 6, what is left of batch 1; each user is in one"):
             session.begin(Plan(POLICY, 7))
         with pytest.raises(ValueError, match="must be None, the schedule says"):
@@ -404,12 +404,12 @@ def test_order_of_calls() -> None:
         assert session.release().number == 0  # the batch goes on
         late = encoder(who[0], Plan(POLICY), SeededCoins(SEEDED.keys.noise, 0))
         second = session.begin(Plan(POLICY, 2))
-        with pytest.raises(ValueError, match=r"report.plan = 1: must be 2"):
+        with pytest.raises(ValueError, match=r"message.plan = 1: must be 2"):
             session.submit(late)
         with pytest.raises(ValueError, match=r"plan.number = 1"):
             second(who[0], Plan(POLICY, number=1), SeededCoins(SEEDED.keys.noise, 0))
         with pytest.raises(ValueError, match="trajectory.states"):
-            session.submit(Report(2, replace(who[0], states=who[0].states[:2])))
+            session.submit(Message(2, replace(who[0], states=who[0].states[:2])))
         assert session.users == 4
         session.submit_many(Trajectories(who.states[4:5], who.actions[4:5], who.rewards[4:5]), 2)
         with pytest.raises(ValueError, match="plan = 1: must be 2"):
@@ -443,7 +443,7 @@ def test_people_after_the_last_release_send_nothing(privatizer: object) -> None:
         assert report.trajectory is None
         assert report.message is None
         with pytest.raises(ValueError, match="must be empty"):
-            session.submit(Report(report.plan, who[20]))
+            session.submit(Message(report.plan, who[20]))
         for _ in range(2):
             session.submit(report)
         session.absent(1)
@@ -471,8 +471,8 @@ def test_raw_data_are_refused(name: str) -> None:
     who = people()
     with session_of(name) as session:
         session.begin(Plan(POLICY, 6))
-        with pytest.raises(ValueError, match="report"):
-            session.submit(Report(1, who[0]))
+        with pytest.raises(ValueError, match="message"):
+            session.submit(Message(1, who[0]))
         with pytest.raises(ValueError, match="submit_many"):
             session.submit_many(Trajectories(who.states[:6], who.actions[:6], who.rewards[:6]), 1)
         assert session.users == 0
@@ -525,7 +525,7 @@ def test_messages_of_another_batch_are_refused() -> None:
             session.release()
         session.begin(Plan(POLICY, 6))
         with pytest.raises(ValueError, match="another session or batch"):
-            session.submit(Report(session.open_plan.number, message=message))
+            session.submit(Message(session.open_plan.number, message=message))
 
 
 def test_copies_and_forks_are_refused() -> None:
@@ -673,7 +673,7 @@ def test_an_interrupt_counts_a_user_of_a_batch_once() -> None:
             plan = session.open_plan
             for i in range(6 if call == "release" else 5):
                 session.submit(encoder(who[i], plan, SeededCoins(SEEDED.keys.noise, i)))
-            last = Report(1, who[5])
+            last = Message(1, who[5])
             doing = {"submit": lambda: session.submit(last), "absent": session.absent}  # noqa: B023
             more = interrupted(doing.get(call, session.release), at, files=files)
             if session.users == 5:
@@ -722,19 +722,26 @@ def test_devices_of_a_batch_send_bytes(name: str) -> None:
             outer = session.open_plan.number
             if late:
                 with pytest.raises(Refused) as caught:
-                    session.submit(Report(outer, message=late))
+                    session.submit(Message(outer, message=late))
                 assert caught.value.reason == "foreign"
-            session.submit(Report(outer, message=message))
+            session.submit(Message(outer, message=message))
             with pytest.raises(Refused) as caught:
-                session.submit(Report(outer, message=message))
+                session.submit(Message(outer, message=message))
             assert caught.value.reason == "replayed"
             late = message
             session.absent(5)
+            for data, reason in ((message, "replayed"), (message[:-1], "malformed")):  # all have come
+                with pytest.raises(Refused) as caught:
+                    session.submit(Message(outer, message=data))
+                assert caught.value.reason == reason
             if name == "shuffle":
                 with pytest.raises(BatchTooSmall):
                     session.release()
                 return
             session.release()
+            with pytest.raises(Refused) as caught:  # this batch is over
+                session.submit(Message(outer, message=message))
+            assert caught.value.reason == "late"
     with Central(mu=1.0).start(FINE, SCHEDULE, SEEDED) as trusted:
         trusted.release()
         encoder = trusted.begin(Plan(POLICY, 6))

@@ -23,7 +23,7 @@ from discreet.core.layout import Layout
 from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.core.session import CountSession
 from discreet.core.trajectories import Trajectories, Trajectory
-from discreet.experiments.forecast import forecast_of
+from discreet.experiments.forecast import forecast_run
 from discreet.experiments.simulate import Setup
 from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local
@@ -804,7 +804,7 @@ def test_batches_and_episodes_are_equal_in_law_after_the_change() -> None:
 
 def test_a_forecast_names_both_families() -> None:
     world = dr.make("riverswim", states=3, horizon=6)
-    forecast = forecast_of(Setup(world, Joint(), Central(epsilon=1.0, delta=1e-6), 200))
+    forecast = forecast_run(Setup(world, Joint(), Central(epsilon=1.0, delta=1e-6), 200))
     assert set(forecast.std) == {TRANSITIONS, CUT_REWARDS, CENTERED_REWARDS}
     assert "up to a total of C, which is 1 at first" in forecast.statement
 

@@ -29,6 +29,7 @@ from discreet.sessions.one_shot import KeptRelease, OneShotRelease, OneShotSessi
 LAYOUT = Layout(3, 2, 4, np.array([[1, 1], [0, 1], [1, 1]], bool))
 QUERY = CountQuery(LAYOUT, center_rewards=True)
 THREE = CountQuery(LAYOUT, center_rewards=True, episodes=3)
+FIRST = CountQuery(LAYOUT, center_rewards=True, stationary=True, first=True)
 FILES = ("sessions/one_shot.py", "sessions/tally.py", "core/lifecycle.py")
 
 
@@ -73,8 +74,13 @@ def kept(privatizer: Any, query: CountQuery, randomness: Any, data: Trajectories
 
 @pytest.mark.parametrize(
     "query",
-    [QUERY, CountQuery(LAYOUT, known_rewards=True), CountQuery(LAYOUT, center_rewards=True, visits=False)],
-    ids=["all", "known rewards", "no visits"],
+    [
+        QUERY,
+        CountQuery(LAYOUT, known_rewards=True),
+        CountQuery(LAYOUT, center_rewards=True, visits=False),
+        FIRST,
+    ],
+    ids=["all", "known rewards", "no visits", "first visits"],
 )
 def test_without_noise_sums_are_those_of_the_query(query: CountQuery) -> None:
     data = people(700)  # in one call
@@ -522,6 +528,7 @@ def episodes_of(layout: Layout) -> Iterator[Trajectory]:
         {"center_rewards": True},
         {"known_rewards": True, "visits": False},
         {"stationary": True},
+        {"stationary": True, "first": True},
         {"pooled": "first"},
         {"groups": 2, "clip": 0.5},
     ],
@@ -596,17 +603,20 @@ def noises(privatizer: Any, query: CountQuery, randomness: Any, runs: int) -> np
         release = kept(privatizer, query, source, data, [0, 1])
         parts = []
         for name, table in tables(release).items():
-            parts.append(((table - truth[name]) / release.laws[name].std()).reshape(4, -1))
+            parts.append(((table - truth[name]) / release.laws[name].std()).reshape(len(table), -1))
         out.append(np.concatenate(parts, axis=1))
     return np.array(out)
 
 
+@pytest.mark.parametrize("query", [QUERY, FIRST], ids=["per step", "first visits"])
 @pytest.mark.parametrize("budget", [{"rho": 0.5}, {"epsilon": 1.0}], ids=["gaussian", "laplace"])
 @pytest.mark.parametrize("randomness", [None, Secure()], ids=["seeded", "secure"])
-def test_noise_is_independent_with_the_stated_variance(budget: Any, randomness: Any) -> None:
+def test_noise_is_independent_with_the_stated_variance(
+    query: CountQuery, budget: Any, randomness: Any
+) -> None:
     """Per cell, over cells and over steps. False alarm 1e-7 each by normal tails of means over 300 runs."""
     runs = 300
-    found = noises(Central(**budget), QUERY, randomness, runs)
+    found = noises(Central(**budget), query, randomness, runs)
     flat = found.reshape(runs, -1)
     z = 6.5  # 1e-10 each; about 3e3 looks at pairs, 2e2 at cells
     kurtosis = 6.0 if "epsilon" in budget else 3.0

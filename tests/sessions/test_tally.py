@@ -212,6 +212,37 @@ def test_people_who_are_here_already_are_refused() -> None:
     both.check()
 
 
+def test_in_whatever_order_tallies_are_merged_nobody_has_more_episodes_than_she_may() -> None:
+    """She who was counted in one of them does not go on as somebody new after the other."""
+    data = people(6)
+    early, late = Tally(THREE), Tally(THREE)
+    early.add(part(data, 0), [5])
+    late.add(part(data, 1, 2), [7, 7])
+    session = dr.NoPrivacy().stored(THREE, dr.Seeded(0))
+    session.submit_tally(late)
+    grown = Tally(THREE)
+    grown.absent()
+    grown.merge(late)
+    for made in (early + late, late + early, grown):
+        with pytest.raises(ValueError, match=r"user\[1\] = 7: must have at most 3 episodes"):
+            (made + Tally(THREE)).add(part(data, 3, 4, 5), [7, 7, 8])
+        with pytest.raises(ValueError, match=r"user\[0\] = 5: must not be below the user before it, 7"):
+            made.add(part(data, 3), [5])
+        made.add(part(data, 3, 4), [7, 8])
+    with pytest.raises(ValueError, match=r"user\[1\] = 7: must have at most 3 episodes"):
+        session.submit_many(part(data, 3, 4), [7, 7])
+    with pytest.raises(ValueError, match=r"user\[0\] = 6: must not be below"):
+        session.submit_many(part(data, 3), [6])
+    # both end with number 7: whether that is one person is not known here, so the rest of both is hers
+    both = late + counted(THREE, 1)
+    twin = Tally(THREE)
+    twin.add(part(data, 0), [7])
+    for made in (late + twin, twin + late, both + twin):
+        with pytest.raises(ValueError, match=r"user\[0\] = 7: must have at most 3 episodes"):
+            made.add(part(data, 3), [7])
+        made.check()
+
+
 def test_unequal_tallies_are_refused() -> None:
     made = counted()
     others = [
@@ -506,7 +537,8 @@ def test_stored_people_are_saved_and_restored_once(
     randomness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(saved_state.FOLDER_VARIABLE, str(tmp_path / "table"))
-    data, given = people(9), counted(THREE, 5, seed=3)
+    data, given = people(9), Tally(THREE)
+    given.add(people(5, 3), range(-5, 0))  # all of them before those who come here
     whole = None
     if isinstance(randomness, dr.Seeded):
         session = dr.Central(rho=0.5).stored(THREE, randomness)

@@ -15,12 +15,12 @@ from discreet.core.counts import TRANSITIONS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
-from discreet.device.envelope import HEADER, Envelope
+from discreet.device.envelope import HEADER, Envelope, Refused
 from discreet.local.reported import Reported
 from discreet.local.reported_session import ReportedSession
 from discreet.local.reports import StepReports
 from discreet.privatizers.shuffle import Shuffle
-from discreet.protocol import Plan, Report, Schedule
+from discreet.protocol import Message, Plan, Schedule
 from discreet.shuffle.amplification import amplified_delta, amplified_epsilon, local_epsilon
 from discreet.shuffle.amplified import AmplifiedSession, Histogram, ReportShuffler, reports_of
 from discreet.shuffle.session import BatchTooSmall
@@ -168,7 +168,9 @@ def test_sums_are_those_of_the_local_session():
         local.begin(Plan(np.full((3, 2, 2), 0.5), 10))
         for report in reports:
             session.submit(report)
-            local.submit(Report(1, message=np.frombuffer(Envelope.from_bytes(report.message).payload, "<i4")))
+            local.submit(
+                Message(1, message=np.frombuffer(Envelope.from_bytes(report.message).payload, "<i4"))
+            )
         ours, theirs = session.release(), local.release()
         assert set(ours.estimates) == set(theirs.estimates)
         for name, estimate in ours.estimates.items():
@@ -198,15 +200,16 @@ def test_bad_messages_are_counted_and_move_nothing():
     for reason, many in wrong.items():
         for i, message in enumerate(many):
             with pytest.raises(ValueError):
-                session.submit(Report(1, message=message))
+                session.submit(Message(1, message=message))
             assert session.refused[reason] == i + 1
-    for report, words in ((Report(1, trajectory=LIFE), "raw data"), (Report(1, message=body), "bytes")):
+    for report, words in ((Message(1, trajectory=LIFE), "raw data"), (Message(1, message=body), "bytes")):
         with pytest.raises(ValueError, match=words):
             session.submit(report)
     for report in reports[1:]:
         session.submit(report)
-    with pytest.raises(RuntimeError, match="no plan is open"):
+    with pytest.raises(Refused) as refusal:  # all have come, and she counts already
         session.submit(reports[0])
+    assert refusal.value.reason == "replayed"
     clean = started()
     clean.release()
     for report in sent(clean, 10):

@@ -20,7 +20,7 @@ from discreet.device.encoders import ShuffleEncoder, SimulatedCoins
 from discreet.device.envelope import Envelope
 from discreet.device.messages import COIN, Family, Form, read
 from discreet.privatizers.shuffle import Shuffle
-from discreet.protocol import Plan, Report, Schedule
+from discreet.protocol import Message, Plan, Schedule
 from discreet.shuffle.session import Analyzer, BatchTooSmall, Counted, Shuffler
 from discreet.simulation.crowds import batch_counts, reward_bits, rollout
 
@@ -183,7 +183,7 @@ def test_order_of_calls():
     assert first.number == 0
     assert not any(estimate.value.any() for estimate in first.estimates.values())
     with pytest.raises(RuntimeError, match="no plan is open"):
-        session.submit(Report(1, message=b""))
+        session.submit(Message(1, message=b""))
     with pytest.raises(RuntimeError, match="no plan"):
         session.absent()
     with pytest.raises(ValueError, match="later batch"):
@@ -241,15 +241,15 @@ def test_what_is_refused_moves_nothing_and_is_counted():
     session.submit(report)
     for bad in (
         report,
-        Report(1, message=report.message[:-1]),
-        Report(1, message=bytes(len(report.message))),
+        Message(1, message=report.message[:-1]),
+        Message(1, message=bytes(len(report.message))),
     ):
         with pytest.raises(ValueError, match="message"):
             session.submit(bad)
     with pytest.raises(ValueError, match="raw data"):
-        session.submit(Report(1, trajectory=LIFE))
+        session.submit(Message(1, trajectory=LIFE))
     with pytest.raises(ValueError, match="bytes"):
-        session.submit(Report(1, message=np.zeros(3)))
+        session.submit(Message(1, message=np.zeros(3)))
     with pytest.raises(ValueError, match="rewards"):
         encoder(
             dr.Trajectory(LIFE.states, LIFE.actions, LIFE.rewards + 1), session.open_plan, SimulatedCoinsOf(0)

@@ -85,7 +85,9 @@ def test_nothing_but_the_owner_can_read_it(path: Path) -> None:
     assert sorted(file.name for file in path.parent.iterdir()) == ["ledger.sqlite", "ledger.sqlite.head"]
 
 
-def test_a_commit_waits_for_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_waits_for_the_disk(
+    path: Path, monkeypatch: pytest.MonkeyPatch, disk_is_waited_for: None
+) -> None:
     synced = []
     monkeypatch.setattr(os, "fsync", synced.append)
     with Ledger.open(path) as ledger:

@@ -242,6 +242,49 @@ def test_a_second_restore_is_refused_also_of_a_copy(tmp_path: Path) -> None:
     assert (tmp_path / "copy").exists()
 
 
+def test_files_and_the_table_are_on_the_disk_when_a_call_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk_is_waited_for: None
+) -> None:
+    """The file before it is visible, then its folder; the table by SQLite's strictest rule."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
+    path = saved(tmp_path)
+    if os.path.exists("/proc/self/fd"):
+        assert synced[0].endswith(".part")
+        assert synced[1:] == [str(tmp_path)]
+    with saved_state.closing(saved_state._connect(tmp_path / "table")) as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
+    restore(path).close()
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_what_took_the_place_of_a_file_that_was_read_is_left_alone(
+    in_place: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another name that is moved there, or by other bytes in the same file."""
+    path, other = saved(tmp_path, "a"), saved(tmp_path, "b")
+    first, second = path.read_bytes(), other.read_bytes()
+    take = saved_state.Claim.take
+
+    def late(claim: saved_state.Claim) -> None:
+        if in_place:
+            path.write_bytes(second)
+            other.unlink()
+        else:
+            other.replace(path)
+        take(claim)
+
+    monkeypatch.setattr(saved_state.Claim, "take", late)
+    with pytest.raises(RuntimeError, match="another file took its place"):
+        restore(path)
+    monkeypatch.setattr(saved_state.Claim, "take", take)
+    assert [one for one in tmp_path.iterdir() if one.is_file()] == [path]
+    assert path.read_bytes() == second
+    restore(path).close()
+    path.write_bytes(first)  # its id is not among those that were restored
+    restore(path).close()
+
+
 def test_other_states_are_restored_beside_it(tmp_path: Path) -> None:
     first, second = saved(tmp_path, "a"), saved(tmp_path, "b")
     one, other = restore(first), restore(second)

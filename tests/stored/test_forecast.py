@@ -10,7 +10,7 @@ import discreet as dr
 from discreet.core.layout import Layout
 from discreet.data.schema import Schema
 from discreet.offline.releases import ReleaseFacts, write_release
-from discreet.stored.forecast import forecast, visits_needed
+from discreet.stored.forecast import forecast_learn, visits_needed
 
 MASK = np.array([[True, True], [True, False], [True, True]])
 
@@ -21,7 +21,7 @@ def schema_of(layout=None, **more):
 
 def quick(schema, users=10_000, privatizer=None, learner=None, **more):
     options = {"measure": False, "randomness": dr.Seeded(0), **more}
-    return forecast(schema, users, privatizer or dr.Central(rho=0.5), learner, **options)
+    return forecast_learn(schema, users, privatizer or dr.Central(rho=0.5), learner, **options)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
@@ -143,7 +143,7 @@ def test_support_of_a_real_release(users):
 
 def test_size_of_a_real_release(tmp_path):
     layout, learner, privatizer = Layout(150, 4, 2), dr.DPAPVI(), dr.Central(rho=0.5)
-    found = forecast(schema_of(layout), 1000, privatizer, learner)
+    found = forecast_learn(schema_of(layout), 1000, privatizer, learner)
     session = even(layout, 1000, privatizer, learner, dr.Secure())
     facts = ReleaseFacts(layout=layout, users=1000, guarantee=session.guarantee, laws=session.laws)
     assert [one.std for one in found.noise] == [law.std() for law in session.laws.values()]

@@ -30,6 +30,7 @@ from discreet.stored.learn import Settings, learn, plan_again
 from discreet.stored.statement import RunFacts, file_hash, statement_of, write_statement
 from discreet.stored.verification import verify
 
+pytestmark = pytest.mark.usefixtures("equal_figures_drawn_once")
 H, S, A = 3, 4, 2
 MASK = np.array([[1, 1], [1, 0], [0, 1], [1, 1]], bool)
 SCHEMA = Schema("ward", "patient", Layout(S, A, H, MASK), terminal=(3,), low=-1.0, high=1.0)

@@ -34,6 +34,8 @@ MASK = np.array([[1, 1], [1, 0], [0, 1], [1, 1]], bool)
 SCHEMA = Schema("ward", "patient", Layout(4, 2, 3, MASK), terminal=(3,), low=-1.0)
 Place = tuple[Path, Path, dict[str, bytes]]
 
+pytestmark = pytest.mark.usefixtures("equal_figures_drawn_once")
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:

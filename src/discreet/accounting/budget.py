@@ -230,7 +230,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def zcdp_simple(epsilon: float, delta: float) -> float:
-    """rho = (sqrt(ln(1/delta) + epsilon) - sqrt(ln(1/delta)))^2, as printed in spec/tabular.md, 3.3.
+    """rho = (sqrt(ln(1/delta) + epsilon) - sqrt(ln(1/delta)))^2.
 
     From epsilon = rho + 2 sqrt(rho ln(1/delta)) (Bun and Steinke 2016, proposition 1.3): true, and
     looser than :func:`zcdp_rho`. For replication.

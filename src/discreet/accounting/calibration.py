@@ -27,19 +27,22 @@ which of the ways is worst is not settled, so their noise comes from the closed 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
-from discreet.accounting import numerical
+from discreet.accounting import convolution, numerical
 from discreet.core.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
+from discreet.core.records import MechanismRecord
 from discreet.core.releases import Floats
 
 Pattern = tuple[tuple[str, float, int], ...]
 """(family, absolute shift, number of coordinates) of one way to exchange a user."""
 
 _SLACK = 3e-3  # of epsilon: what the search may leave unused
+_EQUAL = 1e-9  # relative: two computations of one norm
+_MOVED = {VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS}
 
-__all__ = ["Pattern", "exchanges", "least_factor", "named", "shift_patterns"]
+__all__ = ["Pattern", "check_listed", "exchanges", "is_list", "least_factor", "named", "shift_patterns"]
 
 
 def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None:
@@ -48,13 +51,12 @@ def shift_patterns(query: CountQuery, levels: int) -> tuple[Pattern, ...] | None
     None where steps are pooled, or a user may have several episodes.
     """
     names = set(query.row_families)
-    if (
-        query.episodes > 1
-        or query.stationary
-        or not names <= {VISITS, TRANSITIONS, REWARDS, CENTERED_REWARDS}
-    ):
+    if query.episodes > 1 or query.stationary or not names <= _MOVED:
         return None
-    horizon = query.counted_steps
+    return _patterns(names, query.counted_steps, levels)
+
+
+def _patterns(names: Collection[str], horizon: int, levels: int) -> tuple[Pattern, ...]:
     found = []
     mixed = CENTERED_REWARDS in names  # else all steps of the first case move everything that the second does
     for same in range(horizon, -1, -1) if mixed else (0,):
@@ -90,6 +92,47 @@ def exchanges(
     """
     by_name = {name: (scale, grid) for name, scale, grid in scales}
     return tuple(_coordinates(pattern, noise, by_name, factor) for pattern in patterns)
+
+
+def is_list(record: MechanismRecord, patterns: Sequence[Pattern]) -> bool:
+    """Are a record's exchanges these patterns at its own noise and scales, on whatever grid of rewards?"""
+    rewards = next((name for name in (CENTERED_REWARDS, REWARDS) if name in record.scales), None)
+    grids = {1}
+    if rewards is not None:
+        units = {scale for way in record.exchanges for _, scale, _, _ in way}
+        grids |= {round(scale / record.scales[rewards]) for scale in units}
+    return any(
+        record.exchanges
+        == exchanges(
+            patterns,
+            record.noise,
+            [(name, scale, grid if name == rewards else 1) for name, scale in record.scales.items()],
+        )
+        for grid in sorted(grids)
+        if grid >= 1
+    )
+
+
+def check_listed(record: MechanismRecord) -> None:
+    """Raise ``ValueError`` unless a record's exchanges are of its own noise, scales and sensitivities.
+
+    The worst way must move what the joint sensitivity says; and where the families are those of a count
+    query, the list must be the one that follows from them, from the horizon (that the transitions' own
+    sensitivity tells) and from the levels.
+    """
+    power = 1 if record.norm == "l1" else 2
+    moved = max((convolution.loss_norm(way, power) for way in record.exchanges if way), default=0.0)
+    if not math.isclose(moved, record.loss, rel_tol=_EQUAL):
+        raise ValueError(
+            f"exchanges: the worst moves {moved!r} in units of its noise, must be {record.loss!r}, by "
+            "scales, joint and levels"
+        )
+    if {noise for way in record.exchanges for noise, *_ in way} != {record.noise}:
+        raise ValueError(f"exchanges: must be of {record.noise} noise, as the record")
+    if set(record.scales) <= _MOVED and TRANSITIONS in record.scales:
+        horizon = round(record.sensitivities[TRANSITIONS] ** power / 2)
+        if not is_list(record, _patterns(record.scales, max(horizon, 1), record.levels)):
+            raise ValueError(f"exchanges: must be those of a user of {horizon} steps under these scales")
 
 
 def named(query: CountQuery, scales: Floats, grid: int | None) -> tuple[tuple[str, float, int], ...]:

@@ -1,7 +1,6 @@
 r"""Audits: does a privatizer keep what its guarantee says, seen from outside?
 
-After privacy-mechanisms, section 7. No certificate: a pass says that errors of the kinds that the tests
-have power for were not there.
+No certificate: a pass says that errors of the kinds that the tests have power for were not there.
 
 **Black box**, at H = 1, S = A = 2 (at H = 20 the loss of a Laplace release concentrates far below its worst
 case, and no black box sees an error). One person has two response trees that differ in every cell that she

@@ -18,7 +18,6 @@ contexts that change from release to release. Where stored users are asked again
 more: its noise is tested with that of the Gram matrices, its loss is added to theirs.
 
 No certificate: a pass says that errors of the kinds that the tests have power for were not there.
-Source: privacy-mechanisms, sections 1.1 and 7.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ from discreet.core import checks
 from discreet.core.counts import TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.randomness import Seeded, SeededCoins
-from discreet.core.releases import Floats, Plan, Release, Report, Response, Schedule
+from discreet.core.releases import Floats, Message, Plan, Release, Response, Schedule
 from discreet.core.trajectories import Trajectory
 from discreet.linear.sums import LinearQuery
 from discreet.local import reports as local_reports
@@ -500,8 +499,8 @@ def _refusals(bench: _Bench, still: Trajectory) -> Identity:
     def try_all(session: Session, encoder: Any, plan: Plan) -> None:
         for name, life in worse.items():
             try:
-                report: Report = encoder(life, plan, SeededCoins(Seeded(0).keys.noise, 0))
-                session.submit(report)
+                message: Message = encoder(life, plan, SeededCoins(Seeded(0).keys.noise, 0))
+                session.submit(message)
                 accepted.append(name)
                 return  # it counts as the user: one is enough
             except (ValueError, IndexError):

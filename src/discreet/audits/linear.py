@@ -2,8 +2,8 @@ r"""Games for audits of linear sums: worlds in which one person can lose all tha
 
 Linear learners ask for sums of features, so a game needs a public feature map. Here pairs (s, a) have one of
 a few directions u of equal length, whatever the action, at inner products t = 1, -1, 0 and 1/4 with the
-first: among them are, or nearly are, the maximisers of lemmas 1 to 5 (linear-and-offline, 1.1; 1/4 is that of
-lemma 3 for centred targets at equal scales). A state is a direction and a sign sigma.
+first: among them are, or nearly are, the maximisers of lemmas 1 to 5 of :mod:`discreet.linear.gram` (1/4 is
+that of lemma 3 for centred targets at equal scales). A state is a direction and a sign sigma.
 
 * Linear mixtures: phi(s' | s, a) = u_s sigma(s') 2 / S, so that values that are largest where sigma = 1 and
   least elsewhere give x = u_s at the bound of ||x||, and y at an end of its range: raw, centred and span
@@ -18,8 +18,6 @@ but chooses contexts and values itself: what is claimed holds for any of them, a
 the short game is hers, and the long one the learner's own. What the best pair costs can be less than is
 claimed where a claim is an upper bound: two pairs of a step (UCRL-VTR+), questions and Gram matrices apart,
 l1 norms.
-
-Source: linear-and-offline, section 12, test 7; privacy-mechanisms, section 7.
 """
 
 from __future__ import annotations

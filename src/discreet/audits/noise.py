@@ -11,8 +11,6 @@ Of linear sums a "family" here is a run of cells that share a scale (:attr:`Line
 of a Gram matrix at one step, what is above it, an array), and cells are those of the upper triangle. Answers
 of stored users (:class:`Asked`) have fresh noise at the scale that each states; what they would be without,
 and the centre that is subtracted, is computed here again from the question and the records.
-
-Source: privacy-mechanisms, sections 1.1 and 7.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 An encoder that draws by ``below`` and ``flip`` alone has finitely many outcomes. Coins that replay a script
 and note what they were asked for walk through all of them, with exact probabilities (fractions over 2^53 and
 over the sizes asked for). Audited is the code that runs on the device, not its description.
-
-Source: privacy-mechanisms, sections 4 and 7.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """``discreet audit``: a privatizer's black box and white box in one report, and the tables of the page.
 
-The machinery, and what it can see, is :mod:`discreet.audits.games` (privacy-mechanisms, section 7). The
-black-box games share the alarm probability: a short one with one release, where the likelihood ratio has
-most power, a longer one with several, where errors between releases show, and one in which nobody says how
-many users come. A privatizer that chooses its mechanism would choose another one at the games' size: they
-are played with the noise and the release that it chooses at the size of the white box (:func:`as_asked`),
-and a report says so where that cannot be. A learner with linear features is played in worlds of its own
-(:mod:`discreet.audits.linear`): the short game asks its questions with the contexts that cost most,
-and features of any sign; the long one is its own, with features of one sign.
+The machinery, and what it can see, is :mod:`discreet.audits.games`. The black-box games share the alarm
+probability: a short one with one release, where the likelihood ratio has most power, a longer one with
+several, where errors between releases show, and one in which nobody says how many users come. A privatizer
+that chooses its mechanism would choose another one at the games' size: they are played with the noise and the
+release that it chooses at the size of the white box (:func:`as_asked`), and a report says so where that
+cannot be. A learner with linear features is played in worlds of its own (:mod:`discreet.audits.linear`): the
+short game asks its questions with the contexts that cost most, and features of any sign; the long one is its
+own, with features of one sign.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Each counter of a batch is the sum of its users' own bits and of coin flips, who
 sum of binomials (:class:`~discreet.laws.binomial.BinomialLaw`), independent from counter to
 counter and from batch to batch. Given both worlds' records the ratio is a product over counters of two
 probabilities of that law. Rewards must be 0 or 1 in the game, since devices round others at random.
-
-Source: privacy-mechanisms, sections 5 and 7.
 """
 
 from __future__ import annotations

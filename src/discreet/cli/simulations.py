@@ -264,7 +264,7 @@ def forecast(
         forecast_stored(schema, users, budget, algorithm, preset, option, share, as_json)
         return
     from discreet import registry
-    from discreet.experiments.forecast import forecast_of
+    from discreet.experiments.forecast import forecast_run
 
     if users is not None or rho is not None:
         name, given = ("users", users) if users is not None else ("rho", rho)
@@ -276,7 +276,7 @@ def forecast(
     announce_compilation()
     setup = registry.prepare(registry.resolved(_configuration(config, flags, option, env_option, plugin)))
     _announce_delta(setup)
-    found = forecast_of(setup)
+    found = forecast_run(setup)
     if as_json:
         print_json(found.to_json())
         return

@@ -334,7 +334,7 @@ def forecast_stored(
 ) -> None:
     """`discreet forecast --schema`: what `discreet learn` would give, without data."""
     from discreet.data.schema import read_schema
-    from discreet.stored.forecast import forecast
+    from discreet.stored.forecast import forecast_learn
 
     if users is None:
         raise ValueError("users is missing: give --users N, the expected number of people")
@@ -342,7 +342,7 @@ def forecast_stored(
     learner, privatizer = _asked(algorithm, preset, option, given)
     if privatizer is None:
         raise ValueError(f"algorithm = {algorithm!r}: must be dp-apvi, whose noise does not depend on data")
-    found = forecast(read_schema(schema), users, privatizer, learner, share=share)
+    found = forecast_learn(read_schema(schema), users, privatizer, learner, share=share)
     if as_json:
         print_json(found.to_dict())
         return

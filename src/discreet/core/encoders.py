@@ -22,7 +22,7 @@ from discreet.core.counts import (
 )
 from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism
-from discreet.core.releases import Coins, Floats, Ints, Plan, Report
+from discreet.core.releases import Coins, Floats, Ints, Message, Plan
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectories, Trajectory, checked
 
@@ -128,6 +128,6 @@ class RawEncoder:
     number: int  # of the plan it was made for: what it makes later is late
     guarantee: ClassVar[None] = None  # of its message: there is none, the server is trusted with it
 
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
         """Return the raw trajectory, tagged with the plan that the user was given."""
-        return Report(plan=same_plan(self.number, plan), trajectory=trajectory)
+        return Message(plan=same_plan(self.number, plan), trajectory=trajectory)

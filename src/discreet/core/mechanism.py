@@ -60,8 +60,9 @@ if TYPE_CHECKING:
     from discreet.local.reports import StepReports
 
 __all__ = [
-    "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "Prefixes", "ReportStrategy", "Stated",
-    "Strategy", "check_on_grid", "grid_of", "leaves_of", "noise_name", "plain_walk", "widest_scales",
+    "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "OverTime", "Prefixes", "ReportStrategy",
+    "Stated", "Strategy", "check_on_grid", "grid_of", "leaves_of", "noise_name", "plain_walk",
+    "widest_scales",
 ]  # fmt: skip
 
 WALKS = (OptimalTree, SignedDigits, SquareRoot, Tree)
@@ -151,8 +152,41 @@ class Stated:
 # ------------------------------------------------------------------------------ the mechanism
 
 
+class OverTime:
+    """What mechanisms of sums have in common: a strategy over time, and a source of noise."""
+
+    strategy: Any
+    source: Literal["seeded", "secure"]
+
+    @property
+    def walk(self) -> Walk | None:
+        """Of prefix sums."""
+        return self.strategy.walk if isinstance(self.strategy, Prefixes) else None
+
+    @property
+    def leaf(self) -> Literal["batch", "user"]:
+        """What a leaf is: a batch of users, or of some prefix sums one user."""
+        return self.strategy.leaf if isinstance(self.strategy, Prefixes) else "batch"
+
+    @property
+    def levels(self) -> int:
+        """In how many noisy sums one user's records can be."""
+        return 1 if self.walk is None else self.walk.levels
+
+    def _check_drawn(self, randomness: Any, own: int | None) -> None:
+        """Raise ``ValueError`` unless noise on this grid of rewards can be drawn from it."""
+        if type(randomness) not in (Seeded, Secure):  # a subclass could draw anything
+            raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
+        grid = None if own is None else grid_of(randomness)
+        if randomness.kind != self.source or grid != own:
+            raise ValueError(
+                f"randomness = {randomness!r}: this mechanism is of a {self.source} source"
+                + (f" with reward_grid = {own}" if own else "")
+            )
+
+
 @dataclass(frozen=True, eq=False)
-class CountMechanism:
+class CountMechanism(OverTime):
     """What is fixed before data: what is summed, by which strategy, with which noise at which scales.
 
     Parameters
@@ -376,16 +410,6 @@ class CountMechanism:
         return self.scales
 
     @property
-    def walk(self) -> Walk | None:
-        """Of prefix sums."""
-        return self.strategy.walk if isinstance(self.strategy, Prefixes) else None
-
-    @property
-    def leaf(self) -> Literal["batch", "user"]:
-        """What a leaf is: a batch of users, or of some prefix sums one user."""
-        return self.strategy.leaf if isinstance(self.strategy, Prefixes) else "batch"
-
-    @property
     def decay(self) -> float:
         """Of batches; 0 elsewhere."""
         return self.strategy.decay if isinstance(self.strategy, Batches) else 0.0
@@ -463,11 +487,6 @@ class CountMechanism:
             return "local"
         return "central" if self.stored else "joint"
 
-    @property
-    def levels(self) -> int:
-        """In how many noisy sums one user's records can be."""
-        return 1 if self.walk is None else self.walk.levels
-
     @cached_property
     def records(self) -> tuple[Record, ...]:
         """What it does to one user, in public numbers; empty without noise."""
@@ -512,14 +531,7 @@ class CountMechanism:
 
     def check_source(self, randomness: Any) -> None:
         """Raise ``ValueError`` unless the noise can be drawn from it."""
-        if type(randomness) not in (Seeded, Secure):  # a subclass could draw anything
-            raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
-        grid = grid_of(randomness) if self.noisy else None
-        if randomness.kind != self.source or grid != self.reward_grid:
-            raise ValueError(
-                f"randomness = {randomness!r}: this mechanism is of a {self.source} source"
-                + (f" with reward_grid = {self.reward_grid}" if self.reward_grid else "")
-            )
+        self._check_drawn(randomness, self.reward_grid)
 
 
 _NAMES = [*(kind.__name__ for kind in _STREAMS), "Reported"]

@@ -126,7 +126,8 @@ class MechanismRecord:
     ------
     ValueError
         On a value out of range, families that differ, or a joint sensitivity that cannot be: below
-        the largest family's own, or above all families' together.
+        the largest family's own, or above all families' together; on exchanges that are not of this noise, at
+        these scales, with that joint sensitivity (:func:`discreet.accounting.calibration.check_listed`).
     """
 
     __repr__ = brief
@@ -148,16 +149,18 @@ class MechanismRecord:
                 f"scales has families {sorted(scales)}: must be those of sensitivities, {sorted(own)}"
             )
         joint = checks.positive("joint", self.joint)
-        parts = [own[name] / scales[name] for name in scales]
-        most = sum(parts) if self.norm == "l1" else math.hypot(*parts)
-        if not max(parts) * (1 - 1e-9) <= joint <= most * (1 + 1e-9):
+        apart = [own[name] / scales[name] for name in scales]
+        most = sum(apart) if self.norm == "l1" else math.hypot(*apart)
+        if not max(apart) * (1 - 1e-9) <= joint <= most * (1 + 1e-9):
             raise ValueError(
-                f"joint = {joint!r}: must be in [{max(parts):g}, {most:g}], by the families' own"
+                f"joint = {joint!r}: must be in [{max(apart):g}, {most:g}], by the families' own"
             )
         object.__setattr__(self, "scales", Fixed(scales))
         object.__setattr__(self, "sensitivities", Fixed(own))
         object.__setattr__(self, "joint", joint)
         object.__setattr__(self, "levels", checks.integer("levels", self.levels, 1))
+        if self.exchanges:
+            parts.module("calibration").check_listed(self)
 
     @classmethod
     def of(

@@ -1,7 +1,7 @@
 """Plans, reports and releases: what passes between people, a session and whoever learns.
 
 A :class:`Plan` is all that is public before people act, a :class:`Schedule` when there are releases, a
-:class:`Report` what leaves a person's hands, and a :class:`Release` all that is ever seen of people. Nothing
+:class:`Message` what leaves a person's hands, and a :class:`Release` all that is ever seen of people. Nothing
 here knows a learner or the world: those types are in :mod:`discreet.protocol`.
 """
 
@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 
 __all__ = [
     "Coins", "Encoder", "Estimate", "Floats", "Ints", "Measurement", "NoiseLaw", "Norm", "Plan", "Query",
-    "Release", "Message", "Report", "Response", "Schedule", "Trust", "numbered",
+    "Release", "Message", "Response", "Schedule", "Trust", "numbered",
 ]  # fmt: skip
 
 
@@ -355,16 +355,13 @@ class Message:
     message: Floats | Ints | bytes | None = None
 
 
-Report = Message  # as sessions and encoders call it
-
-
 @runtime_checkable
 class Encoder(Protocol):
     """Runs on the person's device: a pure function of its arguments, tagged with the plan's number."""
 
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report: ...
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message: ...
 
 
 def numbered(plan: Plan, number: int) -> Plan:
-    """The plan with the number under which its reports are accepted."""
+    """The plan with the number under which its messages are accepted."""
     return replace(plan, number=number)

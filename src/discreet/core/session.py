@@ -24,7 +24,7 @@ from discreet.core.counts import CountQuery
 from discreet.core.encoders import RawEncoder, add_record, check_records, family_begins, noise_vector, rounded
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Key, Randomness, SecureCoins
-from discreet.core.releases import Encoder, Estimate, Floats, Measurement, NoiseLaw, Plan, Report
+from discreet.core.releases import Encoder, Estimate, Floats, Measurement, Message, NoiseLaw, Plan
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectories, Trajectory, copied_many
 
@@ -147,8 +147,8 @@ class CountSession(StreamSession):
         _ = self.open_plan
         return self._randomizer(self._query.copy())
 
-    def _add(self, report: Report) -> None:
-        record = rounded(self._record(report), SecureCoins(), self._mechanism.reward_grid)
+    def _add(self, message: Message) -> None:
+        record = rounded(self._record(message), SecureCoins(), self._mechanism.reward_grid)
         self._count(1)
         self._put(record)
 

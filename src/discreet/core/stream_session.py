@@ -2,7 +2,7 @@
 
 What every session of sums has in common, whatever it sums and however it draws noise: who may come when, how
 many came (public), when a release is due, and that the same release comes again when nobody came. Subclasses
-say what a plan must fulfil, how a report is added, and how a release is made.
+say what a plan must fulfil, how a message is added, and how a release is made.
 
 Two orders inside a call carry the guarantee. One call runs at a time (:mod:`discreet.core.lifecycle`): two
 releases at once would draw two noises for one sum. A user is counted before her record is added: an interrupt
@@ -27,9 +27,9 @@ from discreet.core.releases import (
     Estimate,
     Floats,
     Measurement,
+    Message,
     Plan,
     Release,
-    Report,
     Response,
     Schedule,
     numbered,
@@ -158,36 +158,36 @@ class StreamSession(Saveable, ABC):
         """Users come: before anything of theirs is added, so that no record is ever added twice."""
         self._users += users
 
-    def submit(self, report: Report) -> None:
-        """Add one user's report. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
+    def submit(self, message: Message) -> None:
+        """Add one user's message. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
         with self._call():
             self._check_open()
-            self._check_in_time(report)
-            self._add(report)
+            self._check_in_time(message)
+            self._add(message)
 
-    def _check_in_time(self, report: Report) -> None:
+    def _check_in_time(self, message: Message) -> None:
         number = self.open_plan.number
-        if report.plan != number:
-            raise ValueError(f"report.plan = {report.plan}: must be {number}, the plan that is open")
+        if message.plan != number:
+            raise ValueError(f"message.plan = {message.plan}: must be {number}, the plan that is open")
 
     @abstractmethod
-    def _add(self, report: Report) -> None:
-        """Check a report of the open plan, count its user, then add it."""
+    def _add(self, message: Message) -> None:
+        """Check a message of the open plan, count its user, then add it."""
 
     @staticmethod
-    def _message(report: Report) -> Any:
+    def _payload(message: Message) -> Any:
         """What a local user sent."""
-        if report.message is None:
-            raise ValueError("report.message = None: a local session takes randomized messages only")
-        if report.trajectory is not None:
-            raise ValueError("report.trajectory: must be None, raw data must not leave the device")
-        return report.message
+        if message.message is None:
+            raise ValueError("message.message = None: a local session takes randomized messages only")
+        if message.trajectory is not None:
+            raise ValueError("message.trajectory: must be None, raw data must not leave the device")
+        return message.message
 
-    def _record(self, report: Report) -> Trajectory:
+    def _record(self, message: Message) -> Trajectory:
         """What a user of a trusted server sent, checked."""
-        if report.trajectory is None:
-            raise ValueError("report.trajectory = None: this session takes trajectories")
-        return checked(report.trajectory, self._layout)
+        if message.trajectory is None:
+            raise ValueError("message.trajectory = None: this session takes trajectories")
+        return checked(message.trajectory, self._layout)
 
     def absent(self, users: int = 1) -> None:
         """Count people who sent nothing: the null contribution, still among the public users."""

@@ -15,7 +15,7 @@ to the reader one by one would not be private, whatever the noise (tests/shuffle
 sum over users of a counter may leave the shuffler.
 
 Source: Tenenbaum, Kaplan, Mansour and Stemmer 2021; Bai, Talebi, Zhao and Cheng 2024, Algorithm 4, repaired
-(specification of tabular learners, 3.5).
+(it sends integers).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 r"""The device of a local user of linear sums: her contribution, noise of her own on every cell, one message.
 
-Source: Luyo et al. 2021 (local algorithms); specification linear-and-offline, 0 and 4 to 6. Who takes part
-gets three public things: the form of the session (:class:`LinearDevice`: features, contracts, noise), once;
-a plan's number; and either the plan itself, a policy with its context, or what it can be computed from
-(:mod:`discreet.device.planning`). What leaves the device is the noisy message alone.
+Source: Luyo et al. 2021 (local algorithms). Who takes part gets three public things: the form of the session
+(:class:`LinearDevice`: features, contracts, noise), once; a plan's number; and either the plan itself, a
+policy with its context, or what it can be computed from (:mod:`discreet.device.planning`). What leaves the
+device is the noisy message alone.
 
     device = LinearDevice.from_bytes(published)         # session.device.to_bytes()
     message = device(number, context, states, actions, rewards)   # the session takes the bytes
@@ -28,6 +28,7 @@ norm), states nothing and raises.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
@@ -158,7 +159,7 @@ class PairForm:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _Form:
+class _Form(ABC):
     """What both kinds share: sizes, the public mask (S, A) of admissible actions, families in order."""
 
     KIND: ClassVar[str]
@@ -178,21 +179,21 @@ class _Form:
 
     # ------------------------------------------------------------------ what subclasses say
     @property
+    @abstractmethod
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Family to shape, the first axis is the step: matrices (n, d, d), others (n, ...)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unit(self, family: str, step: int, grid: int) -> float:
         """The unit of a cell under exact noise, with rewards on multiples of 1 / grid."""
-        raise NotImplementedError
 
+    @abstractmethod
     def losses(self, scales: Scales, laplace: bool) -> list[float]:
         """mu (epsilon for Laplace noise) of what is independent, at scales by (family, step).
 
         Of a matrix the scale is that of GOE noise that hides as little as its own. Raises ``ValueError``
         where the contributions need not keep what the form claims of them.
         """
-        raise NotImplementedError
 
     # ------------------------------------------------------------------ the flat vector
     @cached_property

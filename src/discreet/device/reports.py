@@ -214,27 +214,25 @@ def decoded(reports: Reports, stochastic: bool, words: Ints) -> Found:
     at, last = 0, -1
     for _ in range(reports.steps):
         if words.size < at + 3:
-            raise ValueError(
-                f"report.message: must hold {reports.steps} reports, ends in report {len(found) + 1}"
-            )
+            raise ValueError(f"message: must hold {reports.steps} reports, ends in report {len(found) + 1}")
         h, about, count = (int(x) for x in words[at : at + 3])
         if not last < h < reports.horizon:
-            raise ValueError(f"report.message: step {h} must be in [{last + 1}, {reports.horizon - 1}]")
+            raise ValueError(f"message: step {h} must be in [{last + 1}, {reports.horizon - 1}]")
         if about not in (0, 1) or (about == 1 and not reports.share):
-            raise ValueError(f"report.message: type {about} must be 0{' or 1' if reports.share else ''}")
+            raise ValueError(f"message: type {about} must be 0{' or 1' if reports.share else ''}")
         one = reports.randomizer(about, stochastic)
         hits = words[at + 3 : at + 3 + max(count, 0)]
         if (not one.unary and count != one.size) or not 0 <= count <= one.elements or hits.size != count:
             wanted = f"at most {one.elements}" if one.unary else f"{one.size}"
-            raise ValueError(f"report.message: {count} elements reported, {hits.size} sent; must be {wanted}")
+            raise ValueError(f"message: {count} elements reported, {hits.size} sent; must be {wanted}")
         if count and ((np.diff(hits) <= 0).any() or hits[0] < 0 or hits[-1] >= one.elements):
-            raise ValueError(f"report.message: elements must ascend in [0, {one.elements - 1}]")
+            raise ValueError(f"message: elements must ascend in [0, {one.elements - 1}]")
         marks = np.zeros(one.elements, np.int64)
         marks[hits] = 1
         found.append((h, about, marks))
         at, last = at + 3 + count, h
     if at != words.size:
-        raise ValueError(f"report.message: {words.size - at} numbers too many")
+        raise ValueError(f"message: {words.size - at} numbers too many")
     return found
 
 

@@ -1,6 +1,6 @@
 r"""Worlds with public features: linear mixtures, the hypercube, random linear MDPs, and a wide linear MDP.
 
-Families of the specification (linear-and-offline, 2.2, 2.3, 11.2 and 11.3). Each is a function of its options
+Families of linear mixtures and linear MDPs. Each is a function of its options
 and a seed, drawn by ``numpy.random.default_rng(seed)`` in the order that its docstring states. ``X_mdp`` is
 the model with its weights; ``X`` is the same world as a :class:`~discreet.mdp.tabular.TabularMDP` with the
 features, which is what a simulation runs and all that a learner is told.
@@ -35,7 +35,7 @@ def linear_mixture_mdp(
     rewards: RewardLaw = "deterministic",
     reward_models: int | None = None,
 ) -> LinearMixtureMDP:
-    """A mixture of m base models with weights of its own at every step; the benchmark of section 11.2.
+    """A mixture of m base models with weights of its own at every step.
 
     phi_i(s' | s, a) = P^i(s' | s, a) / sqrt(m) and w_h = sqrt(m) times weights in the simplex, so d = m,
     C_w = sqrt(m), and F01 = F+- = 1: every coordinate of phi_v is an average of v divided by sqrt(m). The
@@ -155,7 +155,7 @@ def random_linear_mdp(
     seed: int = 0,
     rewards: RewardLaw = "deterministic",
 ) -> LinearMDP:
-    """A random linear MDP with features in the simplex; the benchmark of section 11.3.
+    """A random linear MDP with features in the simplex.
 
     Draws, in this order: phi (S, A) ~ Dirichlet(0.3) over d coordinates, so ||phi||_2 <= ||phi||_1 = 1;
     mu (H, d) ~ Dirichlet(0.3) over S; theta (H, d) uniform on [0, 1]. The first state is 0.

@@ -26,7 +26,7 @@ def random_mdp(
     terminal: int = 0,
     rewards: Literal["bernoulli", "deterministic"] = "bernoulli",
 ) -> TabularMDP:
-    """A seeded random MDP with start state 0; the defaults are ``spec/privacy-mechanisms.md``, 6.
+    """A seeded random MDP with start state 0.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ def switching_chain(*, states: int = 6, horizon: int = 20, seed: int = 0) -> Tab
     states, horizon : S at least 2, H at least 1.
     seed : of the probabilities.
 
-    Source: specification of privacy mechanisms, section 6 (the non-stationary control).
+    Ours: the control whose steps differ.
     """
     s, h = checks.integer("states", states, 2), checks.integer("horizon", horizon, 1)
     draw = generator_at(run_key(checks.integer("seed", seed, 0)), ROLE_MODEL, 1)

@@ -4,11 +4,11 @@ Two states, 100 actions, d = 10, H = 20: phi(s, a) = (bits(a), delta, 1 - delta)
 action and delta = 1 if (s = 0) equals (a = 0). P_h(0 | s, a) is alpha_{h,1} where delta = 1, else
 alpha_{h,2}.
 
-As corrected in the specification (linear-and-offline, 2.1). The printed features have ||phi||^2 =
-popcount(a) + 1, up to 7, where the algorithm and its noise assume 1: here they are divided by sqrt(7), and
-measures and weights multiplied by it (``raw_features`` keeps them as printed). Codes up to 99 need 7 bits,
-so one coordinate is 0 everywhere and the feature covariance is singular (``Features.dead``). The order of
-the bits is not printed: most significant first by default.
+With two corrections. The printed features have ||phi||^2 = popcount(a) + 1, up to 7, where the algorithm and
+its noise assume 1: here they are divided by sqrt(7), and measures and weights multiplied by it
+(``raw_features`` keeps them as printed). Codes up to 99 need 7 bits, so one coordinate is 0 everywhere and
+the feature covariance is singular (``Features.dead``). The order of the bits is not printed: most significant
+first by default.
 """
 
 from __future__ import annotations

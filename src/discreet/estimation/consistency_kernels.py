@@ -19,7 +19,7 @@ rows at step h, a_h(s) of them in state s, c_h(s) the imbalance of x at s after 
 
 steps are coupled by two scalars only, which one sweep back and one forth eliminate. O(cells) in all.
 
-Source: privacy-mechanisms, section 2.3 (the projection); the closed form is ours.
+The closed form is ours.
 """
 
 from __future__ import annotations

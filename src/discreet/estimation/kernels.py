@@ -172,7 +172,7 @@ def lp_width(e1: float, e3: float) -> float:
 
 @inlined
 def reward_slack(post: int, e1: float, e2: float, e3: float) -> float:
-    """Lambda_r: what noise adds to abs(r~ - r), times D (tabular.md, section 6)."""
+    """Lambda_r: what noise adds to abs(r~ - r), times D."""
     if post == POST_RAW:
         return 2.0 * e1 + e2
     if post == POST_LP:
@@ -182,7 +182,7 @@ def reward_slack(post: int, e1: float, e2: float, e3: float) -> float:
 
 @inlined
 def transition_slack(post: int, states: int, e1: float, e3: float) -> float:
-    """Lambda_p: what noise adds to the l1 distance of P~ and P, times D (tabular.md, section 6)."""
+    """Lambda_p: what noise adds to the l1 distance of P~ and P, times D."""
     if post == POST_RAW:
         return states * e3 + 2.0 * e1
     if post == POST_LP:

@@ -1,7 +1,6 @@
 """Post-processing of noisy linear statistics: positive definite Gram matrices, tails, widths, model rows.
 
-Specification: linear-and-offline, 1.4 and 1.5. Everything here reads released numbers only and costs no
-privacy.
+Everything here reads released numbers only and costs no privacy.
 
 Tails. ||GOE(s)||_op <= s (2 sqrt(d) + 2 sqrt(log(2/p))) with probability 1 - p: E lambda_max <= 2 s sqrt(d)
 (Sudakov and Fernique), and lambda_max is sqrt(2) s-Lipschitz in coordinates in which the noise is standard
@@ -67,7 +66,7 @@ class Repaired(NamedTuple):
 
 
 def repaired(gram: Floats, ridge: float, floor: float) -> Repaired:
-    """Symmetrise, add ``ridge`` I, raise eigenvalues to ``floor`` > 0 (section 1.4). (d, d) in and out."""
+    """Symmetrise, add ``ridge`` I, raise eigenvalues to ``floor`` > 0. (d, d) in and out."""
     floor = checks.positive("floor", floor)
     symmetric = 0.5 * (gram + gram.T) + ridge * np.eye(len(gram))
     values, vectors = np.linalg.eigh(symmetric)
@@ -93,7 +92,7 @@ _TOUCH = 1e-9  # relative: by how much rounding may put an eigenvalue below the 
 
 
 def factored(grams: Floats, ridges: Floats, floors: Floats) -> Factored:
-    """Symmetrise (n, d, d), add ridges I, raise eigenvalues to ``floors`` > 0 (section 1.4).
+    """Symmetrise (n, d, d), add ridges I, raise eigenvalues to ``floors`` > 0.
 
     By Cholesky factors of all matrices, with which Lambda - floor I > 0 is tested too; only where that fails
     by the eigenvalues of the matrix concerned.
@@ -142,7 +141,7 @@ def simplex_rows(rows: Floats) -> Floats:
 def model_values(
     rows: Floats, inverse: Floats, successors: Floats, values: Floats, project: Project = "simplex"
 ) -> Floats:
-    """(n,) next values P^ V of the model form (section 6), P^ = 1/S + phi^T Lambda^-1 M, for phi in ``rows``.
+    """(n,) next values P^ V of the model form, P^ = 1/S + phi^T Lambda^-1 M, for phi in ``rows``.
 
     successors : (d, S), M = sum phi (e_{s'} - 1/S)^T and noise. The true rows sum to 0; the noise along 1
         carries no data and would be multiplied by V's mean: it is left out.

@@ -55,7 +55,7 @@ class Forecast:
         return {**asdict(self), "choices": [asdict(choice) for choice in self.choices]}
 
 
-def forecast_of(setup: Setup) -> Forecast:
+def forecast_run(setup: Setup) -> Forecast:
     """The forecast of a prepared run. Reads no data.
 
     Raises ``ValueError`` if learner and privatizer do not fit together.

@@ -1,7 +1,4 @@
-"""Laws of the noise in releases of linear sums: what learners set ridges and widths by.
-
-Specification: linear-and-offline, 1.3 and 1.4.
-"""
+"""Laws of the noise in releases of linear sums: what learners set ridges and widths by."""
 
 from __future__ import annotations
 
@@ -93,9 +90,9 @@ class GoeLaw(_LinearLaw):
     def operator_norm_bound(self, failure: float, step: int | None = None) -> float:
         """E with P(operator norm of the noise of one step of this release > E) <= failure.
 
-        Gaussian: std (2 sqrt(d) + 2 sqrt(log(2 / failure))), section 1.4 (Sudakov and Fernique for the mean,
-        sqrt(2) s-Lipschitz; also for the mirrored triangle, a GOE with part of its diagonal taken away).
-        Laplace: d times a bound of all entries.
+        Gaussian: std (2 sqrt(d) + 2 sqrt(log(2 / failure))) (Sudakov and Fernique for the mean, sqrt(2)
+        s-Lipschitz; also for the mirrored triangle, a GOE with part of its diagonal taken away). Laplace: d
+        times a bound of all entries.
         """
         failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
         if self.laplace:

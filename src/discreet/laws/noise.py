@@ -13,7 +13,7 @@ tree, the messages of local users). From that alone follow, with m the largest n
 
 All of it is a function of public parameters, never of data.
 
-Laplace sums (spec/tabular.md, 4.1). With y >= 0 and Y the sum of m standard Laplace variables,
+Laplace sums. With y >= 0 and Y the sum of m standard Laplace variables,
 P(|Y| > y) = 2 sum_{j=1..m} a_j Q(j, y), a_j = C(2m-j-1, m-1) 2^{-(2m-j)}, Q(j, y) = P(Poisson(y) < j).
 Exchanging the sums, with A_i = sum_{j > i} a_j,
 
@@ -53,6 +53,7 @@ bound for v unit terms holds, v rounded up.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -167,7 +168,7 @@ def laplace_quantile(m: int, p: float) -> float:
 
     Notes
     -----
-    spec/tabular.md, 4.1. Relative error below 1e-9, O(sqrt m) operations, cached.
+    The sum above. Relative error below 1e-9, O(sqrt m) operations, cached.
     """
     m = checks.integer("m", m, 0)
     p = checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True)
@@ -181,7 +182,7 @@ def _log_chernoff(m: int, y: float) -> float:
 
 
 def chernoff_bound(m: int, p: float) -> float:
-    """The y at which Chernoff's bound on P(|Y| > y) equals p: spec/tabular.md, 4.2."""
+    """The y at which Chernoff's bound on P(|Y| > y) equals p."""
     m = checks.integer("m", m, 1)
     log_p = math.log(checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True))
     low, high = 0.0, chan_bound(m, p)
@@ -311,7 +312,7 @@ class NoNoise:
 
 
 @dataclass(frozen=True)
-class _SumLaw:
+class _SumLaw(ABC):
     """Sum of ``terms`` independent noises in each cell. Parameters: see :class:`LaplaceSumLaw`."""
 
     scale: float
@@ -339,11 +340,13 @@ class _SumLaw:
         """True: the law does not depend on data."""
         return True
 
+    @abstractmethod
     def _variance(self) -> float:
-        raise NotImplementedError
+        """Of one term."""
 
+    @abstractmethod
     def _quantile(self, terms: int, p: float) -> float:
-        raise NotImplementedError
+        """What the absolute sum of so many terms exceeds with probability at most p."""
 
     def std(self) -> float:
         """Standard deviation of one cell of this release, in the units of the values."""

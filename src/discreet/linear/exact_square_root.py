@@ -30,8 +30,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from discreet.core import checks
-from discreet.core.continual.walk import Floats, Ints, Walk
+from discreet.core.continual.square_root import Toeplitz
+from discreet.core.continual.walk import Floats, Ints
 
 BITS = 6  # m: more bits make larger noise, fewer a strategy that is further from the best one
 MOST_LEAVES = 4097
@@ -40,8 +40,8 @@ __all__ = ["BITS", "MOST_LEAVES", "ExactSquareRoot"]
 
 
 @lru_cache(maxsize=16)
-def _tables(releases: int) -> tuple[Ints, Floats]:
-    """(k_0 .. k_{M-1}, nu b_0 .. nu b_{M-1})."""
+def _tables(releases: int) -> tuple[Ints, Floats, Floats]:
+    """(k_0 .. k_{M-1}, nu b_0 .. nu b_{M-1}, sums of squares of these)."""
     steps = np.arange(1, releases)
     column = np.concatenate([[1.0], np.cumprod((2 * steps - 1) / (2 * steps))])
     integers = np.rint(2.0**BITS * column).astype(np.int64)
@@ -51,33 +51,19 @@ def _tables(releases: int) -> tuple[Ints, Floats]:
     squares = sum(k * k for k in integers.tolist())
     nu = math.sqrt(squares) * (1 + 1e-12) / 2.0**BITS
     noise = nu * row
-    for table in (integers, noise):
+    tables = integers, noise, np.cumsum(noise**2)
+    for table in tables:
         table.flags.writeable = False
-    return integers, noise
+    return tables
 
 
 @dataclass(frozen=True)
-class ExactSquareRoot(Walk):
-    """A Toeplitz walk over N <= 4097 leaves, the last of which is never released; no program makes it."""
+class ExactSquareRoot(Toeplitz):
+    """A Toeplitz walk over N <= 4097 leaves; no program makes it."""
 
-    leaves: int
-
-    weighted = True
+    most_leaves = MOST_LEAVES
     registers = 0
     operations = 0
-
-    def __post_init__(self) -> None:
-        checks.integer("leaves", self.leaves, 1, MOST_LEAVES)
-
-    @property
-    def releases(self) -> int:
-        """M = N - 1, at least 1."""
-        return max(1, self.leaves - 1)
-
-    @property
-    def levels(self) -> int:
-        """1: noise is scaled by the norm of a column."""
-        return 1
 
     @property
     def column(self) -> Ints:
@@ -103,14 +89,7 @@ class ExactSquareRoot(Walk):
         weights = self.row[: len(measurements)][::-1] / self.norm
         return np.asarray(weights @ measurements)
 
-    def terms(self, leaf: int) -> float:
-        """Sum of (nu b_j)^2 over j < leaf."""
-        return float(np.sum(self.row[:leaf] ** 2)) if leaf > 0 else 0.0
-
-    def most(self, leaf: int) -> float:
-        """The same: it grows."""
-        return self.terms(leaf)
-
-    def rms(self) -> float:
-        """Exact over the prefixes 1 .. N - 1."""
-        return math.sqrt(float(np.mean(np.cumsum(self.row**2))))
+    @property
+    def variances(self) -> Floats:
+        """Sums of (nu b_j)^2."""
+        return _tables(self.releases)[2]

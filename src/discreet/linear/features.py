@@ -1,9 +1,9 @@
 """Public feature maps, with the bounds that sensitivities rest on certified at construction.
 
 :class:`Features` are phi(s, a) of linear MDPs, :class:`MixtureFeatures` phi(s' | s, a) of linear mixtures.
-Specification: linear-and-offline, sections 1.6, 2.2 and 14 (``feature_bound``, ``signed_feature_bound``,
-``feature_l1``, ``nonneg``). The tables hold every pair, visited or not, so a certificate is a maximum over a
-public array and says nothing of data. The trusted core knows these types and never the model behind them.
+Certified are ``feature_bound``, ``signed_feature_bound``, ``feature_l1`` and ``nonneg``. The tables hold
+every pair, visited or not, so a certificate is a maximum over a public array and says nothing of data. The
+trusted core knows these types and never the model behind them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Sensitivities and noise of linear statistics: phi phi^T, phi y, phi (e_{s'} - 1/S)^T.
 
-Specification: linear-and-offline, 1.1 (lemmas 1 to 5), 1.2 and 1.6. Neighbours: one user's trajectory is
-replaced, so at each step (x, y) becomes (x', y') with ||x||, ||x'|| <= b. Everything below is a supremum
-over such pairs, hence holds for any data within the contract.
+Neighbours: one user's trajectory is replaced, so at each step (x, y) becomes (x', y') with ||x||, ||x'|| <=
+b. Everything below is a supremum over such pairs, hence holds for any data within the contract.
 
 Noise on a symmetric statistic is GOE(s): off-diagonal entries N(0, s^2), diagonal ones N(0, 2 s^2),
 mirrored. Its density is proportional to exp(-||G||_F^2 / (4 s^2)), isotropic in the Frobenius product, so a
@@ -37,7 +36,7 @@ Pure epsilon needs l1. With ||x||_1 <= a the upper triangle of x x^T with its di
 (||x||_1^2 + ||x||_2^2) / 2, so replacing a user moves it by at most a^2 + b^2; x y moves by at most 2 a c for
 |y| <= c, a c centred; x (e_{s'} - 1/S)^T by at most 4 a (1 - 1/S), as its own l1 norm is ||x||_1 (2 - 2/S).
 The noise is Laplace of scale sensitivity / epsilon on every entry, of the Gram matrix on those of the upper
-triangle. (Luyo et al. 2021 keep the l2 value there, which is too little noise; section 1.6.)
+triangle. (Luyo et al. 2021 keep the l2 value there, which is too little noise.)
 
 Weights w(s, a) in (0, 1], a public table, turn (x, y) into (sqrt(w) x, sqrt(w) y): inside the same contract.
 """
@@ -167,12 +166,12 @@ def model_scales(
 
 
 def gram_l1(bound: float, l1: float) -> float:
-    """l1 sensitivity a^2 + b^2 of the upper triangle of the sum of phi phi^T: section 1.6."""
+    """l1 sensitivity a^2 + b^2 of the upper triangle of the sum of phi phi^T."""
     return lemmas.gram_l1(checks.positive("bound", bound), checks.positive("l1", l1))
 
 
 def vector_l1(l1: float, span: float, target: Target) -> float:
-    """l1 sensitivity of the sum of phi y: a c centred, 2 a c raw (also with x >= 0): section 1.6."""
+    """l1 sensitivity of the sum of phi y: a c centred, 2 a c raw (also with x >= 0)."""
     checks.choice("target", target, TARGETS)
     return lemmas.vector_l1(checks.positive("l1", l1), checks.positive("span", span), target)
 

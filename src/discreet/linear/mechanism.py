@@ -4,8 +4,6 @@ As :class:`~discreet.core.mechanism.CountMechanism` is for counts. A user is in 
 tree's nodes; her own message), each a family of units whose losses ``query.losses`` computes from the scales:
 Gaussian losses add in squares, N times, Laplace ones as they are. With ``query.requeries`` there are planned
 questions beside the sums (:mod:`discreet.linear.responses`), which compose with them.
-
-Source: linear-and-offline, 1.2, 1.3, 4 to 6.
 """
 
 from __future__ import annotations
@@ -23,9 +21,19 @@ from discreet.core.continual.optimal_tree import OptimalTree
 from discreet.core.continual.square_root import SquareRoot
 from discreet.core.continual.tree import Tree
 from discreet.core.continual.walk import Walk
-from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
-from discreet.core.mechanism import Batches, Exact, OnDevice, Prefixes, Stated, leaves_of, plain_walk
-from discreet.core.randomness import Secure, Seeded
+from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, no_guarantee
+from discreet.core.kernels import GAUSSIAN, LAPLACE
+from discreet.core.mechanism import (
+    Batches,
+    Exact,
+    OnDevice,
+    OverTime,
+    Prefixes,
+    Stated,
+    leaves_of,
+    noise_name,
+    plain_walk,
+)
 from discreet.core.records import Fixed
 from discreet.core.releases import Floats, Schedule, Trust
 from discreet.core.shown import brief
@@ -47,7 +55,7 @@ _STREAMS: dict[type, Literal["exact", "batches", "walk", "local"]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class LinearMechanism:
+class LinearMechanism(OverTime):
     """What is fixed before data.
 
     query : MixtureQuery or GramQuery. schedule : public times of release. source : where noise comes from.
@@ -189,26 +197,11 @@ class LinearMechanism:
         return _STREAMS[type(self.strategy)]
 
     @property
-    def walk(self) -> Walk | None:
-        """Of prefix sums."""
-        return self.strategy.walk if isinstance(self.strategy, Prefixes) else None
-
-    @property
-    def leaf(self) -> Literal["batch", "user"]:
-        """What a leaf is."""
-        return self.strategy.leaf if isinstance(self.strategy, Prefixes) else "batch"
-
-    @property
     def trust(self) -> Trust:
         """Who sees raw data."""
         return {"exact": "none", "local": "local"}.get(self.stream, "joint")  # type: ignore[return-value]
 
     # -------------------------------------------------------------------------- what it costs
-    @property
-    def levels(self) -> int:
-        """N: in how many noisy sums one user is."""
-        return 1 if self.walk is None else self.walk.levels
-
     @cached_property
     def records(self) -> tuple[MechanismRecord, ...]:
         """What the noise of these scales does to a user; empty without noise."""
@@ -222,9 +215,7 @@ class LinearMechanism:
                 named[f"{name}[{unit.step}]"] = float(self.scales[name][unit.step])
                 own[f"{name}[{unit.step}]"] = sensitivity
         discrete = self.source == "secure"
-        family: NoiseFamily = "laplace" if self.noise == "laplace" else "gaussian"
-        if discrete:
-            family = "discrete_laplace" if self.noise == "laplace" else "discrete_gaussian"
+        family = noise_name(LAPLACE if self.noise == "laplace" else GAUSSIAN, self.grid)
         found = (MechanismRecord(self.words, family, named, own, joint, self.levels),)
         if not self.questions:
             return found
@@ -259,11 +250,7 @@ class LinearMechanism:
 
     def check_source(self, randomness: Any) -> None:
         """Raise ``ValueError`` unless the noise can be drawn from it."""
-        if type(randomness) not in (Seeded, Secure):  # a subclass could draw anything
-            raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
-        grid = randomness.reward_grid if isinstance(randomness, Secure) and self.stream != "exact" else None
-        if randomness.kind != self.source or grid != self.grid:
-            raise ValueError(f"randomness = {randomness!r}: this mechanism is of a {self.source} source")
+        self._check_drawn(randomness, self.grid)
 
     # -------------------------------------------------------------------------- noise laws
     def terms(self, n: int, leaf: int, senders: int, noises: int | None) -> tuple[float, float]:

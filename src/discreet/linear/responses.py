@@ -1,9 +1,9 @@
 """Sums over stored users that are asked again and again: the trusted core of LSVI and offline linear
 learners.
 
-Specification: linear-and-offline, sections 0 and 1. The response sum_i phi_i (r_i + V(s'_i)) is a new
-question about raw data each time V changes. The raw data stay in here; a learner hands in public arrays
-(values of the next state, weights of pairs) and gets noisy (d,) and (d, d) arrays.
+The response sum_i phi_i (r_i + V(s'_i)) is a new question about raw data each time V changes. The raw data
+stay in here; a learner hands in public arrays (values of the next state, weights of pairs) and gets noisy
+(d,) and (d, d) arrays.
 
 Guarantee. The questions are a list fixed before data: their kind, their step, and the mu_i that each may
 spend. They are asked in this order; a question past the list, or another one than is planned, raises and

@@ -34,7 +34,7 @@ from discreet.core.encoders import RawEncoder, rounded, same_plan
 from discreet.core.guarantee import MechanismRecord
 from discreet.core.noise import seeded_kernels
 from discreet.core.randomness import Key, Randomness, SecureCoins
-from discreet.core.releases import Coins, Encoder, Estimate, Floats, Plan, Report, Response  # fmt: skip
+from discreet.core.releases import Coins, Encoder, Estimate, Floats, Message, Plan, Response  # fmt: skip
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectories, Trajectory, checked
@@ -109,12 +109,12 @@ class LinearEncoder:
         """What one message gives away."""
         return self.device.guarantee
 
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
         """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
         number = same_plan(self.number, plan)
         record = checked(trajectory, self.query.layout)
         message = self.device.cells(self.prepared, record.states, record.actions, record.rewards, coins)
-        return Report(plan=number, message=message)
+        return Message(plan=number, message=message)
 
 
 class Answers(ResponseSession):
@@ -187,7 +187,7 @@ class LinearSession(FromDevices):
         self._mechanism, self._query, self._randomness = mechanism, query, randomness
         self._draws = _Draws(mechanism, query) if mechanism.stream != "exact" else None
         self._grid = mechanism.grid
-        self._take_no_messages_yet(randomness)
+        self._take_no_messages_yet()
         self._reach = np.zeros(0)  # of a local user's cells: what an honest device sends is inside
         if mechanism.stream == "local" and self._draws is not None:
             reach = _contributions(query, self._grid) + REACH * self._draws.scales
@@ -271,14 +271,14 @@ class LinearSession(FromDevices):
         )
         return LinearEncoder(self._query.copy(), self._device, own, self._plans)
 
-    def _add(self, report: Report) -> None:
+    def _add(self, message: Message) -> None:
         if self._mechanism.stream == "local":
-            sent, nonce = self._sent(report)
-            message = local_message(sent, self._reach)
+            sent, nonce = self._sent(message)
+            own = local_message(sent, self._reach)
             self._count_sender(nonce)
-            self._cells += message
+            self._cells += own
             return
-        record = self._record(report)
+        record = self._record(message)
         exact = rounded(record, SecureCoins(), self._grid)
         cells = self._query.to_cells(self._query.user_tables(self._prepared, exact, self._grid))
         self._count(1)

@@ -1,7 +1,7 @@
 """Sums of linear statistics that grow with the users: what UCRL-VTR and LSVI ask for, and what it can cost.
 
-Specification: linear-and-offline, 0, 1, 4 to 6. A user's contribution uses public arrays of the plan that she
-follows (``Plan.context``), so it is a summand made once: local noise, batches and trees apply.
+A user's contribution uses public arrays of the plan that she follows (``Plan.context``), so it is a summand
+made once: local noise, batches and trees apply.
 
 :class:`MixtureQuery` (value-targeted regression, Luyo et al. 2021). At steps h = 0 .. H - 2, with V =
 ``context["values"]`` (H + 1, S), b = b_{h+1} the bound of V_{h+1} and a public centre c and scale m,
@@ -33,7 +33,7 @@ Sensitivities. Each step of a query, or each of its pairs at a step, is a :class
 5 (the model form) of :mod:`discreet.linear.gram` gives its exact mu at given scales, whatever
 the arrays are. The units of a user are independent Gaussian releases given earlier ones, so mu^2 adds; where
 two units share a step (weighted and second pair) the sum is an upper bound. For Laplace noise the l1
-sensitivities of section 1.6 add, with the bound a of ||x||_1 for the x that is released.
+sensitivities of :mod:`discreet.linear.gram` add, with the bound a of ||x||_1 for the x that is released.
 
 Budget. A unit gets a share of mu^2 (of epsilon), ``over_steps``: "power" b_{h+1}^{4/3} (raw, centred; their
 noise is then s_h ~ b_{h+1}^{4/3}), b_h^{2/3} (model form), flat (span); "flat"; "noise": shares such that s_h
@@ -146,7 +146,7 @@ class Pair:
         return gram.pair_mu(2 * alpha if noise == "triangle" else alpha, beta, self.target)
 
     def unit(self, step: int, noise: Noise, share: float) -> Unit:
-        """One scale for both where features have bound 1, as in the specification's section 4."""
+        """One scale for both where features have bound 1."""
         b, c, a = self.bounds[step], self.high[step] - self.low[step], self.l1[step]
         scale = self.loss(step, self.ratio, 1.0, noise)
         if noise == "laplace":

@@ -16,8 +16,6 @@ The 1 % was measured: over the training worlds (:data:`discreet.experiments.suit
 else asks for counts pooled over steps (:mod:`discreet.online.noise_aware`).
 
 Learners may call this: it sees sizes and epsilon only.
-
-Source: privacy-mechanisms, section 4.
 """
 
 from __future__ import annotations

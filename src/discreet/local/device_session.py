@@ -18,7 +18,7 @@ from discreet.core.encoders import same_plan
 from discreet.core.mechanism import CountMechanism
 from discreet.core.noise import seeded_kernels
 from discreet.core.randomness import Key, Randomness
-from discreet.core.releases import Coins, Encoder, Floats, Plan, Report
+from discreet.core.releases import Coins, Encoder, Floats, Message, Plan
 from discreet.core.session import MeasuredSession
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory, checked
@@ -67,12 +67,12 @@ class NoisyVectorEncoder:
         """What one message gives away."""
         return self.device.guarantee
 
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
         """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
         number = same_plan(self.number, plan)
         record = checked(trajectory, self.query.layout)
         rows = self.device.row_table[record.states[:-1], record.actions]
-        return Report(plan=number, message=self.device.cells(record.states, rows, record.rewards, coins))
+        return Message(plan=number, message=self.device.cells(record.states, rows, record.rewards, coins))
 
 
 class DeviceSession(FromDevices, MeasuredSession):
@@ -85,7 +85,7 @@ class DeviceSession(FromDevices, MeasuredSession):
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
-        self._take_no_messages_yet(randomness)
+        self._take_no_messages_yet()
         # of a user's cells: what an honest device sends is inside
         reach = self._query.layout.horizon + REACH * self._scales
         self._reach = np.repeat(reach, np.diff(self._query.offsets))
@@ -96,11 +96,11 @@ class DeviceSession(FromDevices, MeasuredSession):
     def _randomizer(self, query: CountQuery) -> Encoder:
         return NoisyVectorEncoder(query, replace(self._device), self._plans)  # its arrays are its own
 
-    def _add(self, report: Report) -> None:
-        sent, nonce = self._sent(report)
-        message = local_message(sent, self._reach)
+    def _add(self, message: Message) -> None:
+        sent, nonce = self._sent(message)
+        cells = local_message(sent, self._reach)
         self._count_sender(nonce)
-        self._cells += message
+        self._cells += cells
 
     def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
         cells = self._query.to_cells(sums)

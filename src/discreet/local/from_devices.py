@@ -11,6 +11,7 @@ still open (``absent`` closes it), where the other order could count one person 
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from abc import abstractmethod
 from typing import Any
@@ -19,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.randomness import Randomness, Seeded
-from discreet.core.releases import Floats, Report
+from discreet.core.randomness import Key
+from discreet.core.releases import Floats, Message
 from discreet.core.stream_session import StreamSession
 from discreet.device.envelope import NONCE, Refused
 
-__all__ = ["REACH", "FromDevices", "local_message"]
+__all__ = ["REACH", "FromDevices", "local_message", "session_number"]
 
 REACH = 40.0  # scales of noise: a Laplace draw is beyond with probability 4e-18
 
@@ -35,14 +36,27 @@ def local_message(message: Any, reach: Floats) -> Floats:
     reach : (cells,) what a contribution is at most, and :data:`REACH` scales of noise. Without it one message
     could drown everybody's.
     """
-    message = checks.floats("report.message", message, reach.shape)
+    message = checks.floats("message.message", message, reach.shape)
     far = np.flatnonzero(np.abs(message) > reach)
     if far.size:
         raise ValueError(
-            f"report.message[{far[0]}] = {message[far[0]]:.6g}: must be within {reach[far[0]]:.6g}, no "
+            f"message.message[{far[0]}] = {message[far[0]]:.6g}: must be within {reach[far[0]]:.6g}, no "
             "device sends more"
         )
     return message
+
+
+def session_number(key: Key | None) -> int:
+    """Which session a message is for, in [0, 2^64); no secret.
+
+    key : of a seeded run's noise, None: drawn by the system. Equal seeds have equal numbers; other seeds,
+    runs and batches of a run have others, so that a message to one of them is foreign to the rest. The number
+    is a hash: it does not show the key.
+    """
+    if key is None:
+        return secrets.randbits(64)
+    digest = hashlib.blake2b(key.astype("<u8").tobytes(), digest_size=8, person=b"discreet/session")
+    return int.from_bytes(digest.digest(), "little")
 
 
 class FromDevices(StreamSession):
@@ -51,10 +65,9 @@ class FromDevices(StreamSession):
     _SAVED = ("_messages",)  # of its attributes
     _OWN = ("_made_device", "_number_of_session", "_came")  # the last two stand in ``_messages``
 
-    def _take_no_messages_yet(self, randomness: Randomness) -> None:
+    def _take_no_messages_yet(self) -> None:
         """To be called by the constructor: nobody has sent anything."""
-        # which session a message is for; no secret
-        self._number_of_session = 0 if isinstance(randomness, Seeded) else secrets.randbits(64)
+        self._number_of_session = session_number(self._key)
         self._came: tuple[int, set[bytes]] = (0, set())  # a plan, and the nonces that came to it
         self._made_device: Any = None
 
@@ -96,15 +109,25 @@ class FromDevices(StreamSession):
         own = self._device
         return type(own).from_bytes(own.to_bytes())
 
-    def _sent(self, report: Report) -> tuple[Any, bytes | None]:
+    def _check_in_time(self, message: Message) -> None:
+        """Bytes are answered by a reason, also once all users of the plan have come: a copy is a copy."""
+        if self._plan is None or not isinstance(message.message, bytes):
+            return super()._check_in_time(message)
+        if message.plan != self._plans:
+            raise Refused("late", f"was made for plan {message.plan}, not {self._plans}")
+        if not self._awaited:
+            self._sent(message)
+            raise Refused("full", "all users of the plan have come")
+
+    def _sent(self, message: Message) -> tuple[Any, bytes | None]:
         """The numbers that a local user sent, and their nonce; bare numbers have none.
 
         Raises :class:`~discreet.device.envelope.Refused` on bytes that do not count.
         """
-        message = self._message(report)
-        if not isinstance(message, bytes):
-            return message, None
-        nonce, numbers = self._read(report.plan, message)
+        payload = self._payload(message)
+        if not isinstance(payload, bytes):
+            return payload, None
+        nonce, numbers = self._read(message.plan, payload)
         if self._came[0] == self._plans and nonce in self._came[1]:
             raise Refused("replayed", "came before, and counts already")
         return numbers, nonce

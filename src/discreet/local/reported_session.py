@@ -13,7 +13,7 @@ import numpy as np
 from discreet.core.counts import CountQuery
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Key, Randomness, SecureCoins, SeededCoins
-from discreet.core.releases import Encoder, Floats, Ints, Plan, Report
+from discreet.core.releases import Encoder, Floats, Ints, Message, Plan
 from discreet.core.session import MeasuredSession
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.device.reports import ReportDevice
@@ -39,7 +39,7 @@ class ReportedSession(FromDevices, MeasuredSession):
 
     def __init__(self, mechanism: CountMechanism, randomness: Randomness) -> None:
         super().__init__(mechanism, randomness)
-        self._take_no_messages_yet(randomness)
+        self._take_no_messages_yet()
         self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
 
     @property
@@ -80,13 +80,13 @@ class ReportedSession(FromDevices, MeasuredSession):
             return True, np.zeros_like(rows)
         return stochastic, rows
 
-    def _add(self, report: Report) -> None:
+    def _add(self, message: Message) -> None:
         nonce = None
         if self._trust == "local":
-            message, nonce = self._sent(report)
+            found, nonce = self._sent(message)
         else:  # a trusted server draws it: from here on nothing holds the trajectory
-            message = self._drawn(self._record(report), self._users)
-        self._add_reports([message], nonce)
+            found = self._drawn(self._record(message), self._users)
+        self._add_reports([found], nonce)
 
     def _add_many(self, records: Trajectories) -> None:
         self._add_reports([self._drawn(record, self._users + i) for i, record in enumerate(records)])

@@ -47,8 +47,6 @@ Cells that no user's policy assigns hold exact zeros. The sums of a batch's nois
 batches'. ``bound`` is Bernstein's inequality for sums of n independent centred variables with the largest
 variance V and the largest size M that any data give: P(|sum| > t) <= 2 exp(-t^2 / (2 (n V + M t / 3))), with
 the union over cells and releases; or n M, if that is less.
-
-Source: privacy-mechanisms, section 4.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ from discreet.core import checks
 from discreet.core.counts import TRANSITIONS, VISITS, CountQuery, cut_to
 from discreet.core.layout import Layout
 from discreet.core.noise.exact import exp_minus
-from discreet.core.releases import Coins, Floats, Ints, Plan, Report
+from discreet.core.releases import Coins, Floats, Ints, Message, Plan
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory, checked
 from discreet.device.guarantee import MessageGuarantee
@@ -299,7 +297,7 @@ class ReportEncoder:
         plans: Plans = "stochastic" if self.stochastic else "deterministic"
         return device_of(self.layout, self.reports, plans, 0).guarantee
 
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
         """Randomize one checked trajectory. Raises ``ValueError`` on a broken record, on the device."""
         if plan.number not in (0, self.number):
             raise ValueError(f"plan.number = {plan.number}: must be {self.number}, the plan of this encoder")
@@ -310,7 +308,7 @@ class ReportEncoder:
             self.reports, index, None if self.stochastic else self.policy_rows, record.states,
             index[record.states[:-1], record.actions], record.rewards, coins,
         )  # fmt: skip
-        return Report(plan=self.number, message=np.array(message, np.int64))
+        return Message(plan=self.number, message=np.array(message, np.int64))
 
 
 def reported_tables(reports: StepReports, layout: Layout, sums: Mapping[str, Any], users: int) -> list[Ints]:
@@ -344,7 +342,7 @@ def decode(reports: StepReports, stochastic: bool, message: Any) -> list[tuple[i
     """
     words = np.array(message)
     if words.ndim != 1 or words.dtype.kind not in "iu":
-        raise ValueError(f"report.message: must be a vector of integers, not {words.dtype} {words.shape}")
+        raise ValueError(f"message: must be a vector of integers, not {words.dtype} {words.shape}")
     return decoded(reports, stochastic, words.astype(np.int64))
 
 

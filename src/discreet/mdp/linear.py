@@ -1,9 +1,9 @@
 """Linear MDPs: P_h(s' | s, a) = phi(s, a)^T mu_h(s') and r_h(s, a) = phi(s, a)^T theta_h.
 
-Jin, Yang, Wang and Jordan 2020, assumption A, in the form of the specification (linear-and-offline, 2.3).
-What the constructor certifies: the norms of phi (:class:`~discreet.linear.features.Features`), that every row
-phi^T mu_h is a distribution, and that every mean reward lies in [0, 1]. :meth:`LinearMDP.to_tabular` is the
-same MDP as a table; :func:`as_linear` is the way back, with one-hot features.
+Jin, Yang, Wang and Jordan 2020, assumption A. What the constructor certifies: the norms of phi
+(:class:`~discreet.linear.features.Features`), that every row phi^T mu_h is a distribution, and that every
+mean reward lies in [0, 1]. :meth:`LinearMDP.to_tabular` is the same MDP as a table; :func:`as_linear` is the
+way back, with one-hot features.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Linear mixture MDPs: P_h(s' | s, a) = <phi(s' | s, a), w_h>, known features and unknown weights.
 
-Jia et al. 2020, Ayoub et al. 2020; specification linear-and-offline, 2.2. The features carry their contracts
+Jia et al. 2020, Ayoub et al. 2020. The features carry their contracts
 (:class:`~discreet.linear.features.MixtureFeatures`); the constructor here certifies that every row is a
 distribution and that ||w_h||_2 <= C_w. :meth:`LinearMixtureMDP.to_tabular` is the same MDP as a table;
 :func:`as_mixture` is the way back, with indicator features.

@@ -18,7 +18,7 @@ Speed. Helpers that take arrays have no branches and no loops: Numba counts refe
 around every other call, which costs more than the draw. Hence also the long body of ``flow``.
 
 Source of the flow: users who stand at one place move independently and are exchangeable, so their
-counts are multinomial; induct on the steps (``spec/simulation.md``, section 1).
+counts are multinomial; induct on the steps.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ from the model. An interval of the gain holds both: the ends of g_1 times the en
 deviations away.
 
 What is supposed: the world is the same at every step, the state holds what matters for action and outcome,
-and the end of the horizon is far. What intervals cover is measured (docs/deviations.md).
+and the end of the horizon is far. What intervals cover is measured (docs/decision-points.md).
 """
 
 from __future__ import annotations

@@ -169,10 +169,13 @@ class FirstVisits:
         sums = release.step(0)
         if sums.visits is None or sums.rewards is None:
             raise ValueError("release.step(0): must hold visits and rewards, as its laws name them")
-        noise = _Noise(*(laws[name].std() for name in (VISITS, TRANSITIONS, CENTERED_REWARDS)))
-        people = float(release.users)
-        begun = float(sums.visits[layout.row_index[self.start, 0]])
-        return Told(self, sums.visits, sums.transitions, sums.rewards, noise, people, max(begun, 1.0))
+        noise = (laws[name].std() for name in (VISITS, TRANSITIONS, CENTERED_REWARDS))
+        return self.told_of(sums.visits, sums.transitions, sums.rewards, *noise, people=release.users)
+
+    def told_of(self, visits: Floats, moves: Floats, returns: Floats, *noise: float, people: float) -> Told:
+        """Sums by rows, with the standard deviations of one cell of each, of so many people."""
+        begun = float(visits[self.layout.row_index[self.start, 0]])
+        return Told(self, visits, moves, returns, _Noise(*noise), float(people), max(begun, 1.0))
 
 
 class _Noise(NamedTuple):

@@ -1,9 +1,8 @@
 """Pessimistic value iteration for linear MDPs from stored trajectories: PEVI, VAPVI, DP-VAPVI, DP-PEVI.
 
-Specification: linear-and-offline, 7, 9, 13 and 14. A learner states its questions in advance
-(:meth:`~Linear.questions`), the core answers them (:class:`~discreet.linear.responses.ResponseSession`),
-and all else is post-processing of the answers. With b_h = H - h (code: h from 0) the bound of values at
-step h, backward:
+A learner states its questions in advance (:meth:`~Linear.questions`), the core answers them
+(:class:`~discreet.linear.responses.ResponseSession`), and all else is post-processing of the answers. With
+b_h = H - h (code: h from 0) the bound of values at step h, backward:
 
 * PEVI (Jin, Yang and Wang 2021): Lambda = lam I + sum phi phi^T, w = Lambda^-1 sum phi (r + V(s')),
   Q = clip(phi^T w - c d H ||phi||_{Lambda^-1}, 0, b_h).
@@ -16,7 +15,7 @@ step h, backward:
   that of add-or-remove; under replace-one it is 1, but the clipped values pay that back. The guarantee is
   computed from what is drawn: 0.969 rho at H = 20 for features in the unit ball, 40.4 rho for those of its
   appendix F as printed (norms up to sqrt(7)); less where features are declared nonnegative.
-* DP-PEVI (ours, the default of section 9): no variances, hence 2 H noisy sums instead of 5 H; Gram and
+* DP-PEVI (ours, the default): no variances, hence 2 H noisy sums instead of 5 H; Gram and
   response priced together (lemma 3); targets centred, noise scaled to the range of the released values.
   With ``response="model"`` Gram, next states and rewards are released once (lemma 5, finite S).
 
@@ -687,7 +686,7 @@ class DPPEVI(_Pessimist, _Private):
         )
 
     def _model_step(self, features: Features, answer: Answer, after: Floats, reward: bool) -> _Step:
-        """Q = r + P V with P = rows of 1/S + phi^T Lambda^-1 M (section 6): centred, hence no bias."""
+        """Q = r + P V with P = rows of 1/S + phi^T Lambda^-1 M: centred, hence no bias."""
         assert answer.successors is not None and self.ridge is not None
         gram = self._repaired(answer, self.ridge)
         project: Project = "simplex" if self.simplex else "none"

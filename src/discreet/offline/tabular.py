@@ -10,7 +10,7 @@ With hats for released sums, sigma_v and sigma_t the standard deviations of visi
 2. per (h, s, a) the consistent counts x minimise max |x - n^(s')| over x >= 0, |sum x - n^| <= w
    (:mod:`discreet.estimation.kernels`, the same programme as online); n~ = sum x, P~ = x / n~. As the
    targets are not negative the optimum is unique: n^ itself if its sum fits, else all entries move
-   up by one amount, or down with a floor at 0 (specification, section 8, step 2);
+   up by one amount, or down with a floor at 0;
 3. a pair is *supported* if n~ > T;
 4. for h = H, ..., 1, with iota = log(H S A / p), b_h = H - h + 1, r known or r~ = 1/2 + R~ / n~ from
    centred sums,
@@ -41,16 +41,15 @@ the sum of S counts, and a count's variance is halved) sigma_v^2 is S H / rho ag
 Memory. A release is read once, from the last step to the first; of its tables (R S cells a step) one step is
 held, in about three copies. S = 716, A = 25, H = 20 without a mask takes 0.6 GB (all steps at once: 11 GB).
 
-Pessimism. At ``preset="theory"`` V_1 is at most the value of the policy, but for probability p each for
-noise and sampling. The ``default`` constants are measured, not proven; privacy is touched by neither.
-They were chosen on random MDPs (S = 3, 5, 8 and 16, A = 3, H = 5; 24 of each size, rho = 0.1 and 1, n from
-300 to 30 000) that no table in the documentation uses: the least-squares combination, the floor of known
-rewards and a c2 below the specification's 0.0003 each lower the suboptimality there; deriving
-visits does for S <= 4 only. c2 = 1e-6 is best on two cohorts of ICU-Sepsis (S = 716, seeds that no table
-uses), where 3e-5 clips every value to 0, and as good as 3e-5 on the small MDPs: the paper's penalty grows
-with S, the error of projected counts does not. (A penalty by the law of the noise, sigma ||V - P~ V||_2 / n~,
-was no better.) Unknown rewards (S = 5) need c4 = 0.1 (0 and 0.3 are worse); shares from 0.3 to 0.6 for them
-are alike, and better than 0.2.
+Pessimism. At ``preset="theory"`` V_1 is at most the value of the policy, but for probability p each for noise
+and sampling. The ``default`` constants are measured, not proven; privacy is touched by neither. They were
+chosen on random MDPs (S = 3, 5, 8 and 16, A = 3, H = 5; 24 of each size, rho = 0.1 and 1, n from 300 to 30
+000) that no table in the documentation uses: the least-squares combination, the floor of known rewards and a
+c2 below 0.0003 each lower the suboptimality there; deriving visits does for S <= 4 only. c2 = 1e-6 is best on
+two cohorts of ICU-Sepsis (S = 716, seeds that no table uses), where 3e-5 clips every value to 0, and as good
+as 3e-5 on the small MDPs: the paper's penalty grows with S, the error of projected counts does not. (A
+penalty by the law of the noise, sigma ||V - P~ V||_2 / n~, was no better.) Unknown rewards (S = 5) need c4 =
+0.1 (0 and 0.3 are worse); shares from 0.3 to 0.6 for them are alike, and better than 0.2.
 """
 
 from __future__ import annotations

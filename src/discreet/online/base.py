@@ -10,6 +10,7 @@ which it charges for.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -82,7 +83,7 @@ def sub_batch(release: Release, spec: Spec, sizes: Sequence[int], part: int) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class TabularLearner(Knobs):
+class TabularLearner(Knobs, ABC):
     """Base of the tabular learners. Options left at None come from the preset.
 
     Parameters
@@ -216,25 +217,9 @@ class TabularLearner(Knobs):
         return later - users if spec.users is None else min(later, spec.users) - users
 
     # ------------------------------------------------------------------------ compiled face
+    @abstractmethod
     def kernel(self, spec: Spec) -> LearnerKernel:
         """Constants of this learner for this problem, as compiled code reads them."""
-        self._check(spec)
-        flags = np.zeros(kernels.FLAGS, np.int64)
-        knobs = np.zeros(kernels.KNOBS)
-        flags[kernels.CAP] = _CAPS[self.cap or "H-h+1"]
-        flags[kernels.CLIP_NEGATIVE] = 1
-        knobs[kernels.PRIVACY] = 1.0
-        code = self._fill(spec, flags, knobs)
-        bonus, stat = float(self.bonus_scale or 0.0), float(self.stat_scale or 0.0)
-        for knob in (kernels.OUTER, kernels.INNER, kernels.VARIANCE, kernels.LOWER_FLOOR):
-            knobs[knob] *= bonus * stat
-        for knob in (kernels.PRIVACY, kernels.LOWER_NOISE, kernels.CORRECTION):
-            knobs[knob] *= bonus
-        return LearnerKernel(code, flags, knobs)
-
-    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
-        """Set flags and knobs (before ``bonus_scale`` and ``stat_scale``); return the kernel's code."""
-        raise NotImplementedError
 
     def memory_size(self, spec: Spec) -> int:
         """Floats that are carried from release to release."""
@@ -332,6 +317,30 @@ class TabularLearner(Knobs):
         return f"{summary_of(self, self.heuristics())} None of them touches privacy."
 
 
+class BonusLearner(TabularLearner):
+    """A learner whose constants are widths of a bonus, in units of ``bonus_scale`` and ``stat_scale``."""
+
+    def kernel(self, spec: Spec) -> LearnerKernel:
+        """Constants of this learner for this problem, as compiled code reads them."""
+        self._check(spec)
+        flags = np.zeros(kernels.FLAGS, np.int64)
+        knobs = np.zeros(kernels.KNOBS)
+        flags[kernels.CAP] = _CAPS[self.cap or "H-h+1"]
+        flags[kernels.CLIP_NEGATIVE] = 1
+        knobs[kernels.PRIVACY] = 1.0
+        code = self._fill(spec, flags, knobs)
+        bonus, stat = float(self.bonus_scale or 0.0), float(self.stat_scale or 0.0)
+        for knob in (kernels.OUTER, kernels.INNER, kernels.VARIANCE, kernels.LOWER_FLOOR):
+            knobs[knob] *= bonus * stat
+        for knob in (kernels.PRIVACY, kernels.LOWER_NOISE, kernels.CORRECTION):
+            knobs[knob] *= bonus
+        return LearnerKernel(code, flags, knobs)
+
+    @abstractmethod
+    def _fill(self, spec: Spec, flags: Ints, knobs: Floats) -> int:
+        """Set flags and knobs (before ``bonus_scale`` and ``stat_scale``); return the kernel's code."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GreedyLearner(TabularLearner):
     """A learner that plays the greedy action of its optimistic Q.
@@ -375,7 +384,7 @@ class GreedyLearner(TabularLearner):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ErrorAware(TabularLearner):
+class ErrorAware(BonusLearner):
     """A learner that reads the noise law of its releases.
 
     Parameters

@@ -4,7 +4,7 @@ T = K H; S A counts admissible pairs; "failure" is the probability that a concen
 (the papers' delta, beta or p). With steps pooled, H S A becomes S A and the largest count K becomes H K,
 which leaves S A T as it is. Logarithms are natural.
 
-Hoeffding (Chowdhury and Zhou 2021, and the E = 0 limit; specification, sections 6, 7.4, 7.5):
+Hoeffding (Chowdhury and Zhou 2021, and the E = 0 limit):
 width = L_r / sqrt(D) + Lambda_r / D + G (L_x / sqrt(D) + Lambda_p / D), with
 
 ============ ================================ ============================= ====

@@ -40,7 +40,7 @@ successors are in W for long, so that this is what explores at first: ``random``
 explore for a shorter stage), and so do, by default, four fifths of all users (``explore_share``). d_1 is
 taken as public (``spec.initial``).
 
-Source: specification of tabular learners, 7.10 and 7.11.
+Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
 
 from __future__ import annotations

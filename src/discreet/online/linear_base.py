@@ -1,12 +1,11 @@
 """What learners with linear features share: public schedule, ties, and the pure step from release to plan.
 
-Specification: linear-and-offline, 1.3, 3 and 14. As with the tabular learners (:mod:`discreet.online.base`) a
-state is a function of releases alone, and no knob here touches privacy but ``known_rewards`` and what a
-class says of its query.
+As with the tabular learners (:mod:`discreet.online.base`) a state is a function of releases alone, and no
+knob here touches privacy but ``known_rewards`` and what a class says of its query.
 
 Schedule. By default a release follows when the users have grown by g = 1 + min(1/2, 2.5 / d) (1.5 up to d =
 5, 1.05 at d = 50): noise is drawn J ~ log K / log g times instead of K times. That rule is fitted to two
-experiments and has no theorem: with J <~ 2 d batches optimism can fail (section 1.3). ``replan_every=1``
+experiments and has no theorem: with J <~ 2 d batches optimism can fail. ``replan_every=1``
 plans for every user, ``switching="determinant"`` reads every release but changes the policy only where the
 determinant of a regularised Gram matrix has doubled since the last change (Ngo et al. 2022), at most
 ``switches`` times: the matrices are released ones, so this is post-processing.
@@ -36,7 +35,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Switching = Literal["release", "determinant"]
 
-PRIVATE_SCALE, PLAIN_SCALE = 0.03, 0.1  # of the bonus, by section 14
+PRIVATE_SCALE, PLAIN_SCALE = 0.03, 0.1  # of the bonus
 
 #: Options of every preset.
 SHARED: Mapping[str, Any] = {

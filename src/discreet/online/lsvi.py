@@ -1,7 +1,7 @@
 """LSVI-UCB for linear MDPs, batched, with or without privacy: in model form, or by questions about values.
 
 Sources: Jin, Yang, Wang and Jordan (2020), LSVI-UCB; Luyo et al. (2021), algorithm 2, its private batched
-form; Ngo, Vietri and Wu (2022), when to switch. Specification: linear-and-offline, 1.3 to 1.5, 3, 6 and 14.
+form; Ngo, Vietri and Wu (2022), when to switch.
 With b_h = H - h (code: h from 0) the bound of values at step h and Lambda = sum phi phi^T + noise + L I of
 the last release, backward over h,
 

@@ -38,7 +38,7 @@ late users, world by world.
 The defaults were chosen on declared training worlds, RiverSwim not among them
 (:mod:`studies.tuning`, docs/tuning.md).
 
-Source: privacy-mechanisms, sections 2.1, 2.4, 2.5 and 3; posterior sampling: Osband, Russo and Van Roy 2013.
+Source of posterior sampling: Osband, Russo and Van Roy 2013.
 """
 
 from __future__ import annotations

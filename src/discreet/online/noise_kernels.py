@@ -27,9 +27,8 @@ Randomized reports of random steps (local privacy) have a noise of two parts: n 
 x among n users who were assigned the cell. The second is that of a sample of x / (1 + visit) records, and
 so all counts are kept in this unit; the first is the noise, per assigned user.
 
-Source: privacy-mechanisms, sections 2.1 (generalised least squares), 2.3 (flow consistency), 2.4 (bonus from
-the noise law), 2.5 (empirical-Bayes sharing over steps); the weights of the pooling by predicted visits are
-ours.
+Generalised least squares, flow consistency, a bonus from the noise law, and empirical-Bayes sharing over
+steps; the weights of the pooling by predicted visits are ours.
 """
 
 from __future__ import annotations

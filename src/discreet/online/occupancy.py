@@ -6,7 +6,7 @@ The set of policies that may still be optimal is described, not listed. With the
     Q = {q an occupancy measure of P~ :  <q, r~ + w> >= level},    level = max over q' of <q', r~ - w>,
 
 all that SDP-PE's elimination by data keeps, and nothing else: its upper bound reaches the best lower bound.
-Both bounds are linear in q. (The specification has <q, r~> >= v^ - 2 xi with xi the largest <q, w> over all
+Both bounds are linear in q. (One could ask for <q, r~> >= v^ - 2 xi with xi the largest <q, w> over all
 policies; that set is larger: <q, r~> >= level - <q, w> >= v^ - 2 xi for q in Q.)
 
 A stage sends L_0 users to every pair (h, s, a) by the member of Q that visits it most, a linear programme
@@ -35,7 +35,7 @@ pair where it is not. Results are to be reported under this name.
 Before anything is known all rows of P~ are uniform and all policies tie: ties are broken at random, so that
 the first stage plays random policies.
 
-Source: specification of tabular learners, 7.12.
+Source of what is eliminated: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.online import bonuses, kernels
-from discreet.online.base import PAPER_FAMILIES, GreedyLearner, PostProcessed
+from discreet.online.base import PAPER_FAMILIES, BonusLearner, GreedyLearner, PostProcessed
 from discreet.protocol import Spec
 
 Floats = NDArray[np.float64]
@@ -139,7 +139,7 @@ def _bernstein_heuristics(learner: UCBVI | DPUCBVI) -> Iterator[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UCBVI(GreedyLearner):
+class UCBVI(GreedyLearner, BonusLearner):
     """UCB-VI (Azar et al. 2017) on exact counts: the non-private baseline.
 
     Given a noisy release it runs, takes the values as counts, and ignores the noise law
@@ -152,7 +152,7 @@ class UCBVI(GreedyLearner):
         Azar et al.
     preset : "default", "theory", "paper" or "honest"
         ``default``: scaled down (heuristic). ``theory``: the proven constants. ``paper``: Azar et al.
-        ``honest`` (Hoeffding only): the specification's section 9, pooled and replanned every 32 users.
+        ``honest`` (Hoeffding only): pooled over steps and replanned every 32 users.
     constants : "tight", "published" or "azar"
     corr_scale, corr_const, floor_scale : float
         Bernstein only, see :class:`DPUCBVI`.
@@ -216,7 +216,7 @@ class PrivateUCBVI(PostProcessed, GreedyLearner):
     preset : "default", "theory", "paper" or "honest"
         ``default``: constants scaled down, E in standard deviations, projected counts (heuristic).
         ``theory``: proven constants. ``paper``: the published constants, raw counts in cost form, negative
-        counts not clipped. ``honest``: the specification's section 9, pooled, every 32 users.
+        counts not clipped. ``honest``: pooled over steps, every 32 users.
 
     Further options: see :class:`~discreet.online.base.PostProcessed`,
     :class:`~discreet.online.base.GreedyLearner` and their bases.

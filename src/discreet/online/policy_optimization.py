@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.online import bonuses, kernels
-from discreet.online.base import PAPER_FAMILIES, PostProcessed, TabularLearner, Theory
+from discreet.online.base import PAPER_FAMILIES, BonusLearner, PostProcessed, Theory
 from discreet.protocol import Spec
 
 Floats = NDArray[np.float64]
@@ -73,7 +73,7 @@ def _heuristics(learner: OPPO | PrivateUCBPO) -> Iterator[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OPPO(TabularLearner):
+class OPPO(BonusLearner):
     """Optimistic policy optimization (Efroni et al. 2020) on exact counts: the non-private baseline.
 
     Given a noisy release it runs, takes the values as counts, and ignores the noise law

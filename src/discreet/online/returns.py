@@ -28,8 +28,7 @@ the measurements; no regret theorem is claimed.
 
 Privacy does not depend on any of this: groups, shares and policies are functions of earlier releases.
 
-Source: privacy-mechanisms, sections 10.2 (group returns, persistent first policies) and 10.5; the single
-probe, the debt and the letting go are ours.
+Group returns, the single probe, the debt and the letting go are ours.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ nothing was seen has the uniform row, the limit of the projection's for noise to
 ``width_scale`` below 1 multiplies what is inside the minimum, a heuristic. A pair that may not have been
 seen at all (D <= E) keeps H - h whatever the scale.
 
-Source: specification of tabular learners, 6, 7.10, 7.12.
+Source: Bai, Talebi, Zhao, Cheng and Chen 2024.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 r"""UCRL-VTR and UCRL-VTR+ on noisy sums: exploration in linear mixtures by value-targeted regression.
 
 P_h(s' | s, a) = <phi(s' | s, a), w_h> with known phi. Sources: Jia et al. and Ayoub et al. 2020
-(UCRL-VTR), Zhou et al. 2021 (UCRL-VTR+), Luyo et al. 2021 (both under privacy); specification
-linear-and-offline, 1.3 to 1.5, 3 to 5.
+(UCRL-VTR), Zhou et al. 2021 (UCRL-VTR+), Luyo et al. 2021 (both under privacy).
 
 At each release, backward from V_H = 0, with c and m the centre and scale of V_{h+1} that
 :class:`~discreet.linear.sums.MixtureQuery` states (raw, centred or span targets):
@@ -21,7 +20,7 @@ Ridge. L_h = lam + ridge times the noise's spectral edge 2 std sqrt(d), or "boun
 Upsilon the tail bound of the noise in this release. ``lam``: the square of the bound of ||x|| ("bound":
 b^2 F01^2 raw, (b F+-)^2 / 4 centred, F+-^2 / 4 span), the published H^2 F01^2 ("horizon"), or a number.
 
-Width (section 1.5). The noise B = L I + G of a Gram matrix has its eigenvalues above low = L - Upsilon,
+Width. The noise B = L I + G of a Gram matrix has its eigenvalues above low = L - Upsilon,
 and g is the response's: with probability 1 - failure, at all steps and releases,
 
     ||w_h - w-hat_h||_Lambda <= R sqrt(2 log(1 / p1) + log det(Lambda) - d log(low))
@@ -89,7 +88,7 @@ Floats = NDArray[np.float64]
 Lam = float | Literal["bound", "horizon"]
 RewardForm = Literal["features", "tabular"]
 
-# In spectral edges. The specification has 1 and, for local noise, 2. On mixtures with seeds 11 to 15, 30 runs
+# In spectral edges. On mixtures with seeds 11 to 15, 30 runs
 # each, regret was 369 +- 18 at 1 and 325 +- 21 at 2 (central, epsilon = 1; the same at 10), 663 +- 42 at 2
 # and 460 +- 30 at 4 (local, epsilon = 10; 3 and 6 are as good as 4).
 CENTRAL_RIDGE, LOCAL_RIDGE = 2.0, 4.0

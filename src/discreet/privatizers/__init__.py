@@ -28,6 +28,5 @@ sensitivity, noise of family f is proportional to Delta_f / w_f (Laplace) or Del
 3 H / epsilon per user, and the guarantee then says which epsilon this really buys: the
 sensitivity of a replaced trajectory is 2 H, not H, and a user lies in ceil(log2 K) nodes.
 
-Sources: Chowdhury and Zhou 2021 and Qiao and Wang 2023 (central and local privatizers);
-specification of tabular learners, sections 2 and 3.
+Sources: Chowdhury and Zhou 2021 and Qiao and Wang 2023 (central and local privatizers).
 """

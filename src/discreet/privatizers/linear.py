@@ -1,7 +1,5 @@
 """From a budget to a mechanism of linear sums: which stream, which noise, at which scale.
 
-Specification: linear-and-offline, 1.2, 1.3, 4 to 6.
-
 Exact calibration. A user is in N noisy sums (one batch; a tree's nodes; her own message), each a
 family of units of loss l_u at scale 1; unit u gets share p_u of the budget. Gaussian: scale_u = l_u
 sqrt(N / p_u) / mu, so that N sum_u (l_u / scale_u)^2 = mu^2 exactly; Laplace: l_u N / (p_u epsilon). What is
@@ -10,8 +8,8 @@ recorded is computed from the scales anew. Discrete Gaussian noise is accounted 
 Which stream. A user of a batch sees releases before it. Over users the average variance of what they see is
 sum_j (t_{j+1} - t_j) terms_j / K times N: j for own sums, the walk's terms at leaf j else. "auto" takes the
 least: own sums, binary tree (also by least squares), and for Gaussian noise the square-root Toeplitz walk,
-which the specification does not have and which has the least from some ten releases on. With exact noise
-the walk's strategy is measured in integers (:mod:`discreet.linear.exact_square_root`).
+which has the least from some ten releases on. With exact noise the walk's strategy is measured in integers
+(:mod:`discreet.linear.exact_square_root`).
 
 Published calibration (Luyo et al. 2021, corollaries 5, 6, 10, 11): their standard deviations, on every entry
 of a mirrored triangle and of the vectors, a tree whose leaf is a user. The guarantee is lemma 3 for the noise

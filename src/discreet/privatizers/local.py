@@ -85,7 +85,7 @@ class Local(Budgeted, Proposes):
     preset : "default" or "paper"
         ``paper``: Laplace noise in every counter, calibration published.
 
-    Sources: Chowdhury and Zhou 2021 (vectors); privacy-mechanisms, section 4 (reports).
+    Source: Chowdhury and Zhou 2021 (vectors); :mod:`discreet.local.reports` (reports).
     """
 
     randomizer: LocalRandomizer | None = None

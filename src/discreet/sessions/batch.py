@@ -19,8 +19,7 @@ release are counted as users, and nothing is kept of them: their devices send no
 A batch that a privatizer does not let out (:class:`~discreet.shuffle.session.BatchTooSmall`) is lost: its
 release raises, the next one gives the last release again, and the next batch may begin.
 
-Source: Bai, Talebi, Zhao, Cheng and Chen 2024, the protocol of SDP-PE; specification of tabular learners, 3.5
-and 7.10.
+Source: Bai, Talebi, Zhao, Cheng and Chen 2024, the protocol of SDP-PE.
 """
 
 from __future__ import annotations
@@ -43,16 +42,17 @@ from discreet.core.releases import (
     Estimate,
     Floats,
     Measurement,
+    Message,
     NoiseLaw,
     Plan,
     Release,
-    Report,
     Schedule,
     Trust,
 )
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.device.envelope import Refused
 from discreet.laws.noise import NoNoise
 from discreet.local.reports import StepReports
 from discreet.sessions.opening import session_of
@@ -187,14 +187,14 @@ class BatchEncoder:
         """What one message gives away; None where devices send trajectories, or nothing."""
         return getattr(self.inner, "guarantee", None)
 
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
         """What the device sends. Raises ``ValueError`` on a broken record or another plan."""
         if plan.number not in (0, self.number):
             raise ValueError(f"plan.number = {plan.number}: must be {self.number}, the plan of this encoder")
         if self.inner is None:
-            return Report(plan=self.number)
+            return Message(plan=self.number)
         made = self.inner(trajectory, self.plan, coins)
-        return Report(self.number, made.trajectory, made.message)
+        return Message(self.number, made.trajectory, made.message)
 
 
 class BatchSession(StreamSession):
@@ -353,12 +353,20 @@ class BatchSession(StreamSession):
             return BatchEncoder(None, self.open_plan, self._plans)
         return BatchEncoder(self._inner.open_encoder, self._inner.open_plan, self._plans)
 
-    def _add(self, report: Report) -> None:
-        trajectory, message = report.trajectory, report.message
+    def _check_in_time(self, message: Message) -> None:
+        """What comes to a plan that is full, or to a batch that is over, is refused by a reason."""
+        if self._awaited or self._plan is None or not isinstance(message.message, bytes):
+            return super()._check_in_time(message)
+        if self._inner is None or message.plan != self._plans:
+            raise Refused("late", f"was made for plan {message.plan}, which is over")
+        self._inner.submit(Message(self._inner._plans, message=message.message))
+
+    def _add(self, message: Message) -> None:
+        trajectory, sent = message.trajectory, message.message
         if self._inner is not None:
-            self._inner.submit(Report(self._inner.open_plan.number, trajectory, message))
-        elif trajectory is not None or message is not None:
-            raise ValueError("report: must be empty, these users are in no batch and send nothing")
+            self._inner.submit(Message(self._inner.open_plan.number, trajectory, sent))
+        elif trajectory is not None or sent is not None:
+            raise ValueError("message: must be empty, these users are in no batch and send nothing")
         else:
             self._count(1)
 

@@ -1,9 +1,8 @@
 """The trusted core's one-shot release of counts: stored people come in chunks, then noise, step by step.
 
-Specification: linear-and-offline, sections 0 and 8; the protocol page. ``privatizer.stored(query,
-randomness)`` starts the session before anybody knows how many people there are: the noise of one sum over all
-people does not depend on their number. The order of calls is submit_many and absent, as often as there are
-chunks, then release, once.
+``privatizer.stored(query, randomness)`` starts the session before anybody knows how many people there are:
+the noise of one sum over all people does not depend on their number. The order of calls is submit_many and
+absent, as often as there are chunks, then release, once.
 
 Guarantee. Each person is in one noisy sum with at most m = ``query.episodes`` episodes, which the session
 enforces: people come in the order of their numbers, so that a person's episodes lie together, and the number
@@ -176,7 +175,8 @@ class OneShotSession(Saveable):
         """Add everybody of a tally, who was counted elsewhere: the same sums as if they had come here.
 
         Raises ``ValueError``, and adds nobody, unless it is of an equal query and of the grid of this
-        session's rewards or a coarser one, and holds nobody who is here already.
+        session's rewards or a coarser one, and holds nobody who is here already. Users that come later have
+        numbers above those of both (:meth:`Tally.merge <discreet.sessions.tally.Tally.merge>`).
         """
         with self._call():
             self._check_open()

@@ -49,7 +49,8 @@ def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None 
     Raises
     ------
     RuntimeError
-        If this state, from this file or a copy of it, was restored before on this machine; the file stays.
+        If this state, from this file or a copy of it, was restored before on this machine, or another file
+        took the place of this one while it was read; what is there stays.
     ValueError
         If the file is no saved state, damaged, or of another version; the file stays.
     FileNotFoundError

@@ -21,7 +21,9 @@ Disjoint people. Nobody may be in two tallies that are merged: her part of the s
 noise is calibrated to. A tally is born with a random mark, takes over the marks of those that it merges, and
 keeps them in its file: two that share a mark hold people in common, and are refused, be it a tally and
 itself, a file read twice, or two continuations of one file. Whether two machines counted the same person
-apart from each other is known to their keepers alone.
+apart from each other is known to their keepers alone. In whatever order tallies are merged, who comes after
+that has a number above all that any of them has seen, or is the last of these and has what is left of her
+episodes (where two end with one number: what is left if both are hers).
 
 Limits. Counts are 32-bit and rewards are summed exactly in float64: what could exceed either is refused
 before anything is added. People are counted before their records are added, so that an interrupt loses
@@ -253,8 +255,9 @@ class Tally:
     def merge(self, other: Tally) -> None:
         """Take in everybody of another tally, who stays as it is.
 
-        Raises ``ValueError``, and takes in nobody, unless it is of an equal query and of the same grid or a
-        coarser one, holds nobody who is here already, and fits.
+        Numbers of users that come later are above those of both. Raises ``ValueError``, and takes in nobody,
+        unless it is of an equal query and of the same grid or a coarser one, holds nobody who is here
+        already, and fits.
         """
         if type(other) is not Tally:
             raise ValueError(f"other = {checks.said(other)}: must be a Tally")
@@ -269,14 +272,22 @@ class Tally:
             )
         self._check_room(f"other: has {other._people} people", other._episodes)
         checks.integer("other.people", other._people, 0, 2**62 - self._people)
+        marks, last = sorted((*self._marks, *other._marks)), self._later(other)
         # one statement, no call, and before the sums
-        marks = sorted((*self._marks, *other._marks))
-        self._marks, self._people, self._episodes = (
-            marks, self._people + other._people, self._episodes + other._episodes,
+        self._marks, self._last, self._people, self._episodes = (
+            marks, last, self._people + other._people, self._episodes + other._episodes,
         )  # fmt: skip
         for mine, theirs in zip(self._counts, other._counts, strict=True):
             mine += theirs
         self._sums += other._sums
+
+    def _later(self, other: Tally) -> tuple[int, int] | None:
+        """The last person of both, by her number, and the most episodes that may be hers."""
+        ends = [end for end in (self._last, other._last) if end is not None]
+        if not ends:
+            return None
+        last = max(user for user, _ in ends)
+        return last, min(self._query.episodes, sum(held for user, held in ends if user == last))
 
     def __add__(self, other: Tally) -> Tally:
         """Another tally, of the people of both."""

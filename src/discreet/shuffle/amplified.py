@@ -27,7 +27,7 @@ The noise of the sums is larger than that of the coin flips at every size (docs/
 device tells of one step in H: coin flips are the default. What reports have for them: a device draws some
 ten coins in place of one for each counter, and a message is some 60 bytes.
 
-Sources: Feldman, McMillan and Talwar 2021; privacy-mechanisms, sections 4 and 5.
+Source: Feldman, McMillan and Talwar 2021.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from discreet.core.layout import Layout
 from discreet.core.mechanism import Stated
 from discreet.core.noise import streams_kernels as streams
 from discreet.core.randomness import Key, Randomness
-from discreet.core.releases import Coins, Encoder, Floats, Ints, Plan, Report, Schedule
+from discreet.core.releases import Coins, Encoder, Floats, Ints, Message, Plan, Schedule
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory
 from discreet.device.encoders import BitCoins
@@ -124,13 +124,13 @@ class AmplifiedEncoder:
         """What one message gives away without the shuffler."""
         return self.device.guarantee
 
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
         """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
         report = self.inner(trajectory, plan, coins)
         if not isinstance(coins, BitCoins):
             raise ValueError(f"coins = {coins!r}: must draw words of random bits")
         nonce = drawn_nonce(coins)
-        return Report(report.plan, message=self.device.write(report.plan, np.asarray(report.message), nonce))
+        return Message(report.plan, message=self.device.write(report.plan, np.asarray(report.message), nonce))
 
 
 @dataclass(frozen=True, eq=False)

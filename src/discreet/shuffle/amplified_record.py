@@ -10,19 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from discreet.core import checks
-from discreet.core.records import Trust
-from discreet.core.shown import brief
+from discreet.core.records import Trust, plain_record, record_fields
 from discreet.core.wording import up
 from discreet.shuffle import amplification
+from discreet.shuffle.batch_record import BatchRecord, listed, typed
 
 
 @dataclass(frozen=True)
-class AmplifiedRecord:
+class AmplifiedRecord(BatchRecord):
     """Locally private reports, of which a shuffler lets out how often each one came in a batch.
 
     Parameters
@@ -36,8 +36,6 @@ class AmplifiedRecord:
     ValueError
         If there is no batch, or a number is out of range.
     """
-
-    __repr__ = brief
 
     mechanism: str
     batches: tuple[tuple[int, float], ...]
@@ -53,21 +51,6 @@ class AmplifiedRecord:
     def noise(self) -> str:
         """What hides the records."""
         return "reports"
-
-    @property
-    def norm(self) -> Literal["losses"]:
-        """Neither a sum nor a root of squares."""
-        return "losses"
-
-    @property
-    def numerical(self) -> bool:
-        """Its epsilon is computed from laws of loss."""
-        return True
-
-    @property
-    def levels(self) -> int:
-        """A user's report is in one batch."""
-        return 1
 
     @property
     def local(self) -> float:
@@ -101,31 +84,20 @@ class AmplifiedRecord:
         )
 
     def recomputed(self, delta: float) -> float:
-        """The epsilon by dp-accounting, which shares no code with :meth:`epsilon`."""
         return _recomputed(self, delta)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without loss."""
-        return {
-            "kind": "amplified",
-            "mechanism": self.mechanism,
-            "batches": [list(batch) for batch in self.batches],
-        }
+        return {**plain_record(self, "amplified"), "batches": [list(batch) for batch in self.batches]}
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> AmplifiedRecord:
         """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
-        wrong = {"kind", "mechanism", "batches"}.symmetric_difference(table)
-        if wrong or table["kind"] != "amplified" or not isinstance(table["mechanism"], str):
-            raise ValueError(f"record: must be amplified, mechanism and batches, not {sorted(table)}")
-        if not isinstance(table["batches"], list):
-            raise ValueError(f"record: batches = {checks.said(table['batches'])}: must be a list")
-        batches = []
-        for batch in table["batches"]:
-            if not isinstance(batch, list) or [type(x) for x in batch] != [int, float]:
-                raise ValueError(f"record: {checks.said(batch)}: must be [users, epsilon0] each")
-            batches.append((batch[0], batch[1]))
-        return cls(table["mechanism"], tuple(batches))
+        given = record_fields(cls, "amplified", table)
+        batches = tuple(
+            (users, own) for users, own in (typed(x, (int, float)) for x in listed(given["batches"]))
+        )
+        return cls(given["mechanism"], batches)
 
 
 def _recomputed(record: AmplifiedRecord, delta: float) -> float:

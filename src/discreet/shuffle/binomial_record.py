@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from discreet.core import checks
-from discreet.core.records import Trust
-from discreet.core.shown import brief
+from discreet.core.records import Trust, plain_record, record_fields
 from discreet.device.messages import COIN
 from discreet.shuffle import calibration as accountant
+from discreet.shuffle.batch_record import BatchRecord, listed, typed
 from discreet.shuffle.calibration import Flips, Noise, Way
 
 _LEAST = 1e-9  # the least epsilon that is stated
 
 
 @dataclass(frozen=True)
-class BinomialRecord:
+class BinomialRecord(BatchRecord):
     """Bits and coin flips in counters that a shuffler sums over a batch.
 
     Parameters
@@ -35,8 +35,6 @@ class BinomialRecord:
     ValueError
         If there is no batch or no way, or a way moves a family without noise.
     """
-
-    __repr__ = brief
 
     mechanism: str
     batches: tuple[Noise, ...]
@@ -58,21 +56,6 @@ class BinomialRecord:
     def noise(self) -> str:
         """Family of the noise."""
         return "binomial"
-
-    @property
-    def norm(self) -> Literal["losses"]:
-        """Neither a sum nor a root of squares: laws of loss are composed."""
-        return "losses"
-
-    @property
-    def numerical(self) -> bool:
-        """Its epsilon is computed from laws of loss."""
-        return True
-
-    @property
-    def levels(self) -> int:
-        """A user's records are in one batch."""
-        return 1
 
     def epsilon(self, delta: float) -> float:
         """An epsilon above 0 at this delta: the worst batch, the worst way. Infinity where there is none.
@@ -106,14 +89,12 @@ class BinomialRecord:
         )
 
     def recomputed(self, delta: float) -> float:
-        """The epsilon by dp-accounting, which shares no code with :meth:`epsilon`."""
         return _recomputed(self, delta)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without loss."""
         return {
-            "kind": "flips",
-            "mechanism": self.mechanism,
+            **plain_record(self, "flips"),
             "batches": [
                 [[name, f.users, f.each, f.coin, f.paired] for name, f in noise] for noise in self.batches
             ],
@@ -123,32 +104,18 @@ class BinomialRecord:
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> BinomialRecord:
         """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
-        wrong = {"kind", "mechanism", "batches", "ways"}.symmetric_difference(table)
-        if wrong or table["kind"] != "flips" or not isinstance(table["mechanism"], str):
-            raise ValueError(f"record: must be flips, mechanism, batches and ways, not {sorted(table)}")
+        table = record_fields(cls, "flips", table)
         batches = tuple(
             tuple(
                 (name, Flips(*numbers))
-                for name, *numbers in (_typed(flips, (str, int, int, int, bool)) for flips in _list(noise))
+                for name, *numbers in (typed(flips, (str, int, int, int, bool)) for flips in listed(noise))
             )
-            for noise in _list(table["batches"])
+            for noise in listed(table["batches"])
         )
         ways = tuple(
-            tuple(_typed(move, (str, int, int)) for move in _list(way)) for way in _list(table["ways"])
+            tuple(typed(move, (str, int, int)) for move in listed(way)) for way in listed(table["ways"])
         )
         return cls(table["mechanism"], batches, ways)
-
-
-def _list(values: Any) -> list[Any]:
-    if not isinstance(values, list):
-        raise ValueError(f"record: {checks.said(values)}: must be a list")
-    return values
-
-
-def _typed(values: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
-    if not isinstance(values, list) or [type(value) for value in values] != list(kinds):
-        raise ValueError(f"record: {checks.said(values)}: must be {[kind.__name__ for kind in kinds]}")
-    return tuple(values)
 
 
 def _recomputed(record: BinomialRecord, delta: float) -> float:

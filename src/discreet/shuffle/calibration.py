@@ -41,7 +41,7 @@ rest on the others'), with m noise bits a user in a counter, each 1 with probabi
 
 Whatever the calibration, the guarantee is what accounting finds for the flips.
 
-Source: specification of tabular learners, 3.5 and 7.10; privacy-mechanisms, section 5.
+Source of the protocol: Bai, Talebi, Zhao and Cheng 2024.
 """
 
 from __future__ import annotations

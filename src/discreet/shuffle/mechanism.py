@@ -5,8 +5,7 @@ one batch; what leaves the shuffler of it is as private as the batch's noise mak
 (:mod:`discreet.shuffle.calibration`, :mod:`discreet.shuffle.amplification`), and all batches together
 are as private as the one that costs most.
 
-Sources: Bai, Talebi, Zhao and Cheng 2024; Feldman, McMillan and Talwar 2021; specification of tabular
-learners, 3.5 and 7.10.
+Sources: Bai, Talebi, Zhao and Cheng 2024; Feldman, McMillan and Talwar 2021.
 """
 
 from __future__ import annotations

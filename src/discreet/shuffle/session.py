@@ -24,13 +24,11 @@ counts, by no more than the bits that one user has in each.
 Sensitivity. A trajectory has one bit in each counter (two for a centred reward): what replacing it can move
 is listed in :mod:`discreet.shuffle.calibration`, which accounts for all counters jointly.
 
-Sources: Bai, Talebi, Zhao and Cheng 2024; specification of tabular learners, 3.5 (the printed protocol
-sends integers, which no noise makes private); privacy-mechanisms, section 5.
+Source: Bai, Talebi, Zhao and Cheng 2024 (the printed protocol sends integers, which no noise makes private).
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -51,9 +49,9 @@ from discreet.core.releases import (
     Floats,
     Ints,
     Measurement,
+    Message,
     Plan,
     Release,
-    Report,
 )
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession, read_only
@@ -63,6 +61,7 @@ from discreet.device.envelope import NONCE, Reason, Refused
 from discreet.device.guarantee import MessageGuarantee
 from discreet.device.messages import Form
 from discreet.laws.binomial import Components
+from discreet.local.from_devices import session_number
 from discreet.shuffle.mechanism import FlipMechanism, ShuffledMechanism, flips_of, form_of
 from discreet.storage.saved_state import made_of, whole_of
 
@@ -103,7 +102,7 @@ class BitEncoder:
         """What one message gives away without the shuffler."""
         return self.device.guarantee
 
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Report:
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
         """Raises ``ValueError`` on a broken record or another plan: nothing leaves the device."""
         number = same_plan(self.device.plan, plan)
         if self.secure and not coins.exact:
@@ -111,7 +110,7 @@ class BitEncoder:
         if not isinstance(coins, encoders.BitCoins):
             raise ValueError(f"coins = {coins!r}: must draw words of random bits")
         message = self.device(trajectory.states, trajectory.actions, trajectory.rewards, coins)
-        return Report(plan=number, message=message)
+        return Message(plan=number, message=message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +154,10 @@ class Inbox:
     def open(self, plan: int, users: int) -> None:
         """From now on messages to this plan count, at most ``users`` of them; those to others are late."""
         self._plan, self._left = plan, checks.integer("users", users, 1)
+
+    def shut(self) -> None:
+        """From now on no message to the open plan counts: all of its users have come, or are absent."""
+        self._left = 0
 
     def _check_new(self, nonce: bytes) -> None:
         """Raise ``Refused`` if this message came before, or too many did."""
@@ -330,8 +333,7 @@ class ShuffleSession(StreamSession):
         self._query, self._randomness = mechanism.query, randomness
         self._ends = mechanism.ends
         self._most_users = int(self._ends[-1])
-        # which session a message is for; no secret
-        self._session = secrets.randbits(64) if self._key is None else int(self._key[0] ^ self._key[1])
+        self._session = session_number(self._key)
         self._shufflers: list[Any] = []  # of the batches since the last release
         self._batch = -1  # that the last of them is for
         self._sums = np.zeros(self._query.cells)
@@ -416,24 +418,30 @@ class ShuffleSession(StreamSession):
     def _encoder(self) -> Encoder:
         return BitEncoder(self._device(), self._key is None)
 
-    def submit(self, report: Report) -> None:
+    def submit(self, message: Message) -> None:
         """Hand one message to the shuffler; a bad one raises ``ValueError``, is counted, and adds nothing."""
-        super().submit(report)
+        super().submit(message)
 
-    def _check_in_time(self, report: Report) -> None:
-        """The message itself says what plan it is for."""
-        if not self._awaited:
-            self._refused["late"] += 1
+    def _check_in_time(self, message: Message) -> None:
+        """The message itself says what plan it is for; who comes to none is counted as late."""
+        if self._awaited:
+            return
+        if self._shufflers and isinstance(message.message, bytes):
+            self._shufflers[-1].shut()  # absent people keep their places
+            return
+        self._refused["late"] += 1
+        if self._plan is None:
             raise RuntimeError("no plan is open: call begin first")
+        raise Refused("late", "was made for a batch that is over")
 
-    def _add(self, report: Report) -> None:
-        if report.trajectory is not None:
-            raise ValueError("report.trajectory: must be None, raw data must not leave the device")
-        if not isinstance(report.message, bytes):
-            raise ValueError("report.message: must be the bytes that the device made")
+    def _add(self, message: Message) -> None:
+        if message.trajectory is not None:
+            raise ValueError("message.trajectory: must be None, raw data must not leave the device")
+        if not isinstance(message.message, bytes):
+            raise ValueError("message.message: must be the bytes that the device made")
         before = self._shufflers[-1].left
         try:
-            self._shufflers[-1].receive(report.message)
+            self._shufflers[-1].receive(message.message)
         finally:  # an interrupt after a message was admitted must not let her come again
             self._count(before - self._shufflers[-1].left)
 

@@ -6,8 +6,6 @@ reports left and H - h steps to go reports now with probability k / (H - h), so 
 (state, k) are exchangeable and their counts flow as in :func:`discreet.mdp.world_kernels.flow`. The
 counts of reported records have the exact joint law of n independent users; thinning all counts would
 have the right margins and the wrong joint law.
-
-Source: ``spec/simulation.md``, sections 1 and 2.2.
 """
 
 from __future__ import annotations

@@ -20,8 +20,6 @@ families of a query. The fused simulation (:mod:`discreet.experiments.drivers_ke
 compiled loop, bit for bit.
 
 Sums that are not functions of counts (clipped returns, cut rewards) are of users played one by one.
-
-Source: ``spec/simulation.md``, section 1.
 """
 
 from __future__ import annotations

@@ -28,12 +28,13 @@ and to the disk (fsync); one rename makes them visible; the session's memory is 
 fails before the rename, the hidden file is removed and the session lives on. What is left after a crash
 is nothing, or a hidden file ``.<name>.<token>.part``, which is a saved state if it is complete.
 
-*Taking* (:class:`Claim`). The file is read and checked in full; then, inside one SQLite transaction
-that locks out all others, its id is inserted (refused if it is there already: another restore, or a
-copy), the file is renamed to ``<name>.taken-<token>``, and the transaction is committed; then it is
-deleted. A crash before the commit leaves no id, and the file under the one name or the other: it can
-be restored. From the commit on the state lives in the process that restored it, and shares its fate. An
-interrupt that the process survives undoes all of it: first the file, then the id.
+*Taking* (:class:`Claim`). The file is read and checked in full; then, inside one SQLite transaction that
+locks out all others, its id is inserted (refused if it is there already: another restore, or a copy), the
+file is renamed to ``<name>.taken-<token>``, its checksum is compared (another file may have come to that
+name since), and the transaction is committed; then it is deleted. A crash before the commit leaves no id,
+and the file under the one name or the other: it can be restored. From the commit on the state lives in the
+process that restored it, and shares its fate. An interrupt that the process survives undoes all of it: first
+the file, then the id.
 
 What cannot be seen: a copy restored on another machine, by another user of this machine or with
 another table; a disk image or a virtual machine set back to an earlier moment, table included; a table
@@ -70,6 +71,7 @@ _PRELUDE = struct.Struct("<16sIQ")
 _DIGEST = 32
 _KINDS = "biuf"
 _WAIT_SECONDS = 60.0
+_SYNCHRONOUS = "EXTRA"  # a commit is on the disk, the folder's entries too
 
 Classes = Mapping[str, type]
 PathLike = str | os.PathLike[str]
@@ -144,11 +146,12 @@ def _decode(value: Any, classes: Classes, arrays: Sequence[np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class SavedState:
-    """What a file holds. identity : the same in every copy; values : by name."""
+    """What a file holds. identity : the same in every copy; values : by name; seal : its last 32 bytes."""
 
     path: Path
     identity: str
     values: Mapping[str, Any]
+    seal: bytes
 
 
 def _library() -> str:
@@ -193,7 +196,16 @@ def read(path: PathLike, classes: Classes, layout: FileLayout = STATE) -> SavedS
     where = Path(os.path.realpath(_path(path)))  # the file itself is taken, not a link to it
     with open(where, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        return SavedState(where, *read_content(file, size, f"path = {str(path)!r}", classes, layout))
+        identity, values = read_content(file, size, f"path = {str(path)!r}", classes, layout)
+        return SavedState(where, identity, values, _seal(file))
+
+
+def _seal(file: BinaryIO) -> bytes:
+    """The SHA-256 at the end of a file, of all that is before; of less than that, nothing."""
+    if file.seek(0, os.SEEK_END) < _DIGEST:
+        return b""
+    file.seek(-_DIGEST, os.SEEK_END)
+    return file.read()
 
 
 def read_content(
@@ -326,7 +338,7 @@ def _connect(folder: Path) -> sqlite3.Connection:
     os.close(os.open(table, os.O_CREAT | os.O_RDWR, 0o600))
     connection = sqlite3.connect(table, timeout=_WAIT_SECONDS, isolation_level=None)
     try:
-        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(
             "CREATE TABLE IF NOT EXISTS restored (id TEXT PRIMARY KEY, claim TEXT NOT NULL, at TEXT NOT NULL)"
@@ -350,7 +362,11 @@ class Claim:
         self._committed = False
 
     def take(self) -> None:
-        """Record the id and take the file. ``RuntimeError`` if the id is known; then nothing has changed."""
+        """Record the id and take the file.
+
+        ``RuntimeError`` if the id is known, or if another file stands where this one was read: then nothing
+        has changed (once :meth:`undo` has given the other one its name again).
+        """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with closing(_connect(self._folder)) as connection:  # closing rolls back what is not committed
             row = (self._saved.identity, self._token, now)
@@ -362,6 +378,11 @@ class Claim:
                 )
             connection.execute("INSERT INTO restored VALUES (?, ?, ?)", row)
             os.rename(self._saved.path, self._taken)
+            with open(self._taken, "rb") as file:
+                if _seal(file) != self._saved.seal:
+                    raise RuntimeError(
+                        f"path = {str(self._saved.path)!r}: another file took its place while it was read"
+                    )
             self._committed = True  # from here on undo looks for the row
             connection.execute("COMMIT")
         self._taken.unlink()

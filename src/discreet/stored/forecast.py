@@ -64,7 +64,7 @@ __all__ = [
     "FamilyNoise",
     "OtherEpsilon",
     "SchemaForecast",
-    "forecast",
+    "forecast_learn",
     "visits_needed",
 ]
 
@@ -248,7 +248,7 @@ def visits_needed(share: float, successors: int, std: float, reward_std: float =
     )
 
 
-def forecast(
+def forecast_learn(
     schema: Schema,
     users: int,
     privatizer: Central | NoPrivacy,

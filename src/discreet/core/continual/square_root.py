@@ -27,6 +27,7 @@ Gaussian noise only: columns have a large l1 norm.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -73,18 +74,18 @@ def _tables(releases: int) -> tuple[Floats, Floats]:
 
 
 @dataclass(frozen=True)
-class SquareRoot(Walk):
-    """A buffered Toeplitz walk over N <= 10^7 leaves, the last of which is never released."""
+class Toeplitz(Walk):
+    """A walk over N leaves, the last of which is never released, whose columns have l2 norm at most 1."""
 
     __repr__ = brief
 
     leaves: int
 
-    code: ClassVar[int] = walks.TOEPLITZ
     weighted: ClassVar[bool] = True
+    most_leaves: ClassVar[int]
 
     def __post_init__(self) -> None:
-        checks.integer("leaves", self.leaves, 1, MOST_LEAVES)
+        checks.integer("leaves", self.leaves, 1, self.most_leaves)
 
     @property
     def releases(self) -> int:
@@ -93,8 +94,33 @@ class SquareRoot(Walk):
 
     @property
     def levels(self) -> int:
-        """1: columns are scaled to l2 norm 1."""
+        """1: the norm of a column."""
         return 1
+
+    @property
+    @abstractmethod
+    def variances(self) -> Floats:
+        """(M,) of the noise at releases 1, 2, ...: sums of squares of the row's first weights."""
+
+    def terms(self, leaf: int) -> float:
+        """The variance at this release."""
+        return float(self.variances[leaf - 1]) if leaf > 0 else 0.0
+
+    def most(self, leaf: int) -> float:
+        """The same: it grows."""
+        return self.terms(leaf)
+
+    def rms(self) -> float:
+        """Exact over the prefixes 1 .. N - 1."""
+        return math.sqrt(float(np.mean(self.variances)))
+
+
+@dataclass(frozen=True)
+class SquareRoot(Toeplitz):
+    """A buffered Toeplitz walk over N <= 10^7 leaves."""
+
+    code: ClassVar[int] = walks.TOEPLITZ
+    most_leaves: ClassVar[int] = MOST_LEAVES
 
     @property
     def buffers(self) -> int:
@@ -121,14 +147,7 @@ class SquareRoot(Walk):
         """b_0, the lambdas, the weights."""
         return _tables(self.releases)[0]
 
-    def terms(self, leaf: int) -> float:
-        """Sum of b_j^2 over j < leaf."""
-        return float(_tables(self.releases)[1][leaf - 1]) if leaf > 0 else 0.0
-
-    def most(self, leaf: int) -> float:
-        """The same: it grows."""
-        return self.terms(leaf)
-
-    def rms(self) -> float:
-        """Exact over the prefixes 1 .. N - 1."""
-        return math.sqrt(float(np.mean(_tables(self.releases)[1])))
+    @property
+    def variances(self) -> Floats:
+        """Sums of b_j^2."""
+        return _tables(self.releases)[1]

@@ -1,0 +1,275 @@
+"""Are gains shown where there are any, and only there? Decision points on made-up people, true values known.
+
+One draw is one release of n people of a known world under a behaviour policy, the default policy of
+``DecisionPoints``, and the interval of its gain. Counted are: how often the gain is shown (its interval
+above 0), how often the interval holds the true gain, how often it is shown though the policy is no better,
+and the true gain. The people of a world and an n are played a few times, each with fresh noise for several
+draws.
+
+    python -m studies.decision_points --worlds icu --users 100000 1000000 --epsilon 1 10 none --draws 40
+
+Worlds: ``icu`` (ICU-Sepsis treated by its expert; constants of the planner were chosen on other cohorts of
+it), and, seen by no choice: ``ward`` (four severities, dead, home; four treatments; 12 steps), ``confused
+ward`` (its severity is seen through a noisy label, so that the state is not all that matters), ``clinic``
+(30 states, 5 actions, 15 steps, seeded), ``none better`` (the ward, where every treatment does the same:
+whatever is shown there is false).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
+from discreet.core.layout import Layout
+from discreet.core.noise.streams_kernels import ROLE_NOISE, generator_at, run_key
+from discreet.core.randomness import Seeded
+from discreet.core.trajectories import Trajectories
+from discreet.envs.icu import DEATH, END, SURVIVAL, expert_policy, icu_sepsis
+from discreet.mdp.planning import policy_rows, value
+from discreet.mdp.tabular import TabularMDP
+from discreet.offline.deviations import Path as Points
+from discreet.offline.deviations import path_of
+from discreet.offline.first_visits import FirstVisits, Told
+from discreet.privatizers.central import Central
+from discreet.privatizers.none import NoPrivacy
+from discreet.protocol import Returns, Spec
+from discreet.sessions.tally import Tally
+from discreet.simulation.crowds import rollouts
+from discreet.tables import markdown
+
+Floats = NDArray[np.float64]
+DELTA = 1e-8
+_CHUNK = 2**15
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """An MDP, what people did in it, its outcomes; labels : (S,) what is seen of each state, None: itself."""
+
+    mdp: TabularMDP
+    behaviour: Floats
+    returns: Returns
+    labels: NDArray[np.int64] | None = None
+
+
+def icu() -> World:
+    """ICU-Sepsis over 20 steps."""
+    mdp = icu_sepsis()
+    behaviour = expert_policy(horizon=mdp.horizon, inadmissible="renormalised")
+    return World(mdp, behaviour, Returns(terminal=(DEATH, SURVIVAL, END), outcomes={SURVIVAL: 1.0}))
+
+
+def ward(effect: float = 0.12) -> World:
+    """Severities 0 .. 3, dead, home. The right treatment of severity s is s; each day people get better or
+    worse.
+    """
+    moves = np.zeros((6, 4, 6))
+    for s in range(4):
+        for a in range(4):
+            help_, fit = effect * (1.5 - abs(s - a)) / 1.5, 0.30
+            better, worse, die = fit + help_, 0.28 - 0.5 * help_, 0.005 + 0.03 * s - 0.1 * help_ * (s > 1)
+            row = moves[s, a]
+            row[5 if s == 0 else s - 1] += 0.6 * better if s == 0 else better
+            row[min(s + 1, 3)] += worse
+            row[4] += max(die, 0.002)
+            row[s] += 1.0 - row.sum()
+    moves[4, :, 4] = moves[5, :, 5] = 1.0
+    rewards = np.zeros((6, 4, 6))
+    rewards[:4, :, 5] = 1.0
+    mdp = TabularMDP(
+        moves, rewards, np.array([0.1, 0.4, 0.3, 0.2, 0.0, 0.0]), horizon=12, terminal=(4, 5), name="ward"
+    )
+    habit = np.array(
+        [[0.5, 0.3, 0.15, 0.05], [0.35, 0.3, 0.25, 0.1], [0.3, 0.3, 0.25, 0.15], [0.3, 0.3, 0.2, 0.2]]
+    )
+    rows = np.concatenate([habit, np.full((2, 4), 0.25)])
+    return World(mdp, np.repeat(rows[None], 12, axis=0), Returns(terminal=(4, 5), outcomes={5: 1.0}))
+
+
+def none_better() -> World:
+    """The ward, where no treatment does anything."""
+    return ward(effect=0.0)
+
+
+def confused_ward() -> World:
+    """The ward with severities that are seen through a label that is wrong for a fifth of the people for
+    ever.
+    """
+    plain = ward()
+    moves, rewards = plain.mdp.transitions[0], plain.mdp.successor_rewards
+    if rewards is None:
+        raise ValueError("ward: must have rewards on arrival")
+    size = 4 * 2 + 2  # severity x whether the label is one too high
+    big, paid = np.zeros((size, 4, size)), np.zeros((size, 4, size))
+    for wrong in range(2):
+        own = [2 * s + wrong for s in range(4)] + [8, 9]
+        for s in range(4):
+            big[own[s]][:, own] = moves[s]
+            paid[own[s]][:, own] = rewards[0, s]
+    big[8, :, 8] = big[9, :, 9] = 1.0
+    initial = np.zeros(size)
+    for s in range(4):
+        initial[2 * s], initial[2 * s + 1] = 0.8 * plain.mdp.initial[s], 0.2 * plain.mdp.initial[s]
+    mdp = TabularMDP(big, paid, initial, horizon=12, terminal=(8, 9), name="confused ward")
+    labels = np.array([min(s + wrong, 3) for s in range(4) for wrong in range(2)] + [4, 5])
+    behaviour = plain.behaviour[:, labels]
+    return World(mdp, behaviour, Returns(terminal=(4, 5), outcomes={5: 1.0}), labels)
+
+
+def clinic() -> World:
+    """A seeded world of 28 states with an end that is good or bad."""
+    draw = np.random.default_rng(4242)
+    size, actions = 30, 5
+    moves = np.zeros((size, actions, size))
+    for s in range(size - 2):
+        near = draw.choice(size - 2, 5, replace=False)
+        for a in range(actions):
+            end = 0.12 + 0.06 * draw.random()
+            good = float(np.clip(0.35 + 0.5 * s / size + 0.12 * draw.standard_normal(), 0.03, 0.97))
+            moves[s, a, near] += (1.0 - end) * draw.dirichlet(np.ones(5))
+            moves[s, a, size - 2] += end * (1.0 - good)
+            moves[s, a, size - 1] += end * good
+    moves[-2, :, -2] = moves[-1, :, -1] = 1.0
+    rewards = np.zeros_like(moves)
+    rewards[:-2, :, -1] = 1.0
+    initial = np.concatenate([np.full(size - 2, 1.0 / (size - 2)), [0.0, 0.0]])
+    mdp = TabularMDP(moves, rewards, initial, horizon=15, terminal=(size - 2, size - 1), name="clinic")
+    behaviour = np.repeat(draw.dirichlet(np.full(actions, 2.0), size)[None], 15, axis=0)
+    return World(mdp, behaviour, Returns(terminal=(size - 2, size - 1), outcomes={size - 1: 1.0}))
+
+
+WORLDS = {
+    "icu": icu,
+    "ward": ward,
+    "confused ward": confused_ward,
+    "clinic": clinic,
+    "none better": none_better,
+}
+
+
+class Study:
+    """One world: exact sums of people, releases of them, and true gains."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        mdp = world.mdp
+        seen = mdp.layout
+        if world.labels is not None:
+            seen = Layout(int(world.labels.max()) + 1, mdp.actions, mdp.horizon)
+        self.question = FirstVisits(Spec(seen, stationary=True, returns=world.returns))
+        self.rows = policy_rows(mdp.layout, world.behaviour)
+        self.usual = value(mdp, self.rows)
+        self._people = cache(self._counted)
+
+    def _counted(self, users: int, cohort: int) -> tuple[Floats, Floats, Floats]:
+        tally = Tally(self.question.query(), None)
+        for begin in range(0, users, _CHUNK):
+            size = min(_CHUNK, users - begin)
+            played = rollouts(self.world.mdp, self.rows, size, 9000 + cohort, 0, begin)
+            if self.world.labels is not None:
+                played = Trajectories(self.world.labels[played.states], played.actions, played.rewards)
+            tally.add(self.question.told(played))
+        cells, rows = tally.cells(), self.question.layout.rows
+        return cells[:rows], cells[rows:-rows].reshape(rows, -1), cells[-rows:]
+
+    def released(self, users: int, epsilon: float | None, cohort: int, draw: int) -> Told:
+        """One release."""
+        query = self.question.query()
+        privatizer: Central | NoPrivacy = NoPrivacy()
+        scales = dict.fromkeys(query.row_families, 0.0)
+        if epsilon is not None:
+            privatizer = Central(epsilon=epsilon, delta=DELTA, noise="gaussian")
+            own = privatizer.stored_mechanism(query, Seeded()).noise_scales
+            scales = dict(zip(query.row_families, own.tolist(), strict=True))
+        noise = generator_at(run_key(cohort, draw), ROLE_NOISE, users, int(1000 * (epsilon or 0)))
+        names = (VISITS, TRANSITIONS, CENTERED_REWARDS)
+        visits, moves, returns = (
+            table + scales[name] * noise.standard_normal(table.shape) if scales[name] else table.copy()
+            for name, table in zip(names, self._people(users, cohort), strict=True)
+        )
+        sizes = (scales[name] for name in names)
+        return self.question.told_of(visits, moves, returns, *sizes, people=users)
+
+    def gain(self, path: Points, count: int) -> float:
+        """The true gain of a point of the path."""
+        labels = np.arange(self.world.mdp.states) if self.world.labels is None else self.world.labels
+        policy = self.world.behaviour.copy()
+        changed = path.changed(count)[labels]
+        policy[:, changed] = np.eye(policy.shape[2])[path.action[labels[changed]]]
+        return value(self.world.mdp, policy) - self.usual
+
+    def row(self, users: int, epsilon: float | None, draws: int, cohorts: int) -> dict[str, Any]:
+        """All draws of one n and epsilon."""
+        found = []
+        for draw in range(draws):
+            path = path_of(self.released(users, epsilon, draw % cohorts, draw))
+            gain, true = path.gain(path.default), self.gain(path, path.default)
+            found.append((path.default, true, gain.estimate, gain.low, gain.high))
+        changes, true, estimate, low, high = np.array(found).T
+        return {
+            "users": users, "epsilon": epsilon, "draws": draws,
+            "changed": float(changes.mean()), "true": float(true.mean()), "least": float(true.min()),
+            "better": float((true > 0.0).mean()), "estimate": float(estimate.mean()),
+            "width": float((high - low).mean()), "shown": float((low > 0.0).mean()),
+            "covered": float(((low <= true) & (true <= high)).mean()), "too high": int((low > true).sum()),
+            "false": int(((low > 0.0) & (true <= 0.0)).sum()),
+        }  # fmt: skip
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """In Markdown, for the page."""
+    lines: list[tuple[str, ...]] = [(
+        "people", "ε", "states changed", "true gain, mean (least)", "better", "shown", "interval's width",
+        "holds the truth", "above it", "shown, but no better",
+    )]  # fmt: skip
+    for row in rows:
+        lines.append((
+            f"{row['users']:,}",
+            "none" if row["epsilon"] is None else f"{row['epsilon']:g}",
+            f"{row['changed']:.0f}",
+            f"{100 * row['true']:.2f} ({100 * row['least']:.2f})",
+            f"{100 * row['better']:.0f} %",
+            f"**{100 * row['shown']:.0f} %**",
+            f"{100 * row['width']:.1f}",
+            f"{100 * row['covered']:.0f} %",
+            f"{row['too high']} of {row['draws']}",
+            f"{row['false']} of {row['draws']}",
+        ))  # fmt: skip
+    return markdown(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command."""
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
+    parser.add_argument("--worlds", nargs="+", choices=WORLDS, default=list(WORLDS))
+    parser.add_argument("--users", nargs="+", type=int, default=[10_000, 100_000])
+    parser.add_argument("--epsilon", nargs="+", default=["1", "10", "none"])
+    parser.add_argument("--draws", type=int, default=40)
+    parser.add_argument("--cohorts", type=int, default=8)
+    parser.add_argument("--out", type=Path, help="a file for the rows, JSON a line")
+    given = parser.parse_args(argv)
+    for name in given.worlds:
+        study, rows = Study(WORLDS[name]()), []
+        print(f"## {name}: value of what people do {study.usual:.3f}\n", flush=True)
+        for users in given.users:
+            for epsilon in given.epsilon:
+                own = None if epsilon == "none" else float(epsilon)
+                rows.append(study.row(users, own, given.draws, given.cohorts))
+                if given.out is not None:
+                    with given.out.open("a") as file:
+                        file.write(json.dumps({"world": name, **rows[-1]}) + "\n")
+        print(table(rows), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Tests need not wait for the disk: what is in the system's cache outlives a killed process.
+
+That files and tables are synchronised is tested by those that ask for ``disk_is_waited_for``.
+"""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from discreet.storage import ledger, saved_state
+
+_WAITS = os.fsync, *(module._SYNCHRONOUS for module in (ledger, saved_state))
+
+
+def _patched(patch: pytest.MonkeyPatch, sync: object, *modes: str) -> None:
+    patch.setattr(os, "fsync", sync)
+    for module, mode in zip((ledger, saved_state), modes, strict=True):
+        patch.setattr(module, "_SYNCHRONOUS", mode)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nobody_waits_for_the_disk() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        _patched(patch, lambda _: None, "OFF", "OFF")
+        yield
+
+
+@pytest.fixture
+def disk_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As users have it."""
+    _patched(monkeypatch, *_WAITS)
