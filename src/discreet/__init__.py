@@ -159,6 +159,12 @@ if TYPE_CHECKING:
     from discreet.stored.learn import Settings as Settings
     from discreet.stored.learn import learn as learn
     from discreet.stored.learn import plan_again as plan_again
+    from discreet.stored.power import GainForecast as GainForecast
+    from discreet.stored.power import PublicWorld as PublicWorld
+    from discreet.stored.power import epsilon_needed as epsilon_needed
+    from discreet.stored.power import forecast_gain as forecast_gain
+    from discreet.stored.power import made_up_world as made_up_world
+    from discreet.stored.power import people_needed as people_needed
     from discreet.stored.report import report_of as report_of
     from discreet.stored.statement import Statement as Statement
     from discreet.stored.verification import verify as verify
@@ -307,6 +313,12 @@ _HOMES = {
     "Outcome": "stored.learn",
     "Settings": "stored.learn",
     "learn": "stored.learn",
+    "GainForecast": "stored.power",
+    "PublicWorld": "stored.power",
+    "epsilon_needed": "stored.power",
+    "forecast_gain": "stored.power",
+    "made_up_world": "stored.power",
+    "people_needed": "stored.power",
     "plan_again": "stored.learn",
     "SchemaForecast": "stored.forecast",
     "forecast_learn": "stored.forecast",

@@ -131,9 +131,7 @@ def test_nobody_can_change_more_than_the_query_says() -> None:
 
 
 def test_the_guarantee_is_that_of_the_noise() -> None:
-    """From the scales and the sensitivities alone: mu = sqrt(m (2 / s_v^2 + 2 / s_t^2 + 1 / (2 s_r^2))), or the
-    other case of a step.
-    """
+    """From scales alone: mu^2 = m (2 / s_v^2 + 2 / s_t^2 + 1 / (2 s_r^2)), or the other case of a step."""
     asked = question(OUTCOMES)
     mechanism = Central(rho=0.02, noise="gaussian").stored_mechanism(asked.query(), Seeded(0))
     v, t, r = (1.0 / scale**2 for scale in mechanism.noise_scales.tolist())

@@ -243,6 +243,14 @@ def forecast(
     users: Annotated[int | None, typer.Option(help="With --schema: expected people.")] = None,
     rho: Annotated[float | None, typer.Option(help="With --schema: budget in zCDP.")] = None,
     algorithm: Annotated[str, typer.Option(help="With --schema: dp-apvi.")] = "dp-apvi",
+    target_gain: Annotated[
+        float | None,
+        typer.Option(help="With --schema: how likely is a gain shown, where so much can be gained at best?"),
+    ] = None,
+    world: Annotated[
+        str | None, typer.Option(help="With --schema: the same in this environment (icu-sepsis, ...).")
+    ] = None,
+    draws: Annotated[int, typer.Option(help="Simulated releases of --target-gain and --world.")] = 60,
     share: Annotated[
         float, typer.Option(help="With --schema: share of the statistical error that privacy may cost.")
     ] = 0.1,
@@ -251,7 +259,7 @@ def forecast(
 ) -> None:
     """Say what would be guaranteed and how large the noise would be, before anybody comes."""
     if schema is not None:
-        from discreet.cli.stored import forecast_stored
+        from discreet.cli.stored import forecast_gain_stored, forecast_stored
 
         budget = {"epsilon": epsilon, "delta": delta, "rho": rho}
         of_runs = {
@@ -261,14 +269,18 @@ def forecast(
         for name, value in of_runs.items():
             if value:
                 raise ValueError(f"{name} = {value}: must not be given with --schema")
+        if target_gain is not None or world is not None:
+            forecast_gain_stored(schema, users, budget, target_gain, world, draws, as_json)
+            return
         forecast_stored(schema, users, budget, algorithm, preset, option, share, as_json)
         return
     from discreet import registry
     from discreet.experiments.forecast import forecast_run
 
-    if users is not None or rho is not None:
-        name, given = ("users", users) if users is not None else ("rho", rho)
-        raise ValueError(f"{name} = {given}: must be given with --schema only")
+    of_stored = {"users": users, "rho": rho, "target-gain": target_gain, "world": world}
+    for name, given in of_stored.items():
+        if given is not None:
+            raise ValueError(f"{name} = {given}: must be given with --schema only")
     flags = {
         "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
         "preset": preset, "episodes": episodes,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from discreet.mdp.tabular import TabularMDP
     from discreet.storage.ledger import Totals
     from discreet.stored.learn import Outcome, Settings
+    from discreet.stored.power import PublicWorld
 
 
 @contextmanager
@@ -356,6 +357,81 @@ def forecast_stored(
         others.add_row(*row)
     console().print("With another ε:", style="bold")
     console().print(others)
+
+
+def forecast_gain_stored(
+    schema: Path,
+    users: int | None,
+    budget: dict[str, float | None],
+    target: float | None,
+    world: str | None,
+    draws: int,
+    as_json: bool,
+) -> None:
+    """`discreet forecast --target-gain`: the chance that a gain is shown; what is left open is found."""
+    from discreet.data.schema import read_schema
+    from discreet.privatizers.central import Central
+    from discreet.stored import power
+
+    public = read_schema(schema)
+    if (target is None) == (world is None):
+        raise ValueError("target-gain: give either --target-gain G (a world is made up) or --world NAME")
+    if budget.get("rho") is not None:
+        raise ValueError(f"rho = {budget['rho']:g}: must be --epsilon with --delta here")
+    epsilon, delta = budget.get("epsilon"), budget.get("delta")
+    if users is None and epsilon is None:
+        raise ValueError("users is missing: give --users N or --epsilon E; the other one is found")
+    known = _named_world(world) if world is not None else power.made_up_world(public, target or 0.0)
+    delta = 0.0 if delta is None else delta
+    if epsilon is None:
+        epsilon = power.epsilon_needed(known, users or 1, delta, draws=draws)
+        if epsilon is None:
+            say(f"discreet: no epsilon up to {power.EPSILONS[-1]:g} shows such a gain in 9 of 10 draws")
+            epsilon = power.EPSILONS[-1]
+    privatizer = Central(epsilon=epsilon, delta=delta)
+    if users is None:
+        users = power.people_needed(known, privatizer, draws=draws)
+        if users is None:
+            raise ValueError(f"epsilon = {epsilon:g}: not even 1e9 people would show such a gain")
+    rows = [
+        power.forecast_gain(known, max(round(users * times), 1), privatizer, draws=draws)
+        for times in (1 / 3, 1.0, 3.0)
+    ]
+    if as_json:
+        print_json({"usual": known.usual, "best": known.best, "rows": [row.to_dict() for row in rows]})
+        return
+    table = new_table(
+        "people", "ε", "chance that a gain is shown", "true gain of the policy", "states changed"
+    )
+    for row in rows:
+        table.add_row(
+            f"{row.users:,}", f"{row.epsilon:g}", f"{100 * row.chance:.0f} % ({100 * row.low:.0f} to "
+            f"{100 * row.high:.0f})",
+            f"{row.gain:.3f} of {row.best:.3f}", f"{row.changes:.0f}",
+        )  # fmt: skip
+    console().print(table)
+    where = f"{world} " if world else "a made-up world of the schema's sizes, "
+    console().print(
+        f"{draws} simulated releases each, in {where}where the best policy gains {known.best:.3f}. Your "
+        f"world will differ: "
+        "try a smaller gain, too."
+    )
+
+
+def _named_world(name: str) -> PublicWorld:
+    """An environment: ICU-Sepsis under its expert, any other one of equal steps under uniform play."""
+    from discreet import registry
+    from discreet.data.writers import outcomes_of
+    from discreet.envs.icu import expert_policy
+    from discreet.mdp.planning import uniform_policy
+    from discreet.protocol import Returns
+    from discreet.stored.power import PublicWorld
+
+    mdp = registry.build("environment", name, None, {})
+    behaviour = uniform_policy(mdp)
+    if name == "icu-sepsis":
+        behaviour = expert_policy(horizon=mdp.horizon, inadmissible="renormalised")
+    return PublicWorld(mdp, behaviour, Returns(terminal=mdp.terminal, outcomes=outcomes_of(mdp)))
 
 
 # ------------------------------------------------------------------------------ verify, ledger

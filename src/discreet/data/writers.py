@@ -147,12 +147,12 @@ def cohort_schema(
         stationary=mdp.stationary,
         terminal=mdp.terminal,
         provenance=dict.fromkeys(FACTS, "protocol"),
-        outcomes=_outcomes(mdp),
+        outcomes=outcomes_of(mdp),
     )
 
 
-def _outcomes(mdp: TabularMDP) -> dict[int, float] | None:
-    """Rewards on arrival in terminal states, if there are no others and they are sure; else None."""
+def outcomes_of(mdp: TabularMDP) -> dict[int, float] | None:
+    """Rewards on arrival in terminal states by state, if there are no others and they are sure; else None."""
     earned = mdp.successor_rewards
     if earned is None or not mdp.stationary or mdp.reward_law != "deterministic" or not mdp.terminal:
         return None

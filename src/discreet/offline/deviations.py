@@ -168,16 +168,23 @@ class Path:
         found[self.order[:count]] = True
         return found
 
+    def clear(self, count: int) -> bool:
+        """Is the interval of the gain at first visits above 0, for the first so many states? Cheap."""
+        if not count:
+            return False
+        return bool(self.estimate[count - 1] > self._width(count) * self.deviation[count - 1])
+
+    def _width(self, count: int) -> float:
+        """In deviations: that of the default point, or of the band."""
+        return -float(ndtri(_DEFAULT * (1.0 - self.level) / 2)) if count == self.default else self.band
+
     def gain(self, count: int) -> Gain:
         """Of the policy that changes the first so many states."""
         checks.integer("count", count, 0, self.order.size)
         least, most = self.told.question.bounds
         if count == 0:
             return Gain(0.0, 0.0, 0.0, self.level, 0.0, 0.0, 1.0, 0.0)
-        if count == self.default:
-            width = -float(ndtri(_DEFAULT * (1.0 - self.level) / 2))
-        else:
-            width = self.band
+        width = self._width(count)
         one, sd = float(self.estimate[count - 1]), float(self.deviation[count - 1])
         known = self._ratios.get(count)
         ratio, error = self._revisits(np.array([count]))[0] if known is None else known
