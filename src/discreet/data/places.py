@@ -215,7 +215,8 @@ class TextFile:
                         break
                     held += more
             if self.text.plain:
-                return held.split(b"\n", 1)[0].decode("utf-8-sig").rstrip("\r")
+                whole = held[: held.rfind(b"\n") + 1] or held  # its end may lie within a character
+                return whole.decode("utf-8-sig").split("\n", 1)[0].rstrip("\r")
             text = held.decode(self.text.encoding, errors="ignore")  # may end within a character
             return io.StringIO(text).readline().rstrip("\n")
         except (UnicodeDecodeError, pa.ArrowException, OSError, EOFError) as error:
