@@ -204,8 +204,8 @@ def open_source(
     Parameters
     ----------
     where : path, URI, frame, or a list of them
-        ``.parquet``, ``.csv``, ``.tsv`` (also ``.csv.gz``, ``.bz2``, ``.zst``), a folder with all of them that
-        are below it, ``s3://bucket/folder`` and whatever else :mod:`pyarrow.fs` reads, an Arrow, pandas or
+        ``.parquet``, ``.csv``, ``.tsv`` (also ``.csv.gz``, ``.bz2``, ``.zst``), a folder with all those
+        below it, ``s3://bucket/folder`` and whatever else :mod:`pyarrow.fs` reads, an Arrow, pandas or
         Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` of a local dataset, in which
         every episode is one user and both observations and actions are integers. Files are read in the
         order given, a folder's in the order of their paths.

@@ -410,6 +410,8 @@ def _keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], required
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ValueError(f"{name} = {checks.said(value)}: must be a text of one line, not empty")
+    if value.strip() == "FILL IN":  # of a skeleton
+        raise ValueError(f"{name} = {value!r}: is to be filled in")
     return value
 
 
@@ -526,7 +528,7 @@ class _Named:
                     f"({self.states}, {self.actions})"
                 )
             return array
-        table = _columns("actions.mask", path, ("state", "action"), ("state", "action"))
+        table = read_public_table("actions.mask", path, ("state", "action"), ("state", "action"))
         mask = np.zeros((self.states, self.actions), bool)
         mask[self._pair("actions.mask", table)] = True
         return mask
@@ -544,7 +546,7 @@ class _Named:
                 )
             table = array.astype(np.float64)
         else:
-            rows = _columns(
+            rows = read_public_table(
                 "reward.known", path, ("step", "state", "action", "reward"), ("state", "action", "reward")
             )
             table = np.full((self.horizon if "step" in rows else 1, *shape), np.nan)
@@ -587,10 +589,13 @@ class _Named:
         return array.astype(np.int64)
 
 
-def _columns(
+def read_public_table(
     name: str, path: Path, allowed: Sequence[str], required: Sequence[str]
 ) -> dict[str, NDArray[Any]]:
-    """The columns of a small public table."""
+    """The columns of a small public table; ``name`` is what it is called in messages.
+
+    Raises ``ValueError`` where it cannot be read, or a column is unknown, missing or there twice.
+    """
     import pyarrow as pa
     from pyarrow import csv, parquet
 

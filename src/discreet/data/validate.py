@@ -229,7 +229,7 @@ def _partitioned(
     for table in source.batches(batch_rows, progress, "sort by user"):
         if not writers:
             writers = [pa.ipc.new_stream(file, table.schema) for file in files]
-        part = _part(_array(table, "user"), parts)
+        part = partition_of(_array(table, "user"), parts)
         order = np.argsort(part, kind="stable")
         ends = np.cumsum(np.bincount(part, minlength=parts))
         table = table.take(pa.array(order))
@@ -249,7 +249,7 @@ def _partitioned(
             progress("check", done, source.rows)
 
 
-def _part(users: Any, parts: int) -> NDArray[np.uint8]:
+def partition_of(users: Any, parts: int) -> NDArray[np.uint8]:
     """The partition of each user, by a hash of its name."""
     if pa.types.is_integer(users.type):
         hashes = pd.util.hash_array(users.to_numpy(zero_copy_only=False))
