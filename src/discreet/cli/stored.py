@@ -325,6 +325,12 @@ def _asked(
     learner = registry.build("offline learner", algorithm, preset, options)
     if not private:
         return learner, None
+    if "epsilon" in {*budget, *noise} and "delta" not in {*budget, *noise}:
+        say(
+            "discreet: no --delta is given: epsilon is pure, by Laplace noise. With --delta, below a tenth "
+            "of 1/users, Gaussian noise is allowed too, which is often far less; --delta 0 says that pure is "
+            "meant"
+        )
     return learner, registry.build("privatizer", "central", None, {**noise, **budget})
 
 

@@ -271,8 +271,10 @@ class Declaration:
 
 
 # ------------------------------------------------------------------------------------------- reading
-def read_declaration(path: str | Path) -> Declaration:
+def read_declaration(path: str | Path, *, fitting: bool = False) -> Declaration:
     """Read and check a declaration and the files that it names.
+
+    ``fitting`` : its codebook of states is still to be made, one centre stands in for it.
 
     Raises
     ------
@@ -288,7 +290,7 @@ def read_declaration(path: str | Path) -> Declaration:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not a TOML file ({error})") from None
     try:
-        return parse_declaration(content, path.parent, text)
+        return parse_declaration(content, path.parent, text, fitting=fitting)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -303,7 +305,9 @@ _MADE = (
 )  # fmt: skip
 
 
-def parse_declaration(content: Mapping[str, Any], folder: str | Path = ".", text: str = "") -> Declaration:
+def parse_declaration(
+    content: Mapping[str, Any], folder: str | Path = ".", text: str = "", *, fitting: bool = False
+) -> Declaration:
     """The declaration in a parsed TOML document; files that it names are looked up in ``folder``."""
     folder = Path(folder)
     if "prepare" not in content:
@@ -318,7 +322,7 @@ def parse_declaration(content: Mapping[str, Any], folder: str | Path = ".", text
         for name, one in _table("prepare.values", asked["values"]).items()
     }
     files: list[Path] = []
-    states = _partition("prepare.states", asked["states"], values, folder, files)
+    states = _partition("prepare.states", asked["states"], values, folder, files, fitting)
     actions = _partition("prepare.actions", asked["actions"], values, folder, files)
     end, end_labels, end_missing = _end(asked.get("end"))
     labels = (*states.labels, *end_labels)
@@ -589,7 +593,12 @@ def _missing(
 
 
 def _partition(
-    where: str, asked: Any, values: Mapping[str, Value], folder: Path, files: list[Path]
+    where: str,
+    asked: Any,
+    values: Mapping[str, Value],
+    folder: Path,
+    files: list[Path],
+    fitting: bool = False,
 ) -> Partition:
     given = _table(where, asked)
     _keys(f"{where}.", given, ("product", "rules", "codebook"), ())
@@ -599,7 +608,7 @@ def _partition(
         return _product(f"{where}.product", given["product"], values)
     if "rules" in given:
         return _rules(f"{where}.rules", given["rules"], values)
-    return _codebook(f"{where}.codebook", given["codebook"], values, folder, files)
+    return _codebook(f"{where}.codebook", given["codebook"], values, folder, files, fitting)
 
 
 def _product(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
@@ -648,7 +657,7 @@ def _rules(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
 
 
 def _codebook(
-    where: str, asked: Any, values: Mapping[str, Value], folder: Path, files: list[Path]
+    where: str, asked: Any, values: Mapping[str, Value], folder: Path, files: list[Path], fitting: bool
 ) -> Partition:
     given = _table(where, asked)
     _keys(f"{where}.", given, ("file", "scale", "shift", "scaled"), ("file", "scale"))
@@ -667,6 +676,11 @@ def _codebook(
                 f"{where}: {name} must not be a category where it is missing, it has no distance"
             )
     path = folder / _text(f"{where}.file", given["file"])
+    widths = np.array([checks.positive(f"{where}.scale.{name}", one) for name, one in scale.items()])
+    shifts = np.array([checks.real(f"{where}.shift.{name}", shift.get(name, 0.0)) for name in scale])
+    reads = tuple(values[name] for name in scale)
+    if fitting:
+        return Partition(("any",), reads, centres=np.zeros((1, len(scale))), shift=shifts, scale=widths)
     if not path.is_file():
         raise ValueError(
             f"{where}.file = {given['file']!r}: must be a file, in the folder of the declaration"
@@ -679,8 +693,6 @@ def _codebook(
         centres[:, i] = columns[name]
     if not len(centres) or not np.isfinite(centres).all():
         raise ValueError(f"{where}.file: must have at least one centre, and numbers everywhere")
-    widths = np.array([checks.positive(f"{where}.scale.{name}", one) for name, one in scale.items()])
-    shifts = np.array([checks.real(f"{where}.shift.{name}", shift.get(name, 0.0)) for name in scale])
     if not checks.flag(f"{where}.scaled", given.get("scaled", False)):
         centres = (centres - shifts) / widths
     if "label" in columns:
@@ -688,9 +700,7 @@ def _codebook(
     else:
         labels = tuple(f"centre {i}" for i in range(len(centres)))
     files.append(path)
-    return Partition(
-        labels, tuple(values[name] for name in scale), centres=centres, shift=shifts, scale=widths
-    )
+    return Partition(labels, reads, centres=centres, shift=shifts, scale=widths)
 
 
 def _end(asked: Any) -> tuple[Value | None, tuple[str, ...], int | None]:

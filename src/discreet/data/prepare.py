@@ -125,16 +125,15 @@ def prepare(
     checks.integer("memory", memory, 1)
     declared = declaration if isinstance(declaration, Declaration) else read_declaration(declaration)
     reader = Reader(declared, places_of(where, Text(delimiter, decimal, encoding), sql))
-    maker = _Maker(declared, reader)
-    with _aside(out) as hidden:
+    maker = Maker(declared, reader)
+    with aside(out) as hidden:
         with _writer(hidden / ROWS) as writer:
-            for table in _parts(reader, memory, scratch, progress):
+            for table in parts(reader, memory, scratch, progress):
                 made = maker(table)
                 if made is not None:
                     writer.write_table(made.cast(_COLUMNS))
         if reader.offences.counts:
-            _write_private(private, reader.offences.text.getvalue())
-            raise Refused(reader.offences.counts, private)
+            refuse(reader.offences, private)
         if not maker.people:
             raise ValueError("records: hold no row of anybody")
         write_schema(declared.schema, hidden / SCHEMA)
@@ -171,7 +170,7 @@ _COLUMNS = pa.schema(
 
 # ------------------------------------------------------------------------------------------- files
 @contextmanager
-def _aside(out: Path) -> Iterator[Path]:
+def aside(out: Path) -> Iterator[Path]:
     """A hidden folder (mode 0700) that takes its name if the block ends well, and vanishes if not."""
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     hidden = out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.part")
@@ -193,6 +192,12 @@ def _writer(path: Path) -> Iterator[Any]:
         parquet.ParquetWriter(file, _COLUMNS) as writer,
     ):
         yield writer
+
+
+def refuse(offences: Offences, private: Path) -> None:
+    """Write the private file, and raise :class:`Refused`."""
+    _write_private(private, offences.text.getvalue())
+    raise Refused(offences.counts, private)
 
 
 def _write_private(path: Path, text: str) -> None:
@@ -228,13 +233,13 @@ def _say_origin(path: Path, declared: Declaration) -> None:
 
 
 # --------------------------------------------------------------------------------------- partitions
-def _parts(
+def parts(
     reader: Reader, memory: int, scratch: str | Path | None, progress: Progress | None
 ) -> Iterator[pa.Table]:
     """Tables of whole people."""
     size = sum(place.size for place in reader.places)
     row = 8 * (8 + len(reader.values)) * 4  # bytes, with what is made of it on the way
-    parts = min(_PARTITIONS, max(1, -(-size * row // memory)))
+    number = min(_PARTITIONS, max(1, -(-size * row // memory)))
     known = [place.rows for place in reader.places]
     total = None if None in known else sum(count or 0 for count in known)
 
@@ -246,20 +251,20 @@ def _parts(
                 progress("read", done, total)
             yield table
 
-    if parts == 1:
+    if number == 1:
         tables = list(read())
         if tables:
             yield pa.concat_tables(tables).combine_chunks()
         return
     with ExitStack() as stack:
-        files = [stack.enter_context(tempfile.TemporaryFile(dir=scratch)) for _ in range(parts)]
+        files = [stack.enter_context(tempfile.TemporaryFile(dir=scratch)) for _ in range(number)]
         writers: list[Any] = []
         for table in read():
             if not writers:
                 writers = [pa.ipc.new_stream(file, table.schema) for file in files]
-            part = partition_of(table["user"].combine_chunks(), parts)
+            part = partition_of(table["user"].combine_chunks(), number)
             order = np.argsort(part, kind="stable")
-            ends = np.cumsum(np.bincount(part, minlength=parts))
+            ends = np.cumsum(np.bincount(part, minlength=number))
             table = table.take(pa.array(order))
             for i, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
                 if begin < end:
@@ -272,11 +277,11 @@ def _parts(
             if table.num_rows:
                 yield table
             if progress is not None:
-                progress("make steps", i + 1, parts)
+                progress("make steps", i + 1, number)
 
 
 # -------------------------------------------------------------------------------------- making steps
-class _Maker:
+class Maker:
     """Makes rows of trajectories of whole people, one part after the other.
 
     Within a part, *rows* are those of the table; *order* lists rows by episode and time; *cells* are an
@@ -326,6 +331,7 @@ class _Maker:
                 found = self._gathered(value, column, cell, self.time[order], order, int(self.start[-1]))
             cells[name] = self._filled(value, found)
         self.row_of_cell = self._rows_of_cells(order, cell)
+        self.cells = cells
         return self._rows(cells, facts.get("end"))
 
     # ------------------------------------------------------------------------ people and episodes
@@ -592,7 +598,7 @@ class _Maker:
         self.counts[f"episodes of more than {most} steps, {declared.long}"] += int((self._beyond > 0).sum())
         if self.offences.counts:
             return None
-        return self._finished(at, s, a, reward, after)
+        return self.finished(at, s, a, reward, after)
 
     def _first_terminal(self, state: Ints) -> Ints:
         """(episodes,) number of the first cell in a terminal state; more than any where there is none."""
@@ -670,7 +676,8 @@ class _Maker:
                 f"more than {schema.episodes_per_user} episodes of one {schema.unit}", own[many]
             )
 
-    def _finished(self, at: Ints, s: Ints, a: Ints, reward: Floats, after: Ints) -> pa.Table | None:
+    def finished(self, at: Ints, s: Ints, a: Ints, reward: Floats, after: Ints) -> pa.Table | None:
+        """The rows of the steps, which are the cells ``at``."""
         if not len(at):
             return None
         episode = self.of[at]

@@ -3,7 +3,8 @@
 Everything here is a declaration, and the noise rests on it: sizes fix the cells that get noise, the
 horizon and the episodes per user fix the sensitivity, the reward's range fixes the scale. Where a
 declaration comes from is declared too (``[provenance]``); ``"this data"`` is a leak that no noise
-covers, and the statement has to print it. Nothing in this module reads a person's row. ::
+covers, and the statement has to print it; ``"private release"`` is this data too, through a release that the
+ledger holds (:mod:`.codebook`). Nothing in this module reads a person's row. ::
 
     dataset = "icu-2024"            # the population; a ledger is keyed by it
     horizon = 20
@@ -19,7 +20,7 @@ covers, and the statement has to print it. Nothing in this module reads a person
     reward = { low = 0.0, high = 1.0, known = false }       # known = "rewards.npy"
     features = "one-hot"            # or { file = "phi.npy", bound = 1.0 }
     [provenance]
-    states = "literature"           # "protocol", "literature", "other data", "this data"
+    states = "literature"           # "protocol", "literature", "other data", "private release", "this data"
 
 Files named in a schema lie beside it and are public: a mask is ``.npy`` (S, A) of bool or a table
 (``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs; known rewards are
@@ -48,7 +49,7 @@ from discreet.core.shown import brief
 
 Floats = NDArray[np.float64]
 
-PROVENANCES = ("protocol", "literature", "other data", "this data")
+PROVENANCES = ("protocol", "literature", "other data", "private release", "this data")
 FACTS = (
     "states", "actions", "mask", "horizon", "episodes_per_user", "stationary", "terminal", "reward",
     "features",

@@ -178,6 +178,7 @@ def learn(
     settings, out = settings or Settings(), Path(out)
     check_free(out)
     schema = source.schema
+    _check_return_bound(learner, settings)
     kind = kind_of(schema, learner)
     kind.check(settings)
     session = kind.start(privatizer, Secure() if randomness is None else randomness)
@@ -274,6 +275,7 @@ def plan_again(
     run = replace(Run.of(path, schema), replanned=True, versions=versions())
     _check_statement(path)
     _check_kind(path, learner)
+    _check_return_bound(learner, settings)
     kind = kind_of(schema if rewards is None else replace(schema, known=rewards), learner)
     kind.check(settings)
     with aside(out, paid=False) as hidden:
@@ -310,6 +312,15 @@ def _check_kind(path: Path, learner: Any) -> None:
     if counts == isinstance(learner, linear.Linear):
         held = "counts, for dp-apvi or apvi" if counts else f"sums of features, for {facts.algorithm}"
         raise ValueError(f"learner = {name_of(learner)!r}: {path} holds {held}")
+
+
+def _check_return_bound(learner: Any, settings: Settings) -> None:
+    """A bound that nothing would use must not be given."""
+    if settings.return_bound is not None and isinstance(learner, linear.Linear):
+        raise ValueError(
+            f"return_bound = {settings.return_bound:g}: must be left out for {name_of(learner)}, whose "
+            "report has no intervals that it could narrow"
+        )
 
 
 def _hidden(out: Path) -> Path:
