@@ -20,10 +20,9 @@ __all__ = ["Alike", "folded"]
 
 
 def folded(names: Any) -> Any:
-    """Text without spaces at its ends, in lower case, without leading zeros (one zero stays)."""
+    """Text without spaces at its ends, in lower case, its numbers without leading zeros: P007 is p7."""
     low = pc.utf8_lower(pc.utf8_trim_whitespace(names.cast(pa.large_string())))
-    bare = pc.utf8_ltrim(low, characters="0")
-    return pc.if_else(pc.and_(pc.equal(bare, ""), pc.not_equal(low, "")), "0", bare)
+    return pc.replace_substring_regex(low, r"(^|[^0-9])0+([0-9])", r"\1\2")
 
 
 class Alike:

@@ -195,8 +195,8 @@ class Fit:
         else:
             said = (
                 f"each of {self.number} centres is off by up to {max(self.error):.1%} of a value's range (95 %, "
-                f"if a {self.number}th of the people is there), where {self.number} public points lie "
-                f"about {self.spacing:.1%} of the ranges apart"
+                f"if a {self.number}th of the people is there), where {self.number} public points "
+                f"lie about {self.spacing:.1%} of the ranges apart"
             )
         if self.hopeless:
             return f"HOPELESS: {said}: take public ones. It would cost {cost}."
