@@ -14,7 +14,15 @@ import pytest
 
 from discreet.core.guarantee import Guarantee
 from discreet.core.randomness import Seeded
-from discreet.data.codebook import GRID, PersonSums, budget_of, fit, forecast, noisy, verify_fit
+from discreet.data.codebook import (
+    GRID,
+    PersonSums,
+    budget_of,
+    fit_codebook,
+    forecast_codebook,
+    noisy,
+    verify_codebook,
+)
 from discreet.data.declaration import nearest, read_declaration
 from discreet.data.prepare import Refused, prepare
 from discreet.storage.ledger import BudgetError, Ledger
@@ -216,13 +224,13 @@ def test_the_noise_has_the_law_that_is_stated() -> None:
 def test_centres_are_found_charged_and_read_back(declared: Path, tmp_path: Path) -> None:
     frame = people(4000)
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
-        fitted = fit(
+        fitted = fit_codebook(
             frame, declared, tmp_path / "fitted", ledger=ledger, centres=3, rounds=6, epsilon=2.0, delta=1e-6
         )
         assert ledger.totals("ward").epsilon == pytest.approx(2.0, rel=1e-6)
         assert ledger.totals("ward").unmarked == 0
         assert ledger.entries()[1].users == 4000
-        verify_fit(tmp_path / "fitted", ledger)
+        verify_codebook(tmp_path / "fitted", ledger)
     distance = np.linalg.norm(fitted.found[:, None] - MIDDLES[None], axis=2).min(axis=0)
     assert distance.max() < 0.5
     facts = json.loads((tmp_path / "fitted" / "codebook.json").read_text())
@@ -239,7 +247,7 @@ def test_without_noise_it_is_lloyds_algorithm(declared: Path, tmp_path: Path) ->
     frame = people(300, seed=4)
     start = tmp_path / "start.csv"
     start.write_text("x,y\n-9,4\n1,1\n9,4\n")
-    fitted = fit(
+    fitted = fit_codebook(
         frame, declared, tmp_path / "out", ledger=None, centres=3, rounds=4, rho=1e9, delta=1e-6, start=start
     )
     scale = np.array([2.0, 1.0])
@@ -255,7 +263,7 @@ def test_without_noise_it_is_lloyds_algorithm(declared: Path, tmp_path: Path) ->
 def test_quantiles(declared: Path, tmp_path: Path) -> None:
     frame = people(5000, seed=2)
     frame = frame[frame["when"] == 0]
-    fitted = fit(
+    fitted = fit_codebook(
         frame, declared, tmp_path / "out", ledger=None, quantiles=("x", 4), epsilon=1.0, delta=1e-6, bins=100
     )
     for cut, share in zip(fitted.found, (0.25, 0.5, 0.75), strict=True):
@@ -269,11 +277,11 @@ def test_the_error_that_is_forecast_is_the_error_that_comes(declared: Path, tmp_
     frame = people(2000, seed=3)
     frame = frame[frame["when"] == 0]
     truth = frame[["x", "y"]].mean().to_numpy()
-    expected = forecast(declared, 2000, centres=1, rounds=1, epsilon=0.5, delta=1e-6)
+    expected = forecast_codebook(declared, 2000, centres=1, rounds=1, epsilon=0.5, delta=1e-6)
     widths = np.array(expected.widths)
     off = []
     for seed in range(60):
-        fitted = fit(
+        fitted = fit_codebook(
             frame, declared, tmp_path / f"{seed}", ledger=None, centres=1, rounds=1, epsilon=0.5, delta=1e-6,
             randomness=Seeded(seed),
         )  # fmt: skip
@@ -285,18 +293,18 @@ def test_the_error_that_is_forecast_is_the_error_that_comes(declared: Path, tmp_
 
 # ------------------------------------------------------------------------------ said, and refused
 def test_what_is_hopeless_is_said_and_refused_before_it_is_paid_for(declared: Path, tmp_path: Path) -> None:
-    found = forecast(declared, 300, centres=100, epsilon=0.5, delta=1e-6)
+    found = forecast_codebook(declared, 300, centres=100, epsilon=0.5, delta=1e-6)
     assert found.hopeless
     assert found.verdict.startswith("HOPELESS: ")
     assert "a public one costs nothing" in found.verdict
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         how: dict[str, Any] = {"ledger": ledger, "centres": 100, "epsilon": 0.5, "delta": 1e-6}
         with pytest.raises(ValueError, match="HOPELESS.*Nothing was spent"):
-            fit(people(300), declared, tmp_path / "out", **how)
+            fit_codebook(people(300), declared, tmp_path / "out", **how)
         assert [entry.kind for entry in ledger.entries()] == ["begin"]
-        fit(people(300), declared, tmp_path / "out", anyway=True, **how)
+        fit_codebook(people(300), declared, tmp_path / "out", anyway=True, **how)
         assert [entry.kind for entry in ledger.entries()] == ["begin", "reserve", "mark"]
-    better = forecast(declared, 10**7, centres=100, epsilon=0.5, delta=1e-8)
+    better = forecast_codebook(declared, 10**7, centres=100, epsilon=0.5, delta=1e-8)
     assert not better.hopeless
     assert max(better.error) < max(found.error)
 
@@ -306,16 +314,18 @@ def test_a_limit_an_offence_and_seeds(declared: Path, tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         ledger.set_limit("ward", 0.5, 1e-6)
         with pytest.raises(BudgetError):
-            fit(people(2000), declared, tmp_path / "out", ledger=ledger, **good)
+            fit_codebook(people(2000), declared, tmp_path / "out", ledger=ledger, **good)
         broken = people(2000)
         broken.loc[5, "x"] = 11.0
         with pytest.raises(Refused, match="x: outside of its range: 1"):
-            fit(broken, declared, tmp_path / "out", ledger=ledger, **good)
+            fit_codebook(broken, declared, tmp_path / "out", ledger=ledger, **good)
         with pytest.raises(ValueError, match="ledger: must be None with noise from a seed"):
-            fit(people(99), declared, tmp_path / "out", ledger=ledger, randomness=Seeded(1), **good)
+            fit_codebook(people(99), declared, tmp_path / "out", ledger=ledger, randomness=Seeded(1), **good)
         assert [entry.kind for entry in ledger.entries()] == ["begin", "limit"]
     assert not (tmp_path / "out").exists()
-    fitted = fit(people(2000), declared, tmp_path / "seeded", ledger=None, randomness=Seeded(1), **good)
+    fitted = fit_codebook(
+        people(2000), declared, tmp_path / "seeded", ledger=None, randomness=Seeded(1), **good
+    )
     assert fitted.guarantee.randomness == "seeded"
 
 
@@ -336,14 +346,14 @@ def test_a_limit_an_offence_and_seeds(declared: Path, tmp_path: Path) -> None:
 def test_bad_arguments(declared: Path, tmp_path: Path, change: dict[str, Any], message: str) -> None:
     good = {"centres": 3, "epsilon": 1.0, "delta": 1e-6}
     with pytest.raises(ValueError, match=message):
-        fit(people(200), declared, tmp_path / "out", ledger=None, **{**good, **change})
+        fit_codebook(people(200), declared, tmp_path / "out", ledger=None, **{**good, **change})
     assert not (tmp_path / "out").exists()
 
 
 def test_a_range_is_needed(declared: Path) -> None:
     declared.write_text(TEXT.replace("range = [0, 5]\n", ""))
     with pytest.raises(ValueError, match="values.y: must be a number with a declared range"):
-        forecast(declared, 1000, centres=3, epsilon=1.0, delta=1e-6)
+        forecast_codebook(declared, 1000, centres=3, epsilon=1.0, delta=1e-6)
     assert read_declaration(declared, fitting=True).schema.layout.states == 2
     with pytest.raises(ValueError, match="must be a file"):
         read_declaration(declared)
@@ -352,8 +362,10 @@ def test_a_range_is_needed(declared: Path) -> None:
 @pytest.mark.parametrize("victim", ["codebook.csv", "codebook.json", "guarantee", "statement"])
 def test_a_changed_fit_does_not_verify(declared: Path, tmp_path: Path, victim: str) -> None:
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
-        fit(people(3000), declared, tmp_path / "out", ledger=ledger, centres=3, epsilon=1.0, delta=1e-6)
-        verify_fit(tmp_path / "out", ledger)
+        fit_codebook(
+            people(3000), declared, tmp_path / "out", ledger=ledger, centres=3, epsilon=1.0, delta=1e-6
+        )
+        verify_codebook(tmp_path / "out", ledger)
         path = tmp_path / "out" / (victim if "." in victim else "codebook.json")
         if victim == "guarantee":
             path.write_text(path.read_text().replace('"levels": 5', '"levels": 4'))
@@ -362,4 +374,4 @@ def test_a_changed_fit_does_not_verify(declared: Path, tmp_path: Path, victim: s
         else:
             path.write_bytes(path.read_bytes() + b"\n")
         with pytest.raises(ValueError, match="is not|are not|does not"):
-            verify_fit(tmp_path / "out", ledger)
+            verify_codebook(tmp_path / "out", ledger)

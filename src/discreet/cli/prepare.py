@@ -132,7 +132,7 @@ def codebook(
         if not files or len(files) != 1:
             raise ValueError("files: must be the folder of one fit")
         with nullcontext() if no_ledger else Ledger.open(path, create=False) as book:
-            library.verify_fit(files[0], book)
+            library.verify_codebook(files[0], book)
         console().print(f"{files[0]}: files and guarantee are as stated.")
         return
     if schema is None:
@@ -144,7 +144,7 @@ def codebook(
     if what == "forecast":
         if users is None:
             raise ValueError("users is missing: give --users N, the expected number of people")
-        _show_forecast(library.forecast(schema, users, **asked), schema, users, asked, as_json)
+        _show_forecast(library.forecast_codebook(schema, users, **asked), schema, users, asked, as_json)
         return
     if out is None:
         raise ValueError("out is missing: give --out DIR, a new folder")
@@ -153,7 +153,7 @@ def codebook(
     if not no_ledger and not path.exists():
         say(f"discreet: the ledger is new: {path}")
     with nullcontext() if no_ledger else Ledger.open(path) as book, rows_bar() as progress:
-        fitted = library.fit(
+        fitted = library.fit_codebook(
             files or ["duckdb://"], schema, out, ledger=book, start=start, anyway=anyway, purpose=purpose,
             progress=progress, sql=sql, delimiter=delimiter, decimal=decimal, encoding=encoding, **asked,
         )  # fmt: skip
@@ -178,7 +178,8 @@ def _show_forecast(found: Fit, schema: Path, users: int, asked: dict[str, Any], 
     from discreet.data import codebook as library
 
     others = [
-        library.forecast(schema, users, **{**asked, "epsilon": e, "rho": None}) for e in (0.1, 1.0, 10.0)
+        library.forecast_codebook(schema, users, **{**asked, "epsilon": e, "rho": None})
+        for e in (0.1, 1.0, 10.0)
     ]
     if as_json:
         print_json({**found.to_dict(), "others": [one.to_dict() for one in others]})

@@ -194,8 +194,8 @@ class Fit:
             )
         else:
             said = (
-                f"each of {self.number} centres is off by up to {max(self.error):.1%} of a value's range (95 %, "
-                f"if a {self.number}th of the people is there), where {self.number} public points "
+                f"each of {self.number} centres is off by up to {max(self.error):.1%} of a value's range "
+                f"(95 %, if a {self.number}th of the people is there), where {self.number} public points "
                 f"lie about {self.spacing:.1%} of the ranges apart"
             )
         if self.hopeless:
@@ -258,7 +258,7 @@ def _most_steps(declared: Declaration, cells: int) -> int:
     return min(cells, schema.horizon * schema.episodes_per_user)
 
 
-def forecast(
+def forecast_codebook(
     declaration: Declaration | str | Path,
     users: int,
     *,
@@ -386,7 +386,7 @@ def _read(
     return owner, np.stack([whole[name].to_numpy() for name in names], axis=1), people
 
 
-def fit(
+def fit_codebook(
     where: Any,
     declaration: Declaration | str | Path,
     out: str | Path,
@@ -410,7 +410,7 @@ def fit(
 
     The order is that of :func:`discreet.stored.learn.learn`: all rows are checked, the ledger reserves, noise
     is drawn, the folder is written aside and renamed, the ledger marks it. Parameters are those of
-    :func:`forecast`, and:
+    :func:`forecast_codebook`, and:
 
     Parameters
     ----------
@@ -440,13 +440,13 @@ def fit(
         "centres": centres, "quantiles": quantiles, "rounds": rounds, "bins": bins, "epsilon": epsilon,
         "delta": delta, "rho": rho,
     }  # fmt: skip
-    forecast(declared, 1, **asked)  # arguments first, before anything is read
+    forecast_codebook(declared, 1, **asked)  # arguments first, before anything is read
     means = _Means.of(declared, centres) if centres is not None else None
     first = _start(means, start, declared) if means is not None else np.empty((0, 0))
     names = [one.name for one in means.values] if means is not None else [str(quantiles and quantiles[0])]
     private = out.with_name(f"{out.name}.offending.csv")
     owner, values, people = _read(where, declared, names, private, how, progress)
-    expected = forecast(declared, people, **asked)
+    expected = forecast_codebook(declared, people, **asked)
     if expected.delta > 1 / people:
         raise ValueError(f"delta = {expected.delta:g}: must be at most 1/users, better below a tenth of it")
     if expected.hopeless and not anyway:
@@ -508,7 +508,7 @@ def _released(
     return Fitted(out, found, expected, guarantee)
 
 
-def verify_fit(folder: str | Path, ledger: Ledger | None = None) -> None:
+def verify_codebook(folder: str | Path, ledger: Ledger | None = None) -> None:
     """Raise ``ValueError`` unless a fit's files are what its facts (and the ledger's mark) say.
 
     The guarantee is computed again from the record that the facts hold.

@@ -572,7 +572,7 @@ def _bins(where: str, name: str, given: Mapping[str, Any], cuts: tuple[float, ..
     mirrored = {"<": "<=", "<=": "<"}[below]
     middle = [f"{a:g}{mirrored}{name}{below}{b:g}" for a, b in pairwise(cuts)]
     labels = (f"{name}{below}{cuts[0]:g}", *middle, f"{name}{above}{cuts[-1]:g}")
-    if len(set(labels)) < len(labels):
+    if len({f"{cut:g}" for cut in cuts}) < len(cuts):
         raise ValueError(f"{where}.cuts: are too close to be told apart by six digits, give labels")
     return labels
 
