@@ -1,4 +1,4 @@
-"""Commands for records as they are: statuses, streams, files; and the way from records to a verified folder."""
+"""Commands for records as they are: statuses, streams, files; the way from records to a verified folder."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ value = "x"
     said = call("codebook", "forecast", *ask, "--users", 3000)
     assert "a public one costs nothing" in " ".join(said.stdout.split())
     assert json.loads(call("codebook", "forecast", *ask, "--users", 30, "--json").stdout)["hopeless"] is True
-    refused = call("codebook", "fit", tmp_path / "x.parquet", *ask[:-4], "--epsilon", "1e-3", "--delta", "1e-6",
-                   "--out", tmp_path / "fitted", code=2)  # fmt: skip
+    fit = ["codebook", "fit", tmp_path / "x.parquet", "--out", tmp_path / "fitted", *ask[:-4]]
+    refused = call(*fit, "--epsilon", "1e-3", "--delta", "1e-6", code=2)
     assert "HOPELESS" in refused.stderr
     call("codebook", "fit", tmp_path / "x.parquet", *ask, "--out", tmp_path / "fitted")
     call("codebook", "verify", tmp_path / "fitted")
@@ -148,6 +148,11 @@ value = "x"
     assert found == pytest.approx([-5, 5], abs=0.5)
     assert "w: 1 release, together epsilon = 1 at" in " ".join(call("ledger").stdout.split())
     call("prepare", tmp_path / "x.parquet", "--schema", tmp_path / "P.toml", "--out", tmp_path / "rows")
+    learn = ["learn", tmp_path / "rows" / "rows.parquet", "--schema", tmp_path / "rows" / "schema.toml"]
+    call(*learn, "--epsilon", 1, "--delta", "1e-6", "--out", tmp_path / "policy")
+    call("verify", tmp_path / "policy")
+    sentence = json.loads((tmp_path / "policy" / "statement.json").read_text())["sentence"]
+    assert "2 releases" in sentence  # the codebook is counted
     for bad, message in (
         (["codebook", "guess"], "what = 'guess'"),
         (["codebook", "forecast", *ask], "users is missing"),

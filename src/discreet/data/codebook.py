@@ -498,8 +498,9 @@ def _released(
         facts["warning"] = "NO LEDGER: nothing was written down; losses of several releases add up"
     with aside(out) as hidden:
         name = CENTRES if means is not None else CUTS
-        table = _centres_text(names, found, share) if means is not None else _cuts_text(names[0], found)
+        table = _centres_text(names, found) if means is not None else _cuts_text(names[0], found)
         (hidden / name).write_text(table, "utf-8")
+        facts["shares"] = [round(one, 6) for one in (share / max(share.sum(), 1e-300)).tolist()]
         facts["files"] = {name: _digest(hidden / name)}
         (hidden / FACTS).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", "utf-8")
         published = {one.name: _digest(one) for one in hidden.iterdir()}
@@ -565,7 +566,7 @@ def _lloyd(
     means: _Means, first: Floats, owner: Ints, values: Floats, sigma: int, rounds: int,
     source: Callable[[int], bytes],
 ) -> tuple[Floats, Floats]:  # fmt: skip
-    """Centres in the values' own units, and the noisy share of people at each."""
+    """Centres in the values' own units, and the noisy number of people at each."""
     z = (values - means.middle) / means.scale
     norm = np.linalg.norm(z, axis=1)
     radius = means.radius
@@ -580,8 +581,7 @@ def _lloyd(
         seen = count > _STANDS_OUT * sigma / GRID / radius
         moved = sums[:, :-1] / np.where(seen, count, 1.0)[:, None]
         centres = np.where(seen[:, None], np.clip(moved, -means.half, means.half), centres)
-    share = np.maximum(count, 0.0)
-    return centres * means.scale + means.middle, share / max(share.sum(), 1e-300)
+    return centres * means.scale + means.middle, np.maximum(count, 0.0)
 
 
 def _histogram(declared: Declaration, bins: int) -> PersonSums:
@@ -592,7 +592,7 @@ def _cut(
     value: Value, number: int, sums: PersonSums, owner: Ints, values: Floats, sigma: int,
     source: Callable[[int], bytes],
 ) -> tuple[Floats, Floats]:  # fmt: skip
-    """Cut points between bins of equal shares, by a noisy histogram over the declared range."""
+    """Cut points between bins of equal shares, and a noisy histogram over the declared range."""
     from scipy.optimize import isotonic_regression
 
     known = ~np.isnan(values)
@@ -607,7 +607,7 @@ def _cut(
     return np.unique(cuts[(cuts > value.low) & (cuts < value.high)]), np.diff(below)
 
 
-def _centres_text(names: Sequence[str], centres: Floats, share: Floats) -> str:
+def _centres_text(names: Sequence[str], centres: Floats) -> str:
     lines = [",".join([*names, "label"])]
     for i, row in enumerate(centres):
         lines.append(",".join([*(f"{one:.9g}" for one in row), f"centre {i}"]))

@@ -203,9 +203,9 @@ def refuse(offences: Offences, private: Path) -> None:
 def _write_private(path: Path, text: str) -> None:
     """Aside, then renamed; readable by its owner only."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    aside.unlink(missing_ok=True)  # of a process of this number that was killed
+    handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.fchmod(handle, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
             file.write(text)
             file.flush()
