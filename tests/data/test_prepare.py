@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import shutil
 import stat
 import tomllib
+import warnings
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from discreet.data.declaration import parse_declaration, read_declaration
@@ -605,3 +609,96 @@ def test_parts_and_memory_change_nothing(tmp_path: Path) -> None:
     assert grouped(made(tmp_path / "whole")) == grouped(made(tmp_path / "parts"))
     assert whole.counts == parts.counts
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "whole"]
+
+
+# ------------------------------------------------------------------------------- people are apart
+@pytest.mark.parametrize("seed", range(8))
+def test_one_persons_records_change_nobody_elses_rows(seed: int, tmp_path: Path) -> None:
+    """What protects the result's people protects the records': each row is made of one person's records."""
+    draw = np.random.default_rng(seed)
+    text = BASE.format(
+        horizon=5, long="cut", grid='step = "4 hours"', x='within = "mean"\ncarry = 2\nmissing = "category"',
+        sums="sum", end=END, on="on = { well = 1.5 }",
+    )  # fmt: skip
+    declared = parse_declaration(tomllib.loads(text), tmp_path, text)
+    frame, other = records(seed), records(seed + 100)
+    victim = f"P{draw.integers(0, 12)}"
+    swapped = pd.concat([frame[frame["who"] != victim], other[other["who"] == victim]])
+    people = []
+    for name, each in (("a", frame), ("b", swapped.sample(frac=1.0, random_state=seed))):
+        prepare(each, declared, tmp_path / name, memory=(2**30, 2000)[seed % 2])
+        people.append(grouped(made(tmp_path / name)))
+    first, second = people
+    assert len(first) == len(second) == 12
+    left = list(second)
+    for one in first:
+        if one in left:
+            left.remove(one)
+    assert len(left) <= 1
+
+
+CELLS = st.sampled_from(
+    [
+        "",
+        "1",
+        "2",
+        "-1",
+        "0.5",
+        "1e999",
+        "nan",
+        "NA",
+        "x",
+        " 1 ",
+        "go",
+        "stay",
+        "é",
+        '"',
+        "2024-01-01",
+        "\x00",
+    ]
+)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(CELLS, min_size=3, max_size=5), max_size=12), st.sampled_from([2**30, 500]))
+def test_any_cells(tmp_path: Path, lines: list[list[str]], memory: int) -> None:
+    """Whatever is in them: rows that a learner reads, or a refusal in words, and nothing left behind."""
+    (tmp_path / "P.toml").write_text(SMALL)
+    body = "\n".join(["who,when,x,a", *(",".join(line) for line in lines)]) + "\n"
+    (tmp_path / "x.csv").write_text(body)
+    out = tmp_path / "out"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # names that look alike
+        try:
+            prepare(tmp_path / "x.csv", tmp_path / "P.toml", out, memory=memory)
+        except ValueError:
+            assert not out.exists()
+        else:
+            assert check(open_source(out / "rows.parquet", read_schema(out / "schema.toml"))).users > 0
+            shutil.rmtree(out)
+    (tmp_path / "out.offending.csv").unlink(missing_ok=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["P.toml", "x.csv"]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b"]), st.one_of(st.none(), st.datetimes()), st.one_of(st.none(), st.floats())
+        ),
+        min_size=1, max_size=10,
+    )
+)  # fmt: skip
+def test_any_times_and_numbers(tmp_path: Path, rows: list[Any]) -> None:
+    text = SMALL.replace(
+        '{ column = "when", numbers = "hours" }', '{ column = "when", zone = "Europe/Berlin" }'
+    )
+    (tmp_path / "P.toml").write_text(text)
+    who, when, x = zip(*rows, strict=True)
+    stamps, numbers = pa.array(when, pa.timestamp("us")), pa.array(x, pa.float64())
+    table = pa.table({"who": who, "when": stamps, "x": numbers, "a": ["go"] * len(who)})
+    try:
+        prepare(table, tmp_path / "P.toml", tmp_path / "out")
+        shutil.rmtree(tmp_path / "out")
+    except ValueError:
+        assert not (tmp_path / "out").exists()

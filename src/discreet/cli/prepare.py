@@ -23,6 +23,7 @@ def schema(
     sql: SqlOption = None,
     delimiter: DelimiterOption = None,
     encoding: EncodingOption = "utf-8",
+    as_json: JsonFlag = False,
 ) -> None:
     """Write a skeleton of a schema from the names and types of columns; reads no row."""
     from discreet.core.files import write_aside
@@ -31,13 +32,16 @@ def schema(
     if not init and sql is None:
         raise ValueError("init is missing: give --init FILE, whose columns are named")
     text = skeleton(init or ["duckdb://"], sql=sql, delimiter=delimiter, encoding=encoding)
-    if out is None:
+    if out is not None:
+        if out.exists():
+            raise ValueError(f"out = {str(out)!r}: exists already, a skeleton overwrites nothing")
+        write_aside(out, text.encode())
+    if as_json:
+        print_json({"out": None if out is None else str(out), "skeleton": text})
+    elif out is None:
         print(text, end="")
-        return
-    if out.exists():
-        raise ValueError(f"out = {str(out)!r}: exists already, a skeleton overwrites nothing")
-    write_aside(out, text.encode())
-    say(f"discreet: {out} is to be filled in; no row was read")
+    else:
+        say(f"discreet: {out} is to be filled in; no row was read")
 
 
 @command
