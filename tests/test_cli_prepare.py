@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,26 @@ def test_offences_end_with_status_2_and_a_private_file(records: Path, tmp_path: 
     assert private.stat().st_mode & 0o777 == 0o600
     assert set(pd.read_csv(private, keep_default_na=False)["cell"]) == {"k.A.", ">300"}
     assert not (tmp_path / "ward").exists()
+
+
+def test_a_codebook_of_the_ward_as_the_page_shows(
+    records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(WARD / "codebook.toml", tmp_path)
+    ask = ["--schema", "codebook.toml", "--epsilon", 1, "--delta", "1e-6"]
+    said = " ".join(call("codebook", "forecast", *ask, "--users", 20000, "--centres", 20).stdout.split())
+    page = " ".join((ROOT / "docs" / "prepare.md").read_text(encoding="utf-8").split())
+    assert said.split(" ε ")[0] in page
+    assert "HOPELESS" in call("codebook", "forecast", *ask, "--users", 20000, "--centres", 750).stdout
+    call("codebook", "fit", records, "--decimal", ",", *ask, "--centres", 4, "--out", "fitted")
+    call("codebook", "fit", records, "--decimal", ",", *ask, "--quantiles", "pressure=4", "--out", "cuts")
+    call("codebook", "verify", "fitted")
+    call("codebook", "verify", "cuts")
+    call("prepare", records, "--decimal", ",", "--schema", "codebook.toml", "--out", "ward")
+    labels = pd.read_parquet("ward/rows.parquet")["state"].astype(str).unique()
+    assert set(labels) <= {f"centre {i}" for i in range(4)}
+    assert (tmp_path / "ward" / "codebook.csv").is_file()
 
 
 def test_a_codebook_by_commands(tmp_path: Path, own_ledger: Path) -> None:

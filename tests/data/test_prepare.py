@@ -684,7 +684,7 @@ def test_any_cells(tmp_path: Path, lines: list[list[str]], memory: int) -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["a", "b"]), st.one_of(st.none(), st.datetimes()), st.one_of(st.none(), st.floats())
+            st.sampled_from(["a", "b"]), st.none() | st.datetimes(), st.none() | st.floats()
         ),
         min_size=1, max_size=10,
     )
