@@ -164,6 +164,39 @@ def test_sums_of_many_people_by_a_slow_account() -> None:
     assert np.abs(found - expected).mean() < 1
 
 
+def test_more_than_the_public_sizes_allow_is_refused() -> None:
+    sums = PersonSums(3, 1, 1.0, 0.0, 2)
+    owner, one = np.zeros(3, np.int64), np.ones((3, 1))
+    for wrong in (
+        (owner, np.array([0, 1, 3]), one),
+        (owner, np.array([0, -1, 1]), one),
+        (owner, np.array([0, 1, 2]), one),
+        (owner, np.array([0, 1, 1]), 1.001 * one),
+        (owner, np.array([0, 1, 1]), math.nan * one),
+        (np.array([1, 0, 0]), np.array([0, 1, 1]), one),
+    ):
+        with pytest.raises(ValueError, match="must|more than"):
+            sums.exact(*wrong)
+
+
+def test_sums_of_a_step_outside_of_the_range_are_cut(declared: Path, tmp_path: Path) -> None:
+    """The range is of a cell: doses add up, and constants may be anywhere; nobody counts for more."""
+    text = TEXT.replace(
+        'column = "y"\nwithin = "last"', 'column = "y"\nwithin = "sum"\nmissing = { value = -99 }'
+    )
+    declared.write_text(text)
+    frame = people(2000)
+    frame["y"] = np.where(np.arange(len(frame)) % 3 == 0, np.nan, 5.0)
+    frame = pd.concat([frame, frame.assign(x=frame["x"] + 0.0, y=frame["y"] - 1.0, when=frame["when"] + 0.2)])
+    how: dict[str, Any] = {"ledger": None, "rho": 1e9, "delta": 1e-6}
+    fitted = fit_codebook(frame, declared, tmp_path / "a", centres=3, **how)
+    assert (fitted.found[:, 1] >= 0).all()
+    assert (fitted.found[:, 1] <= 5).all()
+    cuts = fit_codebook(frame, declared, tmp_path / "b", quantiles=("y", 2), **how).found
+    assert (cuts > 0).all()
+    assert (cuts < 5).all()
+
+
 # ------------------------------------------------------------------------------------- the loss
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-6), (1.0, 1e-6), (4.0, 1e-9), (12.0, 1e-5)])
 def test_budgets_by_an_independent_account(epsilon: float, delta: float) -> None:

@@ -15,8 +15,9 @@ one cell or of two: for *replaced* people
 
     ||v - v'||_2 <= max(D, sqrt(2) B).
 
-* k-means: y = (z, R), z the scaled values, cut to the ball of radius R. B = sqrt(2) R, D = 2 R, hence 2 R:
-  the weight R of the count is the largest that costs nothing beside the sums.
+* k-means: y = (z, R), z the scaled values, cut to their declared ranges, which lie in a ball of radius R.
+  B = sqrt(2) R, D = 2 R, hence 2 R: the weight R of the count is the largest that costs nothing beside the
+  sums.
 * quantiles: y = 1. B = 1, D = 0, hence sqrt(2).
 
 **A grid.** Coordinates are rounded to multiples of 1 / GRID, by at most half a step each. A person has at
@@ -90,10 +91,17 @@ class PersonSums:
         return max(self.apart, math.sqrt(2.0) * self.bound) + rounding
 
     def exact(self, owner: Ints, cell: Ints, payload: Floats) -> Ints:
-        """(k, p) the sum in grid units; owner (n,) never falls, payload (n, p). RAW DATA."""
+        """(k, p) the sum in grid units; owner (n,) never falls, payload (n, p). RAW DATA.
+
+        Raises ``ValueError`` where a step or a person is more than the public sizes allow.
+        """
         out = np.zeros((self.cells, self.width), np.int64)
         if not len(owner):
             return out
+        if (owner[1:] < owner[:-1]).any() or not 0 <= cell.min() <= cell.max() < self.cells:
+            raise ValueError("owner, cell: must not fall, and be cells")
+        if not (np.linalg.norm(payload, axis=1) <= self.bound * (1 + 1e-9)).all():
+            raise ValueError(f"payload: must have norms of at most {self.bound:g}")
         starts = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
         person = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(owner)))
         steps = np.bincount(person).astype(np.float64)
@@ -102,6 +110,8 @@ class PersonSums:
         key = key[order]
         heads = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
         at, whose = key[heads] % self.cells, key[heads] // self.cells
+        if np.bincount(whose).max() > self.touched:
+            raise ValueError(f"cell: a person is in more than {self.touched} cells")
         for column in range(self.width):
             own = np.add.reduceat(payload[order, column], heads) / steps[whose]
             out[:, column] = np.bincount(at, np.rint(own * GRID), self.cells).astype(np.int64)
@@ -567,12 +577,9 @@ def _lloyd(
     source: Callable[[int], bytes],
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """Centres in the values' own units, and the noisy number of people at each."""
-    z = (values - means.middle) / means.scale
-    norm = np.linalg.norm(z, axis=1)
+    # ranges are declared of cells: the sum of a step's doses, or a constant for missing ones, may be outside
+    z = np.clip((values - means.middle) / means.scale, -means.half, means.half)
     radius = means.radius
-    z *= np.minimum(1.0, radius / np.maximum(norm, radius))[
-        :, None
-    ]  # declared ranges are within; by rounding
     payload = np.column_stack([z, np.full(len(z), radius)])
     centres = first.copy()
     for _ in range(rounds):
@@ -597,7 +604,7 @@ def _cut(
 
     known = ~np.isnan(values)
     share = (values[known] - value.low) / (value.high - value.low)
-    cell = np.minimum((share * sums.cells).astype(np.int64), sums.cells - 1)
+    cell = np.clip(np.floor(share * sums.cells), 0, sums.cells - 1).astype(np.int64)
     histogram = noisy(sums.exact(owner[known], cell, np.ones((len(cell), 1))), sigma, source)[:, 0]
     below = isotonic_regression(np.cumsum(histogram)).x
     below = np.concatenate([[0.0], np.clip(below, 0.0, None)])
