@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from discreet.data import declaration
 from discreet.data.declaration import parse_declaration, read_declaration
 from discreet.data.rules import condition
 from discreet.data.schema import parse_schema, read_schema
@@ -228,6 +229,12 @@ def test_the_pages_declaration_is_one(tmp_path: Path) -> None:
     assert made.states.codes(
         {"pressure": np.array([87.5, 65.0]), "lactate": np.array([2.0, 4.0])}
     ).tolist() == [0, 1]
+
+
+def test_the_page_names_every_key() -> None:
+    page = (ROOT / "docs" / "prepare.md").read_text(encoding="utf-8")
+    keys = re.findall(r"[a-z]+", " ".join((*declaration._KEYS, *declaration._VALUE, *declaration.WITHIN)))
+    assert [key for key in keys if not re.search(rf"\b{key}\b", page)] == []
 
 
 def test_the_pages_public_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
