@@ -164,6 +164,42 @@ def test_sums_of_many_people_by_a_slow_account() -> None:
     assert np.abs(found - expected).mean() < 1
 
 
+@pytest.mark.parametrize("what", ["centres", "quantiles"])
+def test_neighbours_from_records_to_sums(
+    declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """All of one person's records are replaced, their number too: what the noise is laid on moves by at most
+    the stated sensitivity, whatever the files, and comes near to it.
+    """
+    seen: list[np.ndarray] = []
+
+    def caught(sums: np.ndarray, sigma: int, source: Any) -> np.ndarray:
+        seen.append(sums / GRID)
+        return sums.astype(np.float64) / GRID
+
+    monkeypatch.setattr("discreet.data.codebook.noisy", caught)
+    how: dict[str, Any] = {"ledger": None, "rho": 1e9, "delta": 1e-6}
+    how |= {"centres": 4, "rounds": 1} if what == "centres" else {"quantiles": ("x", 4), "bins": 8}
+    base, draw = people(30), np.random.default_rng(1)
+    corners = [(-10.0, 0.0), (10.0, 5.0), (-10.0, 5.0), (10.0, 0.0), (0.0, 2.5)]
+    largest = 0.0
+    for case in range(24):
+        found = []
+        for side in range(2):
+            steps = int(draw.integers(1, 9)) if case % 2 else 1
+            spots = [corners[(case + 1 + side) % 4] if case < 8 else corners[draw.integers(0, 5)]] * steps
+            own = pd.DataFrame(spots, columns=["x", "y"]).assign(who="P3", when=np.arange(steps))
+            frame = pd.concat([base[base["who"] != "P3"], own]).sample(frac=1.0, random_state=case)
+            seen.clear()
+            fit_codebook(frame, declared, tmp_path / f"{case}-{side}", **how)
+            found.append(seen[0])
+        largest = max(largest, float(np.linalg.norm(found[0] - found[1])))
+    radius = math.hypot(10 / 2, 2.5)
+    stated = 2 * radius if what == "centres" else math.sqrt(2)
+    assert largest <= stated * (1 + 1e-4)
+    assert largest >= 0.99 * stated
+
+
 def test_more_than_the_public_sizes_allow_is_refused() -> None:
     sums = PersonSums(3, 1, 1.0, 0.0, 2)
     owner, one = np.zeros(3, np.int64), np.ones((3, 1))
