@@ -40,10 +40,16 @@ if TYPE_CHECKING:
     from discreet.core.randomness import SeededCoins as SeededCoins
     from discreet.core.trajectories import Trajectories as Trajectories
     from discreet.core.trajectories import Trajectory as Trajectory
+    from discreet.data.codebook import fit_codebook as fit_codebook
+    from discreet.data.codebook import forecast_codebook as forecast_codebook
+    from discreet.data.codebook import verify_codebook as verify_codebook
+    from discreet.data.declaration import read_declaration as read_declaration
+    from discreet.data.prepare import prepare as prepare
     from discreet.data.readers import open_source as open_source
     from discreet.data.schema import Schema as Schema
     from discreet.data.schema import read_schema as read_schema
     from discreet.data.schema import write_schema as write_schema
+    from discreet.data.skeleton import skeleton as skeleton
     from discreet.data.writers import write_trajectories as write_trajectories
     from discreet.device.counts import CountDevice as CountDevice
     from discreet.device.encoders import ShuffleEncoder as ShuffleEncoder
@@ -305,6 +311,12 @@ _HOMES = {
     "read_schema": "data.schema",
     "write_schema": "data.schema",
     "open_source": "data.readers",
+    "skeleton": "data.skeleton",
+    "read_declaration": "data.declaration",
+    "prepare": "data.prepare",
+    "fit_codebook": "data.codebook",
+    "forecast_codebook": "data.codebook",
+    "verify_codebook": "data.codebook",
     "write_trajectories": "data.writers",
     "OfflineLearner": "experiments.datasets",
     "Simulated": "experiments.datasets",

@@ -14,6 +14,7 @@ from discreet.cli.shell import app
 # isort: off
 # the order of `discreet --help`
 from discreet.cli import simulations  # noqa: F401
+from discreet.cli import prepare  # noqa: F401
 from discreet.cli import stored  # noqa: F401
 from discreet.cli import evidence  # noqa: F401
 # isort: on

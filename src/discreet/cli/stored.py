@@ -32,6 +32,14 @@ if TYPE_CHECKING:
     from discreet.stored.power import PublicWorld
 
 
+SqlOption = Annotated[str | None, typer.Option(help="A query, with duckdb://FILE in place of files.")]
+DelimiterOption = Annotated[
+    str | None, typer.Option(help="Of CSV files (default: told by the columns in their first line).")
+]
+DecimalOption = Annotated[str, typer.Option(help="Of numbers in CSV files: . or ,")]
+EncodingOption = Annotated[str, typer.Option(help="Of CSV files, as Python names it.")]
+
+
 @contextmanager
 def rows_bar() -> Iterator[Progress]:
     """A bar on standard error for each pass over rows; yields the callback ``(what, done, total)``."""
@@ -56,9 +64,16 @@ def rows_bar() -> Iterator[Progress]:
 @command
 def learn(
     files: Annotated[
-        list[str] | None, typer.Argument(help="Parquet or CSV files or folders, or minari:NAME.")
+        list[str] | None,
+        typer.Argument(
+            help="Parquet or CSV files, folders, s3://..., duckdb://FILE?table=NAME, or minari:NAME."
+        ),
     ] = None,
     schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: what is public about the data.")] = None,
+    sql: SqlOption = None,
+    delimiter: DelimiterOption = None,
+    decimal: DecimalOption = ".",
+    encoding: EncodingOption = "utf-8",
     algorithm: Annotated[
         str | None,
         typer.Option(
@@ -135,6 +150,8 @@ def learn(
             ("seed", seed),
             ("ledger", ledger),
             ("scratch", scratch),
+            ("sql", sql),
+            ("delimiter", delimiter),
             ("synthetic", synthetic or None),
             ("no-ledger", no_ledger or None),
             *budget.items(),
@@ -153,7 +170,7 @@ def learn(
         outcome = _first(
             files, schema, algorithm, budget, preset, option, out, settings, users, ledger,
             no_ledger,
-            seed, scratch,
+            seed, scratch, {"sql": sql, "delimiter": delimiter, "decimal": decimal, "encoding": encoding},
         )  # fmt: skip
     document = outcome.statement.to_dict()
     if as_json:
@@ -184,6 +201,7 @@ def _first(
     no_ledger: bool,
     seed: int | None,
     scratch: Path | None,
+    written: dict[str, Any],
 ) -> Outcome:
     """From data, or from made-up ones."""
     import tempfile
@@ -214,6 +232,10 @@ def _first(
         raise ValueError("ledger: must not be given together with --no-ledger")
     if seed is not None and not (no_ledger or settings.synthetic):
         raise ValueError(f"seed = {seed}: noise from a seed protects nobody, must be given with --no-ledger")
+    if settings.synthetic:
+        written = {}
+    elif written["sql"] is not None and not files:
+        files = ["duckdb://"]
     if not files and not settings.synthetic:
         raise ValueError("files: none is given; give trajectories, or --synthetic for a rehearsal")
     book = None
@@ -228,7 +250,7 @@ def _first(
             write_made_up(public, users, files[0], seed=seed or 0)
         try:
             return pipeline.learn(
-                open_source(files or [], public), learner, out, privatizer=privatizer, ledger=book,
+                open_source(files or [], public, **written), learner, out, privatizer=privatizer, ledger=book,
                 randomness=Secure() if seed is None else Seeded(seed), settings=settings, progress=progress,
                 scratch=scratch,
             )  # fmt: skip
@@ -320,6 +342,12 @@ def _asked(
     learner = registry.build("offline learner", algorithm, preset, options)
     if not private:
         return learner, None
+    if "epsilon" in {*budget, *noise} and "delta" not in {*budget, *noise}:
+        say(
+            "discreet: no --delta is given: epsilon is pure, by Laplace noise. With --delta, below a tenth "
+            "of 1/users, Gaussian noise is allowed too, which is often far less; --delta 0 says that pure is "
+            "meant"
+        )
     return learner, registry.build("privatizer", "central", None, {**noise, **budget})
 
 

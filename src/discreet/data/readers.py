@@ -1,20 +1,20 @@
-"""Rows of trajectories from Parquet, CSV and Minari, in column batches of one form.
+"""Rows of trajectories in column batches of one form, from whatever place holds them.
 
 Whatever the source, a batch is an Arrow table with the columns ``user``, ``episode`` (int64 or text),
 ``step``, ``state``, ``action``, ``next_state`` (int64: indices, steps from 0), ``reward`` (float64, in the
 file's units) and ``number`` (int64: the row's place in the whole source). What cannot be read as a number
 or is no label of the schema is kept as a code that no check passes, never repaired: :mod:`.validate`
-counts it. Only one batch is in memory at a time.
+counts it. Only one batch is in memory at a time. Which places can be read: :mod:`.places`, and Minari.
 
-A user's or episode's name is an integer where every file says so, else a text; ``7`` in a CSV file and
+A user's or episode's name is an integer where every place says so, else a text; ``7`` in a CSV file and
 7 in a Parquet file are the same user, ``07`` and `` 7`` are others: a data set must write a name in
-one way, or one person counts as two. CSV values that are empty, ``NA``, ``NaN`` or ``null`` are empty.
+one way, or one person counts as two (:mod:`.alike` counts such names). CSV values that are empty, ``NA``,
+``NaN`` or ``null`` are empty.
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -26,13 +26,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyarrow import csv as arrow_csv
-from pyarrow import parquet
 
 from discreet.core import checks
 from discreet.core.shown import brief
 from discreet.data.kernels import MISSING
+from discreet.data.places import EMPTY, Broken, Place, Text, TextFile, places_of
 from discreet.data.schema import Schema
+
+__all__ = ["BATCH_ROWS", "UNREADABLE", "Broken", "Progress", "Source", "open_source"]
 
 Ints = NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
@@ -41,42 +42,39 @@ Progress = Callable[[str, int, int | None], None]
 BATCH_ROWS = 2**18
 UNREADABLE = -1  # the code of a value that is no index and no label
 _EXACT = 2.0**53
-_EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
-_LONGEST_LINE = 2**20  # bytes of a CSV block, at least
-
-
-class Broken(ValueError):
-    """A source that cannot be read at all: no table, a column that is missing or of the wrong type."""
 
 
 @dataclass
 class Source:
-    """Where the rows are: files in a fixed order, or one Minari dataset. Holds no rows itself.
-
-    ``malformed`` lists the CSV lines (file, line from 1; 0: not known) that were skipped in the last pass
-    since their number of fields was wrong; they have no row number.
-    """
+    """Where the rows are: places in a fixed order, or one Minari dataset. Holds no rows of files itself."""
 
     __repr__ = brief
 
     schema: Schema
-    files: tuple[Path, ...] = ()
+    places: tuple[Place, ...] = field(default=(), repr=False)
     minari: str | None = None
-    malformed: list[tuple[Path, int]] = field(default_factory=list)
+
+    @property
+    def malformed(self) -> list[tuple[str, int]]:
+        """Lines (place, line from 1; 0: not known) that were skipped in the last pass since their number of
+        fields was wrong; they have no row number.
+        """
+        return [(place.name, line) for place in self.places for line in place.malformed]
 
     @cached_property
     def rows(self) -> int | None:
-        """The number of rows, where the files say so without being read (Parquet)."""
-        if self.minari is not None or any(path.suffix != ".parquet" for path in self.files):
+        """The number of rows, where the places say so without being read."""
+        counts = [place.rows for place in self.places]
+        if self.minari is not None or None in counts:
             return None
-        return sum(_parquet(path).metadata.num_rows for path in self.files)
+        return sum(count or 0 for count in counts)
 
     @cached_property
     def size(self) -> int:
-        """Rows, or a generous guess from the size of the files (10 bytes a row at least)."""
+        """Rows, or a generous guess from the size of the files."""
         if self.minari is not None:
             return int(_minari(self.minari).total_steps)
-        return self.rows if self.rows is not None else sum(p.stat().st_size for p in self.files) // 10
+        return sum(place.size for place in self.places)
 
     @cached_property
     def _text(self) -> tuple[bool, bool]:
@@ -84,17 +82,12 @@ class Source:
         if self.minari is not None:
             return False, False
         names = self.schema.columns
-        found = []
-        for name in (names.user, names.episode):
-            whole = True
-            for path in self.files:
-                if path.suffix == ".parquet":
-                    schema = _parquet(path).schema_arrow
-                    whole &= name in schema.names and pa.types.is_integer(schema.field(name).type)
-                else:
-                    whole = False
-            found.append(not whole)
-        return found[0], found[1]
+        stated = [place.types() for place in self.places]
+        user, episode = (
+            all(types is not None and name in types and pa.types.is_integer(types[name]) for types in stated)
+            for name in (names.user, names.episode)
+        )
+        return not user, not episode
 
     def batches(
         self,
@@ -110,7 +103,6 @@ class Source:
         ValueError
             If a file is no table of its kind, or lacks a column, or a column cannot hold what it should.
         """
-        self.malformed.clear()
         done = 0
         try:
             for table in _ahead(self._tables(batch_rows, users_only)):
@@ -133,38 +125,6 @@ class Source:
             yield from _minari_batches(self.minari, batch_rows)
             return
         wanted = _wanted(self.schema, users_only)
-        for path in self.files:
-            if path.suffix == ".parquet":
-                pieces = _parquet_batches(path, wanted, batch_rows)
-            else:
-                pieces = self._csv_batches(path, wanted, batch_rows)
-            yield from pieces
-
-    def _csv_batches(self, path: Path, wanted: dict[str, str], batch_rows: int) -> Iterator[pa.Table]:
-        """Numbers at full speed; after the first cell that is none, text, in which it can be told which."""
-        _csv_header(path, wanted)
-        done = 0
-        try:
-            for batch in self._csv_pass(path, wanted, batch_rows, as_text=False):
-                done += batch.num_rows
-                yield batch
-            return
-        except pa.ArrowInvalid:
-            pass
-        skip = done
-        self.malformed[:] = [line for line in self.malformed if line[0] != path]
-        for batch in self._csv_pass(path, wanted, batch_rows, as_text=True):
-            rest = batch.slice(min(skip, batch.num_rows))
-            skip -= batch.num_rows - rest.num_rows
-            yield rest
-
-    def _csv_pass(
-        self, path: Path, wanted: dict[str, str], batch_rows: int, as_text: bool
-    ) -> Iterator[pa.Table]:
-        def skipped(row: Any) -> str:
-            self.malformed.append((path, int(row.number or 0)))
-            return "skip"
-
         types = {"user": pa.string(), "episode": pa.string(), "step": pa.int64(), "reward": pa.float64()}
         types |= {
             part: pa.int64() if labels is None else pa.string()
@@ -174,24 +134,11 @@ class Source:
                 ("action", self.schema.action_labels),
             )
         }
-        with arrow_csv.open_csv(
-            str(path),
-            read_options=arrow_csv.ReadOptions(
-                block_size=max(_LONGEST_LINE, 40 * batch_rows), use_threads=False
-            ),
-            parse_options=arrow_csv.ParseOptions(newlines_in_values=False, invalid_row_handler=skipped),
-            convert_options=arrow_csv.ConvertOptions(
-                include_columns=list(wanted),
-                column_types={name: pa.string() if as_text else types[wanted[name]] for name in wanted},
-                null_values=_EMPTY,
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=True,
-            ),
-        ) as reader:
-            for batch in reader:
-                table = pa.table(batch).rename_columns(list(wanted.values()))
-                for start in range(0, table.num_rows, batch_rows):
-                    yield table.slice(start, batch_rows)
+        asked = {name: types[part] for name, part in wanted.items()}
+        for place in self.places:
+            _require(place, wanted)
+            for table in place.batches(list(wanted), batch_rows, asked):
+                yield table.rename_columns(list(wanted.values()))
 
     def _users(self, raw: pa.Table) -> pa.Table:
         return pa.table({"user": _key(_one(raw, "user"), self._text[0])})
@@ -231,23 +178,43 @@ class Source:
         if self.minari is not None:
             return f"{self.minari} row {number}"
         before = 0
-        for path in self.files:
-            if len(self.files) == 1:
+        for place in self.places:
+            if len(self.places) == 1:
                 break
             count = sum(
-                raw.num_rows for raw in Source(self.schema, (path,))._raw(BATCH_ROWS, users_only=True)
+                raw.num_rows for raw in Source(self.schema, (place,))._raw(BATCH_ROWS, users_only=True)
             )
             if number < before + count:
                 break
             before += count
-        return f"{path.name} row {number - before}"
+        return f"{Path(place.name).name} row {number - before}"
 
 
-def open_source(where: str | Path | Sequence[str | Path], schema: Schema) -> Source:
-    """A file, several, a folder of files (``.parquet``, ``.csv``), or ``minari:NAME`` of a local dataset.
+def open_source(
+    where: Any,
+    schema: Schema,
+    *,
+    sql: str | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    encoding: str = "utf-8",
+) -> Source:
+    """Rows of trajectories: files, folders, object stores, frames, a DuckDB data base, or Minari.
 
-    Files are read in the order given, a folder's in the order of their names. In a Minari dataset every
-    episode is one user, and both observations and actions are integers.
+    Parameters
+    ----------
+    where : path, URI, frame, or a list of them
+        ``.parquet``, ``.csv``, ``.tsv`` (also ``.csv.gz``, ``.bz2``, ``.zst``), a folder with all those
+        below it, ``s3://bucket/folder`` and whatever else :mod:`pyarrow.fs` reads, an Arrow, pandas or
+        Polars table, ``duckdb://file.db?table=visits``, or ``minari:NAME`` of a local dataset, in which
+        every episode is one user and both observations and actions are integers. Files are read in the
+        order given, a folder's in the order of their paths.
+    schema : Schema
+    sql : str, optional
+        A query in place of ``?table=``.
+    delimiter, decimal, encoding : str
+        How CSV files are written. No delimiter: the one of comma, semicolon, tab and bar under which the
+        first line has the schema's columns.
 
     Raises
     ------
@@ -255,36 +222,22 @@ def open_source(where: str | Path | Sequence[str | Path], schema: Schema) -> Sou
         If there is no such file, or none of these kinds, or a column of the schema is missing, or a label of
         the schema cannot be told from an empty cell.
     ImportError
-        If Minari is asked for and not installed.
+        If Minari or DuckDB is asked for and not installed.
     """
     if isinstance(where, str) and where.startswith("minari:"):
         name = where.removeprefix("minari:")
         _minari(name)
         return Source(schema, minari=name)
-    given = [where] if isinstance(where, str | Path) else list(where)
-    files: list[Path] = []
-    for item in map(Path, given):
-        inside = [p for p in sorted(item.iterdir()) if p.is_file()] if item.is_dir() else [item]
-        files += [p for p in inside if not item.is_dir() or p.suffix in (".parquet", ".csv")]
-    if not files:
-        raise Broken(f"{', '.join(map(str, given)) or 'no file'}: must be Parquet or CSV files")
-    for path in files:
-        if path.suffix not in (".parquet", ".csv"):
-            raise Broken(f"{path}: must end in .parquet or .csv")
-        if not path.is_file():
-            raise Broken(f"{path}: no such file")
-    if len({path.resolve() for path in files}) < len(files):
-        raise Broken("a file is given twice: its people would count twice")
-    source = Source(schema, tuple(files))
-    for path in files:
-        wanted = _wanted(schema, users_only=False)
-        if path.suffix == ".csv":
+    source = Source(schema, places_of(where, Text(delimiter, decimal, encoding), sql))
+    wanted = _wanted(schema, users_only=False)
+    for place in source.places:
+        if isinstance(place, TextFile):
             for label in (*(schema.state_labels or ()), *(schema.action_labels or ())):
-                if label in _EMPTY:  # a last next state of this name would become the terminal state
-                    raise Broken(f"{path}: the label {label!r} is an empty cell in CSV: give it in Parquet")
-            _csv_header(path, wanted)
-        else:
-            _require(path, _parquet(path).schema_arrow.names, wanted)
+                if label in EMPTY:  # a last next state of this name would become the terminal state
+                    raise Broken(
+                        f"{place.name}: the label {label!r} is an empty cell in CSV: give it in Parquet"
+                    )
+        _require(place, wanted)
     return source
 
 
@@ -296,38 +249,13 @@ def _wanted(schema: Schema, users_only: bool) -> dict[str, str]:
     return {schema.columns.user: "user"} if users_only else wanted
 
 
-def _require(path: Path, names: Sequence[str], wanted: dict[str, str]) -> None:
+def _require(place: Place, wanted: dict[str, str]) -> None:
+    names = place.names(list(wanted))
     for name, part in wanted.items():
         if names.count(name) != 1:
-            raise Broken(f"{path}: must have one column {name!r} ({part}_column), has {names.count(name)}")
-
-
-def _csv_header(path: Path, wanted: dict[str, str]) -> None:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            _require(path, next(csv.reader([stream.readline(2**20)]), []), wanted)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise Broken(f"{path}: not a CSV file ({error})") from None
-
-
-def _parquet(path: Path) -> Any:
-    try:
-        file = parquet.ParquetFile(str(path))
-        file.schema_arrow  # noqa: B018  names are decoded here, and may be no text
-        return file
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise Broken(f"{path}: not a Parquet file ({error})") from None
-
-
-def _parquet_batches(path: Path, wanted: dict[str, str], batch_rows: int) -> Iterator[pa.Table]:
-    file = _parquet(path)
-    _require(path, file.schema_arrow.names, wanted)
-    try:
-        for batch in file.iter_batches(batch_size=batch_rows, columns=list(wanted)):
-            table = pa.table(batch)
-            yield table.select(list(wanted)).rename_columns(list(wanted.values()))
-    except OSError as error:  # pyarrow's name for a damaged page
-        raise Broken(f"{path}: cannot be read ({error})") from None
+            raise Broken(
+                f"{place.name}: must have one column {name!r} ({part}_column), has {names.count(name)}"
+            )
 
 
 def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -344,7 +272,12 @@ def _one(table: pa.Table, name: str) -> Any:
     column = table[name].combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    if not pa.types.is_dictionary(column.type):
+        return column
+    words = column.dictionary
+    if pa.types.is_string_view(words.type):  # Polars'; Arrow takes none of them
+        words = words.cast(pa.large_string())
+    return words.take(column.indices)
 
 
 def _key(column: Any, as_text: bool) -> Any:

@@ -3,7 +3,8 @@
 Everything here is a declaration, and the noise rests on it: sizes fix the cells that get noise, the
 horizon and the episodes per user fix the sensitivity, the reward's range fixes the scale. Where a
 declaration comes from is declared too (``[provenance]``); ``"this data"`` is a leak that no noise
-covers, and the statement has to print it. Nothing in this module reads a person's row. ::
+covers, and the statement has to print it; ``"private release"`` is this data too, through a release that the
+ledger holds (:mod:`.codebook`). Nothing in this module reads a person's row. ::
 
     dataset = "icu-2024"            # the population; a ledger is keyed by it
     horizon = 20
@@ -21,7 +22,7 @@ covers, and the statement has to print it. Nothing in this module reads a person
     return_bound = 1.0              # or [-1.0, 1.0]: what a whole episode can earn, if less than all steps
     features = "one-hot"            # or { file = "phi.npy", bound = 1.0 }
     [provenance]
-    states = "literature"           # "protocol", "literature", "other data", "this data"
+    states = "literature"           # "protocol", "literature", "other data", "private release", "this data"
 
 Files named in a schema lie beside it and are public: a mask is ``.npy`` (S, A) of bool or a table
 (``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs; known rewards are
@@ -53,7 +54,7 @@ from discreet.protocol import Returns, Spec
 
 Floats = NDArray[np.float64]
 
-PROVENANCES = ("protocol", "literature", "other data", "this data")
+PROVENANCES = ("protocol", "literature", "other data", "private release", "this data")
 FACTS = (
     "states", "actions", "mask", "horizon", "episodes_per_user", "stationary", "terminal", "reward",
     "features",
@@ -493,6 +494,8 @@ def _keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], required
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ValueError(f"{name} = {checks.said(value)}: must be a text of one line, not empty")
+    if value.strip() == "FILL IN":  # of a skeleton
+        raise ValueError(f"{name} = {value!r}: is to be filled in")
     return value
 
 
@@ -609,7 +612,7 @@ class _Named:
                     f"({self.states}, {self.actions})"
                 )
             return array
-        table = _columns("actions.mask", path, ("state", "action"), ("state", "action"))
+        table = read_public_table("actions.mask", path, ("state", "action"), ("state", "action"))
         mask = np.zeros((self.states, self.actions), bool)
         mask[self._pair("actions.mask", table)] = True
         return mask
@@ -627,7 +630,7 @@ class _Named:
                 )
             table = array.astype(np.float64)
         else:
-            rows = _columns(
+            rows = read_public_table(
                 "reward.known", path, ("step", "state", "action", "reward"), ("state", "action", "reward")
             )
             table = np.full((self.horizon if "step" in rows else 1, *shape), np.nan)
@@ -670,10 +673,13 @@ class _Named:
         return array.astype(np.int64)
 
 
-def _columns(
+def read_public_table(
     name: str, path: Path, allowed: Sequence[str], required: Sequence[str]
 ) -> dict[str, NDArray[Any]]:
-    """The columns of a small public table."""
+    """The columns of a small public table; ``name`` is what it is called in messages.
+
+    Raises ``ValueError`` where it cannot be read, or a column is unknown, missing or there twice.
+    """
     import pyarrow as pa
     from pyarrow import csv, parquet
 

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.trajectories import Trajectories
 from discreet.data import kernels
+from discreet.data.alike import Alike
 from discreet.data.kernels import MISSING
 from discreet.data.readers import BATCH_ROWS, Progress, Source
 from discreet.data.schema import Schema
@@ -228,7 +229,7 @@ def _partitioned(
     for table in source.batches(batch_rows, progress, "sort by user"):
         if not writers:
             writers = [pa.ipc.new_stream(file, table.schema) for file in files]
-        part = _part(_array(table, "user"), parts)
+        part = partition_of(_array(table, "user"), parts)
         order = np.argsort(part, kind="stable")
         ends = np.cumsum(np.bincount(part, minlength=parts))
         table = table.take(pa.array(order))
@@ -248,7 +249,7 @@ def _partitioned(
             progress("check", done, source.rows)
 
 
-def _part(users: Any, parts: int) -> NDArray[np.uint8]:
+def partition_of(users: Any, parts: int) -> NDArray[np.uint8]:
     """The partition of each user, by a hash of its name."""
     if pa.types.is_integer(users.type):
         hashes = pd.util.hash_array(users.to_numpy(zero_copy_only=False))
@@ -297,6 +298,7 @@ class _Check:
         self.found = np.zeros(kernels.KINDS, np.int64)
         self.first = np.full(kernels.KINDS, -1, np.int64)
         self.users = self.rows = 0
+        self.alike = Alike()
 
     def __call__(self, table: pa.Table) -> Checked | None:
         table, new_user, new_episode = _sorted(table, self.schema.horizon)
@@ -314,6 +316,7 @@ class _Check:
             schema.unfinished == "terminal", schema.reads_rewards, most, self.found, self.first,
         )  # fmt: skip
         self.rows += table.num_rows
+        self.alike.add(_array(table, "user").take(pa.array(np.flatnonzero(new_user))))
         if self.found.any():
             return None
         starts = np.flatnonzero(new_episode)
@@ -357,6 +360,7 @@ class _Check:
         if source.malformed:
             counts["malformed line"] = len(source.malformed)
         if not counts:
+            self.alike.warn(self.schema.unit, self.schema.columns.user)
             return
         offences = [(int(row), code) for code, row in enumerate(self.first) if row >= 0]
         if offences:
@@ -365,8 +369,8 @@ class _Check:
             text = f"{source.place(number)}: {self._reason(code)}"
         else:
             kind = "malformed line"
-            path, number = source.malformed[0]
-            text = f"{path.name} line {number}: must have as many fields as the header"
+            name, number = source.malformed[0]
+            text = f"{Path(name).name} line {number}: must have as many fields as the header"
         listed = ", ".join(f"{name}: {count}" for name, count in counts.items())
         raise DataError(f"{text}. Offending rows in all: {listed}", counts, (kind, number))
 

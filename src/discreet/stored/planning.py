@@ -223,7 +223,9 @@ class _LinearSums:
             )
         if settings.return_bound is not None:
             raise ValueError(
-                "return_bound: must not be given to linear learners, whose report has no values to bound"
+                f"return_bound = {settings.return_bound:g}: must be left out for {name_of(self.learner)}, "
+                f"whose "
+                "report has no intervals that it could narrow"
             )
 
     def told(self, people: Trajectories) -> Trajectories:

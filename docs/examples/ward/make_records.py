@@ -1,0 +1,126 @@
+"""Make up a ward's records as hospitals have them; nobody in them exists.
+
+    python make_records.py --patients 20000 --out records
+
+writes three files, as three systems would export them:
+
+- ``charts.csv``: one line a measurement, by item; semicolons and decimal commas; local time, rows in no
+  order; some lines twice, some values that cannot be, some that are no numbers;
+- ``drugs.csv.gz``: one line a dose;
+- ``stays.csv``: one line a stay: when it began, how it ended.
+
+Patients' names are written as each system likes. Behind them is a ward with four severities and three
+treatments, of which one is best at each severity; clinicians choose it half of the time.
+"""
+
+import argparse
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+STEPS = 12  # of four hours
+BEST = np.array([0, 1, 1, 2])  # treatment of each severity: none, fluids, noradrenaline
+PRESSURE = np.array([88.0, 76.0, 67.0, 57.0])
+LACTATE = np.array([1.2, 1.8, 3.2, 5.5])
+
+
+def main() -> None:
+    """Make the files."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--patients", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("records"))
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True)
+    write(asked.out, asked.patients, np.random.default_rng(asked.seed))
+
+
+def write(out: Path, patients: int, draw: np.random.Generator) -> None:
+    """All files of a ward."""
+    begin = pd.Timestamp("2023-01-01").value // 10**9 + draw.integers(0, 2 * 365 * 24 * 60, patients) * 60
+    severity = draw.integers(0, 4, patients)
+    ended = np.full(patients, "", object)
+    charts, drugs = [], []
+    for step in range(STEPS):
+        here = np.flatnonzero(ended == "")
+        s = severity[here]
+        at = begin[here] + step * 4 * 3600
+        charts += measured(draw, here, at, s)
+        follow = draw.random(len(here)) < 0.25
+        treatment = np.where(follow, BEST[s], draw.integers(0, 3, len(here)))
+        drugs.append(given(draw, here, at, treatment))
+        right = treatment == BEST[s]
+        luck = draw.random(len(here))
+        better, worse = luck < np.where(right, 0.42, 0.18), luck > np.where(right, 0.92, 0.68)
+        s = s - better + worse
+        ended[here[s < 0]], ended[here[s > 3]] = "home", "died"
+        severity[here] = np.clip(s, 0, 3)
+    ended[ended == ""] = draw.choice(["home", "ward"], int((ended == "").sum()))
+
+    chart = pd.concat(charts)
+    chart = pd.concat([chart, chart.sample(frac=0.02, random_state=1)])  # exported twice
+    chart = chart.sample(frac=1.0, random_state=2)
+    chart["value"] = messy(draw, chart["value"].to_numpy())
+    chart["patient"] = [f"P{one:06d}" for one in chart["patient"]]
+    chart["time"] = local(chart["time"]).dt.strftime("%d.%m.%Y %H:%M")
+    chart.to_csv(out / "charts.csv", sep=";", index=False)
+
+    drug = pd.concat(drugs)
+    drug["patient"] = [f"p{one}" for one in drug["patient"]]
+    drug["time"] = local(drug["time"]).dt.strftime("%d.%m.%Y %H:%M")
+    with gzip.open(out / "drugs.csv.gz", "wt", encoding="utf-8") as file:
+        drug.to_csv(file, sep=";", index=False, decimal=",")
+
+    stays = pd.DataFrame({"patient": [f"P{one:06d} " for one in range(patients)], "outcome": ended})
+    stays["admitted"] = local(pd.Series(begin)).dt.strftime("%d.%m.%Y %H:%M")
+    stays.to_csv(out / "stays.csv", sep=";", index=False)
+
+
+def measured(draw: np.random.Generator, who: np.ndarray, at: np.ndarray, s: np.ndarray) -> list[pd.DataFrame]:
+    """Pressure once to three times a step, lactate in half of the steps."""
+    found = []
+    for _ in range(3):
+        some = draw.random(len(who)) < (1.0 if not found else 0.4)
+        found.append(table(draw, who[some], at[some], "MAP", draw.normal(PRESSURE[s[some]], 3.0).round(1)))
+    some = draw.random(len(who)) < 0.5
+    found.append(
+        table(draw, who[some], at[some], "Lactate", draw.gamma(16.0, LACTATE[s[some]] / 16.0).round(2))
+    )
+    return found
+
+
+def given(draw: np.random.Generator, who: np.ndarray, at: np.ndarray, treatment: np.ndarray) -> pd.DataFrame:
+    """Doses: none is no row."""
+    some = treatment > 0
+    drug = np.array(["", "Ringer", "Noradrenaline"])[treatment[some]]
+    amount = np.where(treatment[some] == 1, 500.0, draw.uniform(0.1, 2.0, int(some.sum())).round(2))
+    return table(draw, who[some], at[some], drug, amount).rename(columns={"item": "drug", "value": "amount"})
+
+
+def table(
+    draw: np.random.Generator, who: np.ndarray, at: np.ndarray, item: object, value: np.ndarray
+) -> pd.DataFrame:
+    """Rows at random minutes of their steps."""
+    minute = draw.integers(0, 240, len(who))
+    return pd.DataFrame({"patient": who, "time": at + 60 * minute, "item": item, "value": value})
+
+
+def local(seconds: pd.Series) -> pd.Series:
+    """What the ward's clock showed; in the hour that it showed twice a year it was an hour late."""
+    clock = pd.to_datetime(seconds, unit="s", utc=True).dt.tz_convert("Europe/Berlin").dt.tz_localize(None)
+    twice = clock.dt.tz_localize("Europe/Berlin", ambiguous="NaT").isna()
+    return clock.mask(twice, clock - pd.Timedelta(hours=1))
+
+
+def messy(draw: np.random.Generator, values: np.ndarray) -> list[str]:
+    """Numbers with decimal commas, and what stands in their place now and then."""
+    text = [str(value).replace(".", ",") for value in values]
+    for place in np.flatnonzero(draw.random(len(text)) < 0.01):
+        text[place] = str(draw.choice(["999", "k.A.", "", "-1", ">300"]))
+    return text
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Commands for records as they are: schema, prepare, codebook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from discreet.cli.shell import JsonFlag, command, console, new_table, print_json, say
+from discreet.cli.stored import DecimalOption, DelimiterOption, EncodingOption, SqlOption, rows_bar
+
+if TYPE_CHECKING:
+    from discreet.data.codebook import Fit
+
+_FILES = "Parquet or CSV files, folders, s3://..., or duckdb://FILE?table=NAME."
+
+
+@command
+def schema(
+    init: Annotated[list[str] | None, typer.Option("--init", help=f"{_FILES} Repeatable.")] = None,
+    out: Annotated[Path | None, typer.Option(help="New file (default: the screen).")] = None,
+    sql: SqlOption = None,
+    delimiter: DelimiterOption = None,
+    encoding: EncodingOption = "utf-8",
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a skeleton of a schema from the names and types of columns; reads no row."""
+    from discreet.core.files import write_aside
+    from discreet.data.skeleton import skeleton
+
+    if not init and sql is None:
+        raise ValueError("init is missing: give --init FILE, whose columns are named")
+    text = skeleton(init or ["duckdb://"], sql=sql, delimiter=delimiter, encoding=encoding)
+    if out is not None:
+        if out.exists():
+            raise ValueError(f"out = {str(out)!r}: exists already, a skeleton overwrites nothing")
+        write_aside(out, text.encode())
+    if as_json:
+        print_json({"out": None if out is None else str(out), "skeleton": text})
+    elif out is None:
+        print(text, end="")
+    else:
+        say(f"discreet: {out} is to be filled in; no row was read")
+
+
+@command
+def prepare(
+    files: Annotated[list[str] | None, typer.Argument(help=_FILES)] = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="The declaration: a schema with a section [prepare].")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="New folder for rows and finished schema.")] = None,
+    offending: Annotated[
+        Path | None, typer.Option(help="Private file for offending rows (default: OUT.offending.csv).")
+    ] = None,
+    sql: SqlOption = None,
+    delimiter: DelimiterOption = None,
+    decimal: DecimalOption = ".",
+    encoding: EncodingOption = "utf-8",
+    memory: Annotated[int, typer.Option(help="Bytes that a part of the records may take.")] = 2**31,
+    scratch: Annotated[
+        Path | None, typer.Option(help="Folder for temporary files, where they do not.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make trajectories and their schema of records as they are, as a declaration says; spends nothing."""
+    from discreet.data.prepare import ROWS, SCHEMA
+    from discreet.data.prepare import prepare as make
+
+    if schema is None:
+        raise ValueError("schema is missing: give --schema P.toml, a schema with a section [prepare]")
+    if out is None:
+        raise ValueError("out is missing: give --out DIR, a new folder")
+    if not files and sql is None:
+        raise ValueError("files: none is given; give the records")
+    with rows_bar() as progress:
+        made = make(
+            files or ["duckdb://"], schema, out, sql=sql, delimiter=delimiter, decimal=decimal,
+            encoding=encoding, offending=offending, memory=memory, scratch=scratch, progress=progress,
+        )  # fmt: skip
+    facts = {"folder": str(out), "people": made.people, "episodes": made.episodes, "steps": made.steps}
+    if as_json:
+        print_json({**facts, "counts": dict(made.counts), "private": True})
+        return
+    table = new_table("done", "how often", right=("how often",))
+    for what, count in made.counts.items():
+        table.add_row(what, f"{count:,}")
+    console().print(table)
+    console().print(
+        f"{made.people:,} people, {made.episodes:,} episodes, {made.steps:,} steps. These counts, like the "
+        "rows, are private."
+    )
+    console().print(f"Go on with `discreet learn {out / ROWS} --schema {out / SCHEMA}`.")
+
+
+@command
+def codebook(
+    what: Annotated[str, typer.Argument(help="forecast, fit, or verify.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(help=f"fit: {_FILES} verify: the folder of a fit.")
+    ] = None,
+    schema: Annotated[Path | None, typer.Option(help="The declaration, with section [prepare].")] = None,
+    centres: Annotated[int | None, typer.Option(help="How many centres of states.")] = None,
+    quantiles: Annotated[
+        str | None, typer.Option(help="VALUE=N: cut points of a value into N bins of equal shares.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Of k-means.")] = 5,
+    bins: Annotated[int, typer.Option(help="Public cells of the histogram for quantiles.")] = 64,
+    start: Annotated[Path | None, typer.Option(help="File of public centres to start from.")] = None,
+    users: Annotated[int | None, typer.Option(help="forecast: how many people are expected.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Budget, above 0.")] = None,
+    delta: Annotated[float | None, typer.Option(help="In (0, 1).")] = None,
+    rho: Annotated[float | None, typer.Option(help="Budget in zCDP, in place of epsilon.")] = None,
+    out: Annotated[Path | None, typer.Option(help="fit: new folder.")] = None,
+    ledger: Annotated[Path | None, typer.Option(help="Ledger (default: the user's own).")] = None,
+    no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Write nothing down.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Fit also what is hopeless.")] = False,
+    purpose: Annotated[str, typer.Option(help="What it is for; a line of the ledger.")] = "",
+    sql: SqlOption = None,
+    delimiter: DelimiterOption = None,
+    decimal: DecimalOption = ".",
+    encoding: EncodingOption = "utf-8",
+    as_json: JsonFlag = False,
+) -> None:
+    """Fit centres of states or cut points to people, at a charged budget; forecast says the cost first."""
+    from contextlib import nullcontext
+
+    from discreet.core import checks
+    from discreet.data import codebook as library
+    from discreet.storage.ledger import Ledger, default_path
+
+    checks.choice("what", what, ("forecast", "fit", "verify"))
+    path = default_path() if ledger is None else ledger
+    if what == "verify":
+        if not files or len(files) != 1:
+            raise ValueError("files: must be the folder of one fit")
+        with nullcontext() if no_ledger else Ledger.open(path, create=False) as book:
+            library.verify_codebook(files[0], book)
+        console().print(f"{files[0]}: files and guarantee are as stated.")
+        return
+    if schema is None:
+        raise ValueError("schema is missing: give --schema P.toml, a schema with a section [prepare]")
+    asked: dict[str, Any] = {
+        "centres": centres, "quantiles": _quantiles(quantiles), "rounds": rounds, "bins": bins,
+        "epsilon": epsilon, "delta": delta, "rho": rho,
+    }  # fmt: skip
+    if what == "forecast":
+        if users is None:
+            raise ValueError("users is missing: give --users N, the expected number of people")
+        _show_forecast(library.forecast_codebook(schema, users, **asked), schema, users, asked, as_json)
+        return
+    if out is None:
+        raise ValueError("out is missing: give --out DIR, a new folder")
+    if not files and sql is None:
+        raise ValueError("files: none is given; give the records")
+    if not no_ledger and not path.exists():
+        say(f"discreet: the ledger is new: {path}")
+    with nullcontext() if no_ledger else Ledger.open(path) as book, rows_bar() as progress:
+        fitted = library.fit_codebook(
+            files or ["duckdb://"], schema, out, ledger=book, start=start, anyway=anyway, purpose=purpose,
+            progress=progress, sql=sql, delimiter=delimiter, decimal=decimal, encoding=encoding, **asked,
+        )  # fmt: skip
+    if as_json:
+        print_json({"out": str(out), **fitted.forecast.to_dict()})
+        return
+    console().print(fitted.forecast.verdict)
+    console().print(f"{out}: {', '.join(sorted(one.name for one in out.iterdir()))}")
+
+
+def _quantiles(text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    name, _, number = text.partition("=")
+    if not number.isdecimal():
+        raise ValueError(f"quantiles = {text!r}: must be VALUE=N, as pressure=4")
+    return name, int(number)
+
+
+def _show_forecast(found: Fit, schema: Path, users: int, asked: dict[str, Any], as_json: bool) -> None:
+    """The fit, and the same with other budgets."""
+    from discreet.data import codebook as library
+
+    others = [
+        library.forecast_codebook(schema, users, **{**asked, "epsilon": e, "rho": None})
+        for e in (0.1, 1.0, 10.0)
+    ]
+    if as_json:
+        print_json({**found.to_dict(), "others": [one.to_dict() for one in others]})
+        return
+    console().print(found.verdict)
+    unit = "share of people" if found.what == "quantiles" else "in its own unit"
+    table = new_table("ε", *(f"{name}, ± ({unit})" for name in found.names), "hopeless")
+    for one in (found, *others):
+        lengths = [1.0] * len(one.names) if one.what == "quantiles" else one.widths
+        cells = [f"{off * width:.3g}" for off, width in zip(one.error, lengths, strict=True)]
+        table.add_row(f"{one.epsilon:.4g}", *cells, "yes" if one.hopeless else "no")
+    console().print(table)

@@ -1,0 +1,749 @@
+"""What ``discreet prepare`` does to records, declared in a TOML file before they are seen.
+
+The file is a SCHEMA.toml (:mod:`.schema`) in which ``states``, ``actions`` and the column names are left out,
+and a section ``[prepare]`` that says how they are made of records as they are. ::
+
+    dataset = "ward-2024"
+    unit = "patient"
+    horizon = 12
+    reward = { low = 0.0, high = 1.0 }
+
+    [prepare]
+    user = "patient"                  # or several columns that name a person together
+    episode = "stay"                  # left out: one episode a person
+    time = { column = "charted", format = "%d.%m.%Y %H:%M", zone = "Europe/Berlin" }
+    step = "4 hours"                  # left out: every row is a step
+    long = "cut"                      # more than `horizon` steps: "refuse", "cut", or "end"
+
+    [prepare.values.pressure]         # a number or a category for every step
+    column = "mbp"
+    within = "last"                   # of several in one step
+    range = [20, 250]
+    outside = "missing"               # or "refuse"
+    carry = 2                         # a missing one is the last one, for at most two steps
+    missing = "category"              # then: "refuse", "category", or { value = 80 }
+    cuts = [65, 75]
+
+    [prepare.states]
+    product = ["pressure", "lactate"] # or rules = [...], or codebook = {...}
+    [prepare.actions]
+    product = ["dose"]
+    [prepare.end]
+    column = "outcome"
+    states = { home = "discharged", died = "dead" }
+    [prepare.reward]
+    on = { discharged = 1.0 }
+
+Nothing here is learned from records, so that nothing of it costs privacy: cut points, codebooks and scalings
+are the declarer's, and where they come from is declared under ``[provenance]``. A person is never left out
+because of her values, since the number of people is published.
+
+Several values may stand for one label; all labels, cuts and files named here are public. Files lie beside the
+declaration. Every key is described in ``docs/prepare.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.shown import brief
+from discreet.data.rules import Condition, condition
+from discreet.data.schema import Schema, parse_schema, read_public_table
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+WITHIN = ("last", "first", "mean", "min", "max", "sum", "count", "same")
+TIES = ("refuse", "later row", "mean", "min", "max")
+SECOND = 1_000_000  # times are counted in microseconds
+UNITS = {"second": SECOND, "minute": 60 * SECOND, "hour": 3600 * SECOND, "day": 86400 * SECOND}
+MOST_LABELS = 100_000
+
+_LENGTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?\s*$")
+_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+@dataclass(frozen=True)
+class Time:
+    """The column that orders rows.
+
+    format : of text, as ``strftime`` writes it; None: ISO 8601. zone : of stamps without one. numbers : the
+    unit of plain numbers. ambiguous : what a stamp of the doubled hour in autumn is.
+    """
+
+    column: str
+    format: str | None = None
+    zone: str | None = None
+    numbers: str | None = None
+    ambiguous: str = "refuse"
+    unreadable: str = "refuse"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One number or category for every step, made of the cells of one column.
+
+    Parameters
+    ----------
+    name, column : str
+    where : column to texts: only rows that hold one of them there (item codes of long tables)
+    within : one of ``WITHIN``; of: "step" or "episode"; ties : one of ``TIES``
+    low, high : float; outside : "refuse" or "missing"
+    unreadable : "refuse" or "missing", for a cell that is no number or none of the categories
+    lag : steps by which a value is late
+    carry : steps for which a value stands in for missing ones after it
+    missing : "refuse", "category", or the number (of a category: its index) that stands for it
+    categories : texts of the file to indices; None for numbers
+    labels : names of the bins or categories; cuts : between bins; closed : the end that belongs to a bin
+    """
+
+    __repr__ = brief
+
+    name: str
+    column: str
+    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    within: str = "same"
+    of: str = "step"
+    ties: str = "refuse"
+    low: float = -np.inf
+    high: float = np.inf
+    outside: str = "refuse"
+    unreadable: str = "refuse"
+    lag: int = 0
+    carry: int = 0
+    missing: str | float = "refuse"
+    categories: Mapping[str, int] | None = None
+    labels: tuple[str, ...] | None = None
+    cuts: tuple[float, ...] | None = None
+    closed: str = "left"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the parts into which it divides: labels, and a last one for missing ones."""
+        own = self.labels or ()
+        return (*own, "missing") if self.missing == "category" else own
+
+    def codes(self, values: Floats) -> Ints:
+        """(n,) the part of each value; missing ones are the last part, or -1."""
+        gone = np.isnan(values)
+        if self.categories is not None:
+            found = np.where(gone, 0, values).astype(np.int64)
+        else:
+            side = "right" if self.closed == "left" else "left"
+            found = np.searchsorted(np.asarray(self.cuts), values, side=side)  # type: ignore[call-overload]
+        found[gone] = len(self.names) - 1 if self.missing == "category" else -1
+        return np.asarray(found, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """How values become one index: a state's or an action's. One of three ways.
+
+    labels : of the indices. product : values whose parts are combined, the last one running fastest.
+    rules : conditions, of which the first that holds counts; None holds always. centres : (k, d) in scaled
+    units of the values ``reads``, shift and scale (d,).
+    """
+
+    __repr__ = brief
+
+    labels: tuple[str, ...]
+    reads: tuple[Value, ...]
+    product: tuple[Value, ...] | None = None
+    rules: tuple[Condition | None, ...] | None = None
+    centres: Floats | None = None
+    shift: Floats | None = None
+    scale: Floats | None = None
+
+    @property
+    def needs(self) -> tuple[Value, ...]:
+        """The values that must not be missing where an index is needed."""
+        if self.rules is None:
+            return self.reads
+        compared = frozenset[str]().union(*(rule.names for rule in self.rules if rule is not None))
+        return tuple(value for value in self.reads if value.name in compared)
+
+    def codes(self, values: Mapping[str, Floats]) -> Ints:
+        """(n,) indices; -1 where a value is missing or no rule holds."""
+        if self.product is not None:
+            out = np.zeros(len(values[self.reads[0].name]), np.int64)
+            bad = np.zeros(len(out), bool)
+            for value in self.product:
+                part = value.codes(values[value.name])
+                bad |= part < 0
+                out = out * len(value.names) + part
+            out[bad] = -1
+            return out
+        if self.rules is not None:
+            size = len(values[self.reads[0].name]) if self.reads else len(next(iter(values.values())))
+            out = np.full(size, -1, np.int64)
+            for i, rule in enumerate(self.rules):
+                holds = np.ones(size, bool) if rule is None else rule.of(values)
+                out[holds & (out < 0)] = i
+            return out
+        assert self.centres is not None and self.shift is not None and self.scale is not None
+        return nearest(
+            (np.stack([values[one.name] for one in self.reads], axis=1) - self.shift) / self.scale,
+            self.centres,
+        )
+
+
+def nearest(points: Floats, centres: Floats, rows: int = 2**14) -> Ints:
+    """(n,) the nearest centre (k, d) of each point (n, d), the first of equals; -1 for NaN."""
+    middle = centres.mean(axis=0)  # less is lost by subtraction
+    own = centres - middle
+    squares = (own**2).sum(axis=1)
+    out = np.empty(len(points), np.int64)
+    for begin in range(0, len(points), rows):
+        part = points[begin : begin + rows] - middle
+        out[begin : begin + rows] = np.argmin(squares - 2 * (part @ own.T), axis=1)
+    out[np.isnan(points).any(axis=1)] = -1
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Declaration:
+    """A checked ``[prepare]`` section with the schema that comes out of it.
+
+    Parameters
+    ----------
+    schema : Schema
+        Finished: what ``discreet learn`` reads.
+    user, episode : columns; folded : whether names are compared without spaces, case, leading zeros
+    time : Time or None (then rows keep their order)
+    step : microseconds, None: every row is a step; begin : column of an episode's time 0, None: its first row
+    before, duplicates, long : what happens to rows before it, to equal rows, to steps after the last
+    values : by name; states, actions : Partition
+    end : Value of an episode's outcome, with terminal labels; end_missing : the label of no outcome, None
+        refuses
+    reward : name of a value, or None; on : reward on arrival at a terminal label
+    files : public files that the declaration reads; text : of the declaration
+    """
+
+    __repr__ = brief
+
+    schema: Schema
+    user: tuple[str, ...]
+    episode: tuple[str, ...]
+    folded: bool
+    time: Time | None
+    step: int | None
+    begin: str | None
+    before: str
+    duplicates: str
+    long: str
+    values: Mapping[str, Value]
+    states: Partition
+    actions: Partition
+    end: Value | None
+    end_states: tuple[int, ...]
+    end_missing: int | None
+    reward: str | None
+    on: Mapping[int, float]
+    files: tuple[Path, ...] = ()
+    text: str = field(default="", repr=False)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the declaration's text, 64 hexadecimal digits."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Columns that values are made of, and how each is read: "number" or "text"."""
+        found: dict[str, str] = {}
+        for value in (*self.values.values(), *(() if self.end is None else (self.end,))):
+            kind = "number" if value.categories is None and value.within != "count" else "text"
+            found[value.column] = "text" if found.get(value.column, kind) != kind else kind
+            for column in value.where:
+                found[column] = "text"
+        return found
+
+
+# ------------------------------------------------------------------------------------------- reading
+def read_declaration(path: str | Path, *, fitting: bool = False) -> Declaration:
+    """Read and check a declaration and the files that it names.
+
+    ``fitting`` : its codebook of states is still to be made, one centre stands in for it.
+
+    Raises
+    ------
+    ValueError
+        If it is not TOML, or a key is unknown, missing, or has a value that is not allowed.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"schema = {str(path)!r}: no such file")
+    try:
+        text = path.read_text("utf-8")
+        content = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not a TOML file ({error})") from None
+    try:
+        return parse_declaration(content, path.parent, text, fitting=fitting)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+_KEYS = (
+    "user", "episode", "names", "time", "step", "begin", "before", "duplicates", "long", "values", "states",
+    "actions", "end", "reward",
+)  # fmt: skip
+_MADE = (
+    "user_column", "episode_column", "step_column", "state_column", "action_column", "reward_column",
+    "next_state_column", "first_step", "states",
+)  # fmt: skip
+
+
+def parse_declaration(
+    content: Mapping[str, Any], folder: str | Path = ".", text: str = "", *, fitting: bool = False
+) -> Declaration:
+    """The declaration in a parsed TOML document; files that it names are looked up in ``folder``."""
+    folder = Path(folder)
+    if "prepare" not in content:
+        raise ValueError("prepare is missing: must be a section [prepare] that says what is done to records")
+    asked = _table("prepare", content["prepare"])
+    _keys("prepare.", asked, _KEYS, ("user", "values", "states", "actions"))
+    for key in _MADE:
+        if key in content:
+            raise ValueError(f"{key}: must be left out, [prepare] makes it")
+    values = {
+        name: _value(name, one, "step" in asked)
+        for name, one in _table("prepare.values", asked["values"]).items()
+    }
+    files: list[Path] = []
+    states = _partition("prepare.states", asked["states"], values, folder, files, fitting)
+    actions = _partition("prepare.actions", asked["actions"], values, folder, files)
+    end, end_labels, end_missing = _end(asked.get("end"))
+    labels = (*states.labels, *end_labels)
+    twice = sorted({label for label in end_labels if label in states.labels})
+    if twice:
+        raise ValueError(f"prepare.end.states: {twice[0]!r} is a state already: must be another label")
+    plain = {key: value for key, value in content.items() if key != "prepare"}
+    given = plain.get("actions", {})
+    _keys("actions.", _table("actions", given), ("mask",), ())
+    plain["states"] = {"labels": list(labels)}
+    plain["actions"] = {"labels": list(actions.labels), **given}
+    plain["terminal"] = _terminal(plain.get("terminal", []), end_labels)
+    if not _listed(plain["terminal"]):
+        del plain["terminal"]
+    schema = parse_schema(plain, folder)
+    reward, on = _reward(asked.get("reward"), values, labels, schema, plain)
+    folded = checks.choice("prepare.names", asked.get("names", "as written"), ("as written", "folded"))
+    time = _time(asked["time"]) if "time" in asked else None
+    step = _step(asked["step"]) if "step" in asked else None
+    if step is not None and time is None:
+        raise ValueError("prepare.step: must be given with prepare.time")
+    begin = None if "begin" not in asked else _text("prepare.begin", asked["begin"])
+    if begin is not None and step is None:
+        raise ValueError("prepare.begin: must be given with prepare.step")
+    long = checks.choice("prepare.long", asked.get("long", "refuse"), ("refuse", "cut", "end"))
+    if long == "end" and end is None:
+        raise ValueError("prepare.long = 'end': must be given with prepare.end, whose state it leads to")
+    return Declaration(
+        schema=schema,
+        user=_columns("prepare.user", asked["user"]),
+        episode=_columns("prepare.episode", asked["episode"]) if "episode" in asked else (),
+        folded=folded == "folded",
+        time=time,
+        step=step,
+        begin=begin,
+        before=checks.choice("prepare.before", asked.get("before", "refuse"), ("refuse", "leave out")),
+        duplicates=checks.choice(
+            "prepare.duplicates", asked.get("duplicates", "remove"), ("remove", "refuse")
+        ),
+        long=long,
+        values=values,
+        states=states,
+        actions=actions,
+        end=end,
+        end_states=tuple(range(len(states.labels), len(labels))),
+        end_missing=end_missing,
+        reward=reward,
+        on=on,
+        files=tuple(files),
+        text=text,
+    )
+
+
+def _keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], required: Sequence[str]) -> None:
+    for key in given:
+        if key not in allowed:
+            raise ValueError(f"unknown key {where}{key}: must be one of {', '.join(allowed)}")
+    for key in required:
+        if key not in given:
+            raise ValueError(f"{where}{key} is missing: must be given")
+
+
+def _table(name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} = {checks.said(value)}: must be a table")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError(f"{name} = {checks.said(value)}: must be a text of one line, not empty")
+    if value.strip() == "FILL IN":  # of a skeleton
+        raise ValueError(f"{name} = {value!r}: is to be filled in")
+    return value
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{name} = {checks.said(value)}: must be a list, not empty")
+    found = tuple(_text(name, one) for one in value)
+    if len(set(found)) < len(found):
+        raise ValueError(f"{name} = {checks.said(value)}: must name everything once")
+    return found
+
+
+def _columns(name: str, value: Any) -> tuple[str, ...]:
+    return _texts(name, value if isinstance(value, list) else [value])
+
+
+def _listed(terminal: Any) -> Any:
+    return terminal.get("states", []) if isinstance(terminal, Mapping) else terminal
+
+
+def _terminal(given: Any, end_labels: Sequence[str]) -> Any:
+    """The schema's ``terminal`` with the labels of outcomes in front."""
+    own = _listed(given)
+    own = own if isinstance(own, list) else [own]
+    every = [*end_labels, *(one for one in own if one not in end_labels)]
+    return {**given, "states": every} if isinstance(given, Mapping) else every
+
+
+def _time(value: Any) -> Time:
+    given = {"column": value} if isinstance(value, str) else _table("prepare.time", value)
+    allowed = ("column", "format", "zone", "numbers", "ambiguous", "unreadable")
+    _keys("prepare.time.", given, allowed, ("column",))
+    for key in ("column", "format", "zone"):
+        if key in given:
+            _text(f"prepare.time.{key}", given[key])
+    if "numbers" in given:
+        units = [f"{unit}s" for unit in UNITS]
+        checks.choice("prepare.time.numbers", given["numbers"], units)
+        if "format" in given or "zone" in given:
+            raise ValueError(
+                "prepare.time.numbers: must be given without format and zone, which numbers lack"
+            )
+    if "zone" in given:
+        from zoneinfo import ZoneInfo
+
+        try:
+            ZoneInfo(given["zone"])
+        except (KeyError, ValueError, OSError):
+            raise ValueError(
+                f"prepare.time.zone = {given['zone']!r}: must be a zone's name, as 'Europe/Berlin'"
+            ) from None
+    choices = {"ambiguous": ("refuse", "earlier", "later"), "unreadable": ("refuse", "leave out")}
+    for key, options in choices.items():
+        checks.choice(f"prepare.time.{key}", given.get(key, "refuse"), options)
+    return Time(**given)
+
+
+def _step(value: Any) -> int:
+    found = _LENGTH.match(value) if isinstance(value, str) else None
+    length = round(float(found.group(1)) * UNITS[found.group(2)]) if found is not None else 0
+    if length < 1:
+        raise ValueError(
+            f"prepare.step = {checks.said(value)}: must be a length of time, as '4 hours' or '30 minutes'"
+        )
+    return length
+
+
+_VALUE = (
+    "column", "where", "within", "of", "ties", "range", "outside", "unreadable", "lag", "carry", "missing",
+    "categories", "labels", "cuts", "closed",
+)  # fmt: skip
+
+
+def _value(name: str, asked: Any, grid: bool) -> Value:
+    where = f"prepare.values.{name}"
+    given = _table(where, asked)
+    _keys(f"{where}.", given, _VALUE, ("column",))
+    if not _NAME.match(name) or name in ("and", "or", "not", "missing", "True", "False", "None"):
+        raise ValueError(f"{where}: a value's name must be of letters, digits and _")
+    of = checks.choice(f"{where}.of", given.get("of", "step"), ("step", "episode"))
+    if grid and of == "step" and "within" not in given:
+        raise ValueError(
+            f"{where}.within is missing: must say which of several values in one step counts, one of "
+            f"{', '.join(WITHIN)}"
+        )
+    within = checks.choice(f"{where}.within", given.get("within", "same"), WITHIN)
+    low, high = _range(f"{where}.range", given.get("range"))
+    categories, names = _categories(f"{where}.categories", given.get("categories"))
+    if categories is not None:
+        for key in ("range", "cuts", "labels", "closed"):
+            if key in given:
+                raise ValueError(f"{where}.{key}: must be left out, a category has none")
+        if within not in ("last", "first", "same") or given.get("ties") in ("mean", "min", "max"):
+            raise ValueError(f"{where}: categories have no sum, mean or order")
+    cuts = _cuts(f"{where}.cuts", given.get("cuts"))
+    if cuts is not None:
+        names = _bins(where, name, given, cuts)
+    elif "labels" in given or "closed" in given:
+        raise ValueError(f"{where}: labels and closed must be given with cuts")
+    missing = _missing(f"{where}.missing", given.get("missing", "refuse"), categories, names)
+    if missing == "category" and names is None:
+        raise ValueError(
+            f"{where}.missing = 'category': must have cuts or categories, to be one more of them"
+        )
+    return Value(
+        name=name,
+        column=_text(f"{where}.column", given["column"]),
+        where={
+            _text(f"{where}.where", column): _columns(f"{where}.where.{column}", texts)
+            for column, texts in _table(f"{where}.where", given.get("where", {})).items()
+        },
+        within=within,
+        of=of,
+        ties=checks.choice(f"{where}.ties", given.get("ties", "refuse"), TIES),
+        low=low,
+        high=high,
+        outside=checks.choice(f"{where}.outside", given.get("outside", "refuse"), ("refuse", "missing")),
+        unreadable=checks.choice(
+            f"{where}.unreadable", given.get("unreadable", "refuse"), ("refuse", "missing")
+        ),
+        lag=checks.integer(f"{where}.lag", given.get("lag", 0), 0),
+        carry=checks.integer(f"{where}.carry", given.get("carry", 0), 0),
+        missing=missing,
+        categories=categories,
+        labels=names,
+        cuts=cuts,
+        closed=checks.choice(f"{where}.closed", given.get("closed", "left"), ("left", "right")),
+    )
+
+
+def _range(name: str, value: Any) -> tuple[float, float]:
+    if value is None:
+        return -np.inf, np.inf
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError(f"{name} = {checks.said(value)}: must be two numbers, [least, largest]")
+    low, high = (checks.real(name, one) for one in value)
+    if not low < high:
+        raise ValueError(f"{name} = {checks.said(value)}: the largest must be above the least")
+    return low, high
+
+
+def _categories(name: str, value: Any) -> tuple[Mapping[str, int] | None, tuple[str, ...] | None]:
+    """Texts to indices, and labels."""
+    if value is None:
+        return None, None
+    if isinstance(value, Mapping):
+        if not value:
+            raise ValueError(f"{name} = {{}}: must have at least one text")
+        named = {_text(name, text): _text(f"{name}.{text}", label) for text, label in value.items()}
+    else:
+        named = {text: text for text in _texts(name, value)}
+    labels = tuple(dict.fromkeys(named.values()))
+    return {text: labels.index(label) for text, label in named.items()}, labels
+
+
+def _cuts(name: str, value: Any) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{name} = {checks.said(value)}: must be a list of numbers, not empty")
+    cuts = tuple(checks.real(name, one) for one in value)
+    if any(not a < b for a, b in pairwise(cuts)):
+        raise ValueError(f"{name} = {checks.said(value)}: must rise")
+    return cuts
+
+
+def _bins(where: str, name: str, given: Mapping[str, Any], cuts: tuple[float, ...]) -> tuple[str, ...]:
+    if "labels" in given:
+        labels = _texts(f"{where}.labels", given["labels"])
+        if len(labels) != len(cuts) + 1:
+            raise ValueError(f"{where}.labels has {len(labels)} entries: must be {len(cuts) + 1}, a bin each")
+        return labels
+    below, above = ("<", ">=") if given.get("closed", "left") == "left" else ("<=", ">")
+    mirrored = {"<": "<=", "<=": "<"}[below]
+    middle = [f"{a:g}{mirrored}{name}{below}{b:g}" for a, b in pairwise(cuts)]
+    labels = (f"{name}{below}{cuts[0]:g}", *middle, f"{name}{above}{cuts[-1]:g}")
+    if len({f"{cut:g}" for cut in cuts}) < len(cuts):
+        raise ValueError(f"{where}.cuts: are too close to be told apart by six digits, give labels")
+    return labels
+
+
+def _missing(
+    name: str, value: Any, categories: Mapping[str, int] | None, labels: tuple[str, ...] | None
+) -> str | float:
+    if isinstance(value, Mapping):
+        _keys(f"{name}.", value, ("value",), ("value",))
+        if categories is None:
+            return checks.real(f"{name}.value", value["value"])
+        return float((labels or ()).index(checks.choice(f"{name}.value", value["value"], labels or ())))
+    if value not in ("refuse", "category"):
+        raise ValueError(
+            f"{name} = {checks.said(value)}: must be 'refuse', 'category', or a table {{ value = ... }}"
+        )
+    return str(value)
+
+
+def _partition(
+    where: str,
+    asked: Any,
+    values: Mapping[str, Value],
+    folder: Path,
+    files: list[Path],
+    fitting: bool = False,
+) -> Partition:
+    given = _table(where, asked)
+    _keys(f"{where}.", given, ("product", "rules", "codebook"), ())
+    if len(given) != 1:
+        raise ValueError(f"{where}: must have one of product, rules and codebook")
+    if "product" in given:
+        return _product(f"{where}.product", given["product"], values)
+    if "rules" in given:
+        return _rules(f"{where}.rules", given["rules"], values)
+    return _codebook(f"{where}.codebook", given["codebook"], values, folder, files, fitting)
+
+
+def _product(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
+    chosen = []
+    for name in _texts(where, asked):
+        value = values[checks.choice(where, name, values)]
+        if value.labels is None:
+            raise ValueError(f"{where}: {name} must have cuts or categories, to be a factor of a product")
+        chosen.append(value)
+    size = int(np.prod([float(len(value.names)) for value in chosen]))
+    if size > MOST_LABELS:
+        raise ValueError(f"{where}: has {size:,} combinations: must be at most {MOST_LABELS:,}")
+    labels = [""]
+    for value in chosen:
+        own = [one if _tells(value, one) else f"{value.name}={one}" for one in value.names]
+        if len(chosen) == 1:
+            own = list(value.names)
+        labels = [f"{head} / {one}" if head else one for head in labels for one in own]
+    return Partition(tuple(labels), tuple(chosen), product=tuple(chosen))
+
+
+def _tells(value: Value, label: str) -> bool:
+    """Whether a label names its value already, as bins do that are named after their cuts."""
+    return value.cuts is not None and value.name in label and label != "missing"
+
+
+def _rules(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
+    if not isinstance(asked, list) or not asked:
+        raise ValueError(f"{where} = {checks.said(asked)}: must be a list of tables with label and when")
+    kinds = {name: value.labels if value.categories is not None else None for name, value in values.items()}
+    labels, conditions = [], list[Condition | None]()
+    for i, one in enumerate(asked):
+        given = _table(f"{where}[{i}]", one)
+        _keys(f"{where}[{i}].", given, ("label", "when"), ("label",))
+        labels.append(_text(f"{where}[{i}].label", given["label"]))
+        if "when" not in given and i + 1 < len(asked):
+            raise ValueError(f"{where}[{i}].when is missing: only the last rule may hold always")
+        conditions.append(condition(f"{where}[{i}].when", given["when"], kinds) if "when" in given else None)
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"{where}: every label must stand once (join conditions by 'or')")
+    read = frozenset[str]().union(
+        *(rule.names | rule.asked_missing for rule in conditions if rule is not None)
+    )
+    reads = tuple(value for name, value in values.items() if name in read)
+    return Partition(tuple(labels), reads, rules=tuple(conditions))
+
+
+def _codebook(
+    where: str, asked: Any, values: Mapping[str, Value], folder: Path, files: list[Path], fitting: bool
+) -> Partition:
+    given = _table(where, asked)
+    _keys(f"{where}.", given, ("file", "scale", "shift", "scaled"), ("file", "scale"))
+    scale = _table(f"{where}.scale", given["scale"])
+    shift = _table(f"{where}.shift", given.get("shift", {}))
+    if not scale:
+        raise ValueError(f"{where}.scale: must name the values and the length of one unit of distance")
+    for name in (*scale, *shift):
+        if name not in values or values[name].categories is not None:
+            raise ValueError(f"{where}: {name!r} must be one of the values that are numbers")
+        if name not in scale:
+            raise ValueError(f"{where}.shift: {name!r} must be in scale too")
+    for name in scale:
+        if values[name].missing == "category":
+            raise ValueError(
+                f"{where}: {name} must not be a category where it is missing, it has no distance"
+            )
+    path = folder / _text(f"{where}.file", given["file"])
+    widths = np.array([checks.positive(f"{where}.scale.{name}", one) for name, one in scale.items()])
+    shifts = np.array([checks.real(f"{where}.shift.{name}", shift.get(name, 0.0)) for name in scale])
+    reads = tuple(values[name] for name in scale)
+    if fitting:
+        return Partition(("any",), reads, centres=np.zeros((1, len(scale))), shift=shifts, scale=widths)
+    if not path.is_file():
+        raise ValueError(
+            f"{where}.file = {given['file']!r}: must be a file, in the folder of the declaration"
+        )
+    columns = read_public_table(f"{where}.file", path, (*scale, "label"), tuple(scale))
+    centres = np.empty((len(columns[next(iter(scale))]), len(scale)))
+    for i, name in enumerate(scale):
+        if columns[name].dtype.kind not in "iuf":
+            raise ValueError(f"{where}.file: column {name!r} must hold numbers")
+        centres[:, i] = columns[name]
+    if not len(centres) or not np.isfinite(centres).all():
+        raise ValueError(f"{where}.file: must have at least one centre, and numbers everywhere")
+    if not checks.flag(f"{where}.scaled", given.get("scaled", False)):
+        centres = (centres - shifts) / widths
+    if "label" in columns:
+        labels = _texts(f"{where}.file: label", [str(one) for one in columns["label"].tolist()])
+    else:
+        labels = tuple(f"centre {i}" for i in range(len(centres)))
+    files.append(path)
+    return Partition(labels, reads, centres=centres, shift=shifts, scale=widths)
+
+
+def _end(asked: Any) -> tuple[Value | None, tuple[str, ...], int | None]:
+    """The outcome's value, the labels of terminal states, and which of them stands for no outcome."""
+    if asked is None:
+        return None, (), None
+    given = _table("prepare.end", asked)
+    allowed = ("column", "states", "missing", "where", "within", "unreadable")
+    _keys("prepare.end.", given, allowed, ("column", "states"))
+    categories, labels = _categories("prepare.end.states", given["states"])
+    assert categories is not None and labels is not None
+    missing = None
+    if given.get("missing", "refuse") != "refuse":
+        label = _text("prepare.end.missing", given["missing"])
+        labels = labels if label in labels else (*labels, label)
+        missing = labels.index(label)
+    plain = {key: value for key, value in given.items() if key not in ("states", "missing")}
+    value = _value("end", {**plain, "of": "episode", "categories": given["states"]}, False)
+    return value, labels, missing
+
+
+def _reward(
+    asked: Any, values: Mapping[str, Value], labels: Sequence[str], schema: Schema, plain: Mapping[str, Any]
+) -> tuple[str | None, dict[int, float]]:
+    ruled = schema.known is not None or "outcomes" in plain["reward"]
+    if asked is None:
+        if not ruled:
+            raise ValueError(
+                "prepare.reward is missing: must be given where the schema's reward has no rule of its own"
+            )
+        return None, {}
+    given = _table("prepare.reward", asked)
+    _keys("prepare.reward.", given, ("value", "on"), ())
+    if not given:
+        raise ValueError("prepare.reward: must have value, or on, or both")
+    name = None
+    if "value" in given:
+        name = str(checks.choice("prepare.reward.value", given["value"], values))
+        if values[name].categories is not None or values[name].missing == "category":
+            raise ValueError(f"prepare.reward.value = {name!r}: must be a number, also where it is missing")
+    on = {}
+    for label, amount in _table("prepare.reward.on", given.get("on", {})).items():
+        on[labels.index(checks.choice("prepare.reward.on", label, labels))] = checks.real(
+            f"prepare.reward.on.{label}", amount
+        )
+    return name, on

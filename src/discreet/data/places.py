@@ -1,0 +1,541 @@
+"""Where tables of rows lie, whatever wrote them: files, folders, object stores, frames in memory, SQL.
+
+A *place* is one table of columns with names. :func:`places_of` makes places of what a person names:
+
+==========================  ==============================================================================
+``.parquet``                a file of columns; its types are in its footer
+``.csv``, ``.tsv``          text, perhaps compressed (``.csv.gz``, ``.bz2``, ``.zst``); any delimiter
+a folder                    all such files in it and below it, in the order of their paths
+``s3://``, ``gs://``, ...   the same on an object store, whatever :mod:`pyarrow.fs` reads
+a frame                     an Arrow table, a pandas or Polars frame: what gives Arrow columns
+``duckdb://file.db``        a table (``?table=visits``) or a query of a DuckDB data base, opened for reading
+==========================  ==============================================================================
+
+Endings may be written in capitals; names that begin with a dot or an underscore are left out of a folder, as
+tools put their own notes there. A place is read as often as one likes, always in the same order.
+
+The delimiter of a text file is declared, or is the only one of comma, semicolon, tab and bar under which its
+first line holds the columns that are asked for: that line alone decides, never a row.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import parse_qs
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+from pyarrow import fs as arrow_fs
+from pyarrow import parquet
+
+from discreet.core import checks
+
+EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
+"""What stands for an empty cell in text."""
+
+DELIMITERS = (",", ";", "\t", "|")
+_LONGEST_LINE = 2**20  # bytes of a block of text, at least
+_TEXT = re.compile(r"\.(csv|tsv)(\.(gz|bz2|zst))?$", re.IGNORECASE)
+_PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
+_URI = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_DUCKDB = "duckdb://"
+
+
+class Broken(ValueError):
+    """A source that cannot be read at all: no table, a column that is missing or of the wrong type."""
+
+
+class Place(Protocol):
+    """One table of columns with names."""
+
+    @property
+    def name(self) -> str:
+        """For messages; never holds a key to a store."""
+        ...
+
+    @property
+    def rows(self) -> int | None:
+        """How many, where that is known without reading."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Rows, or a generous guess."""
+        ...
+
+    @property
+    def malformed(self) -> list[int]:
+        """Lines of text (from 1; 0: not known) that were skipped in the last pass, of another number of
+        fields.
+        """
+        ...
+
+    def types(self) -> Mapping[str, Any] | None:
+        """Arrow types by column, where the place states them; text does not."""
+        ...
+
+    def names(self, wanted: Sequence[str] = ()) -> list[str]:
+        """All columns, in their order; ``wanted`` helps to tell a delimiter."""
+        ...
+
+    def batches(
+        self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any] | None = None
+    ) -> Iterator[pa.Table]:
+        """The wanted columns, in pieces. Text is read as ``types``, and as text from the first cell on that
+        is none of its type.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Text:
+    """How text files are written.
+
+    delimiter : one character; None: told by the first line.
+    decimal : "." or ",".
+    encoding : as Python names it.
+    """
+
+    delimiter: str | None = None
+    decimal: str = "."
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            raise ValueError(f"delimiter = {checks.said(self.delimiter)}: must be one character, as ';'")
+        checks.choice("decimal", self.decimal, (".", ","))
+        if self.delimiter == self.decimal:
+            raise ValueError(f"decimal = {self.decimal!r}: must not be the delimiter too")
+        try:
+            "".encode(self.encoding)
+        except (LookupError, TypeError):
+            raise ValueError(
+                f"encoding = {checks.said(self.encoding)}: must be one that Python knows, as 'latin-1'"
+            ) from None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is UTF-8, which is read as it is."""
+        return codecs.lookup(self.encoding).name == "utf-8"
+
+
+def _file_size(fs: Any, path: str) -> int:
+    return int(fs.get_file_info(path).size or 0)
+
+
+@dataclass
+class ParquetFile:
+    """A file of columns."""
+
+    name: str
+    fs: Any
+    path: str
+    malformed: list[int] = field(default_factory=list)
+
+    def _open(self) -> Any:
+        try:
+            file = parquet.ParquetFile(self.fs.open_input_file(self.path))
+            file.schema_arrow  # noqa: B018  names are decoded here, and may be no text
+            return file
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise Broken(f"{self.name}: not a Parquet file ({error})") from None
+
+    @cached_property
+    def rows(self) -> int | None:
+        """In the footer."""
+        with self._open() as file:
+            return int(file.metadata.num_rows)
+
+    @property
+    def size(self) -> int:
+        """Its rows."""
+        return self.rows or 0
+
+    def types(self) -> Mapping[str, Any]:
+        """In the footer."""
+        with self._open() as file:
+            return {one.name: one.type for one in file.schema_arrow}
+
+    def names(self, wanted: Sequence[str] = ()) -> list[str]:
+        """In the footer."""
+        with self._open() as file:
+            return list(file.schema_arrow.names)
+
+    def batches(
+        self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any] | None = None
+    ) -> Iterator[pa.Table]:
+        """Row group by row group."""
+        with self._open() as file:
+            try:
+                for batch in file.iter_batches(batch_size=batch_rows, columns=list(wanted)):
+                    yield pa.table(batch).select(list(wanted))
+            except OSError as error:  # pyarrow's name for a damaged page
+                raise Broken(f"{self.name}: cannot be read ({error})") from None
+
+
+@dataclass
+class TextFile:
+    """A file of lines, the first of which names the columns."""
+
+    name: str
+    fs: Any
+    path: str
+    text: Text
+    malformed: list[int] = field(default_factory=list)
+    rows: int | None = None
+
+    @cached_property
+    def size(self) -> int:
+        """A row takes ten bytes at least, or two where it is compressed."""
+        found = _TEXT.search(self.path)
+        return _file_size(self.fs, self.path) // (2 if found is not None and found.group(2) else 10)
+
+    def _stream(self) -> Any:
+        ending = self.path.rsplit(".", 1)[-1].lower()
+        packed = {"gz": "gzip", "bz2": "bz2", "zst": "zstd"}.get(ending)
+        return self.fs.open_input_stream(self.path, compression=packed)
+
+    @cached_property
+    def _head(self) -> str:
+        """The first line."""
+        held = b""
+        try:
+            with self._stream() as stream:
+                while b"\n" not in held and len(held) < _LONGEST_LINE:
+                    more = stream.read(2**14)
+                    if not more:
+                        break
+                    held += more
+            if self.text.plain:
+                whole = held[: held.rfind(b"\n") + 1] or held  # its end may lie within a character
+                return whole.decode("utf-8-sig").split("\n", 1)[0].rstrip("\r")
+            text = held.decode(self.text.encoding, errors="ignore")  # may end within a character
+            return io.StringIO(text).readline().rstrip("\n")
+        except (UnicodeDecodeError, pa.ArrowException, OSError, EOFError) as error:
+            raise Broken(f"{self.name}: not a CSV file ({error})") from None
+
+    def _split(self, delimiter: str) -> list[str]:
+        try:
+            return next(csv.reader([self._head], delimiter=delimiter), [])
+        except csv.Error as error:
+            raise Broken(f"{self.name}: not a CSV file ({error})") from None
+
+    def delimiter(self, wanted: Sequence[str]) -> str:
+        """The declared one, or the only one that fits the first line; a comma where none does."""
+        if self.text.delimiter is not None:
+            return self.text.delimiter
+        heads = {delimiter: self._split(delimiter) for delimiter in DELIMITERS}
+        if wanted:
+            fits = [one for one, head in heads.items() if all(head.count(name) == 1 for name in wanted)]
+        else:
+            most = max(map(len, heads.values()))
+            fits = [one for one, head in heads.items() if len(head) == most] if most > 1 else [","]
+        if len(fits) > 1:
+            listed = ", ".join(repr(one) for one in fits)
+            raise Broken(f"{self.name}: its first line can be read with {listed}: declare the delimiter")
+        return fits[0] if fits else ","
+
+    def types(self) -> None:
+        """Text has none."""
+        return
+
+    def names(self, wanted: Sequence[str] = ()) -> list[str]:
+        """Of the first line."""
+        return self._split(self.delimiter(wanted))
+
+    def batches(
+        self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any] | None = None
+    ) -> Iterator[pa.Table]:
+        """Numbers at full speed; after the first cell that is none, text, in which it can be told which."""
+        done = 0
+        self.malformed.clear()
+        if types is not None:
+            try:
+                for batch in self._pass(wanted, batch_rows, types):
+                    done += batch.num_rows
+                    yield batch
+                return
+            except pa.ArrowInvalid:
+                self.malformed.clear()
+        skip = done
+        for batch in self._pass(wanted, batch_rows, {}):
+            rest = batch.slice(min(skip, batch.num_rows))
+            skip -= batch.num_rows - rest.num_rows
+            yield rest
+
+    def _pass(self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any]) -> Iterator[pa.Table]:
+        def skipped(row: Any) -> str:
+            self.malformed.append(int(row.number or 0))
+            return "skip"
+
+        with (
+            self._stream() as stream,
+            arrow_csv.open_csv(
+                stream,
+                read_options=arrow_csv.ReadOptions(
+                    block_size=max(_LONGEST_LINE, 40 * batch_rows),
+                    use_threads=False,
+                    encoding="utf8" if self.text.plain else self.text.encoding,  # else it is decoded twice
+                ),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=self.delimiter(wanted), newlines_in_values=False, invalid_row_handler=skipped
+                ),
+                convert_options=arrow_csv.ConvertOptions(
+                    include_columns=list(wanted),
+                    column_types={name: types.get(name, pa.string()) for name in wanted},
+                    null_values=EMPTY,
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=True,
+                    decimal_point=self.text.decimal,
+                ),
+            ) as reader,
+        ):
+            for batch in reader:
+                table = pa.table(batch)
+                for start in range(0, table.num_rows, batch_rows):
+                    yield table.slice(start, batch_rows)
+
+
+@dataclass
+class Frame:
+    """A table in memory."""
+
+    name: str
+    table: pa.Table
+    malformed: list[int] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        """All of them."""
+        return int(self.table.num_rows)
+
+    @property
+    def size(self) -> int:
+        """All of them."""
+        return self.rows
+
+    def types(self) -> Mapping[str, Any]:
+        """Of the columns."""
+        return {one.name: one.type for one in self.table.schema}
+
+    def names(self, wanted: Sequence[str] = ()) -> list[str]:
+        """Of the columns."""
+        return list(self.table.column_names)
+
+    def batches(
+        self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any] | None = None
+    ) -> Iterator[pa.Table]:
+        """Slices, without a copy."""
+        chosen = self.table.select(list(wanted))
+        for start in range(0, chosen.num_rows, batch_rows):
+            yield chosen.slice(start, batch_rows)
+
+
+@dataclass
+class Query:
+    """A table or a query of a DuckDB data base; rows come in the order of the wanted columns."""
+
+    name: str
+    path: str
+    sql: str
+    malformed: list[int] = field(default_factory=list)
+
+    def _read(self, sql: str, batch_rows: int = 2**16) -> Iterator[pa.RecordBatch]:
+        duckdb = _duckdb()
+        try:
+            with duckdb.connect(self.path or ":memory:", read_only=bool(self.path)) as base:
+                base.execute("SET python_enable_replacements = false")  # names are tables, never variables
+                found = base.sql(sql)
+                named = hasattr(type(found), "to_arrow_reader")  # since DuckDB 1.4
+                reader = (found.to_arrow_reader if named else found.fetch_arrow_reader)(batch_rows)
+                yield pa.RecordBatch.from_arrays(
+                    [pa.nulls(0, one.type) for one in reader.schema], schema=reader.schema
+                )
+                yield from reader
+        except duckdb.Error as error:
+            raise Broken(f"{self.name}: {' '.join(str(error).split())}") from None
+
+    @cached_property
+    def rows(self) -> int:
+        """Counted by the data base."""
+        return sum(
+            batch.column(0)[0].as_py()
+            for batch in self._read(f"SELECT count(*) FROM ({self.sql})")
+            if batch.num_rows
+        )
+
+    @property
+    def size(self) -> int:
+        """Counted by the data base."""
+        return self.rows
+
+    @cached_property
+    def _types(self) -> dict[str, Any]:
+        return {one.name: one.type for one in next(self._read(f"SELECT * FROM ({self.sql}) LIMIT 0")).schema}
+
+    def types(self) -> Mapping[str, Any]:
+        """As DuckDB gives them to Arrow."""
+        return self._types
+
+    def names(self, wanted: Sequence[str] = ()) -> list[str]:
+        """Of the query."""
+        return list(self._types)
+
+    def batches(
+        self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any] | None = None
+    ) -> Iterator[pa.Table]:
+        """In order: a query alone has none, and two passes have to agree."""
+        listed = ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)
+        for batch in self._read(f"SELECT {listed} FROM ({self.sql}) ORDER BY {listed}", batch_rows):
+            yield pa.table(batch)
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise ImportError("SQL needs the package duckdb: pip install 'discreet[sql]'") from None
+    return duckdb
+
+
+# ------------------------------------------------------------------------------------- naming places
+def places_of(where: Any, text: Text | None = None, sql: str | None = None) -> tuple[Place, ...]:
+    """The places that a person names: one of the kinds above, or a list of them.
+
+    Parameters
+    ----------
+    where : path, URI, frame, or a list of them
+    text : Text, optional
+    sql : str, optional
+        A query, for ``duckdb://file.db`` (or ``duckdb://`` alone, where the query says where its rows are).
+
+    Raises
+    ------
+    Broken
+        If there is no such file, or none of these kinds, or one is given twice.
+    ImportError
+        If DuckDB is asked for and not installed.
+    """
+    text = text or Text()
+    given = list(where) if isinstance(where, list | tuple) else [where]
+    found: list[Place] = []
+    for number, item in enumerate(given):
+        if not isinstance(item, str | Path):
+            found.append(_frame(item, "the table" if len(given) == 1 else f"table {number}"))
+        elif isinstance(item, str) and item.startswith(_DUCKDB):
+            found.append(_query(item, sql))
+        elif isinstance(item, str) and _URI.match(item):
+            found += _stored(item, text)
+        else:
+            found += _local(Path(item), text)
+    if sql is not None and not any(isinstance(place, Query) for place in found):
+        raise Broken("sql: must be given with duckdb://file.db, the data base that it is asked of")
+    if not found:
+        raise Broken(f"{', '.join(map(_plain, given)) or 'no file'}: must be Parquet or CSV files")
+    keys = [key for key in map(_identity, found) if key is not None]
+    if len(set(keys)) < len(keys):
+        raise Broken("a file is given twice: its people would count twice")
+    return tuple(found)
+
+
+def _plain(item: Any) -> str:
+    """What was named, without the key to a store that a URI may hold."""
+    return re.sub(r"://[^/@]*@", "://", str(item)) if isinstance(item, str | Path) else type(item).__name__
+
+
+def _identity(place: Place) -> tuple[str, str] | None:
+    if isinstance(place, ParquetFile | TextFile):
+        local = isinstance(place.fs, arrow_fs.LocalFileSystem)
+        return ("local", str(Path(place.path).resolve())) if local else (place.fs.type_name, place.path)
+    return (place.path, place.sql) if isinstance(place, Query) else None
+
+
+def _file(name: str, fs: Any, path: str, text: Text) -> Place:
+    if _PARQUET.search(path):
+        return ParquetFile(name, fs, path)
+    if _TEXT.search(path):
+        return TextFile(name, fs, path, text)
+    raise Broken(f"{name}: must end in .parquet or .csv (or .tsv; .csv.gz, .csv.bz2, .csv.zst)")
+
+
+def _shown(parts: Iterable[str]) -> bool:
+    return not any(part.startswith((".", "_")) for part in parts)
+
+
+def _readable(path: str) -> bool:
+    return bool(_PARQUET.search(path) or _TEXT.search(path))
+
+
+def _local(path: Path, text: Text) -> list[Place]:
+    fs = arrow_fs.LocalFileSystem()
+    if path.is_dir():
+        below = [one for one in sorted(path.rglob("*")) if _readable(one.name) and one.is_file()]
+        return [_file(str(one), fs, str(one), text) for one in below if _shown(one.relative_to(path).parts)]
+    place = _file(str(path), fs, str(path), text)
+    if not path.is_file():
+        raise Broken(f"{path}: no such file")
+    return [place]
+
+
+def _stored(uri: str, text: Text) -> list[Place]:
+    """Files on whatever a URI names; a name in a message holds the path alone, never a key."""
+    scheme = uri.split("://", 1)[0]
+    try:
+        fs, path = arrow_fs.FileSystem.from_uri(uri)
+        info = fs.get_file_info(path)
+        if info.type == arrow_fs.FileType.File:
+            return [_file(f"{scheme}://{path}", fs, path, text)]
+        if info.type != arrow_fs.FileType.Directory:
+            raise Broken(f"{scheme}://{path}: no such file")
+        inside = fs.get_file_info(arrow_fs.FileSelector(path, recursive=True))
+    except (pa.ArrowException, OSError) as error:
+        said = " ".join(str(error).replace(uri, _plain(uri)).split())
+        raise Broken(f"{_plain(uri).split('?', 1)[0]}: cannot be read ({said})") from None
+    paths = sorted(one.path for one in inside if one.type == arrow_fs.FileType.File and _readable(one.path))
+    own = [one for one in paths if _shown(one[len(path) :].strip("/").split("/"))]
+    return [_file(f"{scheme}://{one}", fs, one, text) for one in own]
+
+
+def _frame(item: Any, name: str) -> Frame:
+    if isinstance(item, pa.Table):
+        return Frame(name, item)
+    if isinstance(item, pa.RecordBatch):
+        return Frame(name, pa.table(item))
+    if isinstance(item, pa.RecordBatchReader):
+        return Frame(name, item.read_all())
+    try:
+        if type(item).__module__.split(".")[0] == "pandas" and hasattr(item, "columns"):
+            return Frame(name, pa.Table.from_pandas(item, preserve_index=False))
+        if hasattr(item, "__arrow_c_stream__"):
+            return Frame(name, pa.table(item))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise Broken(f"{name}: cannot be read as columns ({error})") from None
+    raise Broken(
+        f"{name} is a {type(item).__name__}: must be a path, a URI, an Arrow table, a pandas frame or a "
+        "Polars frame (a lazy one collected)"
+    )
+
+
+def _query(uri: str, sql: str | None) -> Query:
+    path, _, asked = uri.removeprefix(_DUCKDB).partition("?")
+    options = parse_qs(asked, keep_blank_values=True)
+    unknown = sorted(set(options) - {"table"})
+    if unknown:
+        raise Broken(f"{uri}: {unknown[0]!r} is unknown, must be table")
+    if ("table" in options) == (sql is not None):
+        raise Broken(f"{uri}: must have either ?table=NAME or a query (sql)")
+    if path and not Path(path).is_file():
+        raise Broken(f"{path}: no such file")
+    if sql is None:
+        parts = options["table"][-1].split(".")
+        sql = "SELECT * FROM " + ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+    _duckdb()
+    return Query(f"{_DUCKDB}{path}", path, sql.strip().rstrip(";"))

@@ -1,0 +1,723 @@
+"""From records as they are to the rows that a learner reads, by a declaration and nothing else.
+
+:func:`prepare` reads the places once, spreads people over parts that fit into memory, and makes of each
+person's rows, in order of time: steps on the declared grid, values, states, actions, rewards, next states,
+the outcome (:mod:`.declaration` says how). Every step is a function of one person's own rows and of the
+declaration, and every person who has a row in time is in the result, so that protecting the result's people
+is protecting theirs.
+
+Nothing appears under the new folder's name unless every row obeys the declaration and :mod:`.validate` has
+read the result back. What breaks it is written, all of it, to a private file beside the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import parquet
+
+from discreet.core import checks
+from discreet.core.shown import brief
+from discreet.data.alike import Alike
+from discreet.data.declaration import Declaration, Partition, Value, read_declaration
+from discreet.data.places import Place, Text, places_of
+from discreet.data.readers import BATCH_ROWS, Progress, open_source
+from discreet.data.records import NEVER, Offences, Reader
+from discreet.data.schema import Schema, read_schema, write_schema
+from discreet.data.validate import DataError, check, partition_of
+
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+ROWS, SCHEMA, DECLARATION, COUNTS = "rows.parquet", "schema.toml", "prepare.toml", "private-counts.json"
+MEMORY = 2**31
+_PARTITIONS = 256
+
+
+class Refused(ValueError):
+    """Records that break the declaration: nothing was made.
+
+    counts : by reason; path : the private file that holds them all. The message quotes nobody's data, but
+    the counts are people's, and no noise covers them: for the data's owner.
+    """
+
+    def __init__(self, counts: Mapping[str, int], path: Path) -> None:
+        self.counts, self.path = dict(counts), path
+        listed = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(counts.items()))
+        super().__init__(
+            f"{sum(counts.values()):,} places in the records break the declaration, nothing was made: "
+            f"{listed}. All of them are in {path}, which is private"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What was made: a folder with ``rows.parquet``, ``schema.toml``, the declaration and its files.
+
+    people, episodes, steps : of the result. counts : what was done to how many; PRIVATE, like the rows.
+    """
+
+    __repr__ = brief
+
+    folder: Path
+    schema: Schema
+    people: int
+    episodes: int
+    steps: int
+    counts: Mapping[str, int] = field(repr=False)
+
+
+def prepare(
+    where: Any,
+    declaration: Declaration | str | Path,
+    out: str | Path,
+    *,
+    sql: str | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    encoding: str = "utf-8",
+    offending: str | Path | None = None,
+    memory: int = MEMORY,
+    scratch: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Make rows of trajectories and a finished schema of records, as a declaration says.
+
+    Parameters
+    ----------
+    where, sql, delimiter, decimal, encoding : as for :func:`discreet.data.readers.open_source`
+        Several files may have different columns. A file without the time column holds facts about people or
+        episodes.
+    declaration : Declaration, or the file that holds it
+    out : folder
+        Must not exist, or be empty.
+    offending : file, optional
+        Where offending rows are written (mode 0600); default ``OUT.offending.csv``.
+    memory, scratch : bytes that a part of the records may take, and the folder for temporary files (as large
+        as the records), where there is more than one part
+    progress : callable, optional
+
+    Raises
+    ------
+    Refused
+        If records break the declaration; all of them are in the private file.
+    ValueError
+        If a file cannot be read, or lacks a column, or an argument is not allowed.
+    """
+    out = Path(out)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"out = {str(out)!r}: exists already, must be a new folder")
+    private = Path(offending) if offending is not None else out.with_name(f"{out.name}.offending.csv")
+    checks.integer("memory", memory, 1)
+    declared = declaration if isinstance(declaration, Declaration) else read_declaration(declaration)
+    reader = Reader(declared, places_of(where, Text(delimiter, decimal, encoding), sql))
+    maker = Maker(declared, reader)
+    with aside(out) as hidden:
+        with _writer(hidden / ROWS) as writer:
+            for table in parts(reader, memory, scratch, progress):
+                made = maker(table)
+                if made is not None:
+                    writer.write_table(made.cast(_COLUMNS))
+        if reader.offences.counts:
+            refuse(reader.offences, private)
+        if not maker.people:
+            raise ValueError("records: hold no row of anybody")
+        write_schema(declared.schema, hidden / SCHEMA)
+        _say_origin(hidden / SCHEMA, declared)
+        (hidden / DECLARATION).write_text(declared.text, "utf-8")
+        for path in declared.files:
+            shutil.copyfile(path, hidden / path.name)
+        counts = {**reader.counts, **maker.counts}
+        counts = {name: int(count) for name, count in counts.items() if count}
+        _write_private(hidden / COUNTS, json.dumps(counts, indent=2, ensure_ascii=False) + "\n")
+        schema = read_schema(hidden / SCHEMA)
+        try:
+            check(open_source(hidden / ROWS, schema), progress=progress)
+        except DataError as error:
+            raise ValueError(
+                f"the rows that were made break their own schema, nothing is kept: {error}"
+            ) from None
+    maker.alike.warn(declared.schema.unit, declared.user[0])
+    return Prepared(out, schema, maker.people, maker.episodes, maker.steps, counts)
+
+
+_COLUMNS = pa.schema(
+    [
+        ("user", pa.int64()),
+        ("episode", pa.int64()),
+        ("step", pa.int64()),
+        ("state", pa.dictionary(pa.int32(), pa.string())),
+        ("action", pa.dictionary(pa.int32(), pa.string())),
+        ("reward", pa.float64()),
+        ("next_state", pa.dictionary(pa.int32(), pa.string())),
+    ]
+)
+
+
+# ------------------------------------------------------------------------------------------- files
+@contextmanager
+def aside(out: Path) -> Iterator[Path]:
+    """A hidden folder (mode 0700) that takes its name if the block ends well, and vanishes if not."""
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    hidden = out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.part")
+    hidden.mkdir(mode=0o700)
+    try:
+        yield hidden
+        for path in hidden.iterdir():
+            _sync(path)
+        os.replace(hidden, out)
+    except BaseException:
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _writer(path: Path) -> Iterator[Any]:
+    with (
+        os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
+        parquet.ParquetWriter(file, _COLUMNS) as writer,
+    ):
+        yield writer
+
+
+def refuse(offences: Offences, private: Path) -> None:
+    """Write the private file, and raise :class:`Refused`."""
+    _write_private(private, offences.text.getvalue())
+    raise Refused(offences.counts, private)
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Aside, then renamed; readable by its owner only."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    aside.unlink(missing_ok=True)  # of a process of this number that was killed
+    handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _say_origin(path: Path, declared: Declaration) -> None:
+    head = (
+        "# Made by `discreet prepare`. The declaration that it follows lies beside it: prepare.toml,\n"
+        f"# SHA-256 {declared.hash}\n"
+    )
+    path.write_text(head + path.read_text("utf-8"), "utf-8")
+
+
+# --------------------------------------------------------------------------------------- partitions
+def parts(
+    reader: Reader, memory: int, scratch: str | Path | None, progress: Progress | None
+) -> Iterator[pa.Table]:
+    """Tables of whole people."""
+    size = sum(place.size for place in reader.places)
+    row = 8 * (8 + len(reader.values)) * 4  # bytes, with what is made of it on the way
+    number = min(_PARTITIONS, max(1, -(-size * row // memory)))
+    known = [place.rows for place in reader.places]
+    total = None if None in known else sum(count or 0 for count in known)
+
+    def read() -> Iterator[pa.Table]:
+        done = 0
+        for table in reader.tables(BATCH_ROWS):
+            done += table.num_rows
+            if progress is not None:
+                progress("read", done, total)
+            yield table
+
+    if number == 1:
+        tables = list(read())
+        if tables:
+            yield pa.concat_tables(tables).combine_chunks()
+        return
+    with ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile(dir=scratch)) for _ in range(number)]
+        writers: list[Any] = []
+        for table in read():
+            if not writers:
+                writers = [pa.ipc.new_stream(file, table.schema) for file in files]
+            part = partition_of(table["user"].combine_chunks(), number)
+            order = np.argsort(part, kind="stable")
+            ends = np.cumsum(np.bincount(part, minlength=number))
+            table = table.take(pa.array(order))
+            for i, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+                if begin < end:
+                    writers[i].write_table(table.slice(begin, end - begin))
+        for i, (writer, file) in enumerate(zip(writers, files, strict=False)):
+            writer.close()
+            file.seek(0)
+            table = pa.ipc.open_stream(file).read_all().combine_chunks()
+            file.truncate(0)
+            if table.num_rows:
+                yield table
+            if progress is not None:
+                progress("make steps", i + 1, number)
+
+
+# -------------------------------------------------------------------------------------- making steps
+class Maker:
+    """Makes rows of trajectories of whole people, one part after the other.
+
+    Within a part, *rows* are those of the table; *order* lists rows by episode and time; *cells* are an
+    episode's steps, and one more for the state after the last: those of episode i are start[i], ..,
+    start[i + 1] - 1.
+    """
+
+    def __init__(self, declared: Declaration, reader: Reader) -> None:
+        self.declared, self.reader = declared, reader
+        self.offences: Offences = reader.offences
+        self.places: Sequence[Place] = reader.places
+        self.alike = Alike()
+        self.counts: Counter[str] = Counter()
+        self.people = self.episodes = self.steps = 0
+        schema = declared.schema
+        self.absorbing = np.zeros(schema.layout.states + 1, bool)  # the last one: no state
+        self.absorbing[list(schema.terminal)] = True
+        words = schema.state_labels or (), schema.action_labels or ()
+        self.state_words, self.action_words = (pa.array(one, pa.string()) for one in words)
+
+    def __call__(self, table: pa.Table) -> pa.Table | None:
+        """The finished rows; None where there is nobody."""
+        if not table.num_rows:
+            return None
+        self.table = table
+        users = _array(table, "user").dictionary_encode()
+        self.user_names = users.dictionary
+        self.alike.add(users.dictionary)
+        dated = _plain(table, "dated").astype(bool)
+        self._number_episodes(users.indices.to_numpy(zero_copy_only=False).astype(np.int64), dated)
+        self.time = _plain(table, "time")
+        use = np.flatnonzero(dated & (self.time != NEVER))
+        self.undated = np.flatnonzero(~dated)
+        self.order = self._distinct(use[_by(self.episode[use], self.time[use])])
+        order, cell = self._grid(self.order)
+        facts = {
+            name: self._fact(value, _plain(table, f"v.{name}"))
+            for name, value in self.reader.values.items()
+            if value.of == "episode"
+        }
+        cells: dict[str, Floats] = {}
+        for name, value in self.declared.values.items():
+            if value.of == "episode":
+                found = facts[name][self.of]
+            else:
+                column = _plain(table, f"v.{name}")[order]
+                found = self._gathered(value, column, cell, self.time[order], order, int(self.start[-1]))
+            cells[name] = self._filled(value, found)
+        self.row_of_cell = self._rows_of_cells(order, cell)
+        self.cells = cells
+        return self._rows(cells, facts.get("end"))
+
+    # ------------------------------------------------------------------------ people and episodes
+    def _number_episodes(self, user: Ints, dated: Flags) -> None:
+        """``episode`` (rows,): its number, -1 for facts of a person; ``owner``, ``names`` (episodes,)."""
+        names = _array(self.table, "episode").dictionary_encode()
+        code = names.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        width = len(names.dictionary) + 1
+        named = code >= 0
+        known, index = np.unique((user * width + code)[named], return_inverse=True)
+        self.user, self.episode = user, np.full(len(user), -1)
+        self.episode[named] = index
+        self.owner, self.names = known // width, names.dictionary.take(pa.array(known % width))
+        self.dated = np.zeros(len(known), bool)  # the others are known by facts alone
+        self.dated[self.episode[dated]] = True
+        self.counts["episodes with facts only, left out"] += int((~self.dated).sum())
+        self.bad = np.zeros(len(known), bool)
+        self.bad[self.episode[_plain(self.table, "bad").astype(bool) & named]] = True
+
+    def _note_episodes(self, reason: str, which: Any, column: str = "") -> None:
+        """Offending episodes, but those of which a cell is an offence already: it may be the reason."""
+        which = np.asarray(which)[~self.bad[which]]
+        users = self.user_names.take(pa.array(self.owner[which])).to_pylist()
+        names = self.names.take(pa.array(which)).to_pylist()
+        rows = ((user, name) for user, name in zip(users, names, strict=True))
+        self.offences.add(reason, (("", None, user, name, None, column, None) for user, name in rows))
+
+    def _note_rows(self, reason: str, rows: Ints, column: str, cells: Floats | None = None) -> None:
+        """Offending rows, with the same exception; ``cells`` : what is wrong in each."""
+        good = ~self.bad[self.episode[rows]]
+        held = [None] * int(good.sum()) if cells is None else cells[good].tolist()
+        rows = rows[good]
+        place, number = _plain(self.table, "place")[rows], _plain(self.table, "row")[rows]
+        users = self.user_names.take(pa.array(self.user[rows])).to_pylist()
+        names = self.names.take(pa.array(self.episode[rows])).to_pylist()
+        time = self.time[rows] if self.declared.time is not None else np.full(len(rows), NEVER)
+        self.offences.add(
+            reason,
+            zip(
+                [self.places[i].name for i in place.tolist()], number.tolist(), users, names, time.tolist(),
+                [column] * len(rows), held, strict=True,
+            ),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------------- rows in time
+    def _distinct(self, order: Ints) -> Ints:
+        """The rows in order without those that are equal to another one in all that is read."""
+        episode, time = self.episode[order], self.time[order]
+        again = np.zeros(len(order), bool)
+        again[1:] = (episode[1:] == episode[:-1]) & (time[1:] == time[:-1])
+        tied = again.copy()
+        tied[:-1] |= again[1:]
+        where = np.flatnonzero(tied)
+        if self.declared.time is None or not len(where):
+            return order
+        rows = order[where]
+        columns = [episode[where], time[where], _plain(self.table, "begin")[rows]]
+        columns += [
+            (_plain(self.table, f"v.{name}")[rows] + 0.0).view(np.int64) for name in self.reader.values
+        ]
+        by_content = np.lexsort(columns)  # stable: the first of equals is the one that stays
+        same = np.ones(len(rows) - 1, bool)
+        for column in columns:
+            same &= column[by_content][1:] == column[by_content][:-1]
+        copies = where[by_content[1:][same]]
+        if self.declared.duplicates == "refuse":
+            self._note_rows("row that is there twice", order[copies], "")
+        self.counts["duplicate rows, removed"] += len(copies)
+        return np.delete(order, copies)
+
+    def _grid(self, order: Ints) -> tuple[Ints, Ints]:
+        """The rows in order that lie in a cell, and their cells; sets ``start``, ``of``, ``last``."""
+        declared, most = self.declared, self.declared.schema.horizon
+        episode, time = self.episode[order], self.time[order]
+        first = np.ones(len(order), bool)
+        first[1:] = episode[1:] != episode[:-1]
+        heads = np.flatnonzero(first)
+        if declared.step is None:
+            number = np.arange(len(order)) - heads[np.cumsum(first) - 1]
+            tied = ~first
+            tied[1:] &= time[1:] == time[:-1]
+            if declared.time is not None and tied.any():
+                self._note_rows("two rows at one time", order[tied], declared.time.column)
+        else:
+            begin = np.zeros(len(self.owner), np.int64)
+            begin[episode[heads]] = time[heads]
+            if declared.begin is not None:
+                begin = self._begins(begin)
+            number = (time - begin[episode]) // declared.step
+            early = number < 0
+            if early.any() and declared.before == "refuse":
+                self._note_rows("row before its episode begins", order[early], str(declared.begin))
+            self.counts["rows before their episode begins, left out"] += int(early.sum())
+            order, episode, number = order[~early], episode[~early], number[~early]
+        self.last = np.full(len(self.owner), -1)
+        np.maximum.at(self.last, episode, number)
+        self._note_episodes(
+            "episode of which no row is left", np.flatnonzero(self.dated & (self.last < 0)), ""
+        )
+        size = np.minimum(self.last, most) + 1
+        self.start = np.concatenate([[0], np.cumsum(size)])
+        self.of = np.repeat(np.arange(len(size)), size)
+        self.number = np.arange(len(self.of)) - self.start[self.of]
+        inside = number <= most
+        return order[inside], (self.start[episode] + number)[inside]
+
+    def _begins(self, first: Ints) -> Ints:
+        """When episodes begin, by the declared column; their first row where it is an offence."""
+        column = _plain(self.table, "begin")
+        value = Value("begin", str(self.declared.begin), of="episode", within="same")
+        found = self._fact(value, np.where(column == NEVER, np.nan, column.astype(np.float64)))
+        gone = np.isnan(found)
+        self._note_episodes("episode without a begin", np.flatnonzero(gone & self.dated), value.column)
+        return np.where(gone, first, np.where(gone, 0, found).astype(np.int64))
+
+    def _rows_of_cells(self, order: Ints, cell: Ints) -> Ints:
+        """(cells,) the last row in a cell or before it, for messages; else the episode's first one."""
+        place = np.full(len(self.of), -1)
+        place[cell] = np.arange(len(order))
+        place = np.maximum.accumulate(place) if len(place) else place
+        first = np.full(len(self.owner), -1)
+        first[self.episode[order][::-1]] = np.arange(len(order))[::-1]
+        other = (place < 0) | (self.episode[order[place]] != self.of)
+        return np.asarray(order[np.where(other, first[self.of], place)])
+
+    # ------------------------------------------------------------------------------------- values
+    def _fact(self, value: Value, column: Floats) -> Floats:
+        """(episodes,) one value for each, of rows in time and of facts, of the episode or its person."""
+        which = self.order[~np.isnan(column[self.order])]
+        group = self.episode[which]
+        facts = self.undated[~np.isnan(column[self.undated])]
+        if len(facts):
+            own, shared = facts[self.episode[facts] >= 0], facts[self.episode[facts] < 0]
+            begin = np.searchsorted(self.owner, self.user[shared], "left")  # owners never fall
+            count = np.searchsorted(self.owner, self.user[shared], "right") - begin
+            offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+            group = np.concatenate([group, self.episode[own], np.repeat(begin, count) + offset])
+            which = np.concatenate([which, own, np.repeat(shared, count)])
+            order = np.argsort(group, kind="stable")  # facts come after rows in time
+            which, group = which[order], group[order]
+        return self._gathered(value, column[which], group, self.time[which], which, len(self.owner))
+
+    def _gathered(
+        self, value: Value, column: Floats, group: Ints, time: Ints, rows: Ints, size: int
+    ) -> Floats:
+        """(size,) one value for each group; ``column``, ``rows`` are in the order of group and time."""
+        good = ~np.isnan(column)
+        x, group, time, rows = column[good], group[good], time[good], rows[good]
+        out = np.zeros(size) if value.within == "count" else np.full(size, np.nan)
+        if not len(x):
+            return out
+        starts = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]]))
+        at = group[starts]
+        if value.within in ("sum", "count", "mean"):
+            out[at] = np.add.reduceat(x, starts)
+            if value.within == "mean":
+                out[at] /= np.diff(starts, append=len(x))
+        elif value.within == "min":
+            out[at] = np.minimum.reduceat(x, starts)
+        elif value.within == "max":
+            out[at] = np.maximum.reduceat(x, starts)
+        elif value.within == "same":
+            out[at] = x[starts]
+            other = x != out[group]
+            if other.any():
+                what = "an episode" if value.of == "episode" else "a step"
+                self._note_facts(f"{value.name}: two values in {what}", rows[other], group[other], value)
+        else:
+            self._at_one_time(value, x, group, time, rows, at, out)
+        return out
+
+    def _note_facts(self, reason: str, rows: Ints, group: Ints, value: Value) -> None:
+        """Rows of which some may be facts of a person, who has several episodes."""
+        column = _plain(self.table, f"v.{value.name}") if value.name in self.reader.values else None
+        own = self.episode[rows] >= 0
+        held = None
+        if column is not None and value.categories is None:
+            held = column[rows[own]]
+        self._note_rows(reason, rows[own], value.column, held)
+        self._note_episodes(reason, group[~own], value.column)
+
+    def _at_one_time(
+        self, value: Value, x: Floats, group: Ints, time: Ints, rows: Ints, at: Ints, out: Floats
+    ) -> None:
+        """The first or last value of each group; several at that one time are one by the tie's rule."""
+        change = np.concatenate([[True], (group[1:] != group[:-1]) | (time[1:] != time[:-1])])
+        runs = np.flatnonzero(change)
+        ends = np.append(runs[1:], len(x))
+        of = group[runs]
+        differ = of[1:] != of[:-1]
+        edge = np.append(differ, True) if value.within == "last" else np.concatenate([[True], differ])
+        chosen = np.flatnonzero(edge)
+        rule = {"mean": np.add, "min": np.minimum, "max": np.maximum}.get(value.ties)
+        if rule is not None:
+            out[at] = rule.reduceat(x, runs)[chosen]
+            if value.ties == "mean":
+                out[at] /= (ends - runs)[chosen]
+            return
+        out[at] = x[ends[chosen] - 1]
+        if value.ties == "refuse":
+            clash = np.minimum.reduceat(x, runs)[chosen] != np.maximum.reduceat(x, runs)[chosen]
+            if clash.any():
+                last = rows[ends[chosen[clash]] - 1]
+                held = x[ends[chosen[clash]] - 1] if value.categories is None else None
+                good = self.episode[last] >= 0
+                self._note_rows(
+                    f"{value.name}: two values at one time", last[good], value.column,
+                    None if held is None else held[good],
+                )  # fmt: skip
+                self._note_episodes(f"{value.name}: two values at one time", at[clash][~good], value.column)
+
+    def _filled(self, value: Value, found: Floats) -> Floats:
+        """(cells,) late by ``lag``, carried on for ``carry`` steps, then the declared constant."""
+        here, begin = np.arange(len(found)), self.start[self.of]
+        if value.lag:
+            source = here - value.lag
+            found = np.where(source >= begin, found[np.maximum(source, 0)], np.nan)
+        gone = np.isnan(found)
+        if value.carry and gone.any():
+            source = np.maximum.accumulate(np.where(gone, -1, here))
+            near = gone & (source >= begin) & (here - source <= value.carry)
+            self.counts[f"{value.name}: carried on"] += int(near.sum())
+            found = np.where(near, found[np.maximum(source, 0)], found)
+            gone = np.isnan(found)
+        if isinstance(value.missing, float) and gone.any():
+            self.counts[f"{value.name}: missing, replaced by the declared value"] += int(gone.sum())
+            found = np.where(gone, value.missing, found)
+        elif value.missing == "category":
+            self.counts[f"{value.name}: missing, a category of its own"] += int(gone.sum())
+        return found
+
+    # --------------------------------------------------------------------------------- trajectories
+    def _rows(self, cells: Mapping[str, Floats], outcome: Floats | None) -> pa.Table | None:
+        """Steps, with what comes after the last one."""
+        declared, schema = self.declared, self.declared.schema
+        most = schema.horizon
+        state = declared.states.codes(cells)
+        steps, final = self._ends(state, outcome, self._first_terminal(state))
+        inner = self.number < steps[self.of]
+        seen = inner | ((self.number == steps[self.of]) & (final < 0)[self.of])
+        self._check_known(declared.states, cells, state, seen, "state")
+        action = declared.actions.codes(cells)
+        self._check_known(declared.actions, cells, action, inner, "action")
+        at = np.flatnonzero(inner)
+        last = self.number[at] + 1 == steps[self.of[at]]
+        after = np.where(last & (final >= 0)[self.of[at]], final[self.of[at]], np.append(state, -1)[at + 1])
+        s, a = state[at], action[at]
+        reward = np.zeros(len(at))
+        if declared.reward is not None:
+            paid = cells[declared.reward][at]
+            value = declared.values[declared.reward]
+            self._note_rows(f"{value.name}: missing", self.row_of_cell[at[np.isnan(paid)]], value.column)
+            reward += np.where(np.isnan(paid), 0.0, paid)
+        for label, amount in declared.on.items():
+            reward[after == label] += amount
+        if declared.reward is None and not declared.on:  # by a rule of the schema; not read
+            reward[:] = min(max(0.0, schema.low), schema.high)
+        wrong = ~((reward >= schema.low) & (reward <= schema.high))
+        self._note_rows("reward outside of its range", self.row_of_cell[at[wrong]], "reward", reward[wrong])
+        fit = (s >= 0) & (a >= 0)
+        barred = fit & (schema.layout.row_index[s, a] < 0)
+        self._note_rows("action that the mask does not admit", self.row_of_cell[at[barred]], "action")
+        self._check_counts()
+        self.counts[f"episodes of more than {most} steps, {declared.long}"] += int((self._beyond > 0).sum())
+        if self.offences.counts:
+            return None
+        return self.finished(at, s, a, reward, after)
+
+    def _first_terminal(self, state: Ints) -> Ints:
+        """(episodes,) number of the first cell in a terminal state; more than any where there is none."""
+        first = np.full(len(self.owner), np.iinfo(np.int64).max)
+        ended = self.absorbing[state]
+        np.minimum.at(first, self.of[ended], self.number[ended])
+        return first
+
+    def _ends(self, state: Ints, outcome: Floats | None, first: Ints) -> tuple[Ints, Ints]:
+        """(episodes,) the number of steps, and the state after the last; -1: that of the next cell."""
+        declared, most = self.declared, self.declared.schema.horizon
+        held = self.last + 1
+        final = np.full(len(held), -1)
+        ended = first <= np.minimum(held - 1, most)
+        if declared.end is not None:
+            assert outcome is not None
+            steps = np.minimum(held, most)
+            label = np.append(np.asarray(declared.end_states), -1)[
+                np.where(np.isnan(outcome), -1, outcome).astype(np.int64)
+            ]
+            if declared.end_missing is not None:
+                label[label < 0] = declared.end_states[declared.end_missing]
+            beyond = held > most
+            asked = self.dated & ~ended & (~beyond | (declared.long == "end")) & (held > 0)
+            self._note_episodes(
+                "episode without an outcome", np.flatnonzero(asked & (label < 0)), declared.end.column
+            )
+            final = np.where(asked, label, final)
+        else:
+            steps = np.minimum(held - 1, most)
+            beyond = held > most + 1
+            short = self.dated & (steps < most) & ~ended & (held > 0)
+            if declared.schema.unfinished == "error":
+                self._note_episodes(
+                    "episode that ends before the horizon, without an end", np.flatnonzero(short)
+                )
+            else:
+                self._note_episodes(
+                    "episode of one step, without a next state", np.flatnonzero(short & (steps < 1))
+                )
+        begun = self.dated & (first == 0)
+        self._note_episodes("episode that begins in a terminal state", np.flatnonzero(begun))
+        steps = np.where(ended, np.minimum(first, steps), steps)
+        final = np.where(ended, -1, final)
+        self._beyond = np.where(beyond & ~ended, held - most, 0)
+        if declared.long == "refuse":
+            self._note_episodes(
+                f"episode of more than {most} steps", np.flatnonzero(self.dated & (self._beyond > 0))
+            )
+        late = ended & (held - 1 > first)
+        self.counts["episodes with rows after a terminal state, left out"] += int(late.sum())
+        return np.maximum(steps, 0), final
+
+    def _check_known(
+        self, partition: Partition, cells: Mapping[str, Floats], codes: Ints, used: Flags, what: str
+    ) -> None:
+        """Every index that is used must be one; what is missing for it is told."""
+        unknown = used & (codes < 0)
+        told = np.zeros(len(codes), bool)
+        for value in partition.needs:
+            gone = used & np.isnan(cells[value.name]) & (value.missing == "refuse")
+            if gone.any():
+                self._note_rows(f"{value.name}: missing", self.row_of_cell[gone], value.column)
+            told |= gone
+        if (unknown & ~told).any():
+            self._note_rows(f"no rule for the {what}", self.row_of_cell[unknown & ~told], "")
+
+    def _check_counts(self) -> None:
+        schema = self.declared.schema
+        own = np.flatnonzero(self.dated)
+        before = np.searchsorted(self.owner[own], self.owner[own], "left")  # owners never fall
+        if schema.contribute == "error":
+            many = np.arange(len(own)) - before >= schema.episodes_per_user
+            self._note_episodes(
+                f"more than {schema.episodes_per_user} episodes of one {schema.unit}", own[many]
+            )
+
+    def finished(self, at: Ints, s: Ints, a: Ints, reward: Floats, after: Ints) -> pa.Table | None:
+        """The rows of the steps, which are the cells ``at``."""
+        if not len(at):
+            return None
+        episode = self.of[at]
+        begins = np.concatenate([[True], episode[1:] != episode[:-1]])
+        user = self.owner[episode]
+        new = np.concatenate([[True], user[1:] != user[:-1]])
+        table = pa.table(
+            {
+                "user": self.people + np.cumsum(new) - 1,
+                "episode": self.episodes + np.cumsum(begins) - 1,
+                "step": self.number[at],
+                "state": pa.DictionaryArray.from_arrays(pa.array(s, pa.int32()), self.state_words),
+                "action": pa.DictionaryArray.from_arrays(pa.array(a, pa.int32()), self.action_words),
+                "reward": reward,
+                "next_state": pa.DictionaryArray.from_arrays(pa.array(after, pa.int32()), self.state_words),
+            }
+        )
+        self.people += int(new.sum())
+        self.episodes += int(begins.sum())
+        self.steps += len(at)
+        return table
+
+
+def _by(group: Ints, time: Ints) -> Ints:
+    """The stable order by group, then time."""
+    if not len(group):
+        return np.zeros(0, np.int64)
+    low, span = int(time.min()), int(time.max()) - int(time.min()) + 1
+    if (int(group.max()) + 1) * span >= 2**63:
+        return np.asarray(np.lexsort((time, group)))
+    key = group * span + (time - low)
+    if (key[1:] >= key[:-1]).all():
+        return np.arange(len(key))
+    return np.argsort(key, kind="stable")
+
+
+def _array(table: pa.Table, name: str) -> Any:
+    column = table[name].combine_chunks()
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
+def _plain(table: pa.Table, name: str) -> NDArray[Any]:
+    return np.asarray(_array(table, name).to_numpy(zero_copy_only=False))

@@ -1,0 +1,454 @@
+"""Cells of records as numbers, row by row: who, when, which values; what cannot be read is an offence.
+
+A batch of a place's rows becomes a table of one form for all places: ``user`` and ``episode`` (text; no
+episode: null), ``time`` and ``begin`` (int64, microseconds; :data:`NEVER` where there is none), ``dated`` (no
+fact), ``place``, ``row`` (numbers), ``bad`` (a cell of the row is an offence) and one float64 column for each
+declared value, NaN where it is missing, the index of the category where it has categories.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from discreet.data.alike import folded
+from discreet.data.declaration import UNITS, Declaration, Time, Value
+from discreet.data.kernels import MISSING
+from discreet.data.places import EMPTY, Broken, Place, TextFile
+
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NEVER = MISSING
+"""The time of a row that has none."""
+
+JOINT = "\x1f"  # between the columns that name a person together
+HEAD = ("reason", "file", "row", "user", "episode", "time", "column", "cell")
+_LONGEST = 300
+
+
+@dataclass
+class Offences:
+    """Rows that break the declaration: private, since they quote people's data and count their errors."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    text: io.StringIO = field(default_factory=io.StringIO)
+
+    def __post_init__(self) -> None:
+        self._writer = csv.writer(self.text, lineterminator="\n")
+        self._writer.writerow(HEAD)
+
+    def add(self, reason: str, rows: Iterable[Sequence[Any]]) -> None:
+        """``rows``: file, row, user, episode, time, column, cell; None where there is none."""
+        for file, row, user, episode, time, column, cell in rows:
+            self.counts[reason] += 1
+            said = "" if cell is None else str(cell)
+            name = "" if user is None else str(user).replace(JOINT, " / ")
+            own = "" if episode is None else str(episode).replace(JOINT, " / ")
+            self._writer.writerow(
+                [reason, file, "" if row is None else row, name, own, stamp(time), column, said[:_LONGEST]]
+            )
+
+
+def stamp(time: Any) -> str:
+    """A time as text; numbers of microseconds are counted from 1970 where they are of no calendar."""
+    if time is None or time == NEVER:
+        return ""
+    try:
+        return np.datetime64(int(time), "us").item().isoformat(sep=" ")
+    except (ValueError, OverflowError, AttributeError, OSError):
+        return str(time)
+
+
+class Reader:
+    """Reads places as a declaration says."""
+
+    def __init__(self, declaration: Declaration, places: Sequence[Place]) -> None:
+        self.declaration, self.places = declaration, places
+        self.offences = Offences()
+        self.counts: Counter[str] = Counter()
+        self.values = dict(declaration.values)
+        if declaration.end is not None:
+            self.values["end"] = declaration.end
+        self.own = [self._columns(place) for place in places]
+        self._check_columns()
+
+    def _columns(self, place: Place) -> list[str]:
+        """The columns of a place that are read."""
+        declared = self.declaration
+        wanted = [*declared.user, *declared.episode, *declared.columns]
+        wanted += [declared.time.column] if declared.time is not None else []
+        wanted += [declared.begin] if declared.begin is not None else []
+        names = place.names(declared.user)
+        for name in dict.fromkeys(wanted):
+            if names.count(name) > 1:
+                raise Broken(f"{place.name}: must have one column {name!r}, has {names.count(name)}")
+        return [name for name in dict.fromkeys(wanted) if name in names]
+
+    def _dated(self, own: Sequence[str]) -> bool:
+        """Whether rows of a place with these columns stand in time; else they are facts."""
+        time = self.declaration.time
+        return time is None or time.column in own
+
+    def _check_columns(self) -> None:
+        declared = self.declaration
+        for place, own in zip(self.places, self.own, strict=True):
+            for name in declared.user:
+                if name not in own:
+                    raise Broken(f"{place.name}: must have the column {name!r} (prepare.user)")
+            for name in declared.episode if self._dated(own) else ():
+                if name not in own:
+                    raise Broken(f"{place.name}: must have the column {name!r} (prepare.episode)")
+        every = {name for own in self.own for name in own}
+        asked = {name: f"prepare.values.{one.name}" for one in self.values.values() for name in one.where}
+        asked |= {one.column: f"prepare.values.{one.name}" for one in declared.values.values()}
+        if declared.end is not None:
+            asked[declared.end.column] = "prepare.end"
+        if declared.time is not None:
+            asked[declared.time.column] = "prepare.time"
+        if declared.begin is not None:
+            asked[declared.begin] = "prepare.begin"
+        for name, key in asked.items():
+            if name not in every:
+                raise Broken(f"no file has the column {name!r} ({key})")
+        for one in declared.values.values():
+            if one.of == "step" and not any(one.column in own for own in self.own if self._dated(own)):
+                raise Broken(
+                    f"prepare.values.{one.name}: no file with times has the column {one.column!r} "
+                    "(a fact of an episode has of = 'episode')"
+                )
+
+    def tables(self, batch_rows: int) -> Iterator[pa.Table]:
+        """All rows, in one form."""
+        for number, (place, own) in enumerate(zip(self.places, self.own, strict=True)):
+            declared = self.declaration
+            plain = declared.time is not None and declared.time.numbers is not None
+            types = {
+                name: pa.float64()
+                if declared.columns.get(name) == "number"
+                or (plain and declared.time is not None and name in (declared.time.column, declared.begin))
+                else pa.string()
+                for name in own
+            }
+            done = 0
+            for raw in place.batches(own, batch_rows, types):
+                yield self._table(number, place, raw, done)
+                done += raw.num_rows
+            self.counts["rows"] += done
+            for line in place.malformed:
+                self.offences.add(
+                    "line with a wrong number of fields",
+                    [(place.name, None, None, None, None, "", f"line {line}")],
+                )
+
+    def _table(self, number: int, place: Place, raw: pa.Table, first: int) -> pa.Table:
+        declared, size = self.declaration, raw.num_rows
+        cells = {name: flat(raw[name]) for name in raw.column_names}
+        bad, drop = np.zeros(size, bool), np.zeros(size, bool)
+        user = _joined([cells[name] for name in declared.user], declared.folded)
+        named = all(name in cells for name in declared.episode)
+        if not declared.episode:
+            episode = pa.array(["0"], pa.large_string()).take(pa.array(np.zeros(size, np.int64)))
+        elif named:
+            episode = _joined([cells[name] for name in declared.episode], declared.folded)
+        else:
+            episode = pa.nulls(size, pa.large_string())
+        stamps = np.full(size, NEVER)
+
+        def note(reason: str, which: Flags, column: str) -> None:
+            rows = np.flatnonzero(which)
+            if not len(rows):
+                return
+            bad[rows] = True
+            taken = pa.array(rows)
+            held = [None] * len(rows)
+            shown = cells[column].take(taken).to_pylist() if column in cells else held
+            self.offences.add(
+                reason,
+                zip(
+                    [place.name] * len(rows), (rows + first).tolist(), user.take(taken).to_pylist(),
+                    episode.take(taken).to_pylist(), stamps[rows].tolist(), [column] * len(rows), shown,
+                    strict=True,
+                ),
+            )  # fmt: skip
+
+        empty = np.asarray(user.is_null().to_numpy(zero_copy_only=False))
+        note("person without a name", empty, declared.user[0])
+        drop |= empty
+        if declared.episode and named:
+            empty = np.asarray(episode.is_null().to_numpy(zero_copy_only=False))
+            note("episode without a name", empty & ~drop, declared.episode[0])
+            drop |= empty
+        time, begin = declared.time, np.full(size, NEVER)
+        comma = isinstance(place, TextFile) and place.text.decimal == ","
+        dated = self._dated(list(cells))
+        if time is None:
+            stamps = (number << 40) + np.arange(first, first + size)  # places in their order
+        elif dated:
+            stamps, wrong = times(place.name, cells[time.column], time, comma=comma)
+            if time.unreadable == "leave out":
+                self.counts["rows without a readable time, left out"] += int(wrong.sum())
+            else:
+                note("time that cannot be read", wrong, time.column)
+        if time is not None and declared.begin is not None and declared.begin in cells:
+            begin, wrong = times(place.name, cells[declared.begin], time, True, comma)
+            note("begin that cannot be read", wrong, declared.begin)
+        columns: dict[str, Any] = {}
+        for name, value in self.values.items():
+            found, wrong, outside = _value(value, cells, size, comma)
+            if value.unreadable == "missing":
+                self.counts[f"{name}: cells that cannot be read, missing"] += int(wrong.sum())
+            elif wrong.any():
+                reason = "number that cannot be read" if value.categories is None else "unknown category"
+                note(f"{name}: {reason}", wrong, value.column)
+            if value.outside == "missing":
+                self.counts[f"{name}: outside of its range, missing"] += int(outside.sum())
+            elif outside.any():
+                note(f"{name}: outside of its range", outside, value.column)
+            columns[f"v.{name}"] = found
+        table = pa.table(
+            {
+                "user": user,
+                "episode": episode,
+                "time": stamps,
+                "begin": begin,
+                "dated": np.full(size, dated),
+                "place": np.full(size, number, np.int32),
+                "row": np.arange(first, first + size),
+                "bad": bad,
+                **columns,
+            }
+        )
+        return table.filter(pa.array(~drop)) if drop.any() else table
+
+
+# --------------------------------------------------------------------------------------------- cells
+def flat(column: Any) -> Any:
+    """One Arrow array, plain instead of dictionary-encoded, text as large text."""
+    column = column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    if pa.types.is_dictionary(column.type):
+        words = column.dictionary
+        column = (words.cast(pa.large_string()) if _is_text(words) else words).take(column.indices)
+    return column.cast(pa.large_string()) if _is_text(column) else column
+
+
+def _is_text(column: Any) -> bool:
+    kind = column.type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _text(column: Any) -> Any:
+    """Large text, null where empty; whole numbers without a point."""
+    if not _is_text(column):
+        kind = column.type
+        if pa.types.is_floating(kind):
+            values = column.to_numpy(zero_copy_only=False)
+            if not np.any(values != np.floor(values), where=np.isfinite(values)) and np.all(
+                np.abs(values[np.isfinite(values)]) < 2.0**53
+            ):
+                column = pa.array(
+                    np.where(np.isfinite(values), values, 0).astype(np.int64), mask=~np.isfinite(values)
+                )
+        column = column.cast(pa.large_string())
+    return column
+
+
+def _joined(columns: list[Any], fold: bool) -> Any:
+    """Names as large text; null where a part is empty."""
+    parts = []
+    for column in columns:
+        kind = column.type
+        if not (_is_text(column) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+            raise Broken(f"users and episodes must be integers or text, not {kind}")
+        text = column.cast(pa.large_string())
+        text = folded(text) if fold else text
+        parts.append(
+            pc.if_else(pc.equal(pc.utf8_trim_whitespace(text), ""), pa.scalar(None, text.type), text)
+        )
+    return (
+        parts[0]
+        if len(parts) == 1
+        else pc.binary_join_element_wise(*parts, pa.scalar(JOINT, pa.large_string()))
+    )
+
+
+def _empty(text: Any) -> Flags:
+    """Where there is nothing, or a word for nothing."""
+    words = pa.array(EMPTY, pa.large_string())
+    gone = pc.or_kleene(pc.is_null(text), pc.is_in(pc.utf8_trim_whitespace(text), value_set=words))
+    return np.asarray(gone.to_numpy(zero_copy_only=False), bool)
+
+
+def _value(value: Value, cells: Mapping[str, Any], size: int, comma: bool) -> tuple[Floats, Flags, Flags]:
+    """A value's column of a batch; where it cannot be read; where it is outside of its range."""
+    nothing = np.zeros(size, bool)
+    if value.column not in cells or any(name not in cells for name in value.where):
+        return np.full(size, np.nan), nothing, nothing
+    column = cells[value.column]
+    if value.within == "count":
+        found = np.where(_empty(_text(column)), np.nan, 1.0)
+        wrong = nothing
+    elif value.categories is not None:
+        found, wrong = _category(column, value.categories)
+    else:
+        found, wrong = _number(value.column, column, comma)
+    for name, texts in value.where.items():
+        word = pc.utf8_trim_whitespace(_text(cells[name]))
+        own = pc.fill_null(pc.is_in(word, value_set=pa.array(texts, pa.large_string())), False)
+        other = ~np.asarray(own.to_numpy(zero_copy_only=False), bool)
+        found, wrong = np.where(other, np.nan, found), wrong & ~other
+    outside = (found < value.low) | (found > value.high)
+    if outside.any():
+        found = np.where(outside, np.nan, found)
+    return found, wrong, outside
+
+
+def _category(column: Any, categories: Mapping[str, int]) -> tuple[Floats, Flags]:
+    text = pc.utf8_trim_whitespace(_text(column))
+    index = pc.index_in(text, value_set=pa.array(list(categories), pa.large_string()))
+    place = pc.fill_null(index.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    codes = np.array([*categories.values(), np.nan])
+    found = codes[place]
+    return found, np.isnan(found) & ~_empty(text)
+
+
+def _number(name: str, column: Any, comma: bool) -> tuple[Floats, Flags]:
+    kind = column.type
+    if _is_text(column):
+        text = pc.utf8_trim_whitespace(column)
+        gone = _empty(text)
+        text = pc.if_else(pa.array(gone), pa.scalar(None, text.type), text)
+        if comma:
+            text = pc.replace_substring(text, ",", ".")
+        try:
+            found = text.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        except pa.ArrowInvalid:
+            found = pd.to_numeric(pd.Series(text.to_pandas(), dtype=object), errors="coerce").to_numpy(
+                np.float64
+            )
+    elif pa.types.is_null(kind):
+        return np.full(len(column), np.nan), np.zeros(len(column), bool)
+    elif (
+        pa.types.is_floating(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+    ):
+        number = (
+            column.cast(pa.float64())
+            if not pa.types.is_boolean(kind)
+            else column.cast(pa.int8()).cast(pa.float64())
+        )
+        found = number.to_numpy(zero_copy_only=False)
+        gone = np.isnan(found)
+    else:
+        raise Broken(f"the column {name!r} must hold numbers, not {kind}")
+    found = np.asarray(found, np.float64)
+    good = np.isfinite(found)
+    if good.all():
+        return found, ~good
+    return np.where(good, found, np.nan), ~good & ~gone
+
+
+# ---------------------------------------------------------------------------------------------- time
+_OFFSET = r"(Z|z|[+-]\d\d:?\d\d)\s*$"
+
+
+def times(
+    name: str, column: Any, time: Time, optional: bool = False, comma: bool = False
+) -> tuple[Ints, Flags]:
+    """Microseconds, NEVER where there is none; and where a cell cannot be read or is empty, unless
+    ``optional``.
+    """
+    kind = column.type
+    if time.numbers is not None:
+        found, wrong = _number(time.column, column, comma)
+        unit = UNITS[time.numbers.removesuffix("s")]
+        far = np.abs(found) > 2.0**62 / unit
+        wrong = wrong | far
+        gone = np.isnan(found)
+        stamps = np.full(len(column), NEVER)
+        good = ~gone & ~far
+        stamps[good] = np.round(found[good] * unit).astype(np.int64)
+        return stamps, wrong | (gone if not optional else False)
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+        if zoned and time.zone is None:
+            raise Broken(f"{name}: {time.column!r} has time zones: declare prepare.time.zone")
+        plain = column.cast(pa.timestamp("us", tz="UTC" if zoned else None), safe=False)
+        gone = np.asarray(plain.is_null().to_numpy(zero_copy_only=False))
+        return _placed(plain, gone, zoned, time, optional)
+    if not (_is_text(column) or pa.types.is_null(kind)):
+        raise Broken(
+            f"{name}: {time.column!r} holds {kind}: must be times or text, or declare prepare.time.numbers"
+        )
+    text = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
+    coded = text.dictionary_encode()
+    words = coded.dictionary
+    gone = _empty(words)
+    offset = np.asarray(
+        pc.fill_null(pc.match_substring_regex(words, _OFFSET), False).to_numpy(zero_copy_only=False), bool
+    )
+    bare_date = np.asarray(
+        pc.fill_null(pc.match_substring_regex(words, r"^\d{4}-\d\d-\d\d$"), False).to_numpy(
+            zero_copy_only=False
+        ),
+        bool,
+    )
+    offset &= ~bare_date  # whose last part looks like an offset
+    if time.format is not None:
+        offset[:] = "%z" in time.format
+    stamps, wrong = np.full(len(words) + 1, NEVER), np.zeros(len(words) + 1, bool)
+    for zoned in (False, True):
+        own = np.flatnonzero((offset == zoned) & ~gone)
+        if not len(own):
+            continue
+        if zoned and time.zone is None:
+            wrong[own] = True  # an instant, beside a clock of unknown place
+            continue
+        parsed = pd.to_datetime(
+            pd.Series(words.take(pa.array(own)).to_pylist(), dtype=object),
+            format=time.format or "ISO8601", errors="coerce", utc=zoned,
+        )  # fmt: skip
+        instants = pa.array(parsed.to_numpy("datetime64[us]"), pa.timestamp("us"))
+        empty = np.asarray(instants.is_null().to_numpy(zero_copy_only=False))
+        if zoned:
+            instants = instants.cast(pa.timestamp("us", tz="UTC"))
+        stamps[own], wrong[own] = _placed(instants, empty, zoned, time, False)
+    wrong[:-1][gone] = not optional
+    wrong[-1] = not optional
+    place = pc.fill_null(coded.indices.cast(pa.int64()), len(words)).to_numpy(zero_copy_only=False)
+    return stamps[place], wrong[place]
+
+
+def _placed(instants: Any, gone: Flags, zoned: bool, time: Time, optional: bool) -> tuple[Ints, Flags]:
+    """Clock times of the declared zone as instants; those that do not exist, or exist twice, are wrong."""
+    wrong = gone & (not optional)
+    if time.zone is not None and not zoned:
+        early, late = (
+            pc.assume_timezone(instants, time.zone, ambiguous=which, nonexistent=which).cast(pa.int64())
+            for which in ("earliest", "latest")
+        )
+        first, last = (
+            np.asarray(pc.fill_null(one, 0).to_numpy(zero_copy_only=False)) for one in (early, late)
+        )
+        skipped = ~gone & (last - first == 1)  # the last instant before a gap and the first after it
+        twice = ~gone & (last != first) & ~skipped
+        stamps = np.where(twice & (time.ambiguous == "later"), last, first)
+        wrong |= skipped | (twice & (time.ambiguous == "refuse"))
+    else:
+        stamps = np.array(pc.fill_null(instants.cast(pa.int64()), 0).to_numpy(zero_copy_only=False))
+    return np.where(gone | wrong, NEVER, stamps), wrong

@@ -1,0 +1,446 @@
+"""Fitted centres and cuts: sensitivities by brute force, the law of the noise, the ledger, refusals."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from discreet.core.guarantee import Guarantee
+from discreet.core.randomness import Seeded
+from discreet.data.codebook import (
+    GRID,
+    PersonSums,
+    budget_of,
+    fit_codebook,
+    forecast_codebook,
+    noisy,
+    verify_codebook,
+)
+from discreet.data.declaration import nearest, read_declaration
+from discreet.data.prepare import Refused, prepare
+from discreet.storage.ledger import BudgetError, Ledger
+
+TEXT = """
+dataset = "ward"
+unit = "patient"
+horizon = 6
+reward = { low = 0.0, high = 1.0 }
+[prepare]
+user = "who"
+time = { column = "when", numbers = "hours" }
+step = "1 hour"
+long = "cut"
+[prepare.values.x]
+column = "x"
+within = "last"
+range = [-10, 10]
+[prepare.values.y]
+column = "y"
+within = "last"
+range = [0, 5]
+[prepare.values.a]
+column = "x"
+within = "last"
+range = [-10, 10]
+cuts = [0]
+[prepare.states.codebook]
+file = "fitted/codebook.csv"
+scale = { x = 2.0, y = 1.0 }
+[prepare.actions]
+product = ["a"]
+[prepare.end]
+column = "who"
+states = { "nobody" = "end" }
+unreadable = "missing"
+missing = "end"
+[prepare.reward]
+value = "a"
+""".replace('[prepare.reward]\nvalue = "a"', "[prepare.reward]\non = { end = 1.0 }")
+
+MIDDLES = np.array([[-6.0, 1.0], [0.0, 4.0], [6.0, 1.5]])
+
+
+def people(users: int, seed: int = 0) -> pd.DataFrame:
+    """Steps near one of three middles, one for each person."""
+    draw = np.random.default_rng(seed)
+    steps = draw.integers(1, 7, users)
+    who = np.repeat(np.arange(users), steps)
+    spots = MIDDLES[draw.integers(0, 3, users)][who] + draw.normal(0, 0.4, (len(who), 2))
+    when = np.concatenate([np.arange(count) for count in steps])
+    return pd.DataFrame(
+        {
+            "who": [f"P{one}" for one in who],
+            "when": when,
+            "x": spots[:, 0].clip(-10, 10),
+            "y": spots[:, 1].clip(0, 5),
+        }
+    )
+
+
+@pytest.fixture
+def declared(tmp_path: Path) -> Path:
+    path = tmp_path / "P.toml"
+    path.write_text(TEXT)
+    return path
+
+
+# -------------------------------------------------------------------------------- sensitivities
+def largest(sums: PersonSums, records: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """The largest distance of two people's own sums, in units of the values."""
+    own = [
+        sums.exact(np.zeros(len(cell), np.int64), cell, payload).ravel() / GRID for cell, payload in records
+    ]
+    return max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(own, 2))
+
+
+def records_of(kind: str, cells: int, size: int, seed: int) -> tuple[PersonSums, list[Any]]:
+    """Random people, and the extremes: one step at a corner of the ball, in one cell or another."""
+    draw = np.random.default_rng(seed)
+    radius = float(draw.uniform(0.5, 4))
+    found = []
+    for i in range(60):
+        steps = int(draw.integers(1, 5)) if i % 2 else 1
+        cell = draw.integers(0, cells, steps)
+        if kind == "histogram":
+            found.append((cell, np.ones((steps, 1))))
+            continue
+        z = draw.normal(size=(steps, size))
+        z *= radius / np.linalg.norm(z, axis=1, keepdims=True) * (1 if i % 2 else draw.uniform(0, 1))
+        if i < 6:  # opposite ends
+            z = np.zeros((1, size))
+            z[0, 0], cell = radius * (-1) ** i, np.array([i // 2 % cells])
+        found.append((cell, np.column_stack([z, np.full(len(z), radius)])))
+    if kind == "histogram":
+        return PersonSums(cells, 1, 1.0, 0.0, 4), found
+    return PersonSums(cells, size + 1, math.sqrt(2) * radius, 2 * radius, 4), found
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("kind", ["means", "histogram"])
+def test_sensitivities_by_brute_force(kind: str, seed: int) -> None:
+    sums, records = records_of(kind, cells=2 + seed % 5, size=1 + seed % 3, seed=seed)
+    found = largest(sums, records)
+    assert found <= sums.sensitivity
+    assert found >= 0.999 * sums.sensitivity  # it is attained, so that no budget is wasted
+
+
+def test_rounding_is_in_the_sensitivity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a coarse grid rounding is all that matters; people in many cells, on halves of steps."""
+    monkeypatch.setattr("discreet.data.codebook.GRID", 4)
+    draw = np.random.default_rng(0)
+    for _ in range(300):
+        cells, steps = int(draw.integers(1, 6)), 3
+        sums = PersonSums(cells, 2, 1.0, math.sqrt(2.0), steps)
+        owner = np.zeros(steps, np.int64)
+        people = []
+        for _ in range(2):
+            payload = draw.normal(size=(steps, 2))
+            payload /= np.maximum(np.linalg.norm(payload, axis=1, keepdims=True), 1.0)
+            people.append(sums.exact(owner, draw.integers(0, cells, steps), payload) / 4)
+        exact = max(sums.apart, math.sqrt(2) * sums.bound)
+        assert np.linalg.norm(people[0] - people[1]) <= sums.sensitivity
+        assert sums.sensitivity > exact
+
+
+def test_sums_of_many_people_by_a_slow_account() -> None:
+    draw = np.random.default_rng(1)
+    owner = np.sort(draw.integers(0, 30, 200))
+    cell, payload = draw.integers(0, 7, 200), draw.uniform(-1, 1, (200, 3))
+    expected = np.zeros((7, 3), np.int64)
+    for one in np.unique(owner):
+        own = np.zeros((7, 3))
+        for j, y in zip(cell[owner == one], payload[owner == one], strict=True):
+            own[j] += y
+        expected += np.rint(own / (owner == one).sum() * GRID).astype(np.int64)
+    found = PersonSums(7, 3, math.sqrt(3), 2 * math.sqrt(3), 7).exact(owner, cell, payload)
+    assert np.abs(found - expected).max() <= 30  # the last bit of a mean
+    assert np.abs(found - expected).mean() < 1
+
+
+@pytest.mark.parametrize("what", ["centres", "quantiles"])
+def test_neighbours_from_records_to_sums(
+    declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """All of one person's records are replaced, their number too: what the noise is laid on moves by at most
+    the stated sensitivity, whatever the files, and comes near to it.
+    """
+    seen: list[np.ndarray] = []
+
+    def caught(sums: np.ndarray, sigma: int, source: Any) -> np.ndarray:
+        seen.append(sums / GRID)
+        return sums.astype(np.float64) / GRID
+
+    monkeypatch.setattr("discreet.data.codebook.noisy", caught)
+    how: dict[str, Any] = {"ledger": None, "rho": 1e9, "delta": 1e-6}
+    how |= {"centres": 4, "rounds": 1} if what == "centres" else {"quantiles": ("x", 4), "bins": 8}
+    base, draw = people(30), np.random.default_rng(1)
+    corners = [(-10.0, 0.0), (10.0, 5.0), (-10.0, 5.0), (10.0, 0.0), (0.0, 2.5)]
+    largest = 0.0
+    for case in range(24):
+        found = []
+        for side in range(2):
+            steps = int(draw.integers(1, 9)) if case % 2 else 1
+            spots = [corners[(case + 1 + side) % 4] if case < 8 else corners[draw.integers(0, 5)]] * steps
+            own = pd.DataFrame(spots, columns=["x", "y"]).assign(who="P3", when=np.arange(steps))
+            frame = pd.concat([base[base["who"] != "P3"], own]).sample(frac=1.0, random_state=case)
+            seen.clear()
+            fit_codebook(frame, declared, tmp_path / f"{case}-{side}", **how)
+            found.append(seen[0])
+        largest = max(largest, float(np.linalg.norm(found[0] - found[1])))
+    radius = math.hypot(10 / 2, 2.5)
+    stated = 2 * radius if what == "centres" else math.sqrt(2)
+    assert largest <= stated * (1 + 1e-4)
+    assert largest >= 0.99 * stated
+
+
+def test_more_than_the_public_sizes_allow_is_refused() -> None:
+    sums = PersonSums(3, 1, 1.0, 0.0, 2)
+    owner, one = np.zeros(3, np.int64), np.ones((3, 1))
+    for wrong in (
+        (owner, np.array([0, 1, 3]), one),
+        (owner, np.array([0, -1, 1]), one),
+        (owner, np.array([0, 1, 2]), one),
+        (owner, np.array([0, 1, 1]), 1.001 * one),
+        (owner, np.array([0, 1, 1]), math.nan * one),
+        (np.array([1, 0, 0]), np.array([0, 1, 1]), one),
+    ):
+        with pytest.raises(ValueError, match="must|more than"):
+            sums.exact(*wrong)
+
+
+def test_sums_of_a_step_outside_of_the_range_are_cut(declared: Path, tmp_path: Path) -> None:
+    """The range is of a cell: doses add up, and constants may be anywhere; nobody counts for more."""
+    text = TEXT.replace(
+        'column = "y"\nwithin = "last"', 'column = "y"\nwithin = "sum"\nmissing = { value = -99 }'
+    )
+    declared.write_text(text)
+    frame = people(2000)
+    frame["y"] = np.where(np.arange(len(frame)) % 3 == 0, np.nan, 5.0)
+    frame = pd.concat([frame, frame.assign(x=frame["x"] + 0.0, y=frame["y"] - 1.0, when=frame["when"] + 0.2)])
+    how: dict[str, Any] = {"ledger": None, "rho": 1e9, "delta": 1e-6}
+    fitted = fit_codebook(frame, declared, tmp_path / "a", centres=3, **how)
+    assert (fitted.found[:, 1] >= 0).all()
+    assert (fitted.found[:, 1] <= 5).all()
+    cuts = fit_codebook(frame, declared, tmp_path / "b", quantiles=("y", 2), **how).found
+    assert (cuts > 0).all()
+    assert (cuts < 5).all()
+
+
+# ------------------------------------------------------------------------------------- the loss
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-6), (1.0, 1e-6), (4.0, 1e-9), (12.0, 1e-5)])
+def test_budgets_by_an_independent_account(epsilon: float, delta: float) -> None:
+    """rho from epsilon: the conversion of Canonne, Kamath and Steinke (2020), minimised on a fine grid."""
+    rho, _ = budget_of(epsilon, delta, None)
+    alpha = 1 + np.exp(np.linspace(-8, 14, 400_001))
+    line = rho * alpha + (np.log(1 / delta) + (alpha - 1) * np.log(1 - 1 / alpha) - np.log(alpha)) / (
+        alpha - 1
+    )
+    assert line.min() == pytest.approx(epsilon, rel=1e-4)
+
+
+def test_the_printed_loss_covers_the_noise_that_is_drawn() -> None:
+    """delta(epsilon) of one coordinate moved by the whole sensitivity, by summing the two laws."""
+    sums = PersonSums(3, 2, 1.0, 1.0, 3)
+    for epsilon, delta in ((1.0, 1e-6), (5.0, 1e-5)):
+        rho, _ = budget_of(epsilon, delta, None)
+        sigma = sums.sigma(rho, 1)
+        guarantee = forecast_guarantee(sums, sigma, delta)
+        assert guarantee.epsilon is not None
+        assert guarantee.epsilon <= epsilon * (1 + 1e-9)
+        step = GRID // 512  # both laws on a coarser grid, which their shape allows
+        shift = math.ceil(sums.sensitivity * GRID / step)
+        x = np.arange(-40 * sigma // step, 40 * sigma // step)
+        log_p = -((x * step) ** 2) / (2.0 * sigma**2)
+        log_q = -(((x - shift) * step) ** 2) / (2.0 * sigma**2)
+        p = np.exp(log_p) / np.exp(log_p).sum()
+        lost = p * np.maximum(0.0, 1 - np.exp(guarantee.epsilon - (log_p - log_q)))
+        assert lost.sum() <= delta
+
+
+def forecast_guarantee(sums: PersonSums, sigma: int, delta: float) -> Guarantee:
+    from discreet.core.guarantee import guarantee_of
+
+    return guarantee_of("central", [sums.record("test", sigma, 1)], randomness="secure", delta=delta)
+
+
+def test_rounds_add_up() -> None:
+    sums = PersonSums(5, 3, 2.0, 2.0, 5)
+    rho = 0.2
+    for times in (1, 3, 10):
+        record = sums.record("test", sums.sigma(rho, times), times)
+        assert record.loss**2 / 2 == pytest.approx(rho, rel=1e-5)
+        assert record.loss**2 / 2 <= rho
+
+
+def test_the_noise_has_the_law_that_is_stated() -> None:
+    """40 000 draws: mean and variance within 6 standard errors (a false alarm in 1e8)."""
+    sums = np.zeros((200, 200), np.int64)
+    sigma = 3 * GRID
+    drawn = noisy(sums, sigma, np.random.default_rng(5).bytes)
+    assert abs(drawn.mean()) < 6 * 3 / 200
+    assert abs(drawn.var() / 9 - 1) < 6 * math.sqrt(2) / 200
+    assert len(np.unique(drawn)) > 39_000
+
+
+# --------------------------------------------------------------------------------------- fitting
+def test_centres_are_found_charged_and_read_back(declared: Path, tmp_path: Path) -> None:
+    frame = people(4000)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        fitted = fit_codebook(
+            frame, declared, tmp_path / "fitted", ledger=ledger, centres=3, rounds=6, epsilon=2.0, delta=1e-6
+        )
+        assert ledger.totals("ward").epsilon == pytest.approx(2.0, rel=1e-6)
+        assert ledger.totals("ward").unmarked == 0
+        assert ledger.entries()[1].users == 4000
+        verify_codebook(tmp_path / "fitted", ledger)
+    distance = np.linalg.norm(fitted.found[:, None] - MIDDLES[None], axis=2).min(axis=0)
+    assert distance.max() < 0.5
+    facts = json.loads((tmp_path / "fitted" / "codebook.json").read_text())
+    assert Guarantee.from_dict(facts["guarantee"]) == fitted.guarantee
+    assert facts["guarantee"]["epsilon"] <= 2.0
+    assert facts["guarantee"]["randomness"] == "secure"
+    done = prepare(frame, declared, tmp_path / "rows")
+    assert done.people == 4000
+    assert done.schema.state_labels == ("centre 0", "centre 1", "centre 2", "end")
+
+
+def test_without_noise_it_is_lloyds_algorithm(declared: Path, tmp_path: Path) -> None:
+    """At an absurd budget, against a slow account in which a person's steps weigh 1 / T."""
+    frame = people(300, seed=4)
+    start = tmp_path / "start.csv"
+    start.write_text("x,y\n-9,4\n1,1\n9,4\n")
+    fitted = fit_codebook(
+        frame, declared, tmp_path / "out", ledger=None, centres=3, rounds=4, rho=1e9, delta=1e-6, start=start
+    )
+    scale = np.array([2.0, 1.0])
+    points = frame[["x", "y"]].to_numpy() / scale
+    weight = 1 / frame.groupby("who")["x"].transform("size").to_numpy()
+    centres = np.array([[-9.0, 4.0], [1.0, 1.0], [9.0, 4.0]]) / scale
+    for _ in range(4):
+        own = nearest(points, centres)
+        centres = np.array([np.average(points[own == j], axis=0, weights=weight[own == j]) for j in range(3)])
+    assert fitted.found == pytest.approx(centres * scale, abs=1e-3)
+
+
+def test_quantiles(declared: Path, tmp_path: Path) -> None:
+    frame = people(5000, seed=2)
+    frame = frame[frame["when"] == 0]
+    fitted = fit_codebook(
+        frame, declared, tmp_path / "out", ledger=None, quantiles=("x", 4), epsilon=1.0, delta=1e-6, bins=100
+    )
+    for cut, share in zip(fitted.found, (0.25, 0.5, 0.75), strict=True):
+        assert (frame["x"] < cut).mean() == pytest.approx(share, abs=0.03)
+    assert "cuts = [" in (tmp_path / "out" / "cuts.toml").read_text()
+    assert "NO LEDGER" in (tmp_path / "out" / "codebook.json").read_text()
+
+
+def test_the_error_that_is_forecast_is_the_error_that_comes(declared: Path, tmp_path: Path) -> None:
+    """One centre, so that the truth is a mean: 60 draws, root mean square against the forecast's 95 %."""
+    frame = people(2000, seed=3)
+    frame = frame[frame["when"] == 0]
+    truth = frame[["x", "y"]].mean().to_numpy()
+    expected = forecast_codebook(declared, 2000, centres=1, rounds=1, epsilon=0.5, delta=1e-6)
+    widths = np.array(expected.widths)
+    off = []
+    for seed in range(60):
+        fitted = fit_codebook(
+            frame, declared, tmp_path / f"{seed}", ledger=None, centres=1, rounds=1, epsilon=0.5, delta=1e-6,
+            randomness=Seeded(seed),
+        )  # fmt: skip
+        off.append(np.abs(fitted.found[0] - truth) / widths)
+    share = (np.array(off) <= np.array(expected.error)).mean()
+    assert share >= 0.9  # it is an upper bound: centres within the radius move less
+    assert np.array(off).max() > 0.2 * max(expected.error)  # but not an idle one
+
+
+# ------------------------------------------------------------------------------ said, and refused
+def test_what_is_hopeless_is_said_and_refused_before_it_is_paid_for(declared: Path, tmp_path: Path) -> None:
+    found = forecast_codebook(declared, 300, centres=100, epsilon=0.5, delta=1e-6)
+    assert found.hopeless
+    assert found.verdict.startswith("HOPELESS: ")
+    assert "a public one costs nothing" in found.verdict
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        how: dict[str, Any] = {"ledger": ledger, "centres": 100, "epsilon": 0.5, "delta": 1e-6}
+        with pytest.raises(ValueError, match="HOPELESS.*Nothing was spent"):
+            fit_codebook(people(300), declared, tmp_path / "out", **how)
+        assert [entry.kind for entry in ledger.entries()] == ["begin"]
+        fit_codebook(people(300), declared, tmp_path / "out", anyway=True, **how)
+        assert [entry.kind for entry in ledger.entries()] == ["begin", "reserve", "mark"]
+    better = forecast_codebook(declared, 10**7, centres=100, epsilon=0.5, delta=1e-8)
+    assert not better.hopeless
+    assert max(better.error) < max(found.error)
+
+
+def test_a_limit_an_offence_and_seeds(declared: Path, tmp_path: Path) -> None:
+    good: dict[str, Any] = {"centres": 3, "epsilon": 1.0, "delta": 1e-6}
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        ledger.set_limit("ward", 0.5, 1e-6)
+        with pytest.raises(BudgetError):
+            fit_codebook(people(2000), declared, tmp_path / "out", ledger=ledger, **good)
+        broken = people(2000)
+        broken.loc[5, "x"] = 11.0
+        with pytest.raises(Refused, match="x: outside of its range: 1"):
+            fit_codebook(broken, declared, tmp_path / "out", ledger=ledger, **good)
+        with pytest.raises(ValueError, match="ledger: must be None with noise from a seed"):
+            fit_codebook(people(99), declared, tmp_path / "out", ledger=ledger, randomness=Seeded(1), **good)
+        assert [entry.kind for entry in ledger.entries()] == ["begin", "limit"]
+    assert not (tmp_path / "out").exists()
+    fitted = fit_codebook(
+        people(2000), declared, tmp_path / "seeded", ledger=None, randomness=Seeded(1), **good
+    )
+    assert fitted.guarantee.randomness == "seeded"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epsilon": None}, "must be given one of the two"),
+        ({"delta": None}, "delta is missing"),
+        ({"delta": 1.0}, "delta = 1.0"),
+        ({"delta": 0.01}, "delta = 0.01: must be at most 1/users"),
+        ({"centres": None}, "centres, quantiles: must be given one"),
+        ({"centres": 0}, "centres = 0"),
+        ({"rounds": 0}, "rounds = 0"),
+        ({"centres": None, "quantiles": ("z", 4)}, "quantiles = 'z'"),
+        ({"centres": None, "quantiles": ("x", 4), "bins": 3}, "bins = 3"),
+    ],
+)
+def test_bad_arguments(declared: Path, tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    good = {"centres": 3, "epsilon": 1.0, "delta": 1e-6}
+    with pytest.raises(ValueError, match=message):
+        fit_codebook(people(200), declared, tmp_path / "out", ledger=None, **{**good, **change})
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_range_is_needed(declared: Path) -> None:
+    declared.write_text(TEXT.replace("range = [0, 5]\n", ""))
+    with pytest.raises(ValueError, match="values.y: must be a number with a declared range"):
+        forecast_codebook(declared, 1000, centres=3, epsilon=1.0, delta=1e-6)
+    assert read_declaration(declared, fitting=True).schema.layout.states == 2
+    with pytest.raises(ValueError, match="must be a file"):
+        read_declaration(declared)
+
+
+@pytest.mark.parametrize("victim", ["codebook.csv", "codebook.json", "guarantee", "statement"])
+def test_a_changed_fit_does_not_verify(declared: Path, tmp_path: Path, victim: str) -> None:
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        fit_codebook(
+            people(3000), declared, tmp_path / "out", ledger=ledger, centres=3, epsilon=1.0, delta=1e-6
+        )
+        verify_codebook(tmp_path / "out", ledger)
+        path = tmp_path / "out" / (victim if "." in victim else "codebook.json")
+        if victim == "guarantee":
+            path.write_text(path.read_text().replace('"levels": 5', '"levels": 4'))
+        elif victim == "statement":
+            path.write_text(path.read_text().replace("Differential privacy", "Perfect privacy"))
+        else:
+            path.write_bytes(path.read_bytes() + b"\n")
+        with pytest.raises(ValueError, match="is not|are not|does not"):
+            verify_codebook(tmp_path / "out", ledger)

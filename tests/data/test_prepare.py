@@ -1,0 +1,704 @@
+"""Records as they are become rows of trajectories: against a slow account of each rule, person by person."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import shutil
+import stat
+import tomllib
+import warnings
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from discreet.data.declaration import parse_declaration, read_declaration
+from discreet.data.prepare import COUNTS, Refused, prepare
+from discreet.data.readers import open_source
+from discreet.data.schema import read_schema
+from discreet.data.validate import check
+
+HOUR = 3_600_000_000
+BASE = """
+dataset = "ward"
+unit = "patient"
+horizon = {horizon}
+episodes_per_user = 3
+reward = {{ low = -100.0, high = 100.0 }}
+[prepare]
+user = "who"
+episode = "stay"
+time = "when"
+duplicates = "remove"
+long = "{long}"
+{grid}
+[prepare.values.x]
+column = "x"
+{x}
+cuts = [2, 4]
+[prepare.values.dose]
+column = "dose"
+within = "{sums}"
+missing = {{ value = 0 }}
+cuts = [0.0, 5]
+closed = "right"
+labels = ["none", "little", "much"]
+[prepare.values.sex]
+column = "sex"
+of = "episode"
+categories = {{ f = "female", F = "female", m = "male" }}
+missing = "category"
+[prepare.states]
+product = ["sex", "x"]
+[prepare.actions]
+product = ["dose"]
+{end}
+[prepare.reward]
+value = "dose"
+{on}
+"""
+END = '[prepare.end]\ncolumn = "outcome"\nstates = { home = "well", died = "dead" }\nmissing = "lost"\n'
+
+
+def records(seed: int, people: int = 12) -> pd.DataFrame:
+    """Rows with gaps, repetitions and exact copies; several stays; facts that stand in some rows only."""
+    draw = np.random.default_rng(seed)
+    rows = []
+    for who in range(people):
+        for stay in range(int(draw.integers(1, 4))):
+            begin = int(draw.integers(0, 1000)) * HOUR
+            sex, outcome = draw.choice(["f", "F", "m", ""]), draw.choice(["home", "died", ""])
+            stamps = draw.choice(np.arange(0, 40), int(draw.integers(2, 12)), replace=False)
+            for at in stamps:
+                row = {
+                    "who": f"P{who}",
+                    "stay": f"s{stay}",
+                    "when": begin + int(at) * HOUR // 2,
+                    "x": draw.integers(0, 7) + 0.5 if draw.random() < 0.6 else math.nan,
+                    "dose": float(draw.integers(0, 7)) if draw.random() < 0.4 else math.nan,
+                    "sex": sex if draw.random() < 0.7 else "",
+                    "outcome": outcome if draw.random() < 0.7 else "",
+                }
+                rows += [row] * (1 + (draw.random() < 0.2))
+    frame = pd.DataFrame(rows)
+    frame["when"] = pd.to_datetime(frame["when"], unit="us")
+    return frame.sample(frac=1.0, random_state=seed).reset_index(drop=True)
+
+
+def gathered(rule: str, held: list[tuple[int, float]]) -> float:
+    """One value of (time, value) pairs in order of time."""
+    values = [value for _, value in held if not math.isnan(value)]
+    if rule == "count":
+        return float(len(values))
+    if not values:
+        return math.nan
+    at = {"last": -1, "first": 0}
+    if rule in at:
+        return values[at[rule]]
+    return {"sum": sum, "max": max, "min": min, "mean": lambda v: sum(v) / len(v)}[rule](values)
+
+
+def slow(frame: pd.DataFrame, how: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """(person, stay, step, state, action, reward, next state) of each step."""
+    stays: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    frame = frame.assign(when=frame["when"].astype("datetime64[us]").astype(np.int64))
+    for row in sorted(frame.drop_duplicates().to_dict("records"), key=lambda row: row["when"]):
+        stays[row["who"], row["stay"]].append(row)
+    found = []
+    for (who, stay), rows in stays.items():
+        cells: dict[int, list[Any]] = defaultdict(list)
+        for number, row in enumerate(rows):
+            cells[(row["when"] - rows[0]["when"]) // (4 * HOUR) if how["grid"] else number].append(row)
+        total = max(cells) + 1
+        xs, doses = [], []
+        for cell in range(total):
+            held = cells.get(cell, [])
+            xs.append(gathered(how["within"], [(row["when"], row["x"]) for row in held]))
+            doses.append(gathered(how["sums"], [(row["when"], row["dose"]) for row in held]))
+        xs = [xs[i - how["lag"]] if i >= how["lag"] else math.nan for i in range(total)]
+        filled = []
+        for i in range(total):
+            near = [x for x in xs[max(0, i - how["carry"]) : i + 1] if not math.isnan(x)]
+            filled.append(near[-1] if near else math.nan)
+        doses = [0.0 if math.isnan(dose) else dose for dose in doses]
+        sexes = {row["sex"].lower() for row in rows} - {""}
+        sex = {"f": "female", "m": "male"}[sexes.pop()] if sexes else "missing"
+
+        def state(i: int, filled: list[float] = filled, sex: str = sex) -> str:
+            x = filled[i]
+            part = "x=missing" if math.isnan(x) else "x<2" if x < 2 else "2<=x<4" if x < 4 else "x>=4"
+            return f"sex={sex} / {part}"
+
+        outcomes = {row["outcome"] for row in rows} - {""}
+        outcome = {"home": "well", "died": "dead"}[outcomes.pop()] if outcomes else "lost"
+        horizon = how["horizon"]
+        steps = min(total, horizon)
+        for i in range(steps):
+            over = total > horizon and how["long"] == "cut"
+            after = state(i + 1) if i + 1 < steps or over else outcome
+            action = "none" if doses[i] <= 0 else "little" if doses[i] <= 5 else "much"
+            reward = doses[i] + (1.5 if after == "well" else 0)
+            found.append((who, stay, i, state(i), action, reward, after))
+    return found
+
+
+def grouped(rows: list[tuple[Any, ...]]) -> list[Any]:
+    """People as sets of their stays: names apart, which are numbers in the result."""
+    people: dict[Any, dict[Any, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for who, stay, *rest in rows:
+        people[who][stay].append(tuple(rest))
+    return sorted(sorted(sorted(steps) for steps in stays.values()) for stays in people.values())
+
+
+def made(folder: Path) -> list[tuple[Any, ...]]:
+    table = parquet.read_table(folder / "rows.parquet")
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+CASES = list(
+    itertools.product(
+        (True, False),
+        ("last", "first", "mean", "max", "min", "sum", "count"),
+        ("cut", "end"),
+        (0, 1),
+        (0, 1, 3),
+    )
+)
+
+
+@pytest.mark.parametrize("seed", range(0, len(CASES), 3))
+def test_against_the_slow_account(seed: int, tmp_path: Path) -> None:
+    grid, within, long, lag, carry = CASES[seed]
+    how = {
+        "grid": grid, "within": within, "long": long, "lag": lag, "carry": carry, "horizon": 5,
+        "sums": "max" if seed % 2 else "sum",
+    }  # fmt: skip
+    x = f'within = "{within}"\nlag = {lag}\ncarry = {carry}\nmissing = "category"'
+    text = BASE.format(
+        horizon=5, long=long, grid='step = "4 hours"' if grid else "", x=x, sums=how["sums"], end=END,
+        on="on = { well = 1.5 }",
+    )  # fmt: skip
+    if not grid:
+        text = text.replace(f'within = "{how["sums"]}"', "")
+    (tmp_path / "P.toml").write_text(text)
+    frame = records(seed)
+    memory = (2**30, 3000)[seed % 2]
+    done = prepare(frame, tmp_path / "P.toml", tmp_path / "out", memory=memory)
+    expected = slow(frame, how if grid else {**how, "within": within if within == "count" else "last"})
+    assert grouped(made(tmp_path / "out")) == grouped(expected)
+    assert done.steps == len(expected)
+    assert done.people == frame["who"].nunique()
+    assert done.episodes == len(frame[["who", "stay"]].drop_duplicates())
+    again = prepare(frame[::-1], tmp_path / "P.toml", tmp_path / "again", memory=memory)
+    assert grouped(made(tmp_path / "again")) == grouped(expected)
+    assert dict(again.counts) == dict(done.counts)
+    assert done.counts.get("duplicate rows, removed", 0) == frame.duplicated().sum()
+
+
+# ------------------------------------------------------------------------------------ small examples
+def write(tmp_path: Path, text: str, rows: Any, name: str = "out", **how: Any) -> Path:
+    (tmp_path / "P.toml").write_text(text)
+    prepare(pd.DataFrame(rows), tmp_path / "P.toml", tmp_path / name, **how)
+    return tmp_path / name
+
+
+SMALL = """
+dataset = "ward"
+unit = "patient"
+horizon = 2
+reward = { low = 0.0, high = 1.0 }
+[prepare]
+user = "who"
+time = { column = "when", numbers = "hours" }
+step = "1 hour"
+long = "cut"
+[prepare.values.x]
+column = "x"
+within = "last"
+cuts = [0]
+labels = ["low", "high"]
+[prepare.values.a]
+column = "a"
+within = "last"
+categories = ["go", "stay"]
+missing = { value = "stay" }
+[prepare.states]
+product = ["x"]
+[prepare.actions]
+product = ["a"]
+[prepare.reward]
+on = { high = 1.0 }
+"""
+ROWS = {"who": ["1"] * 3, "when": [0.0, 1.0, 2.0], "x": [-1.0, 1.0, 1.0], "a": ["go", "", "go"]}
+
+
+def test_a_finished_folder_is_read_as_it_is(tmp_path: Path) -> None:
+    out = write(tmp_path, SMALL, ROWS)
+    assert made(out) == [
+        (0, 0, 0, "low", "go", 1.0, "high"),
+        (0, 0, 1, "high", "stay", 1.0, "high"),
+    ]
+    schema = read_schema(out / "schema.toml")
+    assert schema.state_labels == ("low", "high")
+    assert check(open_source(out / "rows.parquet", schema)).users == 1
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()}
+    assert modes["rows.parquet"] == modes[COUNTS] == 0o600
+    assert stat.S_IMODE(out.stat().st_mode) == 0o700
+    assert (out / "prepare.toml").read_text() == SMALL
+    declared = read_declaration(tmp_path / "P.toml")
+    assert declared.hash in (out / "schema.toml").read_text()
+    assert tomllib.loads((out / "schema.toml").read_text())["dataset"] == "ward"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["P.toml", "out"]
+
+
+def changed(**columns: Any) -> dict[str, Any]:
+    return {**ROWS, **columns}
+
+
+OFFENCES: list[tuple[dict[str, Any], dict[str, int]]] = [
+    (
+        changed(who=["1", None, " "]),
+        {"person without a name": 2, "episode that ends before the horizon, without an end": 1},
+    ),
+    (changed(when=["0", "x", "2"]), {"time that cannot be read": 1}),
+    (changed(when=["0", "", None]), {"time that cannot be read": 2}),
+    (changed(when=["0", "inf", "1e300"]), {"time that cannot be read": 2}),
+    (changed(x=["-1", "1,5", "?"]), {"x: number that cannot be read": 2}),
+    (changed(x=[-1.0, math.inf, 1.0]), {"x: number that cannot be read": 1}),
+    (changed(x=[math.nan, 1.0, math.nan]), {"x: missing": 2}),
+    (changed(a=["go", "GO", "run"]), {"a: unknown category": 2}),
+    (
+        {**ROWS, "who": ["1"] * 4, "when": [0, 1, 1, 2], "x": [1, 1, -1, 1], "a": ["go"] * 4},
+        {"x: two values at one time": 1},
+    ),
+    (changed(when=[0.0, 1.0, 1.5]), {"episode that ends before the horizon, without an end": 1}),
+]
+
+
+@pytest.mark.parametrize(("rows", "counts"), OFFENCES, ids=[next(iter(c)) for _, c in OFFENCES])
+def test_offences_are_counted_and_all_of_them_are_kept(tmp_path: Path, rows: Any, counts: Any) -> None:
+    with pytest.raises(Refused) as error:
+        write(tmp_path, SMALL, rows)
+    assert error.value.counts == counts
+    private = tmp_path / "out.offending.csv"
+    assert error.value.path == private
+    assert stat.S_IMODE(private.stat().st_mode) == 0o600
+    listed = pd.read_csv(private)
+    assert listed["reason"].value_counts().to_dict() == counts
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["P.toml", "out.offending.csv"]
+
+
+def test_messages_quote_nobody_and_the_private_file_does(tmp_path: Path) -> None:
+    rows = changed(who=["Mrs. Jones"] * 3, x=[1.0, 2.0, math.nan], a=["go", "secretly", "go"])
+    with pytest.raises(Refused) as error:
+        write(tmp_path, SMALL, rows, offending=tmp_path / "mine.csv")
+    assert "Jones" not in str(error.value)
+    assert "secretly" not in str(error.value)
+    (row,) = pd.read_csv(tmp_path / "mine.csv").to_dict("records")
+    assert (row["user"], row["cell"], row["row"], row["column"]) == ("Mrs. Jones", "secretly", 1, "a")
+
+
+def test_an_existing_folder_and_a_killed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = write(tmp_path, SMALL, ROWS)
+    with pytest.raises(ValueError, match="must be a new folder"):
+        write(tmp_path, SMALL, ROWS)
+
+    def full(*_: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="no space"):
+        write(tmp_path, SMALL, ROWS, name="other")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["P.toml", out.name]
+
+
+def test_ranges_unreadable_cells_and_copies_as_declared(tmp_path: Path) -> None:
+    text = SMALL.replace(
+        'within = "last"\ncuts',
+        'within = "last"\nrange = [-5, 5]\noutside = "missing"\nunreadable = "missing"\ncarry = 1\ncuts',
+    )
+    rows = changed(x=["1", "77", "<0.5"], when=[0, 1, 1.5])
+    rows = {name: [*column, *column] for name, column in rows.items()}
+    rows = {
+        name: [*column, last] for (name, column), last in zip(rows.items(), ["1", 2, "-1", "go"], strict=True)
+    }
+    out = write(tmp_path, text, rows)
+    assert made(out) == [(0, 0, 0, "high", "go", 1.0, "high"), (0, 0, 1, "high", "go", 0.0, "low")]
+    counts = pd.read_json(out / COUNTS, typ="series").to_dict()
+    assert counts["duplicate rows, removed"] == 3
+    assert counts["x: outside of its range, missing"] == 2
+    assert counts["x: cells that cannot be read, missing"] == 2
+    for key in ("unreadable", "outside"):
+        with pytest.raises(Refused):
+            write(tmp_path, text.replace(f'{key} = "missing"', f'{key} = "refuse"'), rows, name="other")
+    strict = text.replace('step = "1', 'duplicates = "refuse"\nstep = "1')
+    with pytest.raises(Refused, match="row that is there twice: 3"):
+        write(tmp_path, strict, rows, name="other")
+
+
+def test_several_files_with_facts_and_items(tmp_path: Path) -> None:
+    """A long table of items, a file of stays with outcomes, one of people; each column where it is."""
+    text = """
+dataset = "ward"
+unit = "patient"
+horizon = 3
+episodes_per_user = 2
+reward = { low = 0.0, high = 1.0 }
+[prepare]
+user = ["site", "who"]
+episode = "stay"
+time = "when"
+step = "1 day"
+begin = "admitted"
+before = "leave out"
+[prepare.values.x]
+column = "value"
+where = { item = ["heart rate", "HR"] }
+within = "mean"
+carry = 5
+missing = { value = 70 }
+cuts = [100]
+labels = ["calm", "fast"]
+[prepare.values.drug]
+column = "value"
+where = { item = "drug" }
+within = "count"
+cuts = [1]
+labels = ["no", "yes"]
+[prepare.values.old]
+column = "age"
+of = "episode"
+cuts = [65]
+labels = ["young", "old"]
+[[prepare.states.rules]]
+label = "alarm"
+when = "x >= 100 or (old == 1 and x > 90)"
+[[prepare.states.rules]]
+label = "rest"
+[prepare.actions]
+product = ["drug"]
+[prepare.end]
+column = "outcome"
+states = { "1" = "dead", "0" = "home" }
+[prepare.reward]
+on = { home = 1.0 }
+""".replace("old == 1", "old >= 65")
+    (tmp_path / "P.toml").write_text(text)
+    when = [
+        "2024-01-01",
+        "2024-01-02 05:00",
+        "2024-01-02 06:00",
+        "2024-01-03T00:00:01",
+        "2023-12-31",
+        "2024-05-01",
+    ]
+    events = pd.DataFrame(
+        {
+            "site": ["A"] * 6,
+            "who": [1, 1, 1, 1, 1, 2],
+            "stay": [7, 7, 7, 7, 7, 9],
+            "when": when,
+            "item": ["HR", "drug", "heart rate", "HR", "HR", "drug"],
+            "value": [80.0, 3.0, 95.0, 120.0, 500.0, 1.0],
+        }
+    )
+    stays = pd.DataFrame(
+        {
+            "site": ["A", "A", "A"], "who": [1, 2, 3], "stay": [7, 9, 11], "outcome": [0.0, 1.0, 1.0],
+            "admitted": ["2024-01-01", "2024-04-30 12:00", "2024-01-01"],
+        }
+    )  # fmt: skip
+    people = pd.DataFrame({"site": ["A", "A", "A"], "who": [1, 2, 4], "age": [70, 30, 20]})
+    events.to_csv(tmp_path / "events.csv", index=False)
+    done = prepare([tmp_path / "events.csv", stays, people], tmp_path / "P.toml", tmp_path / "out")
+    assert grouped(made(tmp_path / "out")) == grouped(
+        [
+            (1, 7, 0, "rest", "no", 0.0, "alarm"),
+            (1, 7, 1, "alarm", "yes", 0.0, "alarm"),
+            (1, 7, 2, "alarm", "no", 1.0, "home"),
+            (2, 9, 0, "rest", "yes", 0.0, "dead"),
+        ]
+    )
+    assert done.counts["rows before their episode begins, left out"] == 1
+    assert done.counts["episodes with facts only, left out"] == 1
+    with pytest.raises(ValueError, match="no file has the column 'age'"):
+        prepare([tmp_path / "events.csv", stays], tmp_path / "P.toml", tmp_path / "none")
+    with pytest.raises(ValueError, match="the table 1: must have|table 1: must have the column 'who'"):
+        prepare([events, stays.drop(columns="who")], tmp_path / "P.toml", tmp_path / "none")
+    twice = pd.concat([stays, stays.assign(outcome=[1.0, 1.0, 1.0])])
+    with pytest.raises(Refused, match="end: two values in an episode: 1"):
+        prepare([events, twice, people], tmp_path / "P.toml", tmp_path / "none")
+    with pytest.raises(Refused, match="old: missing: 3"):
+        prepare([events, stays, people[1:]], tmp_path / "P.toml", tmp_path / "none")
+    with pytest.raises(Refused, match="episode without an outcome: 1"):
+        prepare([events, stays[:1], people], tmp_path / "P.toml", tmp_path / "none")
+
+
+def test_terminal_states_that_are_seen(tmp_path: Path) -> None:
+    """A declared terminal state ends an episode when it is reached; what follows is left out and counted."""
+    text = SMALL.replace("horizon = 2", 'horizon = 3\nterminal = { states = ["high"] }')
+    out = write(tmp_path, text, changed(when=[0.0, 1.0, 5.0]) | {"x": [-1.0, 1.0, -1.0]})
+    assert made(out) == [(0, 0, 0, "low", "go", 1.0, "high")]
+    assert (
+        pd.read_json(out / COUNTS, typ="series")["episodes with rows after a terminal state, left out"] == 1
+    )
+    with pytest.raises(Refused, match="begins in a terminal state: 1"):
+        write(tmp_path, text, changed(x=[1.0, 1.0, 1.0]), name="no")
+    with pytest.raises(Refused, match="ends before the horizon, without an end: 1"):
+        write(tmp_path, text, changed(x=[-1.0, -1.0, -1.0]), name="no")
+    cut = text.replace('["high"]', '["high"], unfinished = "terminal"')
+    out = write(tmp_path, cut, changed(x=[-1.0, -1.0, -1.0]), name="cut")
+    assert [row[2:4] for row in made(out)] == [(0, "low"), (1, "low")]
+
+
+def test_masks_rewards_and_too_many_episodes(tmp_path: Path) -> None:
+    (tmp_path / "mask.csv").write_text("state,action\nlow,go\nlow,stay\nhigh,go\n")
+    text = SMALL.replace("[prepare]", 'actions = { mask = "mask.csv" }\n[prepare]', 1)
+    with pytest.raises(Refused, match="action that the mask does not admit: 1"):
+        write(tmp_path, text, ROWS)
+    with pytest.raises(Refused, match="reward outside of its range: 2"):
+        write(tmp_path, SMALL.replace("on = { high = 1.0 }", "on = { high = 3.0 }"), ROWS)
+    stays = SMALL.replace('user = "who"', 'user = "who"\nepisode = "stay"')
+    rows = {name: [*column, *column] for name, column in ROWS.items()} | {"stay": [1, 1, 1, 2, 2, 2]}
+    with pytest.raises(Refused, match="more than 1 episodes of one patient: 1"):
+        write(tmp_path, stays, rows)
+    out = write(tmp_path, "episodes_per_user = 2\n" + stays, rows)
+    assert check(open_source(out / "rows.parquet", read_schema(out / "schema.toml"))).episodes == 2
+
+
+def test_a_codebook(tmp_path: Path) -> None:
+    text = SMALL.replace(
+        '[prepare.states]\nproduct = ["x"]',
+        '[prepare.values.y]\ncolumn = "y"\nwithin = "mean"\n[prepare.states.codebook]\nfile = "centres.csv"\n'
+        "scale = { x = 2.0, y = 10.0 }",
+    )
+    (tmp_path / "centres.csv").write_text("y,x,label\n0,-1,low\n10,1,high\n")
+    out = write(tmp_path, text, ROWS | {"y": [0.0, 4.0, 9.0]})
+    assert [row[3] for row in made(out)] == ["low", "high"]
+    assert (out / "centres.csv").read_text() == (tmp_path / "centres.csv").read_text()
+    (tmp_path / "P2.toml").write_text(
+        text.replace("= 10.0 }", "= 10.0 }\nshift = { x = 1.0 }\nscaled = true")
+    )
+    (tmp_path / "centres.csv").write_text("x,y,label\n-1,0,low\n0,1,high\n")
+    prepare(pd.DataFrame(ROWS | {"y": [0.0, 4.0, 9.0]}), tmp_path / "P2.toml", tmp_path / "scaled")
+    assert made(tmp_path / "scaled") == made(out)
+
+
+def test_nearest_centres_by_brute_force() -> None:
+    from discreet.data.declaration import nearest
+
+    draw = np.random.default_rng(3)
+    points, centres = draw.normal(100, 3, (500, 4)), draw.normal(100, 3, (30, 4))
+    distance = ((points[:, None] - centres[None]) ** 2).sum(axis=2)
+    points[7, 2] = math.nan
+    found = nearest(points, centres, rows=64)
+    assert found[7] == -1
+    rest = np.arange(500) != 7
+    assert np.array_equal(found[rest], distance.argmin(axis=1)[rest])
+
+
+# -------------------------------------------------------------------------------------------- time
+def clocked(tmp_path: Path, stamps: Any, time: str, name: str = "out") -> list[Any]:
+    text = SMALL.replace('time = { column = "when", numbers = "hours" }', f"time = {time}")
+    text = text.replace("horizon = 2", "horizon = 9").replace(
+        "[prepare.states]", '[prepare.end]\ncolumn = "who"\nstates = { "1" = "end" }\n[prepare.states]'
+    )
+    rows = {"who": ["1"] * len(stamps), "when": stamps, "x": [1.0] * len(stamps), "a": ["go"] * len(stamps)}
+    text = text.replace('missing = { value = "stay" }', 'carry = 0\nmissing = { value = "stay" }')
+    text = text.replace("cuts = [0]", "missing = { value = 0 }\ncuts = [0]")
+    out = write(tmp_path, text, rows, name=name)
+    return [row[2] for row in made(out) if row[4] == "go"]
+
+
+def test_stamps_of_every_kind(tmp_path: Path) -> None:
+    iso = ["2024-03-01 08:00", "2024-03-01T09:30:00.25", "2024-03-01 11"]
+    assert clocked(tmp_path, iso, '"when"', "a") == [0, 1, 3]
+    german = ["01.03.2024 08:00", "01.03.2024 09:30", "01.03.2024 11:59"]
+    assert clocked(tmp_path, german, '{ column = "when", format = "%d.%m.%Y %H:%M" }', "b") == [0, 1, 3]
+    typed = pd.to_datetime(iso, format="ISO8601")
+    assert clocked(tmp_path, typed, '"when"', "c") == [0, 1, 3]
+    assert clocked(tmp_path, [0, 90, 181], '{ column = "when", numbers = "minutes" }', "d") == [0, 1, 3]
+    mixed = ["2024-03-01T08:00:00Z", "2024-03-01 10:30", "2024-03-01T12:00:00+01:00"]
+    zone = '{ column = "when", zone = "Europe/Berlin" }'
+    assert clocked(tmp_path, mixed, zone, "e") == [0, 1, 3]
+    assert clocked(tmp_path, typed.tz_localize("UTC"), zone, "f") == [0, 1, 3]
+    with pytest.raises(Refused, match="time that cannot be read: 2"):
+        clocked(tmp_path, mixed, '"when"', "g")
+    with pytest.raises(ValueError, match=r"declare prepare\.time\.zone"):
+        clocked(tmp_path, typed.tz_localize("UTC"), '"when"', "h")
+    wrong = ["31.02.2024 08:00", "2024-13-01", "1.3."]
+    with pytest.raises(Refused, match="time that cannot be read: 3"):
+        clocked(tmp_path, wrong, '{ column = "when", format = "%d.%m.%Y %H:%M" }')
+
+
+def test_the_hour_that_is_not_and_the_hour_that_is_twice(tmp_path: Path) -> None:
+    zone = '{{ column = "when", zone = "Europe/Berlin", ambiguous = "{}" }}'
+    spring = ["2024-03-31 01:30", "2024-03-31 03:30"]
+    assert clocked(tmp_path, spring, zone.format("refuse"), "a") == [0, 1]  # an hour, by the clock two
+    with pytest.raises(Refused, match="cannot be read: 1"):
+        clocked(tmp_path, [*spring, "2024-03-31 02:30"], zone.format("later"), "b")
+    autumn = ["2024-10-27 01:30", "2024-10-27 02:30", "2024-10-27 03:30"]
+    assert clocked(tmp_path, autumn, zone.format("earlier"), "c") == [0, 1, 3]
+    assert clocked(tmp_path, autumn, zone.format("later"), "d") == [0, 2, 3]
+    with pytest.raises(Refused, match="cannot be read: 1"):
+        clocked(tmp_path, autumn, zone.format("refuse"), "e")
+
+
+def test_rows_without_a_time_as_declared(tmp_path: Path) -> None:
+    when = '{ column = "when", unreadable = "leave out" }'
+    assert clocked(tmp_path, ["2024-01-01", "soon", "", "2024-01-01 02:10"], when) == [0, 2]
+    with pytest.raises(Refused, match="episode of which no row is left: 1"):  # nobody vanishes by her values
+        clocked(tmp_path, ["soon", "later"], when, "gone")
+
+
+def test_names_that_look_alike(tmp_path: Path) -> None:
+    rows = {name: [*column, *column] for name, column in ROWS.items()}
+    rows["who"] = ["p07"] * 3 + ["P07 "] * 3
+    with pytest.warns(UserWarning, match="^1 of the names in 'who'"):
+        write(tmp_path, SMALL, rows)
+    folded = SMALL.replace('user = "who"', 'user = "who"\nnames = "folded"')
+    rows["when"] = [0, 0.2, 1.5, 0.5, 1, 2]
+    out = write(tmp_path, folded, rows, name="folded")
+    assert {row[0] for row in made(out)} == {0}
+
+
+def test_a_column_of_nothing_and_an_empty_file(tmp_path: Path) -> None:
+    nothing = SMALL.replace('labels = ["low", "high"]', 'labels = ["low", "high"]\nmissing = { value = 1 }')
+    out = write(tmp_path, nothing, changed(x=[None, None, None], a=[None] * 3))
+    assert [row[3:5] for row in made(out)] == [("high", "stay")] * 2
+    with pytest.raises(ValueError, match="hold no row of anybody"):
+        write(tmp_path, SMALL, {name: [] for name in ROWS}, name="none")
+
+
+def test_lines_with_too_few_fields(tmp_path: Path) -> None:
+    (tmp_path / "P.toml").write_text(SMALL)
+    (tmp_path / "x.csv").write_text("who;when;x;a\n1;0;1;go\n1;1\n1;2;1;go\n")
+    with pytest.raises(Refused, match="line with a wrong number of fields: 1"):
+        prepare(tmp_path / "x.csv", tmp_path / "P.toml", tmp_path / "out")
+
+
+def test_numbers_in_german(tmp_path: Path) -> None:
+    (tmp_path / "P.toml").write_text(SMALL)
+    (tmp_path / "x.csv").write_text("who;when;x;a\n1;0;-0,5;go\n1;1;0,5;go\n1;2,5;n/a;go\n1;2;1;go\n")
+    with pytest.raises(Refused) as error:
+        prepare(tmp_path / "x.csv", tmp_path / "P.toml", tmp_path / "out", decimal=",")
+    assert error.value.counts == {"x: number that cannot be read": 1}
+    (tmp_path / "x.csv").write_text("who;when;x;a\n1;0;-0,5;go\n1;1;0,5;go\n1;2,5;NA;go\n1;2;1;go\n")
+    prepare(tmp_path / "x.csv", tmp_path / "P.toml", tmp_path / "out", decimal=",")
+    assert [row[3] for row in made(tmp_path / "out")] == ["low", "high"]
+
+
+def test_parts_and_memory_change_nothing(tmp_path: Path) -> None:
+    frame = pa.Table.from_pandas(records(5, people=200))
+    text = BASE.format(
+        horizon=5, long="cut", grid='step = "4 hours"', x='within = "mean"\nmissing = "category"', sums="sum",
+        end=END, on="",
+    )  # fmt: skip
+    declared = parse_declaration(tomllib.loads(text), tmp_path, text)
+    whole = prepare(frame, declared, tmp_path / "whole")
+    parts = prepare(frame, declared, tmp_path / "parts", memory=20_000, scratch=tmp_path)
+    assert grouped(made(tmp_path / "whole")) == grouped(made(tmp_path / "parts"))
+    assert whole.counts == parts.counts
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "whole"]
+
+
+# ------------------------------------------------------------------------------- people are apart
+@pytest.mark.parametrize("seed", range(8))
+def test_one_persons_records_change_nobody_elses_rows(seed: int, tmp_path: Path) -> None:
+    """What protects the result's people protects the records': each row is made of one person's records."""
+    draw = np.random.default_rng(seed)
+    text = BASE.format(
+        horizon=5, long="cut", grid='step = "4 hours"', x='within = "mean"\ncarry = 2\nmissing = "category"',
+        sums="sum", end=END, on="on = { well = 1.5 }",
+    )  # fmt: skip
+    declared = parse_declaration(tomllib.loads(text), tmp_path, text)
+    frame, other = records(seed), records(seed + 100)
+    victim = f"P{draw.integers(0, 12)}"
+    swapped = pd.concat([frame[frame["who"] != victim], other[other["who"] == victim]])
+    people = []
+    for name, each in (("a", frame), ("b", swapped.sample(frac=1.0, random_state=seed))):
+        prepare(each, declared, tmp_path / name, memory=(2**30, 2000)[seed % 2])
+        people.append(grouped(made(tmp_path / name)))
+    first, second = people
+    assert len(first) == len(second) == 12
+    left = list(second)
+    for one in first:
+        if one in left:
+            left.remove(one)
+    assert len(left) <= 1
+
+
+CELLS = st.sampled_from(
+    [
+        "",
+        "1",
+        "2",
+        "-1",
+        "0.5",
+        "1e999",
+        "nan",
+        "NA",
+        "x",
+        " 1 ",
+        "go",
+        "stay",
+        "é",
+        '"',
+        "2024-01-01",
+        "\x00",
+    ]
+)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(CELLS, min_size=3, max_size=5), max_size=12), st.sampled_from([2**30, 500]))
+def test_any_cells(tmp_path: Path, lines: list[list[str]], memory: int) -> None:
+    """Whatever is in them: rows that a learner reads, or a refusal in words, and nothing left behind."""
+    (tmp_path / "P.toml").write_text(SMALL)
+    body = "\n".join(["who,when,x,a", *(",".join(line) for line in lines)]) + "\n"
+    (tmp_path / "x.csv").write_text(body)
+    out = tmp_path / "out"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # names that look alike
+        try:
+            prepare(tmp_path / "x.csv", tmp_path / "P.toml", out, memory=memory)
+        except ValueError:
+            assert not out.exists()
+        else:
+            assert check(open_source(out / "rows.parquet", read_schema(out / "schema.toml"))).users > 0
+            shutil.rmtree(out)
+    (tmp_path / "out.offending.csv").unlink(missing_ok=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["P.toml", "x.csv"]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b"]), st.none() | st.datetimes(), st.none() | st.floats()
+        ),
+        min_size=1, max_size=10,
+    )
+)  # fmt: skip
+def test_any_times_and_numbers(tmp_path: Path, rows: list[Any]) -> None:
+    text = SMALL.replace(
+        '{ column = "when", numbers = "hours" }', '{ column = "when", zone = "Europe/Berlin" }'
+    )
+    (tmp_path / "P.toml").write_text(text)
+    who, when, x = zip(*rows, strict=True)
+    stamps, numbers = pa.array(when, pa.timestamp("us")), pa.array(x, pa.float64())
+    table = pa.table({"who": who, "when": stamps, "x": numbers, "a": ["go"] * len(who)})
+    try:
+        prepare(table, tmp_path / "P.toml", tmp_path / "out")
+        shutil.rmtree(tmp_path / "out")
+    except ValueError:
+        assert not (tmp_path / "out").exists()
