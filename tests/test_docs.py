@@ -66,7 +66,7 @@ def test_shown_commands_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_shown_options_exist(page: Path) -> None:
-    """Of every command that a page shows, in blocks or in a line; what a program's own page lists is its own."""
+    """Of every command that a page shows, in blocks or within a line."""
     commands: Any = vars(typer.main.get_command(cli.app))["commands"]
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     for name, rest in re.findall(r"(?:^|`)discreet ([a-z-]+)([^\n`#]*)", text, re.M):
