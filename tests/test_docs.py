@@ -3,8 +3,10 @@
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
 from discreet import cli, registry
 from discreet.experiments.config import RunConfig
@@ -60,6 +62,17 @@ def test_shown_commands_exist(page: Path) -> None:
     known = {(command.name or "") for command in cli.app.registered_commands}
     shown = re.findall(r"^discreet ([a-z-]+)", page.read_text(encoding="utf-8"), re.M)
     assert set(shown) <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_shown_options_exist(page: Path) -> None:
+    """Of every command that a page shows, in blocks or within a line."""
+    commands: Any = vars(typer.main.get_command(cli.app))["commands"]
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    for name, rest in re.findall(r"(?:^|`)discreet ([a-z-]+)([^\n`#]*)", text, re.M):
+        known = {option for one in commands[name].params for option in (*one.opts, *one.secondary_opts)}
+        shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest))
+        assert shown <= known | {"--help"}, (name, rest)
 
 
 def test_shown_configurations_are_valid() -> None:

@@ -223,7 +223,7 @@ def test_uris_of_local_files(schema, make, rows, expected, tmp_path) -> None:
 def store() -> Iterator[int]:
     """The port of a made-up S3 of this machine."""
     if importlib.util.find_spec("moto") is None:
-        pytest.skip("moto is not installed")
+        pytest.skip("moto is not installed (pip install 'moto[s3,server]'; its attrs is not dp-accounting's)")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
