@@ -9,7 +9,7 @@ sequence of four actions that pays more, later. ``star``: doors with one better 
 ``corridor``: a small reward for turning back at every step, 1 at the end. ``lock``: a sequence of eight
 actions pays 1, the first wrong one .1 a step.
 
-The last four came later, to have two worlds more whose steps differ and two of kinds that the broad suite lacks;
+The last four came later: two worlds whose steps differ, and two of kinds that the broad suite lacks;
 they were run when the learner was done. ``turn``: at the eighth step another action becomes the best one, in
 every context. ``window``: a door that opens at two steps of fifteen and throws back at all others. ``stock``:
 orders against random demand. ``stopping``: a price that wanders and can be taken once.
