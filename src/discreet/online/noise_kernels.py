@@ -818,8 +818,8 @@ def _hope_for(problem: Problem, width: float, model: Cells, values: Floats, q: F
     hope (``_CARRIED``) counts at the step before. Where nothing can be better within that width it acts as
     everybody does: on a world that is known it costs nothing. A cell without any data earns 1 a step.
 
-    Few visits may all be unlucky, and then the standard deviation that they tell is too small as well. To those of
-    every cell it adds five (``_LUCKY``) that paid 1, which weighs less and less: after n visits 5 / (n + 5).
+    Few visits may all be unlucky, and then the standard deviation that they tell is too small as well. Five
+    more (``_LUCKY``) that paid 1 are added to those of every cell: of less and less weight, 5 / (n + 5) at n.
     """
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
