@@ -187,7 +187,7 @@ def reference(setting: "Setting", memory: np.ndarray, expected: np.ndarray) -> S
         spread=np.full(slots * ROWS, np.inf), sampling=np.full(slots * ROWS, np.inf),
         missing=np.ones(slots * ROWS), rewards=np.full(slots * ROWS, prior),
         unknown=np.full(slots * ROWS, math.sqrt(first)), reward_spread=np.zeros(slots * ROWS),
-        shares=[], reward_variations=[],
+        few=np.ones(slots * ROWS), shares=[], reward_variations=[],
     )  # fmt: skip
     for c in range(slots * ROWS):
         pool = pools.get(c % ROWS)
@@ -211,6 +211,7 @@ def reference(setting: "Setting", memory: np.ndarray, expected: np.ndarray) -> S
             out.model[c] = on_simplex(sum(share * part.row for share, part in both))
             out.spread[c] = math.sqrt(sum((share * part.std) ** 2 for share, part in both))
             out.sampling[c] = sum(share**2 * part.sampling for share, part in both)
+            out.few[c] = out.sampling[c]  # of all steps together, whether they are alike or not
             out.sampling[c] += (1.0 - own) ** 2 * varies
             out.missing[c] = sum(share * part.missing for share, part in both)
         mean, variance = prior, first
@@ -304,7 +305,10 @@ def hoped(setting: "Setting", b: SimpleNamespace, users: int) -> np.ndarray:
                 reward = setting.known_rewards[h, r]
             else:
                 reward = b.rewards[c]
-                errors.append(min(1.0 - reward, width * math.hypot(b.reward_spread[c], b.unknown[c])))
+                visits = 1.0 / b.few[c]  # and five more that paid 1
+                lucky = (visits * reward + 5.0) / (visits + 5.0) - reward
+                more = width * math.hypot(b.reward_spread[c], b.unknown[c]) + lucky
+                errors.append(min(1.0 - reward, more))
             hope = float(np.linalg.norm(errors))
             q[h, r], carried[r] = min(left, reward + middle + hope), min(left, reward + middle + hope / 2)
         after = np.array([carried[POINTERS[s] : POINTERS[s + 1]].max() for s in range(STATES)])
@@ -463,6 +467,7 @@ def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
         for fact in ("model", "spread", "missing"):
             np.testing.assert_allclose(getattr(own, fact)[steps], getattr(mine, fact), **CLOSE, err_msg=fact)
         np.testing.assert_allclose(own.sampling[steps], mine.sampling, **CLOSE)
+        np.testing.assert_allclose(own.few[steps], mine.few, **CLOSE)
         if not setting.known:
             spread = own.reward_spread[steps]
             none = (spread < 1e-7) & (mine.reward_spread < 1e-7)  # a root of what rounding left of nothing

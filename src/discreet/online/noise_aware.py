@@ -22,7 +22,8 @@ knows the standard deviation of every measurement. It
   sqrt(ln(users)). Two of them act on a draw from those beliefs, the second one's 1.5 times as wide as the
   first one's; after 1 000 such users their share falls like 1 / sqrt(users), and twice what they give up
   goes to the third, *hopeful* one. It draws nothing: it plans with the upper end of every belief, at twice
-  the first one's width, and carries half of a hope to the step before. The bonus alone commits to a wrong
+  the first one's width, as if each pair had paid 1 five times more, and carries half of a hope to the step
+  before. The bonus alone commits to a wrong
   belief for ever. A belief that is wrong by d of its standard deviations is drawn away with a probability
   of about Phi(-d / width), but draws are few, one in two releases, and each serves few users. The hopeful
   one goes back to the same place until data say no, and its share stays: where nothing within its width can

@@ -66,6 +66,7 @@ _WIDER = 1.5  # times that, of the second one: who is drawn away from what the f
 _HOPEFUL = 2  # the explorer who draws nothing and hopes everywhere
 _FAR = 2.0  # its width, times the first one's
 _CARRIED = 0.5  # part of its hope for a cell that it carries to the step before
+_LUCKY = 5.0  # visits paid in full that it imagines of every cell
 _LEAST_PRIOR = 1.0e-4  # variance of mean rewards over pairs, at least
 _LEAST_VARIANCE = 1.0e-12  # of a sum of rewards
 _DRAWS = 5  # normal variables of a pair
@@ -112,6 +113,7 @@ class Cells(NamedTuple):
     visits: Floats  # from counts and flow, each by its precision
     missing: Floats  # share of the row that noise hides, in [0, 1]
     unknown: Floats  # std of what is believed of the mean reward that comes from other pairs, not from data
+    few: Floats  # 1 / effective sample size behind the row, of all steps where it is pooled
     raw: Floats  # (cells, S) transitions
     model: Floats  # (cells, S)
 
@@ -150,7 +152,7 @@ def memory_size(cells: int, states: int) -> int:
 def work_size(cells: int, rows: int, states: int) -> int:
     """Floats of scratch that ``noise_aware_step`` needs."""
     flow = max((rows + 2) * states, flow_work_size(cells // rows, states), _DRAWS * rows)
-    return cells * (2 * states + 11) + rows * (states + 13) + flow
+    return cells * (2 * states + 12) + rows * (states + 13) + flow
 
 
 @kernel
@@ -177,11 +179,11 @@ def _sums(memory: Floats, cells: int, states: int) -> Sums:
 
 @inlined
 def _cells(work: Floats, cells: int, states: int) -> Cells:
-    part = work[: 11 * cells].reshape(11, cells)
-    rows = work[11 * cells : (11 + 2 * states) * cells].reshape(2, cells, states)
+    part = work[: 12 * cells].reshape(12, cells)
+    rows = work[12 * cells : (12 + 2 * states) * cells].reshape(2, cells, states)
     return Cells(
         part[0], part[1], part[2], part[3], part[4], part[5], part[6], part[7], part[8], part[9], part[10],
-        rows[0], rows[1],
+        part[11], rows[0], rows[1],
     )  # fmt: skip
 
 
@@ -230,7 +232,7 @@ def noise_aware_step(
     known = known_rewards.shape[0] > 0
     problem = Problem(state_ptr, horizon, slots, rows, known_rewards)
     sums, model = _sums(memory, cells, states), _cells(work, cells, states)
-    at = cells * (2 * states + 11)
+    at = cells * (2 * states + 12)
     pools, scratch = _pools(work[at:], rows, states), work[at + rows * (states + 13) :]
     if number == 0:
         for c in range(memory.shape[0]):
@@ -548,7 +550,7 @@ def _shrink(problem: Problem, excess: float, usual: float, sums: Sums, model: Ce
     """
     rows, exposure, raw, move = problem.rows, sums.exposure, model.raw, model.model
     visits, noise, sampling = model.visits, model.noise, model.sampling
-    spread, missing, states = model.spread, model.missing, model.raw.shape[1]
+    spread, missing, few, states = model.spread, model.missing, model.few, model.raw.shape[1]
     pool, pool_std, pool_sampling, pool_missing = pools.row, pools.std, pools.sampling, pools.missing
     tops, nulls, bottoms = pools.top, pools.null, pools.bottom
     for r in range(rows):
@@ -559,6 +561,7 @@ def _shrink(problem: Problem, excess: float, usual: float, sums: Sums, model: Ce
             if not seen and not have:
                 spread[c] = np.inf
                 missing[c] = 1.0
+                few[c] = 1.0
                 for s in range(states):
                     move[c, s] = 1.0 / states
                 continue
@@ -579,6 +582,7 @@ def _shrink(problem: Problem, excess: float, usual: float, sums: Sums, model: Ce
                 for s in range(states):
                     move[c, s] = pool[r, s]
                 spread[c], sampling[c], missing[c] = pool_std[r], pool_sampling[r] + tau2, pool_missing[r]
+                few[c] = pool_sampling[r]
                 continue
             for s in range(states):
                 move[c, s] = own * (raw[c, s] / base)
@@ -587,10 +591,12 @@ def _shrink(problem: Problem, excess: float, usual: float, sums: Sums, model: Ce
             _simplex(move, c, move, c)
             spread[c] = own * own_std
             sampling[c] = own * own * own_sampling
+            few[c] = sampling[c]
             missing[c] = own * hidden_share
             if rest > 0.0:
                 spread[c] = np.sqrt((own * own_std) ** 2 + (rest * pool_std[r]) ** 2)
-                sampling[c] += rest * rest * (pool_sampling[r] + tau2)
+                few[c] += rest * rest * pool_sampling[r]
+                sampling[c] = few[c] + rest * rest * tau2
                 missing[c] += rest * pool_missing[r]
 
 
@@ -810,13 +816,16 @@ def _hope_for(problem: Problem, width: float, model: Cells, values: Floats, q: F
     this one keeps going there until data say no. Errors of many steps do not all point up: half of a cell's
     hope (``_CARRIED``) counts at the step before. Where nothing can be better within that width it acts as
     everybody does: on a world that is known it costs nothing. A cell without any data earns 1 a step.
+
+    Few visits may all be unlucky, and then the standard deviation that they tell is too small as well. Five
+    more (``_LUCKY``) that paid 1 are added to those of every cell: of less and less weight, 5 / (n + 5) at n.
     """
     state_ptr, horizon, rows, known_rewards = (
         problem.state_ptr, problem.horizon, problem.rows, problem.known_rewards,
     )  # fmt: skip
     rewards, spread, sampling = model.rewards, model.spread, model.sampling
     unknown, reward_spread, hidden = model.unknown, model.reward_spread, model.missing
-    known = known_rewards.shape[0] > 0
+    few, known = model.few, known_rewards.shape[0] > 0
     for s in range(values.shape[1]):
         values[horizon, s] = 0.0
     for h in range(horizon - 1, -1, -1):
@@ -835,7 +844,9 @@ def _hope_for(problem: Problem, width: float, model: Cells, values: Floats, q: F
                         reward = known_rewards[h, r]
                     else:
                         reward = rewards[c]
+                        lucky = _LUCKY * few[c] / (1.0 + _LUCKY * few[c])
                         more = width * np.sqrt(reward_spread[c] ** 2 + unknown[c] ** 2)
+                        more += lucky * (1.0 - reward)
                         square += min(1.0 - reward, more) ** 2
                     worth, hope = reward + mean, np.sqrt(square)
                 q[h, r] = min(left, worth + hope)
