@@ -127,12 +127,16 @@ class DecisionPoints(Knobs):
         """
         if isinstance(release, Release):
             raise ValueError("release: must be that of stored people (privatizer.stored), of first visits")
-        told = self.question(spec).read(release)
+        return self.of(release, self.question(spec), level)
+
+    def of(self, release: StepwiseRelease, question: FirstVisits, level: float = 0.95) -> DecisionPolicy:
+        """As :meth:`learn`, for a question whose people may have several episodes."""
+        told = question.read(release)
         path = path_of(told, level)
         count = path.point(self.caution or 0.0)
         if self.most_changes is not None:
             count = min(count, self.most_changes)
-        return _policy(path, count, spec, release.guarantee)
+        return _policy(path, count, question.spec, release.guarantee)
 
 
 def _policy(path: Path, count: int, spec: Spec, guarantee: Guarantee) -> DecisionPolicy:

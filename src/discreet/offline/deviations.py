@@ -19,15 +19,19 @@ Its variance: each G has noise sigma_G^2, sampling N v with v = (1 - V) V >= Var
 (those of people: the centred decision indicators of one person at different states are martingale
 differences).
 
-Choosing and judging. Whoever picks D by the estimates that judge it, flatters it. So the errors of returns
-are split in two (Rasines and Young 2022; data fission, Leiner et al. 2023): with w ~ N(0, t^2), t^2 the
-variance of G,
+Choosing and judging. Whoever picks D by the estimates that judge it, flatters it. So all errors of a release
+are doubled: with (u, w) of the law that the errors (x, y) of visits and returns have, drawn anew,
 
-    G_choose = G + c w,      G_judge = G - w / c,                                                      (3)
+    N_choose = N + u,  G_choose = G + w,     N_judge = N - u,  G_judge = G - w.                        (3)
 
-which are independent where errors are normal, with variances (1 + c^2) t^2 and (1 + 1 / c^2) t^2. All
-choices are made by the first, all judgements by the second. w comes from the hash of the released table:
-whoever plans again from the same release has the same halves.
+As (x, u) and (y, w) can be exchanged, E[x - u | x + u] = 0 and E[y - w | y + w] = 0 for every law of the
+errors, skewed and heavy ones too (for normal ones the halves are independent: Rasines and Young 2022; Leiner
+et al. 2023, data fission): what was chosen for its luck in one half has none on average in the other. u is
+noise of the release's law; w noise of its law and the luck of binomial(N, V_b) outcomes, as variable as
+returns between 0 and 1 can be. All choices are made by the first half (which visits stand out, too), all
+judgements by the second. Luck that was chosen also varies more: the variance of a judgement takes the mean
+of V (1 - V) and of Q (1 - Q) as the choosing half sees them where that is larger. (u, w) come from the hash
+of the released table: whoever plans again from the same release has the same halves.
 
 The path. Gains A_choose are shrunk towards 0 by empirical Bayes (normal, variance from moments, at least .02
 of the range); each state offers its best action, and states are put in the order in which the gain per unit
@@ -73,11 +77,8 @@ Bools = NDArray[np.bool_]
 __all__ = ["CAUTION", "Gain", "Path", "path_of"]
 
 CAUTION = 1.3
-_SPLIT = 1.0  # c of (3)
-_LEAST_TAKEN, _MOST_TAKEN = (
-    0.03,
-    0.95,
-)  # shares of people in a state that took an action, for it to be offered
+_STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # deviations of noise that a count must exceed
+_LEAST_TAKEN, _MOST_TAKEN = 0.03, 0.95  # shares of people in a state who took an action that is offered
 _LEAST_PRIOR = 0.02  # of the range of returns: how far gains of single decisions differ at least
 _DEFAULT = 0.8  # of the failure probability, for the default point of the path
 _REFITS = 5
@@ -111,8 +112,11 @@ class Gain:
 
 
 class _Half(NamedTuple):
-    """One half of the returns: gains of all rows over what people did there."""
+    """Visits and returns with errors of so many deviations of one cell: gains of rows over what people did."""
 
+    used: Bools  # (R,) rows whose visits stand out
+    visits: Floats  # (S + 1,)
+    share: Floats  # (R,) of the decisions in its state
     q: Floats  # (R,)
     value: Floats  # (S + 1,) V_b
     gain: Floats  # (R,) q - value
@@ -285,9 +289,12 @@ class Path:
         """The value of what people did, with its interval, in the user's units: read off the start state."""
         least, most = self.told.question.bounds
         told, scale = self.told, most - least
+        if not self.whole.visits[told.question.start] > 0.0:  # too few people to tell
+            return Gain(0.5 * (least + most), least, most, self.level, scale, scale, 1.0, 0.0)
         mean = float(np.clip(self.whole.value[told.question.start], 0.0, 1.0))
         noise = math.hypot(told.noise.returns, (mean - 0.5) * told.noise.visits) / told.episodes
-        sampling = math.sqrt(_clusters(told) * max(mean * (1.0 - mean), 0.25 / told.episodes) / told.episodes)
+        spread = max(mean * (1.0 - mean), 0.25 / told.episodes) * told.question.episodes
+        sampling = math.sqrt(spread / told.episodes)
         width = -float(ndtri((1.0 - self.level) / 2)) * math.hypot(noise, sampling)
         low, high = max(mean - width, 0.0), min(mean + width, 1.0)
         return Gain(
@@ -296,45 +303,64 @@ class Path:
         )  # fmt: skip
 
 
-def _clusters(told: Told) -> float:
-    """How many episodes one person has at least on average: sampling is of people."""
-    return max(told.episodes / told.people, 1.0)
+def _half(
+    told: Told, visits: Floats, returns: Floats, copies: float, used: Bools | None, luck: Floats | None
+) -> _Half:
+    """Of visits and returns that hold ``copies`` times the variance of the release's errors.
 
+    used : rows, where they are not to be found here. luck : (R,) variance of a return, where it is known
+    better.
+    """
+    layout, per_state = told.layout, told.per_state
+    state, cells = layout.row_state, np.diff(layout.state_ptr)
+    sigma = math.sqrt(copies) * told.noise.visits
+    out = _STANDS_OUT["laplace" if told.heavy else "gaussian"]
+    whole = per_state(visits)
+    if used is None:
+        enough = whole > np.maximum(out * sigma * np.sqrt(cells), 10.0)
+        used = (visits > max(out * sigma, 10.0)) & enough[state]
+    else:
+        enough = per_state(used.astype(np.float64)) > 0.0
+    whole = np.where(enough, np.maximum(whole, 1.0), 1.0)
+    inverse = np.where(used, reciprocal(visits, sigma), 0.0)
+    value = np.where(enough, per_state(returns) * reciprocal(whole, sigma * np.sqrt(cells)), 0.0)
+    q = np.where(used, returns * inverse, value[state])
+    middle, own = np.clip(value, -0.5, 0.5), np.clip(q, -0.5, 0.5)
+    spread = np.clip(0.25 - middle * middle, _LEAST_SPREAD, 0.25)[state]
+    if luck is not None:
+        spread = np.maximum(spread, luck)
+    of_noise = copies * (told.noise.returns**2 + (own * told.noise.visits) ** 2)
+    variance = of_noise + copies * np.maximum(told.visits, 0.0) * spread * told.question.episodes
+    share = np.clip(visits / whole[state], 0.0, 1.0)
 
-def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[Bools, _Half, _Half, _Half]:
-    """(R,) rows that stand out of noise; all, choosing and judging returns."""
-    layout, noise = told.layout, told.noise
-    state, per_state = layout.row_state, told.per_state
-    cells = np.diff(layout.state_ptr)
-    enough = per_state(told.visits) > np.maximum(4.0 * noise.visits * np.sqrt(cells), 10.0)
-    whole = np.where(enough, per_state(told.visits), 1.0)
-    used = (told.visits > max(4.0 * noise.visits, 10.0)) & enough[state]
-    inverse = np.where(used, reciprocal(told.visits, noise.visits), 0.0)
-    value = np.where(enough, np.clip(per_state(told.returns) / whole, -0.5, 0.5), 0.0)
-    q = np.where(used, np.clip(told.returns * inverse, -0.5, 0.5), value[state])
-    spread = np.clip(0.25 - value * value, _LEAST_SPREAD, 0.25)[state] * _clusters(told)
-    of_noise = noise.returns**2 + (q * noise.visits) ** 2
-    variance = of_noise + np.maximum(told.visits, 0.0) * spread
-    fresh = np.sqrt(variance) * generator_at(key, ROLE_SAMPLES).standard_normal(q.size)
+    def of_gain(t: Floats) -> Floats:
+        """Variance of q - V: an action counts in V by its share."""
+        rest = (per_state(t)[state] - t) / whole[state] ** 2
+        return np.asarray(np.where(used, t * inverse**2 * (1.0 - share) ** 2 + rest, 0.0))
 
-    def half(returns: Floats, factor: float) -> _Half:
-        mean = np.where(enough, per_state(returns) / whole, 0.0)
-        own = np.where(used, returns * inverse, mean[state])
-
-        def of_gain(t: Floats) -> Floats:
-            """Variance of q - V: an action counts in V by its share."""
-            rest = (per_state(t)[state] - t) / whole[state] ** 2
-            share = told.visits / whole[state]
-            return np.asarray(factor * np.where(used, t * inverse**2 * (1.0 - share) ** 2 + rest, 0.0))
-
-        return _Half(own + 0.5, mean + 0.5, own - mean[state], of_gain(variance), of_gain(of_noise))
-
-    return (
-        used,
-        half(told.returns, 1.0),
-        half(told.returns + _SPLIT * fresh, 1.0 + _SPLIT**2),
-        half(told.returns - fresh / _SPLIT, 1.0 + 1.0 / _SPLIT**2),
+    reached = np.maximum(np.where(enough, whole, 0.0), 0.0) / told.episodes
+    return _Half(
+        used, reached, share, q + 0.5, value + 0.5, q - value[state], of_gain(variance), of_gain(of_noise)
     )
+
+
+def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Half, _Half, _Half]:
+    """All that was released; the choosing and the judging half of it, by (3)."""
+    plain = _half(told, told.visits, told.returns, 1.0, None, None)
+    draw = generator_at(key, ROLE_SAMPLES)
+    drawn = draw.laplace if told.heavy else draw.normal
+    of_scale = math.sqrt(0.5) if told.heavy else 1.0
+    size = told.visits.size
+    u = drawn(0.0, of_scale * told.noise.visits, size) if told.noise.visits else np.zeros(size)
+    w = drawn(0.0, of_scale * told.noise.returns, size) if told.noise.returns else np.zeros(size)
+    many = np.rint(np.maximum(told.visits, 0.0)).astype(np.int64)
+    mean = np.clip(plain.value, 0.0, 1.0)[told.layout.row_state]
+    w = w + math.sqrt(told.question.episodes) * (draw.binomial(many, mean) - many * mean)
+    choosing = _half(told, told.visits + u, told.returns + w, 2.0, None, None)
+    seen = np.clip(choosing.q, 0.0, 1.0)
+    usual = np.clip(choosing.value, 0.0, 1.0)[told.layout.row_state]
+    luck = 0.5 * (seen * (1.0 - seen) + usual * (1.0 - usual))
+    return plain, choosing, _half(told, told.visits - u, told.returns - w, 2.0, choosing.used, luck)
 
 
 def path_of(told: Told, level: float = 0.95) -> Path:
@@ -344,13 +370,11 @@ def path_of(told: Told, level: float = 0.95) -> Path:
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     layout = told.layout
     state = layout.row_state
-    key = np.frombuffer(
-        hashlib.sha256(np.ascontiguousarray(told.returns, "<f8").tobytes()).digest()[:16], "<u8"
-    ).astype(np.uint64)
-    used, whole, choosing, judging = _halves(told, key)
-    visits = np.maximum(told.per_state(told.visits), 0.0) / told.episodes
-    share = np.clip(told.visits / np.maximum(told.per_state(told.visits), 1.0)[state], 0.0, 1.0)
-    offered = used & (share > _LEAST_TAKEN) & (share < _MOST_TAKEN)
+    content = hashlib.sha256(np.ascontiguousarray(told.returns, "<f8").tobytes())
+    key = np.frombuffer(content.digest()[:16], "<u8").astype(np.uint64)
+    whole, choosing, judging = _halves(told, key)
+    visits, share = choosing.visits, choosing.share
+    offered = choosing.used & (share > _LEAST_TAKEN) & (share < _MOST_TAKEN)
     prior = _prior(choosing, visits[state], offered)
     shrunk = np.where(offered, choosing.gain * prior / (prior + choosing.variance), -1.0)
     table = np.full((layout.states, layout.actions), -1.0)
@@ -379,7 +403,7 @@ def path_of(told: Told, level: float = 0.95) -> Path:
         share=share,
         shrunk=np.maximum(best, 0.0),
         spread=np.sqrt(prior * choosing.variance[row] / (prior + choosing.variance[row])),
-        supported=used,
+        supported=whole.used,
         whole=whole,
         key=key,
     )

@@ -285,9 +285,12 @@ class _Reader:
         return _Step(visits, sums.transitions, rewards)
 
 
-def reciprocal(visits: Floats, sigma: float) -> Floats:
-    """g(N^): the unbiased estimate of 1 / N (module docstring); 1 / max(N^, 1) without noise."""
-    if sigma == 0.0:
+def reciprocal(visits: Floats, sigma: float | Floats) -> Floats:
+    """g(N^): the unbiased estimate of 1 / N (module docstring); 1 / max(N^, 1) without noise.
+
+    sigma : of all visits, or of each; all above 0 or all 0.
+    """
+    if not np.any(sigma):
         return np.asarray(1.0 / np.maximum(visits, 1.0))
     scaled = np.maximum(visits / sigma, 0.0)  # what is below the threshold is not used
     return np.asarray(math.sqrt(math.pi / 2) * erfcx(scaled / math.sqrt(2)) / sigma)

@@ -57,6 +57,8 @@ class FirstVisits:
 
     spec : Spec
         ``stationary`` must be declared; ``returns`` says how an episode's return is added up.
+    episodes : int
+        At most so many episodes are of one person: the noise is for that, and so are deviations of sampling.
 
     Raises
     ------
@@ -67,6 +69,7 @@ class FirstVisits:
     __repr__ = brief
 
     spec: Spec
+    episodes: int = 1
 
     def __post_init__(self) -> None:
         if not self.spec.stationary:
@@ -76,6 +79,7 @@ class FirstVisits:
             )
         for state in self.returns.terminal:
             checks.integer("returns.terminal", state, 0, self.spec.states - 1)
+        checks.integer("episodes", self.episodes, 1)
         _ = self.bounds
 
     @property
@@ -104,11 +108,11 @@ class FirstVisits:
         mask[-1, 0] = True
         return Layout(own.states + 1, own.actions, own.horizon + 1, mask)
 
-    def query(self, episodes: int = 1) -> CountQuery:
-        """What is summed over people who have at most so many episodes each."""
+    def query(self) -> CountQuery:
+        """What is summed over people."""
         return CountQuery(
             self.layout, stationary=True, first=True, center_rewards=True, reward_share=_SHARE,
-            episodes=episodes,
+            episodes=self.episodes,
         )  # fmt: skip
 
     def told(self, people: Trajectories) -> Trajectories:
@@ -170,12 +174,23 @@ class FirstVisits:
         if sums.visits is None or sums.rewards is None:
             raise ValueError("release.step(0): must hold visits and rewards, as its laws name them")
         noise = (laws[name].std() for name in (VISITS, TRANSITIONS, CENTERED_REWARDS))
-        return self.told_of(sums.visits, sums.transitions, sums.rewards, *noise, people=release.users)
+        heavy = "laplace" in laws[VISITS].family
+        return self.told_of(
+            sums.visits, sums.transitions, sums.rewards, *noise, people=release.users, heavy=heavy
+        )
 
-    def told_of(self, visits: Floats, moves: Floats, returns: Floats, *noise: float, people: float) -> Told:
+    def told_of(
+        self,
+        visits: Floats,
+        moves: Floats,
+        returns: Floats,
+        *noise: float,
+        people: float,
+        heavy: bool = False,
+    ) -> Told:
         """Sums by rows, with the standard deviations of one cell of each, of so many people."""
         begun = float(visits[self.layout.row_index[self.start, 0]])
-        return Told(self, visits, moves, returns, _Noise(*noise), float(people), max(begun, 1.0))
+        return Told(self, visits, moves, returns, _Noise(*noise), float(people), max(begun, 1.0), heavy)
 
 
 class _Noise(NamedTuple):
@@ -191,7 +206,7 @@ class Told:
     """A release of first visits, by rows (R) of :attr:`FirstVisits.layout`.
 
     visits (R,), moves (R, S + 1), returns (R,) of G_h - 1/2. people : how many are in the sums. episodes :
-    how many episodes, as the noisy count of the start state says.
+    how many episodes, as the noisy count of the start state says. heavy : the noise is Laplace noise.
     """
 
     __repr__ = brief
@@ -203,6 +218,7 @@ class Told:
     noise: _Noise
     people: float
     episodes: float
+    heavy: bool = False
 
     @property
     def layout(self) -> Layout:

@@ -163,7 +163,7 @@ class _FirstVisits:
 
     def __init__(self, schema: Schema, learner: DecisionPoints) -> None:
         self.schema, self.learner, self.spec = schema, learner, schema.spec()
-        self.question = FirstVisits(self.spec)
+        self.question = FirstVisits(self.spec, schema.episodes_per_user)
         self.layout, self.asked = self.question.layout, FIRST_VISITS
 
     def check(self, settings: Settings) -> None:
@@ -179,9 +179,7 @@ class _FirstVisits:
             )
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
-        return (privatizer or NoPrivacy()).stored(
-            self.question.query(self.schema.episodes_per_user), randomness
-        )
+        return (privatizer or NoPrivacy()).stored(self.question.query(), randomness)
 
     def told(self, people: Trajectories) -> Trajectories:
         """Episodes as the release counts them."""
@@ -196,7 +194,7 @@ class _FirstVisits:
         stored = read_release(path)
         if not stored.facts.first_visits:
             raise ValueError(f"{path}: holds counts per step, must be a release of first visits")
-        learned = self.learner.learn(stored, self.spec, settings.level)
+        learned = self.learner.of(stored, self.question, settings.level)
         report = decision_report_of(stored, learned, self.schema)
         return Planned(PolicyTable.of(learned, self.schema), report)
 

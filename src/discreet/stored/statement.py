@@ -477,7 +477,7 @@ def count_query(names: Sequence[str], schema: Schema, first_visits: bool = False
     if counts.TRANSITIONS not in names:
         return None
     if first_visits:
-        asked = FirstVisits(schema.spec()).query(schema.episodes_per_user)
+        asked = FirstVisits(schema.spec(), schema.episodes_per_user).query()
         return asked if set(asked.row_families) == set(names) else None
     known = not {counts.REWARDS, counts.CENTERED_REWARDS} & set(names)
     query = CountQuery(
