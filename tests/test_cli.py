@@ -17,6 +17,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from discreet import cli, registry
+from discreet.audits import replay
+from discreet.audits import run as audits
 from discreet.cli import simulations
 from discreet.experiments import simulate
 from discreet.experiments import sweep as sweeps
@@ -440,7 +442,23 @@ def test_forecast_says_what_would_be_chosen_and_what_it_costs() -> None:
     assert "after 19,999 users" in text
 
 
-def test_audit_prints_bounds_identities_and_what_a_pass_means() -> None:
+@pytest.fixture
+def one_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked for as JSON and in words is played once, with few replays: these are tested elsewhere."""
+    played: dict[str, Any] = {}
+
+    def audit(*given: Any, _audit: Any = audits.audit, **more: Any) -> Any:
+        key = repr((given, more))
+        if key not in played:
+            played[key] = _audit(*given, **more)
+        return played[key]
+
+    monkeypatch.setattr(audits, "audit", audit)
+    monkeypatch.setattr(replay, "_FIRST", 6)
+    monkeypatch.setattr(replay, "_SEEDS", 24)
+
+
+def test_audit_prints_bounds_identities_and_what_a_pass_means(one_audit: None) -> None:
     known = ["audit", "--privatizer", "local", "--epsilon", "2", "--runs", "800"]
     out = document(*known)
     assert out["passed"]
@@ -458,7 +476,7 @@ def test_audit_prints_bounds_identities_and_what_a_pass_means() -> None:
     assert "Mechanism at the size asked for: gaussian; in the games: gaussian." in text
 
 
-def test_audit_runs_under_a_learner() -> None:
+def test_audit_runs_under_a_learner(one_audit: None) -> None:
     out = document(
         "audit", "--privatizer", "central", "--learner", "private-ucb-vi", "--epsilon", "1",
         "--delta", "1e-6", "--runs", "800",
@@ -467,7 +485,7 @@ def test_audit_runs_under_a_learner() -> None:
     assert out["learner"] == "private-ucb-vi"
 
 
-def test_audit_of_a_false_claim_is_status_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audit_of_a_false_claim_is_status_one(monkeypatch: pytest.MonkeyPatch, one_audit: None) -> None:
     from discreet.local.device_session import NoisyVectorEncoder
 
     encode = NoisyVectorEncoder.__call__

@@ -129,7 +129,7 @@ def test_what_a_guarantee_is_made_of_has_no_import_circle() -> None:
 # What the sentence "this release of counts has the printed epsilon" rests on. Ceilings, to be lowered with
 # what they count and never raised without a reason: the aim is 3 000 lines (docs/kernel.md). Sums of prefixes
 # first; batches and decaying sums, whose session is opened by name, need a file more.
-MODULES, LINES, WITH_BATCHES = 32, 3901, 3995
+MODULES, LINES, WITH_BATCHES = 32, 3794, 3890
 
 
 def test_what_a_count_release_rests_on_does_not_grow() -> None:
@@ -144,7 +144,8 @@ def test_what_a_count_release_rests_on_does_not_grow() -> None:
     room = {path.relative_to(source).as_posix() for path in (source / "core").rglob("*.py")}
     read = {name.removeprefix("discreet.").replace(".", "/") + ".py" for name in found}
     seeded = {"core/noise/seeded_kernels.py", "core/noise/streams_kernels.py"}  # for simulation, by name
-    assert {path for path in room if not path.endswith("__init__.py")} == read | seeded | {
+    types = {"core/typed.py"}  # for type checkers: nothing of the room imports it when it runs
+    assert {path for path in room if not path.endswith("__init__.py")} == read | seeded | types | {
         "core/decaying_session.py"
     }
 

@@ -462,7 +462,7 @@ def worst_loss(setup: Setup) -> Loss:
     randomized reports: the largest ratio of the randomizers' own probabilities, for every reported step.
     Raises :class:`NotApplicable` for other mechanisms, whose own tests must do this.
     """
-    from discreet.core.continual.walk import noise_matrix
+    from discreet.audits.walks import noise_matrix
     from discreet.core.randomness import Seeded
     from discreet.core.session import CountSession
     from discreet.core.trajectories import Trajectory

@@ -28,23 +28,21 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.releases import (
-    Coins,
     Encoder,
     Estimate,
     Floats,
     Ints,
     Measurement,
     Message,
-    NoiseLaw,
     Norm,
     Plan,
-    Query,
     Release,
     Response,
     Schedule,
     Trust,
 )
 from discreet.core.shown import brief
+from discreet.core.typed import Coins, NoiseLaw, Query
 from discreet.linear.features import Features, MixtureFeatures, fitting_features
 
 if TYPE_CHECKING:

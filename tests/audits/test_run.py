@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from discreet.audits import linear as audit_linear
+from discreet.audits import replay
 from discreet.audits import run as experiment
 from discreet.audits.games import People, reactive
 from discreet.audits.run import as_asked, audit
@@ -25,8 +26,10 @@ def fixed(privatizer: Any) -> Any:
     return as_asked(privatizer, reactive(privatizer.start), FULL, SHORT)
 
 
-def test_a_budget_with_delta_is_not_attacked_as_a_pure_one() -> None:
+def test_a_budget_with_delta_is_not_attacked_as_a_pure_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """At H = 1 and two users the privatizer itself would choose Laplace noise, whose claim has no delta."""
+    monkeypatch.setattr(replay, "_FIRST", 6)  # how many there are is test_replay.py's
+    monkeypatch.setattr(replay, "_SEEDS", 24)
     asked = Central(epsilon=1.0, delta=1e-6)
     learner = reactive(asked.start)
     alone = asked.start(learner.query(SHORT), learner.schedule(SHORT), experiment.Seeded(0))

@@ -5,6 +5,7 @@ import dataclasses
 import math
 import multiprocessing
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -236,6 +237,14 @@ def test_broken_records_are_refused_before_anything_is_stored():
         getattr(data, name)[7, 1] = value
         with pytest.raises(ValueError, match=rf"trajectories\[7\]\.{name}\[1\]"):
             session.submit_many(data)
+    assert session.users == 0
+
+
+def test_what_is_no_trajectories_is_refused_by_its_name():
+    session = ResponseSession(LAYOUT, features(), full_plan(1.0), Seeded(0))
+    data = people(3)
+    with pytest.raises(ValueError, match="trajectories is a SimpleNamespace: must be Trajectories"):
+        session.submit_many(SimpleNamespace(states=data.states, actions=data.actions, rewards=data.rewards))
     assert session.users == 0
 
 
@@ -482,6 +491,13 @@ def test_large_noise_coarsens_the_grid_of_rewards_and_stays_exact():
     answer = session.pair(0, np.array([0.0, 999.0]))
     assert answer.span == 1000.0
     assert 0 < np.abs(answer.vector).max() < 10 * answer.vector_scale
+    model = [Question(kind="model", step=0, mu=3e-3)]
+    session = ResponseSession(
+        LAYOUT, features(), model, Secure(2**20)
+    )  # rewards of a model on a coarser grid
+    session.submit_many(people())
+    answer = session.model(0)
+    assert 0 < np.abs(answer.rewards).max() < 10 * answer.rewards_scale
     tiny = [Question(kind="pair", step=0, mu=3e-4, high=20.0)]
     session = ResponseSession(LAYOUT, features(), tiny, Secure())  # weights' roots on a coarser grid
     session.submit_many(people())

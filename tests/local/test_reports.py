@@ -409,6 +409,9 @@ def test_what_does_not_fit_is_refused_at_the_start_or_at_the_plan():
     moves[0, 1, 1, 0] = 2
     with pytest.raises(ValueError, match="does not lead to"):
         session.submit_sum({"reported_moves": moves, "reported_bits": bits}, 2)
+    moves[0, 1, 1, 0] = 3  # more than the users can have sent
+    with pytest.raises(ValueError, match="3 reports: must be 1 of each of 2 users"):
+        session.submit_sum({"reported_moves": moves, "reported_bits": bits}, 2)
 
 
 def test_cells_that_no_policy_assigns_carry_no_noise():

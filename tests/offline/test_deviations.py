@@ -140,7 +140,7 @@ def test_errors_are_those_that_are_stated_and_halves_are_independent() -> None:
         noisy.append(returns + 10.0 * draw.standard_normal(visits.size))
         release = QUESTION.told_of(*noisy, 20.0, 20.0, 10.0, people=20_000)
         key = np.array([seed, 5], np.uint64)
-        _, _, choosing, judging = deviations._halves(release, key)
+        _, choosing, judging = deviations._halves(release, key)
         rows = slice(0, 15)  # of states where there is a choice
         share = QUESTION.layout.from_rows(expected["visits"][None])[0][:5]
         q = QUESTION.layout.from_rows(mean[None])[0][:5]
@@ -158,6 +158,50 @@ def test_errors_are_those_that_are_stated_and_halves_are_independent() -> None:
     for one, other in itertools.product(range(15), repeat=2):
         product = (tables["choose"][:, one] * tables["judge"][:, other]).mean()
         assert abs(product) < 6.0 / np.sqrt(400)
+
+
+@pytest.mark.parametrize(
+    ("value_of_all", "noise", "heavy"),
+    [(0.03, (0.0, 0.0), False), (0.03, (25.0, 12.0), False), (0.9, (25.0, 12.0), True)],
+    ids=["rare outcomes", "gaussian", "laplace"],
+)
+def test_where_no_action_matters_choosing_does_not_flatter(
+    value_of_all: float, noise: tuple[float, float], heavy: bool
+) -> None:
+    """58 states, 300 releases: the sum that judges what was chosen has mean 0 and its stated deviation.
+
+    False alarm 1e-6: the mean of 300 at 5 standard errors, a variance at 1.5 (chi-square with 300).
+    """
+    size, actions, each = 58, 4, 1250
+    returns = Returns(terminal=(size, size + 1), outcomes={size + 1: 1.0})
+    question = FirstVisits(Spec(Layout(size + 2, actions, 30), stationary=True, returns=returns))
+    layout, draw = question.layout, np.random.default_rng(1)
+    inside = layout.row_state < size
+    share = draw.dirichlet(np.full(actions, 2.0), size).ravel()
+    luck = draw.laplace if heavy else draw.normal
+    per_sd = np.sqrt(0.5) if heavy else 1.0
+    found = []
+    for i in range(300):
+        visits = np.full(layout.rows, each * actions * 20.0)
+        visits[inside] = draw.poisson(each * actions * share)
+        earned = (value_of_all - 0.5) * visits
+        earned[inside] = draw.binomial(visits[inside].astype(int), value_of_all) - 0.5 * visits[inside]
+        told = question.told_of(
+            visits + per_sd * luck(0.0, noise[0] or 1e-300, layout.rows), np.zeros((layout.rows, layout.states)),
+            earned + per_sd * luck(0.0, noise[1] or 1e-300, layout.rows), noise[0], noise[0], noise[1],
+            people=each * actions * 20.0, heavy=heavy,
+        )  # fmt: skip
+        _, choosing, judging = deviations._halves(told, np.array([i, 9], np.uint64))
+        gains = np.full((layout.states, actions), -9.0)
+        offered = choosing.used & inside & (choosing.share > 0.03)
+        gains[layout.row_state, layout.row_action] = np.where(offered, choosing.gain, -9.0)
+        best = gains[:size].argmax(axis=1)
+        rows = layout.row_index[np.arange(size), best][gains[:size].max(axis=1) > 0.0]
+        weight = choosing.visits[layout.row_state[rows]]
+        found.append(weight @ judging.gain[rows] / np.sqrt(weight**2 @ judging.variance[rows]))
+    z = np.array(found)
+    assert abs(z.mean()) < 5.0 / np.sqrt(300)
+    assert z.var() < 1.5
 
 
 def test_the_band_holds_for_all_points_together() -> None:

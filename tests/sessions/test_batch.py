@@ -26,7 +26,7 @@ from discreet.privatizers.local import Local
 from discreet.privatizers.none import NoPrivacy
 from discreet.privatizers.shuffle import Shuffle
 from discreet.protocol import Encoder, Message, Plan, Response, Schedule, Session
-from discreet.sessions.batch import BatchSession
+from discreet.sessions.batch import BatchSession, standing_batch
 from discreet.shuffle import calibration as accountant
 from discreet.shuffle.session import BatchTooSmall
 from discreet.simulation.crowds import rollouts
@@ -697,6 +697,15 @@ def test_an_interrupt_counts_a_user_of_a_batch_once() -> None:
                 assert made.sum() == (5.0 if call == "absent" else 6.0)
                 break
         assert at > 8
+
+
+def test_the_standing_batch_is_as_large_as_the_last_one() -> None:
+    """Reports are weighed against sums at its size."""
+    schedule = Schedule(20, times=np.array([0, 6, 20]), final=True, plans="deterministic")
+    assert standing_batch(schedule) is schedule
+    last = standing_batch(replace(schedule, queries=(FINE, FINE)))
+    assert last.release_times.tolist() == Schedule.one_shot(14).release_times.tolist()
+    assert last.plans == "deterministic"
 
 
 @pytest.mark.parametrize("name", ["vectors", "reports", "shuffle"])

@@ -108,7 +108,7 @@ def test_from_a_guarantee():
     assert curve.mu == pytest.approx(record.loss)
     assert curve.pure is None
     assert TradeOff.of(no_guarantee("seeded")) == TradeOff()
-    ways = ((("laplace", 50.0, 1.0, 24),),)
+    ways = ((("laplace", 50.0, 1.0, 8),) * 3,)  # 2 H cells of each family
     noise = MechanismRecord.of(query, "sum", "laplace", dict.fromkeys(query.families, 50.0), 1, ways)
     numerical = guarantee_of("joint", [noise], randomness="seeded", delta=1e-6)
     assert TradeOff.of(numerical, [noise]).pure == noise.loss

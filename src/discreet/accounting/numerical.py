@@ -24,7 +24,8 @@ import numpy as np
 from discreet.accounting import convolution
 from discreet.accounting.budget import check_delta
 from discreet.core import checks
-from discreet.core.records import Coordinate, MechanismRecord, PrivacyClaim, Record
+from discreet.core.records import Coordinate, MechanismRecord, PrivacyClaim
+from discreet.core.typed import Record
 from discreet.local.record import ReportRecord
 
 __all__ = [

@@ -2,7 +2,7 @@ r"""What an audit claims to know of noise: how it is mixed into releases, at whi
 
 A session's releases are read in one of two ways. Where there are sums, release i of family f is the exact
 sum plus B_f z with z independent and of scale 1, B_f = (mixing of the mechanism) times (its scales). Of a
-walk the mixing is read off its program (:func:`discreet.core.continual.walk.noise_matrix`). Where there
+walk the mixing is read off its program (:func:`discreet.audits.walks.noise_matrix`). Where there
 are only measurements (clocks of rows, group returns, rewards up to a cut), each is gain * S with fresh noise
 in the cells that were due, S the decaying sum of what its row held; decay, gain, due rows and scales are
 those that the release itself states, and S is computed here again from records.
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.audits import walks
 from discreet.core import kernels
-from discreet.core.continual import walk as walks
 from discreet.core.continual.decaying import Decaying
 from discreet.core.counts import GROUP_RETURNS, CountQuery
 from discreet.core.releases import Estimate, Floats, Release, Response

@@ -6,7 +6,7 @@ Derivation: :mod:`discreet.core.continual.decaying`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -14,8 +14,11 @@ from discreet.core import kernels
 from discreet.core.continual.decaying import FINE, Decaying
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Randomness
-from discreet.core.releases import Floats, Measurement, NoiseLaw
+from discreet.core.releases import Floats, Measurement
 from discreet.core.session import MeasuredSession
+
+if TYPE_CHECKING:
+    from discreet.core.typed import NoiseLaw
 
 __all__ = ["DecayingSession"]
 

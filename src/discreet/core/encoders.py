@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,12 @@ from discreet.core.counts import (
 )
 from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism
-from discreet.core.releases import Coins, Floats, Ints, Message, Plan
+from discreet.core.releases import Floats, Ints, Message, Plan
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectories, Trajectory, checked
+
+if TYPE_CHECKING:
+    from discreet.core.typed import Coins
 
 __all__ = [
     "RawEncoder", "add_record", "check_records", "family_begins", "noise_vector", "rounded", "same_plan",

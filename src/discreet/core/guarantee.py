@@ -34,15 +34,13 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from discreet.core import checks, conversions, parts, wording
 from discreet.core.records import (
-    Composable,
     MechanismRecord,
     NoiseFamily,
     PrivacyClaim,
-    Record,
     Source,
     Trust,
     joint_loss,
@@ -50,8 +48,11 @@ from discreet.core.records import (
 )
 from discreet.core.shown import brief
 
+if TYPE_CHECKING:
+    from discreet.core.typed import Composable, Record
+
 __all__ = [
-    "Composable", "Guarantee", "MechanismRecord", "NoiseFamily", "Record", "Trust", "guarantee_of",
+    "Guarantee", "MechanismRecord", "NoiseFamily", "Trust", "guarantee_of",
     "joint_loss", "no_guarantee", "parallel", "records_from_dict",
 ]  # fmt: skip
 
@@ -310,9 +311,9 @@ def _composed(records: tuple[Record, ...], delta: float | None, randomness: Sour
         epsilon = record.epsilon(delta)
         if not math.isfinite(epsilon):
             raise ValueError(f"records: these batches give no epsilon at delta = {delta:g}")
-        rho = 0.5 * cast(Composable, record).loss ** 2 if record.norm == "l2" else None
+        rho = 0.5 * cast("Composable", record).loss ** 2 if record.norm == "l2" else None
         return epsilon, delta, rho, None
-    losses = [cast(Composable, record).loss for record in records]
+    losses = [cast("Composable", record).loss for record in records]
     if norms == {"l1"}:
         if delta:
             raise ValueError(

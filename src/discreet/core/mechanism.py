@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -51,18 +51,19 @@ from discreet.core.continual.walk import Walk
 from discreet.core.counts import COUNTS, CUT_REWARDS, POOLED_REWARDS, POOLED_TRANSITIONS, CountQuery
 from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.core.randomness import Randomness, Secure, Seeded
-from discreet.core.records import Coordinate, Record
-from discreet.core.releases import Floats, NoiseLaw, Norm, Schedule, Trust
+from discreet.core.records import Coordinate
+from discreet.core.releases import Floats, Norm, Schedule, Trust
 from discreet.core.shown import brief
 
 if TYPE_CHECKING:
+    from discreet.core.typed import NoiseLaw, Record
     from discreet.laws.counts import CountLaws
     from discreet.local.reports import StepReports
 
 __all__ = [
-    "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "OverTime", "Prefixes", "ReportStrategy",
-    "Stated", "Strategy", "check_on_grid", "grid_of", "leaves_of", "noise_name", "plain_walk",
-    "widest_scales",
+    "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "OverTime", "Prefixes",
+    "ReportStrategy", "Stated", "Strategy",
+    "check_on_grid", "grid_of", "leaves_of", "noise_name", "plain_walk", "widest_scales",
 ]  # fmt: skip
 
 WALKS = (OptimalTree, SignedDigits, SquareRoot, Tree)
@@ -125,8 +126,7 @@ class ReportStrategy(Protocol):
     ) -> NoiseLaw: ...
 
 
-Strategy = Exact | Prefixes | Batches | OnDevice | ReportStrategy
-
+Strategy: TypeAlias = "Exact | Prefixes | Batches | OnDevice | ReportStrategy"
 Stream = Literal["exact", "walk", "local", "decaying", "reports"]
 _STREAMS: dict[type, Stream] = {Exact: "exact", Prefixes: "walk", OnDevice: "local", Batches: "decaying"}
 
@@ -422,7 +422,7 @@ class CountMechanism(OverTime):
     @property
     def reported(self) -> ReportStrategy | None:
         """The strategy, where it is one of reports."""
-        return cast(ReportStrategy, self.strategy) if self.stream == "reports" else None
+        return cast("ReportStrategy", self.strategy) if self.stream == "reports" else None
 
     @property
     def reports(self) -> StepReports | None:
@@ -567,7 +567,7 @@ def _plain_strategy(strategy: Strategy) -> Strategy:
             raise ValueError(f"strategy.clocks = {clocks!r}: must be Clocks or None, no subclass")
         return Batches(Decaying(strategy.decay).decay, None if clocks is None else Clocks(clocks.growth))
     if parts.is_reported(strategy):
-        return cast(Strategy, cast(ReportStrategy, strategy).plain())
+        return cast("Strategy", cast("ReportStrategy", strategy).plain())
     return strategy
 
 

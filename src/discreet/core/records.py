@@ -1,8 +1,8 @@
 """Records: what mechanisms did to one user, in public numbers; and what a guarantee claims, all in numbers.
 
-:class:`Record` says what a guarantee asks of any of them. :class:`MechanismRecord`, of noise in sums, stands
-here; the other kinds stand in files of their own, which :mod:`discreet.core.parts` lists. Nothing here is
-text but the names of mechanisms: :mod:`discreet.core.wording` makes sentences of it.
+:class:`~discreet.core.typed.Record` says what a guarantee asks of any of them. :class:`MechanismRecord`, of
+noise in sums, stands here; the other kinds stand in files of their own, which :mod:`discreet.core.parts`
+lists. Nothing here is text but the names of mechanisms: :mod:`discreet.core.wording` makes sentences of it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from discreet.core import checks, parts
 from discreet.core.shown import brief
 
+if TYPE_CHECKING:
+    from discreet.core.typed import Record, Sensitive
+
 __all__ = [
-    "Composable", "Coordinate", "Fixed", "MechanismRecord", "NoiseFamily", "PrivacyClaim", "Record", "Source",
-    "Trust", "joint_loss", "plain_record", "record_fields", "records_from_dict",
+    "Coordinate", "Fixed", "MechanismRecord", "NoiseFamily", "PrivacyClaim", "Source", "Trust", "joint_loss",
+    "plain_record", "record_fields", "records_from_dict",
 ]  # fmt: skip
 
 NOISE_WORDS = {
@@ -46,56 +49,7 @@ class Fixed(dict[str, Any]):
         return Fixed, (dict(self),)
 
 
-class _Query(Protocol):
-    def sensitivity(self, norm: Any, weight: Mapping[str, float]) -> float: ...
-
-
 # ------------------------------------------------------------------------------ what was done
-
-
-class Record(Protocol):
-    """What one mechanism did to one user: what a guarantee and its sentences ask of it.
-
-    ``norm`` : how losses of several records add: ``l1`` as they are, ``l2`` as squares; ``losses``: not by a
-    closed form, so such a record is the only one of its guarantee. ``levels`` : in how many noisy sums,
-    messages or batches a user can be.
-    """
-
-    @property
-    def mechanism(self) -> str: ...
-    @property
-    def noise(self) -> str: ...
-    @property
-    def norm(self) -> Literal["l1", "l2", "losses"]: ...
-    @property
-    def levels(self) -> int: ...
-    @property
-    def numerical(self) -> bool:
-        """Is epsilon to be had from laws of loss, by :meth:`epsilon`, and not from closed forms?"""
-        ...
-
-    def epsilon(self, delta: float) -> float:
-        """Of a numerical record, at this delta in (0, 1); infinity where there is none."""
-        ...
-
-    def line(self, delta: float) -> str:
-        """What was done, with its loss, in a line of a composition."""
-        ...
-
-    def sentence(self, trust: Trust) -> str:
-        """What hides the data, for who takes part."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-class Composable(Record, Protocol):
-    """A record of which several on the same users add up: ``norm`` is l1 or l2."""
-
-    @property
-    def loss(self) -> float:
-        """Epsilon under l1, mu or sqrt(2 rho) under l2."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -165,7 +119,7 @@ class MechanismRecord:
     @classmethod
     def of(
         cls,
-        query: _Query,
+        query: Sensitive,
         mechanism: str,
         noise: NoiseFamily,
         scales: Mapping[str, float],
@@ -244,7 +198,7 @@ class MechanismRecord:
 
 
 def joint_loss(
-    query: _Query, norm: Literal["l1", "l2"], scales: Mapping[str, float], rounding: float = 0.0
+    query: Sensitive, norm: Literal["l1", "l2"], scales: Mapping[str, float], rounding: float = 0.0
 ) -> float:
     """Joint sensitivity of all families in units of their noise; ``rounding`` adds to each family's change.
 

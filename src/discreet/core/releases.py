@@ -23,13 +23,14 @@ from discreet.core.trajectories import Trajectory
 
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
+    from discreet.core.typed import Coins, NoiseLaw, Query
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 __all__ = [
-    "Coins", "Encoder", "Estimate", "Floats", "Ints", "Measurement", "NoiseLaw", "Norm", "Plan", "Query",
-    "Release", "Message", "Response", "Schedule", "Trust", "numbered",
+    "Encoder", "Estimate", "Floats", "Ints", "Measurement", "Message", "Norm", "Plan", "Release", "Response",
+    "Schedule", "Trust", "numbered",
 ]  # fmt: skip
 
 
@@ -196,26 +197,6 @@ class Schedule:
 
 
 # --------------------------------------------------------- what is summed, and what it can cost
-class Query(Protocol):
-    """A sum over users of bounded contributions in named families, declared before data."""
-
-    @property
-    def families(self) -> Mapping[str, tuple[int, ...]]:
-        """Name to shape, e.g. ``"visits": (H, S, A)``; the first axis is 1 where steps are pooled."""
-        ...
-
-    @property
-    def support(self) -> Mapping[str, NDArray[np.bool_]]:
-        """Cells that can be non-zero, from public facts only; noise goes to all of them."""
-        ...
-
-    def contribution(self, trajectory: Trajectory) -> Mapping[str, Floats]:
-        """One user's summand in every family (dense; for tests and slow paths)."""
-        ...
-
-    def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
-        """Sup over replaced trajectories of the norm of (weight of family) x (its change), jointly."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,37 +213,6 @@ class Response:
 
 
 # ------------------------------------------------------------------------------ what comes out
-class NoiseLaw(Protocol):
-    """The law of (value - estimand). Data-independent, unless ``exact`` is False."""
-
-    @property
-    def family(self) -> str:
-        """none, laplace, gaussian, discrete_laplace, discrete_gaussian, ..."""
-        ...
-
-    @property
-    def exact(self) -> bool:
-        """False where the variance depends on data and is bounded or estimated."""
-        ...
-
-    def std(self) -> float:
-        """Standard deviation of one cell of this release (cells of one family are alike)."""
-        ...
-
-    def std_bound(self) -> float:
-        """A bound on the standard deviation of one cell at this and every earlier release."""
-        ...
-
-    def functional_std(self, direction: Floats) -> Floats:
-        """Standard deviation of sum_s' direction[..., s'] * noise[..., s'] within one row."""
-        ...
-
-    def bound(self, failure: float, rows: bool = False) -> float:
-        """E with P(any abs(noise) > E, over cells and all scheduled releases so far) <= failure.
-
-        ``rows=True``: the same for the sum of a row's noise over s'.
-        """
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,35 +265,6 @@ class Release:
 
 
 # ------------------------------------------------------------------------------ on a person's device
-class Coins(Protocol):
-    """Random draws of one person's device: :mod:`discreet.core.randomness` or the device's own.
-
-    With a ``grid``, noise and rewards are multiples of 1 / grid (secure coins only). ``exact`` : every
-    draw has exactly its law, from a cryptographic source.
-    """
-
-    @property
-    def exact(self) -> bool: ...
-
-    def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
-        """``size`` independent centred Laplace variables."""
-        ...
-
-    def normal(self, scale: float, size: int, grid: int | None = None) -> Floats:
-        """``size`` independent centred normals."""
-        ...
-
-    def rounded(self, rewards: Floats, grid: int | None) -> Floats:
-        """Rewards on the grid, without bias."""
-        ...
-
-    def below(self, n: int) -> int:
-        """A uniform integer in [0, n)."""
-        ...
-
-    def flip(self, numerator: int) -> bool:
-        """True with probability numerator / 2^53, exactly."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

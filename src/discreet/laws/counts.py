@@ -16,14 +16,18 @@ import numpy as np
 
 from discreet.core import kernels
 from discreet.core.continual.decaying import Decaying
+from discreet.core.continual.walk import Walk
 from discreet.core.counts import CENTERED_REWARDS, CUT_REWARDS
-from discreet.core.releases import Floats, Ints, NoiseLaw
+from discreet.core.releases import Floats, Ints
+from discreet.core.typed import NoiseLaw
 from discreet.laws import noise as laws
 
 if TYPE_CHECKING:
     from discreet.core.mechanism import CountMechanism
 
-__all__ = ["CountLaws", "report_grid"]
+__all__ = ["CountLaws", "bound_of", "bound_steps", "report_grid"]
+
+_PARTS = 16  # of a draw's variance, in which a bound on it is counted where it is no whole number
 
 Laws = dict[str, NoiseLaw]
 
@@ -127,7 +131,7 @@ class CountLaws:
             assert mechanism.walk is not None
             walk, leaf, parts = mechanism.walk, self.leaf(n), self._parts
             factor = walk.scale(leaf) / math.sqrt(parts)
-            terms, terms_bound = parts * walk.terms(leaf), walk.terms_bound(leaf, parts)
+            terms, terms_bound = parts * walk.terms(leaf), bound_of(walk, leaf, parts)
         return {
             name: self._law(f, name, terms, terms_bound, factor * float(mechanism.noise_scales[f]), share)
             for f, name in enumerate(names)
@@ -137,7 +141,8 @@ class CountLaws:
     def _parts(self) -> int:
         """Parts of a draw's variance in which a walk's laws count: Gaussian noise can be cut into any."""
         walk = self.mechanism.walk
-        return walk.parts if walk is not None and self.mechanism.family == kernels.GAUSSIAN else 1
+        gaussian = self.mechanism.family == kernels.GAUSSIAN
+        return _PARTS if walk is not None and walk.weighted and gaussian else 1
 
     def _of_reports(self, users: int, most: int, share: float) -> Laws:
         query, reported, plans = self.mechanism.query, self.mechanism.reported, self.mechanism.schedule.plans
@@ -204,7 +209,7 @@ class CountLaws:
         if mechanism.stream == "exact":
             ends = [last]
         elif mechanism.walk is not None:
-            steps = np.array(mechanism.walk.steps(self._parts))
+            steps = np.array(bound_steps(mechanism.walk, self._parts))
             by_user = mechanism.leaf == "user"
             at = np.searchsorted(self._times, steps, side="right") - 1 if by_user else steps
             ends = np.unique(self._times[at]).tolist()
@@ -216,3 +221,24 @@ class CountLaws:
                 point = report_grid(ends[-1] + 1, last)
                 ends.append(point)
         return [(end, self.at(end)) for end in ends]
+
+
+def bound_of(walk: Walk, leaf: int, parts: int = 1) -> int:
+    """``parts`` times the walk's :meth:`most <discreet.core.continual.walk.Walk.most>`, rounded up."""
+    return math.ceil(parts * walk.most(leaf) * (1 - 1e-12))
+
+
+def bound_steps(walk: Walk, parts: int = 1) -> list[int]:
+    """Ascending leaves at which :func:`bound_of` is about to grow, up to N - 1; N known only."""
+    if walk.leaves is None:
+        raise ValueError("leaves = None: the walk has no last step")
+    ends: list[int] = []
+    last, at = max(0, walk.leaves - 1), 0
+    while not ends or ends[-1] < last:
+        bound, low, high = bound_of(walk, at, parts), at, last + 1
+        while high - low > 1:  # the bound holds at low and is exceeded at high
+            middle = (low + high) // 2
+            low, high = (middle, high) if bound_of(walk, middle, parts) <= bound else (low, middle)
+        ends.append(low)
+        at = low + 1
+    return ends

@@ -50,7 +50,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.releases import Coins
+from discreet.core.typed import Coins
 from discreet.device import lemmas
 
 Floats = NDArray[np.float64]

@@ -67,9 +67,10 @@ from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, gua
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Saveable
 from discreet.core.randomness import Randomness, Secure, SecureCoins, Seeded, SeededCoins
-from discreet.core.releases import Coins, Estimate, Floats, Ints, Response
+from discreet.core.releases import Estimate, Floats, Ints, Response
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectories, copied_many
+from discreet.core.typed import Coins
 from discreet.laws import noise as laws
 from discreet.linear import gram
 from discreet.linear.features import Features

@@ -34,10 +34,11 @@ from discreet.core.encoders import RawEncoder, rounded, same_plan
 from discreet.core.guarantee import MechanismRecord
 from discreet.core.noise import seeded_kernels
 from discreet.core.randomness import Key, Randomness, SecureCoins
-from discreet.core.releases import Coins, Encoder, Estimate, Floats, Message, Plan, Response  # fmt: skip
+from discreet.core.releases import Encoder, Estimate, Floats, Message, Plan, Response
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectories, Trajectory, checked
+from discreet.core.typed import Coins
 from discreet.device.guarantee import MessageGuarantee
 from discreet.device.linear import LinearDevice
 from discreet.device.noise import drawn

@@ -10,7 +10,8 @@ from typing import Literal
 
 from discreet.core import checks
 from discreet.core.counts import CountQuery
-from discreet.core.releases import NoiseLaw, Schedule
+from discreet.core.releases import Schedule
+from discreet.core.typed import NoiseLaw
 from discreet.local import reports as local_reports
 from discreet.local.record import ReportRecord
 from discreet.local.reports import StepReports

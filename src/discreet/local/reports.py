@@ -65,9 +65,10 @@ from discreet.core import checks
 from discreet.core.counts import TRANSITIONS, VISITS, CountQuery, cut_to
 from discreet.core.layout import Layout
 from discreet.core.noise.exact import exp_minus
-from discreet.core.releases import Coins, Floats, Ints, Message, Plan
+from discreet.core.releases import Floats, Ints, Message, Plan
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory, checked
+from discreet.core.typed import Coins
 from discreet.device.guarantee import MessageGuarantee
 from discreet.device.reports import (
     GRID,

@@ -112,7 +112,7 @@ class Gain:
 
 
 class _Half(NamedTuple):
-    """Visits and returns with errors of so many deviations of one cell: gains of rows over what people did."""
+    """Visits and returns with errors of some size: gains of rows over what people did."""
 
     used: Bools  # (R,) rows whose visits stand out
     visits: Floats  # (S + 1,)
@@ -272,7 +272,7 @@ class Path:
         free = np.diff(layout.state_ptr)[layout.row_state] > 1
         visits = np.where(free, self.visits[layout.row_state], 0.0)
         weight = visits * weights
-        lacking = float(weight[~self.supported].sum() / max(weight.sum(), 1e-12))
+        lacking = float(weight[~self.supported].sum() / weight.sum()) if weight.any() else 1.0
         if lacking > 0.05:
             return None, lacking
         weight = np.where(self.supported, weight, 0.0)

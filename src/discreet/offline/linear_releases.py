@@ -171,7 +171,7 @@ class Recorder:
     """A session that keeps what was asked and answered: the core of a learner when data are there."""
 
     def __init__(self, session: ResponseSession) -> None:
-        self._session = session
+        self._session, self._plan = session, session.plan
         self._asked: list[Asked] = []
 
     @property
@@ -193,7 +193,7 @@ class Recorder:
 
     def _kept(self, answer: Answer, values: ArrayLike | None, weights: ArrayLike | None) -> Answer:
         arrays = (None if x is None else np.array(x, np.float64) for x in (values, weights))
-        self._asked.append(Asked(self._session.plan[self._session.asked - 1], answer, *arrays))
+        self._asked.append(Asked(self._plan[self._session.asked - 1], answer, *arrays))
         return answer
 
     def release(self) -> LinearRelease:

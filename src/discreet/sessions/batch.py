@@ -33,17 +33,15 @@ import numpy as np
 
 from discreet.core import checks
 from discreet.core.counts import CountQuery
-from discreet.core.guarantee import Guarantee, Record, parallel
+from discreet.core.guarantee import Guarantee, parallel
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Key, Randomness
 from discreet.core.releases import (
-    Coins,
     Encoder,
     Estimate,
     Floats,
     Measurement,
     Message,
-    NoiseLaw,
     Plan,
     Release,
     Schedule,
@@ -52,6 +50,7 @@ from discreet.core.releases import (
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.core.typed import Coins, NoiseLaw, Record
 from discreet.device.envelope import Refused
 from discreet.laws.noise import NoNoise
 from discreet.local.reports import StepReports

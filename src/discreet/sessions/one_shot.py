@@ -51,9 +51,10 @@ from discreet.core.lifecycle import Guarded, Saveable
 from discreet.core.mechanism import CountMechanism
 from discreet.core.noise import seeded_kernels
 from discreet.core.randomness import Key, Randomness, SecureCoins, Seeded
-from discreet.core.releases import Floats, NoiseLaw
+from discreet.core.releases import Floats
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectories
+from discreet.core.typed import NoiseLaw
 from discreet.laws import noise as laws
 from discreet.local.record import ReportRecord
 from discreet.protocol import StepSums

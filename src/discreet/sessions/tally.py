@@ -84,7 +84,7 @@ class Tally:
     Parameters
     ----------
     query : CountQuery
-        What is summed; without groups, cut rewards and counts of first visits. At most ``query.episodes``
+        What is summed; without groups, cut rewards and pooled first visits. At most ``query.episodes``
         episodes of each person are taken.
     grid : int, optional
         Rewards are rounded at random, without bias, to multiples of 1 / grid, a power of two up to 2^20, as

@@ -22,11 +22,12 @@ import numpy as np
 
 from discreet.core import checks
 from discreet.core.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.core.guarantee import Guarantee, Record, guarantee_of
+from discreet.core.guarantee import Guarantee, guarantee_of
 from discreet.core.mechanism import Stated
 from discreet.core.randomness import Secure, Seeded
 from discreet.core.releases import Ints, Schedule, Trust
 from discreet.core.shown import brief
+from discreet.core.typed import Record
 from discreet.device.messages import COIN, Family, Form, Kind
 from discreet.laws.binomial import BinomialLaw, Components, merged
 from discreet.laws.reports import joined

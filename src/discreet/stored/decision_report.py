@@ -31,6 +31,7 @@ Floats = NDArray[np.float64]
 
 VERSION = 1
 _ROWS = 25  # of the table of changes
+_ENDED = 0.97  # share of episodes that must come to an end for a gain to be shown
 
 __all__ = ["Change", "DecisionReport", "decision_report_of"]
 
@@ -67,7 +68,7 @@ class DecisionReport:
     policy asks.
     effective : people's decisions that carry the comparison (Kish's effective sample size).
     path : (states changed, estimate, low, high) of points of the path. supported : share of people's
-    decisions at pairs that stand out of noise.
+    decisions at pairs that stand out of noise. ended : share of episodes that came to a terminal state.
     """
 
     __repr__ = brief
@@ -90,12 +91,13 @@ class DecisionReport:
     users: int
     bounds: tuple[float, float]
     guarantee: str
+    ended: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         plain = {name: getattr(self, name) for name in (
             "verdict", "better", "states_changed", "changed_decisions", "agreeing", "effective", "supported",
-            "users", "guarantee",
+            "users", "guarantee", "ended",
         )}  # fmt: skip
         return {
             "version": VERSION,
@@ -158,7 +160,7 @@ class DecisionReport:
         if not self.changes:
             return [*lines, "Nothing: no change is expected to help by more than its error.", ""]
         lines += [
-            f"{self.states_changed} states; elsewhere go on as before. An episode comes to a changed state "
+            f"{self.states_changed} changed; elsewhere go on as before. An episode comes to a changed state "
             f"{number(self.changed_decisions)} times on average (first visits); {percent(self.agreeing)} of "
             f"these "
             f"decisions were taken that way already. The comparison rests on {self.effective:,.0f} effective "
@@ -202,11 +204,11 @@ class DecisionReport:
             f"{number(self.gain.revisits)} (± {number(self.gain.revisits_error)}); the interval holds that "
             f"error.",
             "",
-            "An interval supposes that the world is the same at every step, that most episodes end before "
-            "the last "
-            "step, and that the state holds all that matters for what follows (no hidden cause of both "
-            "action and "
-            "outcome): no release can test the last one.",
+            "An interval supposes that the world is the same at every step, that what people did depends on "
+            "the state and not on the step, and that the state holds all that matters for what follows (no "
+            "hidden cause of both action and outcome): no release can test that. "
+            f"{percent(self.ended)} of the episodes came to an end; below {percent(_ENDED)} no gain is said "
+            "to be shown.",
         ]  # fmt: skip
 
     # ---------------------------------------------------------------------------- figures
@@ -269,11 +271,13 @@ def decision_report_of(release: StepwiseRelease, learned: DecisionPolicy, schema
         min(behaviour.high + gain.high, most), gain.level, float(np.hypot(behaviour.noise, gain.noise)),
         float(np.hypot(behaviour.sampling, gain.sampling)), gain.revisits, gain.revisits_error,
     )  # fmt: skip
+    ends = list(told.question.returns.terminal)
+    ended = float(np.clip(told.per_state(told.visits)[ends].sum() / told.episodes, 0.0, 1.0))
     free = np.diff(told.layout.state_ptr)[told.layout.row_state] > 1
     weight = np.maximum(told.visits, 0.0) * free
     return DecisionReport(
-        verdict=_verdict(gain, behaviour, learned.changes),
-        better=gain.shown,
+        verdict=_verdict(gain, behaviour, learned.changes, ended),
+        better=gain.shown and ended >= _ENDED,
         gain=gain,
         behaviour=behaviour,
         learned=learned_value,
@@ -283,7 +287,8 @@ def decision_report_of(release: StepwiseRelease, learned: DecisionPolicy, schema
         states_changed=learned.changes,
         changed_decisions=float(visits.sum()),
         agreeing=float((visits * share).sum() / max(float(visits.sum()), 1e-12)),
-        effective=effective * told.episodes / max(float(visits.sum()), 1e-12) if visits.size else 0.0,
+        effective=effective * told.episodes if visits.size else 0.0,
+        ended=ended,
         supported=float(weight[path.supported].sum() / max(float(weight.sum()), 1e-12)),
         path=_points(path),
         noise={"visits": told.noise.visits, "transitions": told.noise.moves, "returns": told.noise.returns},
@@ -293,7 +298,7 @@ def decision_report_of(release: StepwiseRelease, learned: DecisionPolicy, schema
     )
 
 
-def _verdict(gain: Gain, behaviour: Gain, changes: int) -> str:
+def _verdict(gain: Gain, behaviour: Gain, changes: int, ended: float) -> str:
     if not changes:
         return "Nothing is changed: no change is expected to help by more than its error."
     level = f"{100 * gain.level:g} %"
@@ -302,6 +307,12 @@ def _verdict(gain: Gain, behaviour: Gain, changes: int) -> str:
         f"over what people did, {number(behaviour.estimate)}"
     )
     states = "state" if changes == 1 else "states"
+    if gain.shown and ended < _ENDED:
+        return (
+            f"Not shown to be better than what people did: {percent(1.0 - ended)} of the episodes are cut "
+            f"off at the last step, more than {percent(1.0 - _ENDED)}, so that the time that is left may be the "
+            f"cause; changing what is done in {changes} {states}, {said}."
+        )
     if gain.shown:
         return (
             f"Changing what is done in {changes} {states} is shown to be better than what people did: {said}."

@@ -315,6 +315,9 @@ def _check_kind(path: Path, learner: Any) -> None:
     if facts.linear != isinstance(learner, linear.Linear):
         held = f"sums of features, for {facts.algorithm}" if facts.linear else "counts, for dp-apvi or apvi"
         raise ValueError(f"learner = {name_of(learner)!r}: {path} holds {held}")
+    if facts.first_visits != isinstance(learner, DecisionPoints):
+        held = "first visits, for decision-points" if facts.first_visits else "counts of every step"
+        raise ValueError(f"learner = {name_of(learner)!r}: {path} holds {held}")
 
 
 def _hidden(out: Path) -> Path:

@@ -6,6 +6,7 @@ import pytest
 from discreet.core import kernels
 from discreet.core.continual import walks_kernels as walks
 from discreet.core.continual.tree import Tree
+from discreet.laws.counts import bound_of, bound_steps
 
 
 def node_start(end: int, users: int | None) -> int:
@@ -49,12 +50,12 @@ def test_terms_and_slots(users: int | None) -> None:
     tree, most = Tree(users), 0
     for n in range(1000):
         most = max(most, len(tree.nodes(n)))
-        assert most <= tree.terms_bound(n)
+        assert most <= bound_of(tree, n)
         if users is not None:
-            assert most == tree.terms_bound(n)
+            assert most == bound_of(tree, n)
             assert len(tree.nodes(n)) == n.bit_count()
     if users is not None:
-        assert tree.steps() == [0, 2, 6, 14, 30, 62, 126, 254, 510, 999]
+        assert bound_steps(tree) == [0, 2, 6, 14, 30, 62, 126, 254, 510, 999]
 
 
 @pytest.mark.parametrize("users", [1000, None])

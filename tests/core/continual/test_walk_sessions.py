@@ -9,11 +9,11 @@ from interrupts import interrupted
 from scipy import optimize
 
 import discreet as dr
+from discreet.audits.walks import noise_matrix
 from discreet.core import kernels
 from discreet.core.continual.signed_digits import SignedDigits
 from discreet.core.continual.square_root import SquareRoot
 from discreet.core.continual.tree import Tree
-from discreet.core.continual.walk import noise_matrix
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.mechanism import Exact, Prefixes

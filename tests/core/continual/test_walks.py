@@ -5,11 +5,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from discreet.audits.walks import noise_matrix
 from discreet.core.continual.optimal_tree import OptimalTree, node_variances
 from discreet.core.continual.signed_digits import SignedDigits
 from discreet.core.continual.square_root import SquareRoot, quadrature
 from discreet.core.continual.tree import Tree
-from discreet.core.continual.walk import Walk, noise_matrix
+from discreet.core.continual.walk import Walk
+from discreet.laws.counts import bound_of, bound_steps
 from discreet.linear.exact_square_root import BITS, ExactSquareRoot
 
 Floats = NDArray[np.float64]
@@ -50,7 +52,7 @@ def test_variances_are_those_of_the_program(walk: Walk) -> None:
     variances = (matrix**2).sum(axis=1)
     assert [walk.terms(n) for n in range(1, len(matrix) + 1)] == pytest.approx(variances.tolist())
     assert walk.rms() == pytest.approx(np.sqrt(variances.mean()))
-    assert walk.terms(0) == walk.most(0) == walk.terms_bound(0) == 0
+    assert walk.terms(0) == walk.most(0) == bound_of(walk, 0) == 0
 
 
 @every_walk
@@ -60,14 +62,14 @@ def test_bounds_are_running_maxima_and_grow_at_the_steps(walk: Walk) -> None:
     most = np.maximum.accumulate(terms)
     assert [walk.most(n) for n in range(walk.leaves)] == pytest.approx(most.tolist())
     for parts in (1, 16):
-        bounds = np.array([walk.terms_bound(n, parts) for n in range(walk.leaves)])
+        bounds = np.array([bound_of(walk, n, parts) for n in range(walk.leaves)])
         assert (bounds >= parts * terms - 1e-6).all()
         assert (bounds < parts * most + 1).all()
-        assert walk.steps(parts) == [*np.flatnonzero(np.diff(bounds)), walk.leaves - 1]
+        assert bound_steps(walk, parts) == [*np.flatnonzero(np.diff(bounds)), walk.leaves - 1]
 
 
 def test_steps_need_a_known_end() -> None:
-    for call in (Tree(None).steps, lambda: noise_matrix(Tree(None))):
+    for call in (lambda: bound_steps(Tree(None)), lambda: noise_matrix(Tree(None))):
         with pytest.raises(ValueError, match="leaves = None"):
             call()  # type: ignore[operator]
 

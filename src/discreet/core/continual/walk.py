@@ -13,7 +13,6 @@ How B z is made, draw by draw, is a program: :mod:`discreet.core.continual.walks
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import ClassVar
@@ -84,30 +83,6 @@ class Walk(ABC):
         """The largest scale among the draws in the noise of this prefix, in units of the base scale."""
         return 1.0
 
-    @property
-    def parts(self) -> int:
-        """In how many parts of a draw's variance a bound on it is counted where it is no whole number."""
-        return 16 if self.weighted else 1
-
-    def terms_bound(self, leaf: int, parts: int = 1) -> int:
-        """``parts`` times :meth:`most`, rounded up."""
-        return math.ceil(parts * self.most(leaf) * (1 - 1e-12))
-
-    def steps(self, parts: int = 1) -> list[int]:
-        """Ascending leaves at which ``terms_bound`` is about to grow, up to N - 1; N known only."""
-        if self.leaves is None:
-            raise ValueError("leaves = None: the walk has no last step")
-        ends: list[int] = []
-        last, at = max(0, self.leaves - 1), 0
-        while not ends or ends[-1] < last:
-            bound, low, high = self.terms_bound(at, parts), at, last + 1
-            while high - low > 1:  # the bound holds at low and is exceeded at high
-                middle = (low + high) // 2
-                low, high = (middle, high) if self.terms_bound(middle, parts) <= bound else (low, middle)
-            ends.append(low)
-            at = low + 1
-        return ends
-
 
 def program(walk: Walk) -> walks.Program:
     """What the walk's kernels take, with room for the operations of a leaf."""
@@ -142,41 +117,3 @@ def prefix_noise(
             made[target], held[target] = sum(parts[1:], parts[0]), label
         held[-1] = at
     return made[int(walks.register_of(code, ints, leaf))], held, made
-
-
-def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:
-    """(B, addresses): row n - 1 holds the weights of the draws in the noise of prefix n = 1 .. N - 1.
-
-    From the program, for audits: O(N) rows of as many columns as there are draws. Draws count in units of
-    the base scale. Raises ``ValueError`` if N is unknown or an address is drawn twice.
-    """
-    if walk.leaves is None:
-        raise ValueError("leaves = None: the matrix has no last row")
-    if walk.row is not None:
-        n = np.arange(walk.leaves - 1)
-        lag = n[:, None] - n
-        return np.where(lag >= 0, walk.row[np.maximum(lag, 0)], 0.0), [(int(i) + 1, 0) for i in n]
-    code, ints, floats = walk.code, walk.ints, np.array(walk.floats)
-    links, weights = np.zeros((walk.operations, 6), np.int64), np.zeros((walk.operations, 4))
-    held, registers = np.zeros(walk.registers + 1, np.int64), np.zeros((walk.registers, 0))
-    addresses: list[tuple[int, int]] = []
-    rows: list[Floats] = []
-    for leaf in range(1, walk.leaves):
-        at, operations = walks.next_ops(code, ints, floats, held, leaf, links, weights)
-        for (target, one, two, i, j, label), (c1, c2, cd, scale) in zip(
-            links[:operations].tolist(), weights[:operations].tolist(), strict=True
-        ):
-            value = np.zeros(registers.shape[1])
-            for c, source in ((c1, one), (c2, two)):
-                if source >= 0:
-                    value += c * registers[source]
-            if cd != 0.0:
-                if (i, j) in addresses:
-                    raise ValueError(f"the draw at {(i, j)} is made twice")
-                addresses.append((i, j))
-                registers = np.pad(registers, ((0, 0), (0, 1)))
-                value = np.append(value, cd * scale)
-            registers[target], held[target] = value, label
-        held[-1] = at
-        rows.append(registers[walks.register_of(code, ints, leaf)].copy())
-    return np.array([np.pad(row, (0, len(addresses) - row.size)) for row in rows]), addresses

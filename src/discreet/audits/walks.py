@@ -1,0 +1,48 @@
+"""What a walk over prefix sums adds, as a matrix: read off the program that its session runs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from discreet.core.continual import walks_kernels as walks
+from discreet.core.continual.walk import Floats, Walk
+
+__all__ = ["noise_matrix"]
+
+
+def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:
+    """(B, addresses): row n - 1 holds the weights of the draws in the noise of prefix n = 1 .. N - 1.
+
+    From the program, for audits: O(N) rows of as many columns as there are draws. Draws count in units of
+    the base scale. Raises ``ValueError`` if N is unknown or an address is drawn twice.
+    """
+    if walk.leaves is None:
+        raise ValueError("leaves = None: the matrix has no last row")
+    if walk.row is not None:
+        n = np.arange(walk.leaves - 1)
+        lag = n[:, None] - n
+        return np.where(lag >= 0, walk.row[np.maximum(lag, 0)], 0.0), [(int(i) + 1, 0) for i in n]
+    code, ints, floats = walk.code, walk.ints, np.array(walk.floats)
+    links, weights = np.zeros((walk.operations, 6), np.int64), np.zeros((walk.operations, 4))
+    held, registers = np.zeros(walk.registers + 1, np.int64), np.zeros((walk.registers, 0))
+    addresses: list[tuple[int, int]] = []
+    rows: list[Floats] = []
+    for leaf in range(1, walk.leaves):
+        at, operations = walks.next_ops(code, ints, floats, held, leaf, links, weights)
+        for (target, one, two, i, j, label), (c1, c2, cd, scale) in zip(
+            links[:operations].tolist(), weights[:operations].tolist(), strict=True
+        ):
+            value = np.zeros(registers.shape[1])
+            for c, source in ((c1, one), (c2, two)):
+                if source >= 0:
+                    value += c * registers[source]
+            if cd != 0.0:
+                if (i, j) in addresses:
+                    raise ValueError(f"the draw at {(i, j)} is made twice")
+                addresses.append((i, j))
+                registers = np.pad(registers, ((0, 0), (0, 1)))
+                value = np.append(value, cd * scale)
+            registers[target], held[target] = value, label
+        held[-1] = at
+        rows.append(registers[walks.register_of(code, ints, leaf)].copy())
+    return np.array([np.pad(row, (0, len(addresses) - row.size)) for row in rows]), addresses
