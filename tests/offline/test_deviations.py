@@ -186,8 +186,9 @@ def test_where_no_action_matters_choosing_does_not_flatter(
         visits[inside] = draw.poisson(each * actions * share)
         earned = (value_of_all - 0.5) * visits
         earned[inside] = draw.binomial(visits[inside].astype(int), value_of_all) - 0.5 * visits[inside]
+        moves = np.zeros((layout.rows, layout.states))
         told = question.told_of(
-            visits + per_sd * luck(0.0, noise[0] or 1e-300, layout.rows), np.zeros((layout.rows, layout.states)),
+            visits + per_sd * luck(0.0, noise[0] or 1e-300, layout.rows), moves,
             earned + per_sd * luck(0.0, noise[1] or 1e-300, layout.rows), noise[0], noise[0], noise[1],
             people=each * actions * 20.0, heavy=heavy,
         )  # fmt: skip

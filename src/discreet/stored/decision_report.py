@@ -310,8 +310,8 @@ def _verdict(gain: Gain, behaviour: Gain, changes: int, ended: float) -> str:
     if gain.shown and ended < _ENDED:
         return (
             f"Not shown to be better than what people did: {percent(1.0 - ended)} of the episodes are cut "
-            f"off at the last step, more than {percent(1.0 - _ENDED)}, so that the time that is left may be the "
-            f"cause; changing what is done in {changes} {states}, {said}."
+            f"off at the last step, more than {percent(1.0 - _ENDED)}, so that the time that is left may be "
+            f"the cause; changing what is done in {changes} {states}, {said}."
         )
     if gain.shown:
         return (
