@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 VERSION = 1
 _ROWS = 25  # of the table of changes
-_ENDED = 0.97  # share of episodes that must come to an end for a gain to be shown
+_ENDED = 0.97  # share of episodes that come to an end, below which the time that is left may matter
 
 __all__ = ["Change", "DecisionReport", "decision_report_of"]
 
@@ -207,8 +207,8 @@ class DecisionReport:
             "An interval supposes that the world is the same at every step, that what people did depends on "
             "the state and not on the step, and that the state holds all that matters for what follows (no "
             "hidden cause of both action and outcome): no release can test that. "
-            f"{percent(self.ended)} of the episodes came to an end; below {percent(_ENDED)} no gain is said "
-            "to be shown.",
+            f"{percent(self.ended)} of the episodes came to an end; where many are cut off, and what people "
+            "did changes with the time, gains can be shown that are none.",
         ]  # fmt: skip
 
     # ---------------------------------------------------------------------------- figures
@@ -277,7 +277,7 @@ def decision_report_of(release: StepwiseRelease, learned: DecisionPolicy, schema
     weight = np.maximum(told.visits, 0.0) * free
     return DecisionReport(
         verdict=_verdict(gain, behaviour, learned.changes, ended),
-        better=gain.shown and ended >= _ENDED,
+        better=gain.shown,
         gain=gain,
         behaviour=behaviour,
         learned=learned_value,
@@ -307,16 +307,14 @@ def _verdict(gain: Gain, behaviour: Gain, changes: int, ended: float) -> str:
         f"over what people did, {number(behaviour.estimate)}"
     )
     states = "state" if changes == 1 else "states"
-    if gain.shown and ended < _ENDED:
-        return (
-            f"Not shown to be better than what people did: {percent(1.0 - ended)} of the episodes are cut "
-            f"off at the last step, more than {percent(1.0 - _ENDED)}, so that the time that is left may be "
-            f"the cause; changing what is done in {changes} {states}, {said}."
-        )
     if gain.shown:
-        return (
-            f"Changing what is done in {changes} {states} is shown to be better than what people did: {said}."
-        )
+        shown = "is shown to be better than what people did"
+        if ended < _ENDED:
+            shown += (
+                f", if that depends on the state and not on the time ({percent(1.0 - ended)} of the episodes "
+                "are cut off at the last step)"
+            )
+        return f"Changing what is done in {changes} {states} {shown}: {said}."
     return (
         f"Not shown to be better than what people did: changing what is done in {changes} {states}, {said}. "
         "More people or more budget can show it."

@@ -1,0 +1,219 @@
+"""Decision points from a file of people to a verified folder: what is said, in which units, and again."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import discreet as dr
+from discreet.core.layout import Layout
+from discreet.core.randomness import Secure, Seeded
+from discreet.data.readers import open_source
+from discreet.data.schema import Schema, parse_schema, read_schema, write_schema
+from discreet.data.writers import write_cohort
+from discreet.mdp.planning import value
+from discreet.mdp.tabular import TabularMDP
+from discreet.offline.policies import read_policy
+from discreet.storage.ledger import Ledger
+from discreet.stored.learn import learn, plan_again
+from discreet.stored.verification import verify
+
+SCHEMA = Schema(
+    "ward", "patient", Layout(5, 3, 12), stationary=True, terminal=(3, 4), low=0.0, high=10.0,
+    outcomes={4: 10.0}, state_labels=("mild", "ill", "severe", "dead", "home"),
+    action_labels=("wait", "drug | A", "drug B"), provenance={"states": "protocol"},
+)  # fmt: skip
+
+
+def world(effect: float = 0.25) -> tuple[TabularMDP, np.ndarray]:
+    """Drug B sends the severe home; elsewhere all actions are alike. The MDP pays 1, not 10."""
+    moves = np.zeros((5, 3, 5))
+    for s in range(3):
+        for a in range(3):
+            home = 0.25 + (effect if (s, a) == (2, 2) else 0.0)
+            moves[s, a] = [0.15, 0.15, 0.15, 0.55 - home, home]
+    moves[3, :, 3] = moves[4, :, 4] = 1.0
+    paid = np.zeros_like(moves)
+    paid[:3, :, 4] = 1.0
+    mdp = TabularMDP(moves, paid, np.array([0.3, 0.3, 0.4, 0.0, 0.0]), horizon=12, terminal=(3, 4))
+    return mdp, np.repeat(np.array([[0.4, 0.4, 0.2]] * 5)[None], 12, axis=0)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ward") / "people.parquet"
+    plain = replace(SCHEMA, outcomes=None)
+    write_cohort(*world(), 20_000, path, plain, seed=4)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("out") / "ward"
+    central = dr.Central(epsilon=2.0, delta=1e-6)
+    learn(
+        open_source(rows, SCHEMA),
+        dr.DecisionPoints(),
+        out,
+        privatizer=central,
+        ledger=None,
+        randomness=Seeded(3),
+    )
+    return out
+
+
+def test_the_change_is_found_shown_and_told_in_labels_and_units(folder: Path) -> None:
+    report = json.loads((folder / "report.json").read_text())
+    text = (folder / "report.md").read_text()
+    assert report["better"]
+    assert report["bounds"] == [0.0, 10.0]
+    named = {change["state"]: change for change in report["changes"]}
+    assert named["severe"]["action"] == "drug B"
+    assert named["severe"]["usual"] in ("wait", "drug / A")
+    assert "| severe |" in text
+    mdp, behaviour = world()
+    policy = behaviour.copy()
+    policy[:, 2] = [0.0, 0.0, 1.0]
+
+    true = 10.0 * (value(mdp, policy) - value(mdp, behaviour))
+    gain = report["gain"]
+    assert gain["low"] < true < gain["high"]
+    assert 0.0 < gain["low"] < gain["estimate"] < gain["high"] < 5.0
+    usual = report["values"]["behaviour"]
+    assert usual["low"] < 10.0 * value(mdp, behaviour) < usual["high"]
+    assert 0.99 < report["ended"] <= 1.0
+    assert "is shown to be better" in text.split("\n")[0]
+    # as many people as came there took the drug already, at most
+    assert report["effective"] <= report["changed_decisions"] * report["agreeing"] * 20_000 * 1.05
+    actions, supported = read_policy(folder)
+    assert (actions[:, 2] == 2).all()
+    assert supported[:, 2].all()
+    assert (actions[~supported] == -1).all()
+    assert report["path"][-1][0] >= report["states_changed"]
+
+
+def test_the_folder_verifies_and_says_what_was_asked(folder: Path) -> None:
+    checks = verify(folder)
+    assert [check.name for check in checks if not check.ok] == []
+    statement = json.loads((folder / "statement.json").read_text())
+    assert statement["configuration"]["options"]["question"] == "first visits"
+    families = {one["family"]: one for one in statement["mechanisms"][0]["families"]}
+    # 6 states, terminal ones and the start with one action each; m = min(6, 13)
+    assert families["visits"]["cells"] == 3 * 3 + 2 + 1
+    assert families["visits"]["sensitivity"] == pytest.approx(np.sqrt(2 * 6))
+    assert families["centered_reward_sums"]["sensitivity"] == pytest.approx(np.sqrt(6))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("schema.toml", "outcomes", "outcomez"),
+        ("schema.toml", '"home" = 10.0', '"home" = 9.0'),
+        ("report.md", "severe", "mild"),
+        ("report.json", '"better": true', '"better": false'),
+        ("policy.csv", "drug B", "wait"),
+        ("statement.json", '"question": "first visits"', '"question": "other"'),
+    ],
+)
+def test_what_is_changed_is_seen(folder: Path, tmp_path: Path, name: str, old: str, new: str) -> None:
+
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    text = (copy / name).read_text()
+    assert old in text
+    (copy / name).write_text(text.replace(old, new, 1))
+    assert any(not check.ok for check in verify(copy))
+
+
+def test_other_points_of_the_path_hold_together(folder: Path, tmp_path: Path) -> None:
+    release = folder / "release.parquet"
+    first = json.loads((folder / "report.json").read_text())
+    for n, learner in enumerate((dr.DecisionPoints(most_changes=1), dr.DecisionPoints(caution=0.0))):
+        out = tmp_path / f"again-{n}"
+        plan_again(release, learner, out)
+        assert [check.name for check in verify(out) if not check.ok] == []
+        report = json.loads((out / "report.json").read_text())
+        assert report["path"] == first["path"]
+        found = {row[0]: row[1:] for row in report["path"]}
+        if report["states_changed"] in found:
+            gain = report["gain"]
+            assert found[report["states_changed"]] == [gain["estimate"], gain["low"], gain["high"]]
+    assert json.loads((tmp_path / "again-0" / "report.json").read_text())["states_changed"] == 1
+
+
+def test_releases_of_other_questions_are_refused(rows: Path, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"learner = 'dp-apvi': .*holds first visits, for decision-points"):
+        plan_again(folder / "release.parquet", dr.DPAPVI(), tmp_path / "a")
+    known = np.zeros((1, 5, 3))
+    with pytest.raises(ValueError, match="released with the (returns of the schema|schema's returns)"):
+        plan_again(folder / "release.parquet", dr.DecisionPoints(), tmp_path / "b", rewards=known)
+    counts = tmp_path / "counts"
+    plain = dr.Central(epsilon=2.0, delta=1e-6)
+    learn(open_source(rows, SCHEMA), dr.DPAPVI(), counts, privatizer=plain, ledger=None, randomness=Seeded(1))
+    with pytest.raises(ValueError, match=r"learner = 'decision-points': .*holds counts of every step"):
+        plan_again(counts / "release.parquet", dr.DecisionPoints(), tmp_path / "c")
+    moving = replace(SCHEMA, stationary=False)
+    with pytest.raises(ValueError, match="stationary = False"):
+        learn(open_source(rows, moving), dr.DecisionPoints(), tmp_path / "d", privatizer=plain, ledger=None)
+
+
+def test_a_paid_release_is_in_the_ledger(rows: Path, tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "book.sqlite") as book:
+        found = learn(
+            open_source(rows, SCHEMA), dr.DecisionPoints(), tmp_path / "out",
+            privatizer=dr.Central(epsilon=2.0, delta=1e-6), ledger=book, randomness=Secure(),
+        )  # fmt: skip
+        assert [entry.kind for entry in book.entries()][1:] == ["reserve", "mark"]
+        assert [check.name for check in verify(tmp_path / "out", book) if not check.ok] == []
+    assert found.report.startswith("**")
+
+
+def test_many_cut_episodes_are_said(tmp_path: Path) -> None:
+    """The same people watched for two steps only: the first line names what the claim hangs on."""
+    schema = replace(SCHEMA, layout=Layout(5, 3, 2), outcomes=None, low=0.0, high=1.0)
+    mdp, behaviour = world(0.3)
+    short = TabularMDP(
+        mdp.transitions[0], np.asarray(mdp.successor_rewards)[0], mdp.initial, horizon=2, terminal=(3, 4)
+    )
+    write_cohort(short, behaviour[:2], 30_000, tmp_path / "p.parquet", schema, seed=1)
+    asked = replace(schema, outcomes={4: 1.0})
+    found = learn(
+        open_source(tmp_path / "p.parquet", asked), dr.DecisionPoints(), tmp_path / "out",
+        privatizer=dr.Central(epsilon=4.0, delta=1e-6), ledger=None, randomness=Seeded(2),
+    )  # fmt: skip
+    first = found.report.split("\n")[0]
+    assert "if that depends on the state and not on the time (" in first
+
+
+def test_schemas_say_outcomes_and_bounds(tmp_path: Path) -> None:
+    plain: dict[str, Any] = {
+        "dataset": "d", "unit": "p", "horizon": 4, "states": {"labels": ["a", "b", "end"]}, "actions": 2,
+        "stationary": True, "terminal": ["end"], "reward": {"outcomes": {"end": -2.0}},
+        "return_bound": [-2, 0],
+    }  # fmt: skip
+    schema = parse_schema(plain)
+    assert (schema.low, schema.high, schema.outcomes, schema.return_bound) == (
+        -2.0,
+        0.0,
+        {2: -2.0},
+        (-2.0, 0.0),
+    )
+    assert not schema.reads_rewards
+    write_schema(schema, tmp_path / "S.toml")
+    again = read_schema(tmp_path / "S.toml")
+    assert (again.hash, again.outcomes, again.return_bound) == (schema.hash, {2: -2.0}, (-2.0, 0.0))
+    without = {name: value for name, value in plain.items() if name != "return_bound"}
+    assert parse_schema(without).hash != schema.hash
+    for change, message in (
+        ({"reward": {"outcomes": {"nowhere": 1.0}}}, "reward.outcomes.nowhere: must be a state"),
+        ({"reward": {"outcomes": {"a": 1.0}}}, "must be of terminal states"),
+        ({"return_bound": [1, 1]}, "return_bound = .*the most must be above the least"),
+        ({"return_bound": [0, 1, 2]}, "must be a number, or the least and the most"),
+        ({"reward": {"low": 0.0, "high": 1.0, "outcomes": {"end": 5.0}}}, r"reward.outcomes: must be in"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            parse_schema({**plain, **change})
