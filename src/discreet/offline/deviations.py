@@ -130,7 +130,8 @@ class Path:
 
     order : (K,) states, the first ones first. action : (S + 1,) what each state offers. expected : (K,) gain
     of the first k + 1 states that the choosing half expects, in units of the range. estimate, deviation :
-    (K,) of (2) by the judging half. band : quantile of the simultaneous band. visits : (S + 1,) first visits
+    (K,) of (2) by the judging half; risk : that deviation as the choosing half, which knows nothing of the
+    other one, puts it. band : quantile of the simultaneous band. visits : (S + 1,) first visits
     an episode. share : (R,) of the decisions in its state.
     shrunk : (S + 1,) expected gain of each state's offered action; spread : its deviation. supported : (R,)
     whose visits stand out of their noise.
@@ -142,6 +143,7 @@ class Path:
     order: Ints
     action: Ints
     expected: Floats
+    risk: Floats
     estimate: Floats
     deviation: Floats
     noise: Floats
@@ -159,7 +161,7 @@ class Path:
         """How many states to change so that expected gain - caution x its deviation is largest; 0 .. K."""
         if not self.order.size:
             return 0
-        return int((self.expected - caution * self.deviation).argmax()) + 1
+        return int((self.expected - caution * self.risk).argmax()) + 1
 
     @property
     def default(self) -> int:
@@ -384,23 +386,24 @@ def path_of(told: Told, level: float = 0.95) -> Path:
     row = layout.row_index[np.arange(layout.states), action]
     row = np.where(row < 0, 0, row)
     worth = np.where(best > 0.0, visits * best, 0.0)
-    cost = np.where(best > 0.0, visits**2 * judging.variance[row], 0.0)
+    cost = np.where(best > 0.0, visits**2 * choosing.variance[row], 0.0)
     order = np.argsort(-np.where(best > 0.0, worth / (cost + 1e-18), -1.0), kind="stable")
     order = order[best[order] > 0.0]
-    expected, variance = np.cumsum(worth[order]), np.cumsum(cost[order])
+    judged = (visits**2 * judging.variance[row])[order]
     noise = np.cumsum((visits**2 * judging.noise[row])[order])
     return Path(
         told=told,
         order=order,
         action=action,
-        expected=expected,
+        expected=np.cumsum(worth[order]),
+        risk=np.sqrt(np.cumsum(cost[order])),
         estimate=np.cumsum((visits * judging.gain[row])[order]),
-        deviation=np.sqrt(variance),
+        deviation=np.sqrt(np.cumsum(judged)),
         noise=np.sqrt(noise),
-        band=_band(cost[order], (1.0 - _DEFAULT) * (1.0 - level), key),
+        band=_band(judged, (1.0 - _DEFAULT) * (1.0 - level), key),
         level=level,
-        visits=visits,
-        share=share,
+        visits=whole.visits,
+        share=whole.share,
         shrunk=np.maximum(best, 0.0),
         spread=np.sqrt(prior * choosing.variance[row] / (prior + choosing.variance[row])),
         supported=whole.used,
