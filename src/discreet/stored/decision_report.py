@@ -171,9 +171,11 @@ class DecisionReport:
             "expected gain of the decision (± sd)",
         )]  # fmt: skip
         for one in self.changes[:_ROWS]:
+            always = "always " if one.action == one.usual else ""
             rows.append((
                 one.state, f"{one.visits:,.0f} ± {one.deviation:,.0f}",
-                f"{one.usual} ({percent(one.usual_share)})", f"{one.action} ({percent(one.action_share)})",
+                f"{one.usual} ({percent(one.usual_share)})", 
+                f"{always}{one.action} ({percent(one.action_share)})",
                 f"{number(one.gain)} ± {number(one.gain_deviation)}",
             ))  # fmt: skip
         lines.append(markdown(rows))

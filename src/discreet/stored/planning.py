@@ -222,8 +222,7 @@ class _LinearSums:
         if settings.return_bound is not None:
             raise ValueError(
                 f"return_bound = {settings.return_bound:g}: must be left out for {name_of(self.learner)}, "
-                f"whose "
-                "report has no intervals that it could narrow"
+                "whose report has no intervals that it could narrow"
             )
 
     def told(self, people: Trajectories) -> Trajectories:
