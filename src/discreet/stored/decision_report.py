@@ -174,7 +174,7 @@ class DecisionReport:
             always = "always " if one.action == one.usual else ""
             rows.append((
                 one.state, f"{one.visits:,.0f} ± {one.deviation:,.0f}",
-                f"{one.usual} ({percent(one.usual_share)})", 
+                f"{one.usual} ({percent(one.usual_share)})",
                 f"{always}{one.action} ({percent(one.action_share)})",
                 f"{number(one.gain)} ± {number(one.gain_deviation)}",
             ))  # fmt: skip
