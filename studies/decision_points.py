@@ -11,8 +11,8 @@ draws.
 Worlds: ``icu`` (ICU-Sepsis treated by its expert; constants of the planner were chosen on other cohorts of
 it), and, seen by no choice: ``ward`` (four severities, dead, home; four treatments; 12 steps), ``confused
 ward`` (its severity is seen through a noisy label, so that the state is not all that matters), ``clinic``
-(30 states, 5 actions, 15 steps, seeded), ``none better`` (the ward, where every treatment does the same:
-whatever is shown there is false).
+(30 states, 5 actions, 15 steps, seeded). In two more every action does the same, so that whatever is shown
+there is false: ``none better`` (the ward), ``rare`` (60 states; 3 in 100 come to the good end).
 """
 
 from __future__ import annotations
@@ -147,12 +147,33 @@ def clinic() -> World:
     return World(mdp, behaviour, Returns(terminal=(size - 2, size - 1), outcomes={size - 1: 1.0}))
 
 
+def rare() -> World:
+    """60 states, 4 actions that all do the same; of 100 people 3 come to the good end."""
+    draw = np.random.default_rng(515)
+    size, actions, chance = 62, 4, 0.03
+    moves = np.zeros((size, actions, size))
+    for s in range(size - 2):
+        row = np.zeros(size)
+        np.add.at(row, draw.choice(size - 2, 6, replace=False), 0.8 * draw.dirichlet(np.ones(6)))
+        row[size - 2], row[size - 1] = 0.2 * (1.0 - chance), 0.2 * chance
+        moves[s] = row
+    moves[-2:] = 0.0
+    moves[-2, :, -2] = moves[-1, :, -1] = 1.0
+    rewards = np.zeros_like(moves)
+    rewards[:-2, :, -1] = 1.0
+    initial = np.concatenate([np.full(size - 2, 1.0 / (size - 2)), [0.0, 0.0]])
+    mdp = TabularMDP(moves, rewards, initial, horizon=20, terminal=(size - 2, size - 1), name="rare")
+    behaviour = np.repeat(draw.dirichlet(np.full(actions, 2.0), size)[None], 20, axis=0)
+    return World(mdp, behaviour, Returns(terminal=(size - 2, size - 1), outcomes={size - 1: 1.0}))
+
+
 WORLDS = {
     "icu": icu,
     "ward": ward,
     "confused ward": confused_ward,
     "clinic": clinic,
     "none better": none_better,
+    "rare": rare,
 }
 
 

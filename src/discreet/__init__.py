@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from discreet.core.randomness import SeededCoins as SeededCoins
     from discreet.core.trajectories import Trajectories as Trajectories
     from discreet.core.trajectories import Trajectory as Trajectory
-    from discreet.data.codebook import fit_codebook as fit_codebook
-    from discreet.data.codebook import forecast_codebook as forecast_codebook
-    from discreet.data.codebook import verify_codebook as verify_codebook
     from discreet.data.declaration import read_declaration as read_declaration
     from discreet.data.prepare import prepare as prepare
     from discreet.data.readers import open_source as open_source
@@ -159,6 +156,9 @@ if TYPE_CHECKING:
     from discreet.simulation.crowds import rollout as rollout
     from discreet.simulation.crowds import rollouts as rollouts
     from discreet.storage.ledger import Ledger as Ledger
+    from discreet.stored.codebook import fit_codebook as fit_codebook
+    from discreet.stored.codebook import forecast_codebook as forecast_codebook
+    from discreet.stored.codebook import verify_codebook as verify_codebook
     from discreet.stored.forecast import SchemaForecast as SchemaForecast
     from discreet.stored.forecast import forecast_learn as forecast_learn
     from discreet.stored.learn import Outcome as Outcome
@@ -314,9 +314,9 @@ _HOMES = {
     "skeleton": "data.skeleton",
     "read_declaration": "data.declaration",
     "prepare": "data.prepare",
-    "fit_codebook": "data.codebook",
-    "forecast_codebook": "data.codebook",
-    "verify_codebook": "data.codebook",
+    "fit_codebook": "stored.codebook",
+    "forecast_codebook": "stored.codebook",
+    "verify_codebook": "stored.codebook",
     "write_trajectories": "data.writers",
     "OfflineLearner": "experiments.datasets",
     "Simulated": "experiments.datasets",

@@ -11,7 +11,7 @@ from discreet.cli.shell import JsonFlag, command, console, new_table, print_json
 from discreet.cli.stored import DecimalOption, DelimiterOption, EncodingOption, SqlOption, rows_bar
 
 if TYPE_CHECKING:
-    from discreet.data.codebook import Fit
+    from discreet.stored.codebook import Fit
 
 _FILES = "Parquet or CSV files, folders, s3://..., or duckdb://FILE?table=NAME."
 
@@ -127,8 +127,8 @@ def codebook(
     from contextlib import nullcontext
 
     from discreet.core import checks
-    from discreet.data import codebook as library
     from discreet.storage.ledger import Ledger, default_path
+    from discreet.stored import codebook as library
 
     checks.choice("what", what, ("forecast", "fit", "verify"))
     path = default_path() if ledger is None else ledger
@@ -179,7 +179,7 @@ def _quantiles(text: str | None) -> tuple[str, int] | None:
 
 def _show_forecast(found: Fit, schema: Path, users: int, asked: dict[str, Any], as_json: bool) -> None:
     """The fit, and the same with other budgets."""
-    from discreet.data import codebook as library
+    from discreet.stored import codebook as library
 
     others = [
         library.forecast_codebook(schema, users, **{**asked, "epsilon": e, "rho": None})

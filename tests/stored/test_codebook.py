@@ -1,8 +1,7 @@
-"""Fitted centres and cuts: sensitivities by brute force, the law of the noise, the ledger, refusals."""
+"""Fitted centres and cuts: what one person changes, the law of the noise, the ledger, refusals."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from pathlib import Path
@@ -14,7 +13,10 @@ import pytest
 
 from discreet.core.guarantee import Guarantee
 from discreet.core.randomness import Seeded
-from discreet.data.codebook import (
+from discreet.data.declaration import nearest, read_declaration
+from discreet.data.prepare import Refused, prepare
+from discreet.storage.ledger import BudgetError, Ledger
+from discreet.stored.codebook import (
     GRID,
     PersonSums,
     budget_of,
@@ -23,9 +25,6 @@ from discreet.data.codebook import (
     noisy,
     verify_codebook,
 )
-from discreet.data.declaration import nearest, read_declaration
-from discreet.data.prepare import Refused, prepare
-from discreet.storage.ledger import BudgetError, Ledger
 
 TEXT = """
 dataset = "ward"
@@ -91,79 +90,6 @@ def declared(tmp_path: Path) -> Path:
     return path
 
 
-# -------------------------------------------------------------------------------- sensitivities
-def largest(sums: PersonSums, records: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    """The largest distance of two people's own sums, in units of the values."""
-    own = [
-        sums.exact(np.zeros(len(cell), np.int64), cell, payload).ravel() / GRID for cell, payload in records
-    ]
-    return max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(own, 2))
-
-
-def records_of(kind: str, cells: int, size: int, seed: int) -> tuple[PersonSums, list[Any]]:
-    """Random people, and the extremes: one step at a corner of the ball, in one cell or another."""
-    draw = np.random.default_rng(seed)
-    radius = float(draw.uniform(0.5, 4))
-    found = []
-    for i in range(60):
-        steps = int(draw.integers(1, 5)) if i % 2 else 1
-        cell = draw.integers(0, cells, steps)
-        if kind == "histogram":
-            found.append((cell, np.ones((steps, 1))))
-            continue
-        z = draw.normal(size=(steps, size))
-        z *= radius / np.linalg.norm(z, axis=1, keepdims=True) * (1 if i % 2 else draw.uniform(0, 1))
-        if i < 6:  # opposite ends
-            z = np.zeros((1, size))
-            z[0, 0], cell = radius * (-1) ** i, np.array([i // 2 % cells])
-        found.append((cell, np.column_stack([z, np.full(len(z), radius)])))
-    if kind == "histogram":
-        return PersonSums(cells, 1, 1.0, 0.0, 4), found
-    return PersonSums(cells, size + 1, math.sqrt(2) * radius, 2 * radius, 4), found
-
-
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("kind", ["means", "histogram"])
-def test_sensitivities_by_brute_force(kind: str, seed: int) -> None:
-    sums, records = records_of(kind, cells=2 + seed % 5, size=1 + seed % 3, seed=seed)
-    found = largest(sums, records)
-    assert found <= sums.sensitivity
-    assert found >= 0.999 * sums.sensitivity  # it is attained, so that no budget is wasted
-
-
-def test_rounding_is_in_the_sensitivity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a coarse grid rounding is all that matters; people in many cells, on halves of steps."""
-    monkeypatch.setattr("discreet.data.codebook.GRID", 4)
-    draw = np.random.default_rng(0)
-    for _ in range(300):
-        cells, steps = int(draw.integers(1, 6)), 3
-        sums = PersonSums(cells, 2, 1.0, math.sqrt(2.0), steps)
-        owner = np.zeros(steps, np.int64)
-        people = []
-        for _ in range(2):
-            payload = draw.normal(size=(steps, 2))
-            payload /= np.maximum(np.linalg.norm(payload, axis=1, keepdims=True), 1.0)
-            people.append(sums.exact(owner, draw.integers(0, cells, steps), payload) / 4)
-        exact = max(sums.apart, math.sqrt(2) * sums.bound)
-        assert np.linalg.norm(people[0] - people[1]) <= sums.sensitivity
-        assert sums.sensitivity > exact
-
-
-def test_sums_of_many_people_by_a_slow_account() -> None:
-    draw = np.random.default_rng(1)
-    owner = np.sort(draw.integers(0, 30, 200))
-    cell, payload = draw.integers(0, 7, 200), draw.uniform(-1, 1, (200, 3))
-    expected = np.zeros((7, 3), np.int64)
-    for one in np.unique(owner):
-        own = np.zeros((7, 3))
-        for j, y in zip(cell[owner == one], payload[owner == one], strict=True):
-            own[j] += y
-        expected += np.rint(own / (owner == one).sum() * GRID).astype(np.int64)
-    found = PersonSums(7, 3, math.sqrt(3), 2 * math.sqrt(3), 7).exact(owner, cell, payload)
-    assert np.abs(found - expected).max() <= 30  # the last bit of a mean
-    assert np.abs(found - expected).mean() < 1
-
-
 @pytest.mark.parametrize("what", ["centres", "quantiles"])
 def test_neighbours_from_records_to_sums(
     declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
@@ -177,7 +103,7 @@ def test_neighbours_from_records_to_sums(
         seen.append(sums / GRID)
         return sums.astype(np.float64) / GRID
 
-    monkeypatch.setattr("discreet.data.codebook.noisy", caught)
+    monkeypatch.setattr("discreet.stored.codebook.noisy", caught)
     how: dict[str, Any] = {"ledger": None, "rho": 1e9, "delta": 1e-6}
     how |= {"centres": 4, "rounds": 1} if what == "centres" else {"quantiles": ("x", 4), "bins": 8}
     base, draw = people(30), np.random.default_rng(1)

@@ -3,28 +3,13 @@ r"""Centres of states, and cut points, fitted to people: at a budget that the le
 Cut points and codebooks from the literature cost nothing. What is fitted to the people themselves reads
 their records, and is a release like any other: with noise, an entry in the ledger, and files that say so.
 
-**One sum of vectors.** Both fits ask for sums over people. Every step of a person lies in one of k public
-cells (the nearest centre, or the bin of a fine public grid), with a public function y of her values, of l2
-norm at most B; in one cell two values of y are at most D apart. Her vector is the mean over her own steps,
-
-    v = (1 / T) sum_t e_(cell_t) (x) y_t      in  R^(k p),
-
-so that a person counts once however long she stays. Vectors of people lie in the convex hull of 0 and the
-points e_j (x) y. The distance of two points of a convex hull is largest at two of its corners, which are of
-one cell or of two: for *replaced* people
-
-    ||v - v'||_2 <= max(D, sqrt(2) B).
+Both fits ask for sums over people of one vector each, the mean over her own steps of e_(cell) (x) y
+(:mod:`discreet.linear.person_sums` has the proof of what one person changes, and the noise):
 
 * k-means: y = (z, R), z the scaled values, cut to their declared ranges, which lie in a ball of radius R.
   B = sqrt(2) R, D = 2 R, hence 2 R: the weight R of the count is the largest that costs nothing beside the
   sums.
 * quantiles: y = 1. B = 1, D = 0, hence sqrt(2).
-
-**A grid.** Coordinates are rounded to multiples of 1 / GRID, by at most half a step each. A person has at
-most c = min(k, her most steps) cells, so two people's rounded vectors differ by at most sqrt(c p) / GRID more
-(both touch a coordinate: a whole step there; one does: half a step, on twice as many). Sums are integers of
-64 bits, and the noise on them is discrete Gaussian of an integer sigma, drawn exactly
-(:mod:`discreet.core.noise.exact`): each sum costs rho = Delta^2 / (2 sigma^2) of zCDP.
 
 **Lloyd's rounds** are adaptive: the centres of a round follow from released sums alone, so that rho adds up
 over rounds (``levels`` of the record), and so does what the ledger holds. The start is public: points of a
@@ -50,8 +35,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.conversions import check_epsilon, zcdp_epsilon
-from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of
-from discreet.core.noise.exact import discrete_gaussian
+from discreet.core.guarantee import Guarantee
 from discreet.core.randomness import Randomness, Secure
 from discreet.core.shown import brief
 from discreet.data.declaration import Declaration, Value, nearest, read_declaration
@@ -60,83 +44,15 @@ from discreet.data.prepare import MEMORY, Maker, aside, parts, refuse
 from discreet.data.readers import Progress
 from discreet.data.records import Reader
 from discreet.data.schema import read_public_table
+from discreet.linear.person_sums import GRID, PersonSums, guaranteed, noisy
 from discreet.storage.ledger import Ledger, LedgerError, Reservation
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-GRID = 2**20
 CENTRES, CUTS, FACTS = "codebook.csv", "cuts.toml", "codebook.json"
 _CERTAIN = 1.96  # 95 %
 _STANDS_OUT = 3.0  # standard deviations of noise
-
-
-@dataclass(frozen=True)
-class PersonSums:
-    """Public sizes of a sum over people of one vector each (module's text).
-
-    cells, width : k, p. bound, apart : B, D. touched : the most cells of one person.
-    """
-
-    cells: int
-    width: int
-    bound: float
-    apart: float
-    touched: int
-
-    @property
-    def sensitivity(self) -> float:
-        """l2, of replaced people, in units of the values, with what rounding adds."""
-        rounding = 1.01 * math.sqrt(min(self.touched, self.cells) * self.width) / GRID
-        return max(self.apart, math.sqrt(2.0) * self.bound) + rounding
-
-    def exact(self, owner: Ints, cell: Ints, payload: Floats) -> Ints:
-        """(k, p) the sum in grid units; owner (n,) never falls, payload (n, p). RAW DATA.
-
-        Raises ``ValueError`` where a step or a person is more than the public sizes allow.
-        """
-        out = np.zeros((self.cells, self.width), np.int64)
-        if not len(owner):
-            return out
-        if (owner[1:] < owner[:-1]).any() or not 0 <= cell.min() <= cell.max() < self.cells:
-            raise ValueError("owner, cell: must not fall, and be cells")
-        if not (np.linalg.norm(payload, axis=1) <= self.bound * (1 + 1e-9)).all():
-            raise ValueError(f"payload: must have norms of at most {self.bound:g}")
-        starts = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
-        person = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(owner)))
-        steps = np.bincount(person).astype(np.float64)
-        key = person * self.cells + cell
-        order = np.argsort(key, kind="stable")
-        key = key[order]
-        heads = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-        at, whose = key[heads] % self.cells, key[heads] // self.cells
-        if np.bincount(whose).max() > self.touched:
-            raise ValueError(f"cell: a person is in more than {self.touched} cells")
-        for column in range(self.width):
-            own = np.add.reduceat(payload[order, column], heads) / steps[whose]
-            out[:, column] = np.bincount(at, np.rint(own * GRID), self.cells).astype(np.int64)
-        return out
-
-    def record(self, name: str, sigma: int, times: int) -> MechanismRecord:
-        """What ``times`` such sums cost under noise of ``sigma`` grid units."""
-        scale = sigma / GRID
-        return MechanismRecord(
-            mechanism=f"{name}: sums over people of each one's mean",
-            noise="discrete_gaussian",
-            scales={"sums": scale},
-            sensitivities={"sums": self.sensitivity},
-            joint=self.sensitivity / scale,
-            levels=times,
-        )
-
-    def sigma(self, rho: float, times: int) -> int:
-        """The least whole number of grid units with which ``times`` sums cost at most rho."""
-        return math.ceil(self.sensitivity * GRID * math.sqrt(times / (2.0 * rho)) * (1 + 1e-12))
-
-
-def noisy(sums: Ints, sigma: int, source: Callable[[int], bytes]) -> Floats:
-    """Sums with discrete Gaussian noise, in units of the values."""
-    return (sums + discrete_gaussian(sigma, sums.shape, source)).astype(np.float64) / GRID
 
 
 def budget_of(epsilon: float | None, delta: float | None, rho: float | None) -> tuple[float, float]:
@@ -324,10 +240,10 @@ def forecast_codebook(
             [_CERTAIN * noise * math.sqrt(bins) / 2 / users]
         )  # of a bridge of noise, in its middle
         names, widths, spacing, what = (value.name,), (value.high - value.low,), 1.0 / number, "quantiles"
-    guarantee = _guarantee(record, delta, "secure")
-    assert guarantee.epsilon is not None and guarantee.rho is not None
+    stated = guaranteed(record, delta, "secure")
+    assert stated.epsilon is not None and stated.rho is not None
     return Fit(
-        what, names, widths, users, number, rounds, guarantee.rho, delta, guarantee.epsilon, noise,
+        what, names, widths, users, number, rounds, stated.rho, delta, stated.epsilon, noise,
         tuple(off.tolist()), spacing,
     )  # fmt: skip
 
@@ -342,10 +258,6 @@ def _value(declared: Declaration, name: str) -> Value:
     value = declared.values[checks.choice("quantiles", name, declared.values)]
     _ranges([value])
     return value
-
-
-def _guarantee(record: MechanismRecord, delta: float, randomness: Any) -> Guarantee:
-    return guarantee_of("central", [record], randomness=randomness, delta=delta)
 
 
 # ------------------------------------------------------------------------------------------------- fit
@@ -464,7 +376,7 @@ def fit_codebook(
     sums = means.sums if means is not None else _histogram(declared, bins)
     sigma = sums.sigma(budget_of(epsilon, delta, rho)[0], expected.rounds)
     record = sums.record("k-means" if means is not None else "histogram", sigma, expected.rounds)
-    guarantee = _guarantee(record, expected.delta, randomness.kind)
+    guarantee = guaranteed(record, expected.delta, randomness.kind)
     purpose = purpose or f"codebook, {expected.what} of {', '.join(names)}"
     reservation = None
     if ledger is not None:
