@@ -174,6 +174,7 @@ if TYPE_CHECKING:
     from discreet.stored.report import report_of as report_of
     from discreet.stored.statement import Statement as Statement
     from discreet.stored.verification import verify as verify
+    from discreet.stored.world_table import read_world as read_world
 
 __version__ = "0.1.0"
 
@@ -331,6 +332,7 @@ _HOMES = {
     "forecast_gain": "stored.power",
     "made_up_world": "stored.power",
     "people_needed": "stored.power",
+    "read_world": "stored.world_table",
     "plan_again": "stored.learn",
     "SchemaForecast": "stored.forecast",
     "forecast_learn": "stored.forecast",

@@ -248,7 +248,8 @@ def forecast(
         typer.Option(help="With --schema: how likely is a gain shown, where so much can be gained at best?"),
     ] = None,
     world: Annotated[
-        str | None, typer.Option(help="With --schema: the same in this environment (icu-sepsis, ...).")
+        str | None,
+        typer.Option(help="With --schema: the same in this environment (icu-sepsis, ...) or table (.csv)."),
     ] = None,
     draws: Annotated[int, typer.Option(help="Simulated releases of --target-gain and --world.")] = 60,
     share: Annotated[

@@ -403,13 +403,13 @@ def forecast_gain_stored(
 
     public = read_schema(schema)
     if (target is None) == (world is None):
-        raise ValueError("target-gain: give either --target-gain G (a world is made up) or --world NAME")
+        raise ValueError("target-gain: give either --target-gain G (a world is made up) or --world NAME|FILE")
     if budget.get("rho") is not None:
         raise ValueError(f"rho = {budget['rho']:g}: must be --epsilon with --delta here")
     epsilon, delta = budget.get("epsilon"), budget.get("delta")
     if users is None and epsilon is None:
         raise ValueError("users is missing: give --users N or --epsilon E; the other one is found")
-    known = _named_world(world) if world is not None else power.made_up_world(public, target or 0.0)
+    known = _world(world, public) if world is not None else power.made_up_world(public, target or 0.0)
     delta = 0.0 if delta is None else delta
     if epsilon is None:
         epsilon = power.epsilon_needed(known, users or 1, delta, draws=draws)
@@ -446,8 +446,14 @@ def forecast_gain_stored(
     )
 
 
-def _named_world(name: str) -> PublicWorld:
-    """An environment: ICU-Sepsis under its expert, any other one of equal steps under uniform play."""
+def _world(name: str, schema: Schema) -> PublicWorld:
+    """A table of the schema's states; or an environment: ICU-Sepsis under its expert, any other one of equal
+    steps under uniform play.
+    """
+    if Path(name).suffix in (".csv", ".parquet"):
+        from discreet.stored.world_table import read_world
+
+        return read_world(name, schema)
     from discreet import registry
     from discreet.data.writers import outcomes_of
     from discreet.envs.icu import expert_policy

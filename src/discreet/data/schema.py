@@ -226,6 +226,12 @@ class Schema:
         least, most = self.return_bound or (None, None)
         return Returns(self.low, self.high, self.terminal, self.outcomes, least, most)
 
+    @property
+    def named(self) -> Named:
+        """What reads public tables that use its labels."""
+        layout = self.layout
+        return Named(layout.horizon, layout.states, layout.actions, self.state_labels, self.action_labels)
+
     def spec(self, users: int | None = None) -> Spec:
         """What a learner is told of the world: layout, known rewards, how returns are added up."""
         known = self.known
@@ -320,7 +326,7 @@ def read_rewards(path: str | Path, schema: Schema) -> Floats:
     layout, path = schema.layout, Path(path)
     if not path.is_file():
         raise ValueError(f"rewards = {str(path)!r}: must be a file")
-    named = _Named(layout.horizon, layout.states, layout.actions, schema.state_labels, schema.action_labels)
+    named = schema.named
     return named.rewards(path, layout, schema.low, schema.high)
 
 
@@ -405,7 +411,7 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
     horizon = checks.integer("horizon", content["horizon"], 1, _LARGEST)
     states, state_labels, _ = _names("states", content["states"], ())
     actions, action_labels, more = _names("actions", content["actions"], ("mask",))
-    named = _Named(horizon, states, actions, state_labels, action_labels)
+    named = Named(horizon, states, actions, state_labels, action_labels)
     mask = None if "mask" not in more else named.mask(_file("actions.mask", more["mask"], folder))
     layout = Layout(states, actions, horizon, mask)
     terminal, unfinished = _terminal(content.get("terminal", []), states, state_labels)
@@ -593,7 +599,7 @@ def _features(value: Any, folder: Path, states: int, actions: int) -> tuple[Floa
 
 
 @dataclass(frozen=True)
-class _Named:
+class Named:
     """Reads public tables by (state, action), which may use labels."""
 
     horizon: int
@@ -614,7 +620,7 @@ class _Named:
             return array
         table = read_public_table("actions.mask", path, ("state", "action"), ("state", "action"))
         mask = np.zeros((self.states, self.actions), bool)
-        mask[self._pair("actions.mask", table)] = True
+        mask[self.pair("actions.mask", table)] = True
         return mask
 
     def rewards(self, path: Path, layout: Layout, low: float, high: float) -> Floats:
@@ -634,10 +640,10 @@ class _Named:
                 "reward.known", path, ("step", "state", "action", "reward"), ("state", "action", "reward")
             )
             table = np.full((self.horizon if "step" in rows else 1, *shape), np.nan)
-            steps = self._index("reward.known", "step", rows["step"], self.horizon) if "step" in rows else 0
+            steps = self.index("reward.known", "step", rows["step"], self.horizon) if "step" in rows else 0
             if np.asarray(rows["reward"]).dtype.kind not in "iufb":
                 raise ValueError(f"reward.known: column 'reward' of {path.name} must hold numbers")
-            table[(steps, *self._pair("reward.known", rows))] = rows["reward"]
+            table[(steps, *self.pair("reward.known", rows))] = rows["reward"]
         admissible = np.ones(shape, bool) if layout.mask is None else layout.mask
         bad = np.argwhere(admissible & ~((table >= low) & (table <= high)))
         if bad.size:
@@ -648,15 +654,17 @@ class _Named:
             )
         return np.where(admissible, (table - low) / (high - low), 0.0)
 
-    def _pair(self, name: str, rows: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def pair(self, name: str, rows: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Indices of the columns ``state`` and ``action``; ``name`` is the table's in messages."""
         return (
-            self._index(name, "state", rows["state"], self.states, self.state_labels),
-            self._index(name, "action", rows["action"], self.actions, self.action_labels),
+            self.index(name, "state", rows["state"], self.states, self.state_labels),
+            self.index(name, "action", rows["action"], self.actions, self.action_labels),
         )
 
-    def _index(
+    def index(
         self, name: str, column: str, values: Any, size: int, labels: tuple[str, ...] | None = None
     ) -> NDArray[np.int64]:
+        """Indices of one column; ``ValueError`` where a value is no label, or out of range."""
         array = np.asarray(values)
         if labels is not None:
             index = {label: i for i, label in enumerate(labels)}
