@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from kills import kill_at
 from typer.testing import CliRunner
@@ -18,13 +20,40 @@ from discreet.data.made_up import write_made_up
 from discreet.data.readers import open_source
 from discreet.data.schema import Schema
 from discreet.offline.tabular import DPAPVI
+from discreet.storage.folders import aside
 from discreet.storage.ledger import Ledger
-from discreet.stored.learn import aside, learn, plan_again
+from discreet.stored.learn import learn, plan_again
 from discreet.stored.recovery import finish, lost
 from discreet.stored.verification import verify
 
 MASK = np.array([[1, 1], [1, 0], [0, 1], [1, 1]], bool)
 SCHEMA = Schema("ward", "patient", Layout(4, 2, 3, MASK), terminal=(3,), low=-1.0)
+DECLARATION = """
+dataset = "ward"
+unit = "patient"
+horizon = 6
+reward = { low = 0.0, high = 1.0 }
+[prepare]
+user = "who"
+time = { column = "when", numbers = "hours" }
+step = "1 hour"
+[prepare.values.x]
+column = "x"
+within = "last"
+range = [-10, 10]
+cuts = [0]
+[prepare.states]
+product = ["x"]
+[prepare.actions]
+product = ["x"]
+[prepare.end]
+column = "who"
+states = { "nobody" = "end" }
+unreadable = "missing"
+missing = "end"
+[prepare.reward]
+on = { end = 1.0 }
+"""
 STEPS = ("release", "policy", "statement", "name", "mark")
 
 
@@ -74,7 +103,7 @@ def test_what_is_whole_running_or_of_others_is_left_alone(tmp_path: Path) -> Non
         whole = run(tmp_path, "whole", ledger)
         plan_again(whole / "release.parquet", DPAPVI(), tmp_path / "again")
         assert lost(tmp_path, ledger) == []
-        with aside(tmp_path / "working", paid=False) as hidden:
+        with aside(tmp_path / "working") as hidden:
             (hidden / "release.parquet").write_bytes((whole / "release.parquet").read_bytes())
             (running,) = lost(tmp_path, ledger)
             assert running.state == "running"
@@ -86,6 +115,57 @@ def test_what_is_whole_running_or_of_others_is_left_alone(tmp_path: Path) -> Non
         assert finish(found, ledger) is None
     with pytest.raises(ValueError, match="must be the folder in which"):
         lost(tmp_path / "nowhere", None)
+
+
+def fitting(folder: Path) -> tuple[Path, pd.DataFrame, dict[str, Any]]:
+    """A declaration, people, and a fit."""
+    declaration = folder / "P.toml"
+    declaration.write_text(DECLARATION)
+    frame = pd.DataFrame({"who": np.arange(3000), "when": 0, "x": np.linspace(-10, 10, 3000)})
+    return declaration, frame, {"quantiles": ("x", 4), "epsilon": 1.0, "delta": 1e-6}
+
+
+def killed(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("dies", ["before its name", "before its mark"])
+def test_a_fitted_codebook_is_named_and_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    declaration, frame, how = fitting(tmp_path)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        with monkeypatch.context() as patched:
+            if dies == "before its name":
+                patched.setattr("discreet.stored.codebook.hashes", killed)
+            else:
+                patched.setattr(Ledger, "mark", killed)
+            with pytest.raises(KeyboardInterrupt) as raised:
+                dr.fit_codebook(frame, declaration, tmp_path / "cuts", ledger=ledger, **how)
+        assert "counts as spent" in str(raised.value.__notes__)
+        (one,) = lost(tmp_path, ledger)
+        assert one.state == ("hidden" if dies == "before its name" else "not marked")
+        before = {path.name: path.read_bytes() for path in one.folder.iterdir()} if one.folder else {}
+        assert sorted(before) == ["codebook.json", "cuts.toml"]
+        assert finish(one, ledger) == tmp_path / "cuts"
+        dr.verify_codebook(tmp_path / "cuts", ledger)
+        assert {path.name: path.read_bytes() for path in (tmp_path / "cuts").iterdir()} == before
+        assert lost(tmp_path, ledger) == []
+        assert ledger.totals("ward").reservations == 1
+
+
+def test_a_codebook_that_was_changed_is_not_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declaration, frame, how = fitting(tmp_path)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        with monkeypatch.context() as patched:
+            patched.setattr(Ledger, "mark", killed)
+            with pytest.raises(KeyboardInterrupt):
+                dr.fit_codebook(frame, declaration, tmp_path / "cuts", ledger=ledger, **how)
+        (tmp_path / "cuts" / "cuts.toml").write_text("cuts = [0.0]")
+        (one,) = lost(tmp_path, ledger)
+        with pytest.raises(ValueError, match="is not the file that was made"):
+            finish(one, ledger)
+        assert ledger.totals("ward").unmarked == 1
 
 
 def test_a_folder_that_was_changed_is_not_marked(tmp_path: Path) -> None:

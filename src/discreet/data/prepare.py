@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import tempfile
 from collections import Counter
@@ -38,6 +37,7 @@ from discreet.data.readers import BATCH_ROWS, Progress, open_source
 from discreet.data.records import NEVER, Offences, Reader
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.validate import DataError, check, partition_of
+from discreet.storage.folders import aside
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -170,22 +170,6 @@ _COLUMNS = pa.schema(
 
 # ------------------------------------------------------------------------------------------- files
 @contextmanager
-def aside(out: Path) -> Iterator[Path]:
-    """A hidden folder (mode 0700) that takes its name if the block ends well, and vanishes if not."""
-    out.absolute().parent.mkdir(parents=True, exist_ok=True)
-    hidden = out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.part")
-    hidden.mkdir(mode=0o700)
-    try:
-        yield hidden
-        for path in hidden.iterdir():
-            _sync(path)
-        os.replace(hidden, out)
-    except BaseException:
-        shutil.rmtree(hidden, ignore_errors=True)
-        raise
-
-
-@contextmanager
 def _writer(path: Path) -> Iterator[Any]:
     with (
         os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
@@ -214,14 +198,6 @@ def _write_private(path: Path, text: str) -> None:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _say_origin(path: Path, declared: Declaration) -> None:

@@ -75,7 +75,7 @@ from discreet.storage.saved_state import sync_folder
 
 __all__ = [
     "COLUMNS", "BudgetError", "Certified", "Entry", "Ledger", "LedgerError", "Reservation", "Totals",
-    "default_path", "read_export", "table",
+    "default_path", "read_export", "spent", "table",
 ]  # fmt: skip
 
 PATH_VARIABLE = "DISCREET_LEDGER"
@@ -883,6 +883,17 @@ def _totals(dataset: str, entries: Sequence[Entry], delta: float | None) -> Tota
         filtered=found,
         rule=rule,
     )
+
+
+@contextmanager
+def spent(ledger: Ledger | None, reservation: Reservation | None) -> Iterator[None]:
+    """An error from here on has cost what was reserved, and says so."""
+    try:
+        yield
+    except BaseException as error:
+        if ledger is not None and reservation is not None:
+            error.add_note(f"Entry {reservation.number} of the ledger {ledger.path} counts as spent.")
+        raise
 
 
 def table(entries: Sequence[Entry]) -> list[tuple[str, ...]]:

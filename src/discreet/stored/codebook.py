@@ -40,12 +40,13 @@ from discreet.core.randomness import Randomness, Secure
 from discreet.core.shown import brief
 from discreet.data.declaration import Declaration, Value, nearest, read_declaration
 from discreet.data.places import Text, places_of
-from discreet.data.prepare import MEMORY, Maker, aside, parts, refuse
+from discreet.data.prepare import MEMORY, Maker, parts, refuse
 from discreet.data.readers import Progress
 from discreet.data.records import Reader
 from discreet.data.schema import read_public_table
 from discreet.linear.person_sums import GRID, PersonSums, guaranteed, noisy
-from discreet.storage.ledger import Ledger, LedgerError, Reservation
+from discreet.storage.folders import aside, check_free
+from discreet.storage.ledger import Ledger, LedgerError, Reservation, spent
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -354,8 +355,7 @@ def fit_codebook(
     """
     declared, out = _declared(declaration), Path(out)
     randomness = Secure() if randomness is None else randomness
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"out = {str(out)!r}: exists already, must be a new folder")
+    check_free(out)
     if ledger is not None and randomness.kind != "secure":
         raise ValueError("ledger: must be None with noise from a seed, which protects nobody")
     asked: dict[str, Any] = {
@@ -383,15 +383,11 @@ def fit_codebook(
         reservation = ledger.reserve(
             declared.schema.dataset, [record], delta=expected.delta, users=people, purpose=purpose
         )
-    try:
+    with spent(ledger, reservation):
         return _released(
             out, declared, means, first, owner, values, sums, sigma, expected, guarantee, purpose, ledger,
             reservation, randomness,
         )  # fmt: skip
-    except BaseException as error:
-        if ledger is not None and reservation is not None:
-            error.add_note(f"Entry {reservation.number} of the ledger {ledger.path} counts as spent.")
-        raise
 
 
 def _released(
@@ -418,14 +414,14 @@ def _released(
     }  # fmt: skip
     if ledger is None:
         facts["warning"] = "NO LEDGER: nothing was written down; losses of several releases add up"
-    with aside(out) as hidden:
+    with aside(out, paid=FACTS) as hidden:
         name = CENTRES if means is not None else CUTS
         table = _centres_text(names, found) if means is not None else _cuts_text(names[0], found)
         (hidden / name).write_text(table, "utf-8")
         facts["shares"] = [round(one, 6) for one in (share / max(share.sum(), 1e-300)).tolist()]
         facts["files"] = {name: _digest(hidden / name)}
         (hidden / FACTS).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        published = {one.name: _digest(one) for one in hidden.iterdir()}
+        published = hashes(hidden)
     if ledger is not None and reservation is not None:
         ledger.mark(reservation, published)
     return Fitted(out, found, expected, guarantee)
@@ -437,12 +433,8 @@ def verify_codebook(folder: str | Path, ledger: Ledger | None = None) -> None:
     The guarantee is computed again from the record that the facts hold.
     """
     folder = Path(folder)
-    try:
-        facts = json.loads((folder / FACTS).read_text("utf-8"))
-        guarantee = Guarantee.from_dict(facts["guarantee"])
-        files, held = dict(facts["files"]), facts["ledger"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder / FACTS}: is not what a fit writes ({error!r})") from None
+    facts = read_facts(folder)
+    guarantee, files, held = Guarantee.from_dict(facts["guarantee"]), facts["files"], facts["ledger"]
     if facts.get("statement") != guarantee.statement:
         raise ValueError(f"{folder / FACTS}: its statement is not that of its guarantee")
     for name, digest in files.items():
@@ -458,6 +450,24 @@ def verify_codebook(folder: str | Path, ledger: Ledger | None = None) -> None:
         raise LedgerError(f"{ledger}: does not hold this fit")
     if dict(mark.files) != {**files, FACTS: _digest(folder / FACTS)}:
         raise ValueError(f"{folder}: its files are not those that the ledger marked")
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """What a fit says of itself; ``ValueError`` if that is not there, or not what a fit writes."""
+    try:
+        facts: dict[str, Any] = json.loads((folder / FACTS).read_text("utf-8"))
+        Guarantee.from_dict(facts["guarantee"])
+        _ = dict(facts["files"]), facts["dataset"], facts["date"]
+        if facts["ledger"] is not None:
+            _ = [facts["ledger"][name] for name in ("identity", "entry", "hash")]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / FACTS}: is not what a fit writes ({error!r})") from None
+    return facts
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file of a fit, as the ledger marks them."""
+    return {one.name: _digest(one) for one in folder.iterdir()}
 
 
 def _digest(path: Path) -> str:

@@ -14,13 +14,12 @@ state                     what lies there                       what :func:`fini
 
 A release holds in its metadata all that is known of its run, so that a folder is finished as the run would
 have done it, but for the two lines that people fill in, which may have been lost. Nothing here reads people's
-data, and nothing is spent.
+data, and nothing is spent. A fitted codebook is whole or not there: it is named and marked as it lies.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -30,8 +29,10 @@ from typing import Any, Literal
 from discreet.core.shown import brief
 from discreet.data.schema import read_schema, write_schema
 from discreet.offline.releases import read_tables
+from discreet.storage.folders import HIDDEN, aside, held
 from discreet.storage.ledger import Ledger, Reservation
-from discreet.stored.learn import RELEASE, SCHEMA, Run, aside, fill, held
+from discreet.stored import codebook
+from discreet.stored.learn import RELEASE, SCHEMA, Run, fill
 from discreet.stored.planning import Settings, kind_of, learner_of
 from discreet.stored.statement import published_hashes, versions
 from discreet.stored.statement_page import FREE, JSON_NAME
@@ -40,7 +41,6 @@ from discreet.stored.verification import verify
 __all__ = ["Lost", "finish", "lost"]
 
 State = Literal["no release", "hidden", "not marked", "running", "of another ledger"]
-_HIDDEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.part")
 
 
 @dataclass(frozen=True)
@@ -98,19 +98,15 @@ def lost(place: str | Path, ledger: Ledger | None) -> list[Lost]:
 
 def _folders(place: Path, ledger: Ledger | None, unmarked: dict[str, Any]) -> Iterator[Lost]:
     for path in sorted(place.iterdir()):
-        if path.is_symlink() or not (path / RELEASE).is_file():
+        if path.is_symlink() or not ((path / RELEASE).is_file() or _is_codebook(path)):
             continue
-        hidden = _HIDDEN.fullmatch(path.name)
+        hidden = HIDDEN.fullmatch(path.name)
         try:
-            facts = read_tables(path / RELEASE).facts
+            dataset, date, told = _codebook_facts(path) if _is_codebook(path) else _release_facts(path)
         except ValueError:
             continue  # another version's, or damaged: not ours to finish
-        told = facts.run.get("ledger")
         number = None if told is None else told["number"]
-        known = Lost(
-            "hidden", path, hidden["name"] if hidden else path.name, number, facts.dataset or "",
-            str(facts.run.get("date", "")),
-        )  # fmt: skip
+        known = Lost("hidden", path, hidden["name"] if hidden else path.name, number, dataset, date)
         if hidden and not _free(path):
             yield replace(known, state="running")
         elif told is None:
@@ -123,6 +119,25 @@ def _folders(place: Path, ledger: Ledger | None, unmarked: dict[str, Any]) -> It
             yield known
         elif told["head"] in unmarked and not _replanned(path):
             yield replace(known, state="not marked")
+
+
+def _is_codebook(folder: Path) -> bool:
+    return (folder / codebook.FACTS).is_file()
+
+
+def _release_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
+    """(dataset, date, number, identity and head of the ledger's entry) of a release."""
+    facts = read_tables(folder / RELEASE).facts
+    return facts.dataset or "", str(facts.run.get("date", "")), facts.run.get("ledger")
+
+
+def _codebook_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
+    """The same of centres, or cuts, that were fitted to people."""
+    facts = codebook.read_facts(folder)
+    told = facts["ledger"]
+    if told is not None:
+        told = {"number": told["entry"], "identity": told["identity"], "head": told["hash"]}
+    return str(facts["dataset"]), str(facts["date"]), told
 
 
 def _free(folder: Path) -> bool:
@@ -158,6 +173,11 @@ def finish(one: Lost, ledger: Ledger | None) -> Path | None:
 
 
 def _finished(one: Lost, folder: Path, ledger: Ledger | None) -> Path:
+    if _is_codebook(folder):
+        codebook.verify_codebook(folder)
+        out = folder if one.state == "not marked" else folder.rename(_free_name(one, folder))
+        _mark(one, _codebook_facts(out)[2], codebook.hashes(out), ledger)
+        return out
     if one.state == "not marked":
         wrong = [check.name for check in verify(folder, ledger) if not check.ok]
         if wrong:
@@ -165,15 +185,18 @@ def _finished(one: Lost, folder: Path, ledger: Ledger | None) -> Path:
         document, out = json.loads((folder / JSON_NAME).read_text("utf-8")), folder
     else:
         document, out = _named(one, folder)
-    if ledger is not None and one.number is not None:
-        told = document["ledger"]
-        marked = any(entry.reservation == one.number for entry in ledger.entries(one.dataset))
-        if not marked:
-            reservation = Reservation(told["dataset"], told["number"], told["head"])
-            ledger.mark(reservation, published_hashes(document))
+    _mark(one, document["ledger"], published_hashes(document), ledger)
     if out != folder:
         shutil.rmtree(folder)
     return out
+
+
+def _mark(one: Lost, told: Any, files: dict[str, str], ledger: Ledger | None) -> None:
+    """Tell the ledger of the files, unless it knows them: a run may die between its mark and its name."""
+    if ledger is None or one.number is None:
+        return
+    if not any(entry.reservation == one.number for entry in ledger.entries(one.dataset)):
+        ledger.mark(Reservation(one.dataset, told["number"], told["head"]), files)
 
 
 def _named(one: Lost, folder: Path) -> tuple[dict[str, Any], Path]:
@@ -187,16 +210,21 @@ def _named(one: Lost, folder: Path) -> tuple[dict[str, Any], Path]:
         **{name: facts.options[name] for name in ("unsupported", "level", "return_bound")},
         **_signed(folder), synthetic=run.synthetic,
     )  # fmt: skip
-    taken = folder.with_name(one.name)
-    out = taken if not taken.exists() else folder.with_name(f"{one.name}-entry-{one.number}")
-    if out.exists():
-        raise ValueError(f"out = {str(out)!r}: exists already, must be free for what is recovered")
-    with aside(out, paid=False) as made:
+    out = _free_name(one, folder)
+    with aside(out) as made:
         write_schema(schema, made / SCHEMA)
         shutil.copyfile(release, made / RELEASE)
         planned = kind.again(made / RELEASE, settings)
         statement, _ = fill(made, schema, planned, facts.algorithm or "", facts.options, settings, run)
     return statement.to_dict(), out
+
+
+def _free_name(one: Lost, folder: Path) -> Path:
+    taken = folder.with_name(one.name)
+    out = taken if not taken.exists() else folder.with_name(f"{one.name}-entry-{one.number}")
+    if out.exists():
+        raise ValueError(f"out = {str(out)!r}: exists already, must be free for what is recovered")
+    return out
 
 
 def _signed(folder: Path) -> dict[str, Any]:
