@@ -13,15 +13,17 @@ it), and, seen by no choice: ``ward`` (four severities, dead, home; four treatme
 ward`` (its severity is seen through a noisy label, so that the state is not all that matters), ``clinic``
 (30 states, 5 actions, 15 steps, seeded). In two more every action does the same, so that whatever is shown
 there is false: ``none better`` (the ward), ``rare`` (60 states; 3 in 100 come to the good end).
+``gain 2``, ``gain 5`` and ``gain 10`` are the forecast's made-up world of 30 states, 4 actions and 20 steps
+in which the best policy gains so many points.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from discreet.core.layout import Layout
 from discreet.core.noise.streams_kernels import ROLE_NOISE, generator_at, run_key
 from discreet.core.randomness import Seeded
 from discreet.core.trajectories import Trajectories
+from discreet.data.schema import Schema
 from discreet.envs.icu import DEATH, END, SURVIVAL, expert_policy, icu_sepsis
 from discreet.mdp.planning import policy_rows, value
 from discreet.mdp.tabular import TabularMDP
@@ -44,6 +47,7 @@ from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Returns, Spec
 from discreet.sessions.tally import Tally
 from discreet.simulation.crowds import rollouts
+from discreet.stored.power import made_up_world
 from discreet.tables import markdown
 
 Floats = NDArray[np.float64]
@@ -167,13 +171,25 @@ def rare() -> World:
     return World(mdp, behaviour, Returns(terminal=(size - 2, size - 1), outcomes={size - 1: 1.0}))
 
 
-WORLDS = {
+def made_up(gain: float) -> World:
+    """What `discreet forecast --target-gain` simulates, of 30 live states."""
+    schema = Schema(
+        "made up", "person", Layout(32, 4, 20), stationary=True, terminal=(30, 31), outcomes={31: 1.0}
+    )
+    world = made_up_world(schema, gain, seed=77)
+    return World(world.mdp, world.behaviour, world.returns)
+
+
+WORLDS: dict[str, Callable[[], World]] = {
     "icu": icu,
     "ward": ward,
     "confused ward": confused_ward,
     "clinic": clinic,
     "none better": none_better,
     "rare": rare,
+    "gain 2": partial(made_up, 0.02),
+    "gain 5": partial(made_up, 0.05),
+    "gain 10": partial(made_up, 0.1),
 }
 
 
