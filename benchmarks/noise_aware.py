@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import discreet as dr
-from discreet.experiments.simulate import Setup, default_workers
+from discreet.experiments.engine import default_workers
+from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import SUITE
 
 USERS = 20_000

@@ -33,7 +33,8 @@ from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS
 from discreet.core.randomness import Seeded
 from discreet.envs import riverswim
 from discreet.experiments import statistics
-from discreet.experiments.simulate import Setup, default_workers
+from discreet.experiments.engine import default_workers
+from discreet.experiments.simulate import Setup
 from discreet.mdp.tabular import TabularMDP
 from discreet.online.noise_aware import NoiseAwareUCBVI, chosen
 from discreet.privatizers.central import Central

@@ -215,9 +215,9 @@ def test_out_resumes_grows_and_refuses(tmp_path: Path, monkeypatch: pytest.Monke
     asked: list[int] = []
     real = simulate.iterate_runs
 
-    def listening(setup: Any, seed: int, runs: Any, *rest: Any) -> Any:
+    def listening(setup: Any, seed: int, runs: Any, *rest: Any, **named: Any) -> Any:
         asked.extend(runs)
-        return real(setup, seed, runs, *rest)
+        return real(setup, seed, runs, *rest, **named)
 
     monkeypatch.setattr(simulate, "iterate_runs", listening)
     grown = document("run", *SMALL, "--seeds", "4", "--out", out)

@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from discreet.experiments.datasets import Simulated as Simulated
     from discreet.experiments.datasets import learn_from as learn_from
     from discreet.experiments.datasets import release_of as release_of
+    from discreet.experiments.engine import Engine as Engine
+    from discreet.experiments.engine import EngineError as EngineError
+    from discreet.experiments.engine import open_engine as open_engine
     from discreet.experiments.forecast import Forecast as Forecast
     from discreet.experiments.forecast import forecast_run as forecast_run
     from discreet.experiments.plots import regret_figure as regret_figure
@@ -300,6 +303,9 @@ _HOMES = {
     "Setup": "experiments.simulate",
     "simulate": "experiments.simulate",
     "Result": "experiments.results",
+    "Engine": "experiments.engine",
+    "EngineError": "experiments.engine",
+    "open_engine": "experiments.engine",
     "compare": "experiments.sweep",
     "load_results": "experiments.sweep",
     "regret_figure": "experiments.plots",

@@ -268,6 +268,6 @@ def test_what_cannot_be_sent_to_a_worker_is_refused_before_any_starts() -> None:
         pass
 
     world = dr.make("riverswim", states=3, horizon=4)
-    with pytest.raises(ValueError, match=r"workers = 2: must be 1 .* top of a module"):
+    with pytest.raises(ValueError, match=r"workers = 2: must be workers = 1 .* top of a module"):
         dr.simulate(world, Mine(), dr.NoPrivacy(), 400, seeds=2, workers=2)
     assert dr.simulate(world, Mine(), dr.NoPrivacy(), 400, seeds=2, workers=1).regret.shape[0] == 2

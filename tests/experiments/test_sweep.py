@@ -22,9 +22,9 @@ class Runs:
         self.stop_after = stop_after
 
     def __call__(
-        self, setup: Any, seed: int, runs: list[int], workers: int | None, progress: Any
+        self, setup: Any, seed: int, runs: list[int], workers: int | None, progress: Any, take: Any
     ) -> Iterator[SeedRun]:
-        for run in reversed(runs):
+        for run in filter(take, reversed(runs)):
             if self.stop_after is not None and len(self.asked) == self.stop_after:
                 raise KeyboardInterrupt
             self.asked.append(run)

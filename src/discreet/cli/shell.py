@@ -88,6 +88,13 @@ app = typer.Typer(
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 WorkersOption = Annotated[int | None, typer.Option(help="Parallel runs (default: all processors).")]
 OutOption = Annotated[Path | None, typer.Option(help="Result folder; seeds that it holds are not run again.")]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(help="Where runs happen: local (default), dask://HOST:PORT, ray[://HOST:PORT], slurm."),
+]
+ShardOption = Annotated[
+    str | None, typer.Option(help="i/n: only the i-th of n equal parts of the runs, for job arrays.")
+]
 PluginOption = Annotated[
     list[str] | None, typer.Option("--plugin", help="Module that registers names. Repeatable.")
 ]
@@ -111,6 +118,13 @@ def command(function: F) -> F:
             raise typer.Exit(2) from None
         except BrokenPipeError:
             raise
+        except RuntimeError as error:
+            from discreet.experiments.engine import EngineError
+
+            if not isinstance(error, EngineError):
+                raise
+            say(f"discreet: {' '.join(str(error).split())}")
+            raise typer.Exit(1) from None
         except MemoryError as error:
             say(f"discreet: not enough memory ({' '.join(str(error).split()) or 'no details'})")
             raise typer.Exit(1) from None

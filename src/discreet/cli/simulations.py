@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from discreet.cli.shell import (
+    EngineOption,
     JsonFlag,
     OutOption,
     PluginOption,
+    ShardOption,
     WorkersOption,
     announce_compilation,
     command,
@@ -24,6 +27,7 @@ from discreet.cli.shell import (
     progress_bar,
     say,
 )
+from discreet.core import checks
 
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
@@ -162,6 +166,12 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Seed of all repetitions (default: 0).")] = None,
     by: Annotated[str | None, typer.Option(help="auto (default), episode or batch.")] = None,
     workers: WorkersOption = None,
+    engine: EngineOption = None,
+    shard: ShardOption = None,
+    first_seed: Annotated[
+        int | None,
+        typer.Option(help="Number of the first repetition (default: 0); seeds go on from it."),
+    ] = None,
     out: OutOption = None,
     plugin: PluginOption = None,
     as_json: JsonFlag = False,
@@ -171,7 +181,10 @@ def run(
         "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
         "preset": preset, "episodes": episodes, "seeds": seeds, "seed": seed, "by": by,
     }  # fmt: skip
-    result = _run(_configuration(config, flags, option, env_option, plugin), out, workers)
+    wanted = _configuration(config, flags, option, env_option, plugin)
+    if first_seed is not None:
+        wanted = wanted.with_seeds(checks.integer("first-seed", first_seed, 0) + wanted.seeds)
+    (result,) = _run_all([(wanted, out, None)], workers, engine, _chosen(shard, first_seed))
     if as_json:
         print_json({**result.to_json(), "out": None if out is None else str(out)})
         return
@@ -310,23 +323,60 @@ def forecast(
         console().print(f"The first one is used. Error: {found.criterion}.")
 
 
-def _run(config: RunConfig, out: Path | None, workers: int | None, title: str | None = None) -> Result:
-    from discreet import registry
+def _chosen(shard: str | None, first_seed: int | None) -> Callable[[int, int], bool] | None:
+    """Which (configuration, repetition) pairs are this process's part; None: all."""
     from discreet.experiments import sweep
 
-    wanted = config
-    config = registry.resolved(config)
-    for name in ("epsilon", "delta"):
-        value = getattr(wanted, name)
-        if value is not None and getattr(config, name) is None and title is None:
-            say(f"discreet: {name} = {value:g} is not used: privatizer {config.privatizer!r} takes none")
+    if shard is None and not first_seed:
+        return None
+    part = sweep.shard(shard) if shard is not None else None
+    return lambda i, run: run >= (first_seed or 0) and (part is None or part(i, run))
+
+
+def _run_all(
+    wanted: Sequence[tuple[RunConfig, Path | None, str | None]],
+    workers: int | None,
+    engine: str | None,
+    chosen: Callable[[int, int], bool] | None,
+) -> list[Result]:
+    """Configurations (with folder and title each), one after the other here, all together on an engine."""
+    from discreet import registry
+    from discreet.experiments import sweep
+    from discreet.experiments.engine import open_engine
+
+    made = []
     announce_compilation()
-    setup = registry.prepare(config)
-    _announce_delta(setup)
-    _announce_cost(setup, config.seeds)
-    title = title or f"{config.learner}, {config.privatizer}"
-    with progress_bar(title, config.episodes * config.seeds) as progress:
-        return sweep.run(setup, config, out, workers, progress)
+    for config, out, title in wanted:
+        resolved = registry.resolved(config)
+        for name in ("epsilon", "delta"):
+            value = getattr(config, name)
+            if value is not None and getattr(resolved, name) is None and title is None:
+                say(
+                    f"discreet: {name} = {value:g} is not used: privatizer {resolved.privatizer!r} takes none"
+                )
+        setup = registry.prepare(resolved)
+        _announce_delta(setup)
+        _announce_cost(setup, resolved.seeds)
+        made.append((setup, resolved, out, title or f"{resolved.learner}, {resolved.privatizer}"))
+    mine = [
+        [run for run in range(config.seeds) if chosen is None or chosen(i, run)]
+        for i, (_, config, *_) in enumerate(made)
+    ]
+    if not any(mine):
+        raise ValueError("shard: has none of the runs: there are fewer runs than parts")
+    if engine not in (None, "local"):
+        total = sum(config.episodes * len(own) for own, (_, config, *_) in zip(mine, made, strict=True))
+        with open_engine(str(engine), workers) as there, progress_bar(str(engine), total) as progress:
+            runs = [(setup, config, out) for setup, config, out, _ in made]
+            return sweep.run_all(runs, registry.prepare, there, progress, chosen)
+    found = []
+    for i, (setup, config, out, title) in enumerate(made):
+        if not mine[i]:
+            continue
+        with progress_bar(title, config.episodes * len(mine[i])) as progress:
+            part = None if chosen is None else partial(chosen, i)
+            found.append(sweep.run(setup, config, out, workers, progress, part))
+    return found
 
 
 def _print_results(results: Sequence[Result]) -> None:
@@ -381,12 +431,48 @@ def _first_sentence(statement: str) -> str:
 
 
 # ------------------------------------------------------------------------------------- sweep
+def _list_runs(plan: Sweep, names: Sequence[str], folder: Path, as_json: bool) -> None:
+    from discreet.experiments import sweep as sweeps
+
+    rows = [
+        (i, name, folder / sweeps.folder_name(one), one.seeds)
+        for i, (one, name) in enumerate(zip(plan.runs, names, strict=True), 1)
+    ]
+    if as_json:
+        print_json([{"only": i, "name": n, "out": str(to), "seeds": s} for i, n, to, s in rows])
+        return
+    table = new_table("--only", "run", "seeds", right=("--only", "seeds"))
+    for i, name, _, seeds in rows:
+        table.add_row(str(i), name, str(seeds))
+    console().print(table)
+
+
+@command
+def merge(
+    folders: Annotated[list[Path], typer.Argument(help="Result folders, or folders of sweeps.")],
+    out: Annotated[Path, typer.Option(help="Where all of their seeds meet.")],
+) -> None:
+    """Copy the seeds of several result folders into one, as machines without a shared disk leave them."""
+    from discreet.experiments import sweep as sweeps
+
+    new = sweeps.merge(folders, out)
+    say(f"discreet: {new} new run{'s' if new != 1 else ''} in {out}")
+
+
 @command
 def sweep(
     config: Annotated[Path, typer.Argument(help="A sweep: lists are grids, tables `runs` are parts.")],
     out: Annotated[Path | None, typer.Option(help="Folder (default: results/NAME of the file).")] = None,
     seeds: Annotated[int | None, typer.Option(help="Repetitions, in place of the file's.")] = None,
     workers: WorkersOption = None,
+    engine: EngineOption = None,
+    shard: ShardOption = None,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="Only show the runs and their numbers; nothing is run.")
+    ] = False,
+    only: Annotated[
+        list[int] | None, typer.Option(help="Only the run of this number (see --list). Repeatable.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run every configuration of a sweep, a folder each; print a table and draw a figure."""
@@ -401,13 +487,21 @@ def sweep(
     for one in plan.runs:
         registry.prepare(one)  # everything fits, or nothing is run
     folder = out or Path("results") / config.stem
+    names = [one.name.removesuffix("-" + one.key) for one in plan.runs]
+    if list_only:
+        _list_runs(plan, names, folder, as_json)
+        return
+    for number in only or ():
+        checks.integer("only", number, 1, len(names))
     sweeps.note_order(folder, plan)
-    results = []
-    for i, one in enumerate(plan.runs, 1):
-        name = sweeps.folder_name(one)
-        results.append(
-            _run(one, folder / name, workers, f"{i}/{len(plan.runs)} {one.name.removesuffix('-' + one.key)}")
-        )
+    wanted = [
+        (one, folder / sweeps.folder_name(one), f"{i}/{len(names)} {names[i - 1]}")
+        for i, one in enumerate(plan.runs, 1)
+        if not only or i in only
+    ]
+    results = _run_all(wanted, workers, engine, _chosen(shard, None))
+    if shard is not None or only:
+        results = sweeps.load_results([folder])  # what is there of the whole sweep
     figures = _figures(results, folder, plan.title)
     if as_json:
         print_json(

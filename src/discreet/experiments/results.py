@@ -446,6 +446,37 @@ class RunFolder:
             raise ValueError(f"{self.path}: is incomplete, it lacks {_ABOUT} or {_GUARANTEE}")
         return About(**stored, guarantee=Guarantee.from_dict(guarantee))
 
+    @property
+    def seeds(self) -> Path:
+        """Where the files of the repetitions are."""
+        return self.path / _SEEDS
+
+    def take_over(self, other: RunFolder) -> int:
+        """Copy the repetitions of another folder of the same run that are not here; how many.
+
+        Raises ``ValueError`` if it is of another run, or holds other numbers for the same repetition.
+        """
+        if other.path.resolve() == self.path.resolve():
+            raise ValueError(f"{other.path}: must not be merged with itself")
+        table = other.table()
+        if (self.path / _CONFIG).exists():
+            most = max(int(table.get("seeds", 1)), int(self.table().get("seeds", 1)))
+            table = {**table, "seeds": most}
+        mine = RunFolder.create(self.path, table, other.about())
+        have, new = set(mine.runs()), 0
+        for run in other.runs():
+            found = other.read(run)
+            if run not in have:
+                mine.write(found)
+                new += 1
+                continue
+            kept = mine.read(run)
+            if not (
+                np.array_equal(kept.regret, found.regret) and np.array_equal(kept.episodes, found.episodes)
+            ):
+                raise ValueError(f"{other.path}: run {run} has other numbers than in {self.path}")
+        return new
+
     def runs(self) -> tuple[int, ...]:
         """Indices of the finished repetitions; files that were being written are not among them."""
         folder = self.path / _SEEDS

@@ -12,29 +12,27 @@ policies computed on the true MDP. It is a quantity of the experiment, not a pri
 from __future__ import annotations
 
 import itertools
-import os
 import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
-from multiprocessing import get_context
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.compile import in_workers
 from discreet.core.counts import CountQuery
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Seeded, SeededCoins
 from discreet.core.session import CountSession
 from discreet.core.shown import brief
+from discreet.experiments.engine import Engine, Job, default_workers, results
+from discreet.experiments.played import Play, packed, processes
 from discreet.experiments.results import SeedRun
 from discreet.experiments.roles import check_role
 from discreet.mdp import planning
@@ -440,25 +438,17 @@ def _run_fused(setup: Setup, randomness: Seeded, report: Callable[[int], None]) 
 # --------------------------------------------------------------------------------- many seeds
 
 
-def _packed(setup: Setup, workers: int) -> bytes:
-    """The setup for worker processes; refused here, since a pool that cannot send its tasks may never end."""
-    try:
-        return pickle.dumps(setup)
-    except (AttributeError, TypeError, pickle.PicklingError) as error:
-        raise ValueError(
-            f"workers = {workers}: must be 1 for a learner, privatizer or world that Python cannot send to "
-            f"another process ({error}); or define its class at the top of a module"
-        ) from error
+@dataclass(frozen=True)
+class _Here:
+    """Repetitions in a thread of this process: compiled loops hold no lock."""
 
+    setup: Setup
+    seed: int
+    progress: Progress | None
+    stop: threading.Event
 
-def _stepwise_worker(packed: bytes, seed: int, run: int) -> SeedRun:
-    setup: Setup = pickle.loads(packed)
-    return setup.run(seed, run)
-
-
-def default_workers() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    def __call__(self, runs: Sequence[int]) -> list[SeedRun]:
+        return [self.setup.run(self.seed, run, self.progress, self.stop) for run in runs]
 
 
 def iterate_runs(
@@ -467,45 +457,48 @@ def iterate_runs(
     runs: Sequence[int],
     workers: int | None = None,
     progress: Progress | None = None,
+    executor: Executor | Engine | None = None,
+    take: Callable[[int], bool] | None = None,
 ) -> Iterator[SeedRun]:
-    """Run the listed repetitions, each as it is done; the same results with any number of workers.
+    """Run the listed repetitions, each as it is done; the same results wherever, and with any number of
+    workers.
 
-    Fused runs share the process (the kernels hold no lock); stepwise runs get a process each.
-    ``progress(run, users)`` may be called from other threads.
+    Fused runs share the process (the kernels hold no lock); stepwise runs get a process each; with an
+    ``executor`` all of them are its. ``progress(run, users)`` may be called from other threads. ``take`` is
+    asked just before a run begins; where it says False the run is left out.
     """
     checks.integer("seed", seed, 0)
-    workers = default_workers() if workers is None else checks.integer("workers", workers, 1)
-    workers = min(workers, max(1, len(runs)))
-    stop = threading.Event()
-    if workers == 1:
+    wanted = default_workers() if workers is None else checks.integer("workers", workers, 1)
+    wanted = min(wanted, max(1, len(runs)))
+    if wanted == 1 and executor is None:
         for run in runs:
-            yield setup.run(seed, run, progress, stop)
+            if take is None or take(run):
+                yield setup.run(seed, run, progress, threading.Event())
         return
-    pool: ThreadPoolExecutor | ProcessPoolExecutor
-    if setup.fused:
-        pool = ThreadPoolExecutor(workers)
-        pending: set[Future[SeedRun]] = {pool.submit(setup.run, seed, r, progress, stop) for r in runs}
+    stop = threading.Event()
+    here = setup.fused and executor is None
+    if executor is not None:
+        engine = Engine.of(executor, workers)
+    elif here:
+        engine = Engine("threads", partial(ThreadPoolExecutor, wanted), wanted, ahead=1, together=0.0)
     else:
-        packed = _packed(setup, workers)
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), **in_workers())
-        pending = {pool.submit(_stepwise_worker, packed, seed, r) for r in runs}
-    try:
-        while pending:
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
-            for future in done:
-                result = future.result()
-                if progress is not None and not setup.fused:
-                    progress(result.run, setup.episodes)
-                yield result
-    except BrokenProcessPool as error:
-        raise RuntimeError(
-            f"workers = {workers}: a worker process ended before its run; a script must call simulate under "
-            '`if __name__ == "__main__":`, since workers import it, or with workers=1 (else memory may be '
-            "short)"
-        ) from error
-    finally:
-        stop.set()
-        pool.shutdown(wait=True, cancel_futures=True)
+        engine = processes(wanted)
+    call: _Here | Play = _Here(setup, seed, progress, stop)
+    if not here:
+        call = Play(pickle.loads, packed(setup, engine.name), seed)
+
+    def own(_: int, run: int) -> bool:
+        return take is None or take(run)
+
+    with ExitStack() as stack:
+        if engine is not executor:
+            stack.enter_context(engine)
+        stack.callback(stop.set)
+        found = results(engine, [Job(call, tuple(runs), setup.label)], own)
+        for _, result in stack.enter_context(closing(found)):
+            if progress is not None and not here:
+                progress(result.run, setup.episodes)
+            yield result
 
 
 def simulate(
@@ -519,6 +512,7 @@ def simulate(
     workers: int | None = None,
     stepwise: bool = False,
     progress: bool | Progress = False,
+    executor: Executor | Engine | None = None,
 ) -> Result:
     """Let a learner interact with ``episodes`` users under a privatizer, ``seeds`` times.
 
@@ -541,6 +535,10 @@ def simulate(
     progress : bool or callable
         True shows a bar on standard error; a function is called with (run, users done), perhaps from
         other threads.
+    executor : concurrent.futures.Executor or Engine, optional
+        Where the runs are executed, in place of this machine's threads and processes: loky's, mpi4py's,
+        Dask's ``client.get_executor()``, or ``dr.open_engine("ray")``; then ``workers`` says how many tasks
+        it takes at once. The results are the same bits. Who opened it closes it.
 
     Returns
     -------
@@ -559,7 +557,7 @@ def simulate(
         raise ValueError(f"progress = {progress!r}: must be true, false, or a function of (run, users)")
     setup = Setup(mdp, learner, privatizer, episodes, by, stepwise)
     with _shown(progress, setup.label, seeds * setup.episodes) as report:
-        runs = list(iterate_runs(setup, seed, range(seeds), workers, report))
+        runs = list(iterate_runs(setup, seed, range(seeds), workers, report, executor))
     return Result.from_runs(setup, seed, runs)
 
 

@@ -33,7 +33,8 @@ from discreet.envs import (
     switching_chain,
 )
 from discreet.experiments import statistics
-from discreet.experiments.simulate import Setup, default_workers
+from discreet.experiments.engine import default_workers
+from discreet.experiments.simulate import Setup
 from discreet.mdp.tabular import TabularMDP
 
 KINDS = (

@@ -23,17 +23,23 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from discreet.core import checks
 from discreet.core.files import write_aside
 from discreet.experiments import statistics
+from discreet.experiments.claims import Claims
 from discreet.experiments.config import MADE_BY, RunConfig, made_by, read_toml, table_key
+from discreet.experiments.engine import Engine, Job, results
 from discreet.experiments.labels import short_labels
+from discreet.experiments.played import Play
 from discreet.experiments.plots import privacy_words
 from discreet.experiments.results import (
     About,
@@ -48,17 +54,73 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 _ORDER = "sweep.json"
+_WAIT = 0.5  # seconds between looks at what other processes have done
 
 
 # -------------------------------------------------------------------------------------- one run
+class _Pending:
+    """The repetitions of one configuration: what its folder holds, what is to be done, by whom.
+
+    chosen : which repetitions are this process's part; others are neither run nor waited for.
+    """
+
+    def __init__(
+        self, setup: Setup, config: RunConfig, out: Path | None, chosen: Callable[[int], bool] | None
+    ) -> None:
+        self.setup, self.config = setup, config
+        self.table = {**config.to_table(), MADE_BY: made_by()}
+        self.folder = None if out is None else RunFolder.create(out, self.table, About.of(setup, self.table))
+        self.claims = None if self.folder is None else Claims(self.folder.seeds)
+        self.done: dict[int, SeedRun] = {}
+        self.missing = [r for r in range(config.seeds) if chosen is None or chosen(r)]
+        self.part = chosen is not None
+
+    def read(self) -> list[int]:
+        """Take up what the folder holds, of this process and of others; which repetitions were new."""
+        stored = () if self.folder is None else self.folder.runs()
+        wanted = self.missing if not self.part else range(self.config.seeds)
+        new = [r for r in stored if r in wanted and r not in self.done]
+        if self.folder is not None:
+            self.done |= {r: self.folder.read(r) for r in new}
+        self.missing = [r for r in self.missing if r not in self.done]
+        return new
+
+    def take(self, run: int) -> bool:
+        """Is it to be done, and by us?"""
+        if self.folder is None or self.claims is None:
+            return True
+        if not self.claims.take(run):
+            return False
+        if run in self.folder.runs():  # another process has just finished it
+            self.claims.drop(run)
+            return False
+        return True
+
+    def keep(self, seed_run: SeedRun) -> None:
+        """Store a finished repetition."""
+        if self.folder is not None and self.claims is not None:
+            self.folder.write(seed_run)
+            self.claims.drop(seed_run.run)
+        self.done[seed_run.run] = seed_run
+        self.missing = [r for r in self.missing if r != seed_run.run]
+
+    def result(self) -> Result:
+        """Of all that is there."""
+        return Result.from_runs(self.setup, self.config.seed, self.done.values(), self.table)
+
+
 def run(
     setup: Setup,
     config: RunConfig,
     out: Path | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
+    chosen: Callable[[int], bool] | None = None,
 ) -> Result:
     """Run the seeds that ``out`` does not hold yet, each stored as soon as it is done.
+
+    Several processes on one ``out`` share the work: a seed that another one is at is waited for, not done
+    twice.
 
     Parameters
     ----------
@@ -66,6 +128,7 @@ def run(
     out : result folder, or None to keep everything in memory.
     workers : parallel runs; the results do not depend on it.
     progress : called with (run, users done), also for stored seeds.
+    chosen : only repetitions for which it is True; the result has these and what the folder holds.
 
     Raises
     ------
@@ -76,20 +139,129 @@ def run(
 
     if workers is not None:
         checks.integer("workers", workers, 1)
-    table = {**config.to_table(), MADE_BY: made_by()}
-    folder = None if out is None else RunFolder.create(out, table, About.of(setup, table))
-    stored = set() if folder is None else {r for r in folder.runs() if r < config.seeds}
-    done: list[SeedRun] = [folder.read(r) for r in sorted(stored)] if folder is not None else []
-    for seed_run in done:
+    one = _Pending(setup, config, out, chosen)
+
+    def once() -> Iterator[tuple[int, SeedRun]]:
+        found = iterate_runs(setup, config.seed, one.missing, workers, progress, take=one.take)
+        with closing(found) as fresh:  # type: ignore[type-var]
+            yield from ((0, seed_run) for seed_run in fresh)
+
+    def told(_: int, run: int) -> None:
         if progress is not None:
-            progress(seed_run.run, config.episodes)
-    missing = [r for r in range(config.seeds) if r not in stored]
-    with closing(iterate_runs(setup, config.seed, missing, workers, progress)) as fresh:  # type: ignore[type-var]
-        for seed_run in fresh:
-            if folder is not None:
-                folder.write(seed_run)
-            done.append(seed_run)
-    return Result.from_runs(setup, config.seed, done, table)
+            progress(run, config.episodes)
+
+    _all([one], once, told)
+    return one.result()
+
+
+def run_all(
+    runs: Sequence[tuple[Setup, RunConfig, Path | None]],
+    build: Callable[[RunConfig], Setup],
+    engine: Engine,
+    progress: Progress | None = None,
+    chosen: Callable[[int, int], bool] | None = None,
+) -> list[Result]:
+    """Many configurations at once on an engine, whose workers ``build`` the set-ups themselves.
+
+    runs : (set-up, configuration, folder) of each. chosen : only pairs (index of the configuration,
+    repetition) for which it is True; a configuration of which nothing is there has no result, and is left
+    out. progress : called with (number of the run, users done). Else as :func:`run`.
+    """
+    pending = [
+        _Pending(setup, config, out, None if chosen is None else partial(chosen, i))
+        for i, (setup, config, out) in enumerate(runs)
+    ]
+    engine.check(made_by())
+    numbers: dict[tuple[int, int], int] = {}
+
+    def told(i: int, run: int) -> None:
+        if progress is not None:
+            progress(numbers.setdefault((i, run), len(numbers)), pending[i].config.episodes)
+
+    def once() -> Iterator[tuple[int, SeedRun]]:
+        jobs = [
+            Job(Play(build, one.config, one.config.seed), tuple(one.missing), one.config.name)
+            for one in pending
+        ]
+        with closing(results(engine, jobs, lambda i, run: pending[i].take(run))) as fresh:
+            for i, seed_run in fresh:
+                told(i, seed_run.run)
+                yield i, seed_run
+
+    _all(pending, once, told)
+    return [one.result() for one in pending if one.done]
+
+
+def _all(
+    pending: Sequence[_Pending],
+    once: Callable[[], Iterator[tuple[int, SeedRun]]],
+    told: Callable[[int, int], None],
+) -> None:
+    """Pass over what is missing until nothing is; between passes, wait for other processes."""
+    with ExitStack() as stack:
+        for one in pending:
+            if one.claims is not None:
+                stack.enter_context(one.claims)
+        while True:
+            for i, one in enumerate(pending):
+                for run in one.read():
+                    told(i, run)
+            if not any(one.missing for one in pending):
+                return
+            idle = True
+            with closing(once()) as found:  # type: ignore[type-var]
+                for i, seed_run in found:
+                    idle = False
+                    pending[i].keep(seed_run)
+            if idle:
+                time.sleep(_WAIT)
+
+
+def shard(text: str) -> Callable[[int, int], bool]:
+    """The ``i``-th of ``n`` equal parts, of a text "i/n": which (configuration, repetition) pairs it has.
+
+    Raises ``ValueError`` unless 1 <= i <= n.
+    """
+    found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+    own, parts = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= own <= parts:
+        raise ValueError(f"shard = {text!r}: must be i/n, the i-th of n parts, such as 3/8")
+    return lambda config, run: (config + run) % parts == own - 1
+
+
+def merge(folders: Sequence[Path], out: Path) -> int:
+    """Copy the seeds of result folders (and of sweeps) into one; how many are new there.
+
+    Folders of one configuration meet in one folder; a run that lies directly in a folder goes to ``out``
+    itself, those of sweeps to folders of the same names below it. Nothing is removed.
+
+    Raises
+    ------
+    ValueError
+        If a folder holds no results, or two of them hold different runs under one name, or different
+        numbers for one seed.
+    """
+    plan: list[tuple[Path, Path]] = []
+    for folder in folders:
+        if (folder / "config.toml").is_file():
+            plan.append((folder, out))
+            continue
+        inside = sorted(path.parent for path in folder.glob("*/config.toml"))
+        if not inside:
+            raise ValueError(f"{folder}: is no result folder and holds none (no config.toml)")
+        plan += [(path, out / path.name) for path in inside]
+        if (folder / _ORDER).is_file():
+            out.mkdir(parents=True, exist_ok=True)
+            _merge_order(folder / _ORDER, out / _ORDER)
+    return sum(RunFolder(to).take_over(RunFolder(source)) for source, to in plan)
+
+
+def _merge_order(source: Path, to: Path) -> None:
+    table = json.loads(source.read_text(encoding="utf-8"))
+    if to.is_file():
+        there = json.loads(to.read_text(encoding="utf-8"))
+        table = {**there, "runs": list(dict.fromkeys([*there["runs"], *table["runs"]]))}
+    write_aside(to, (json.dumps(table, indent=2) + "\n").encode())
 
 
 # -------------------------------------------------------------------------------------- sweeps

@@ -39,8 +39,8 @@ from discreet import registry
 from discreet.core import checks
 from discreet.experiments import statistics, sweep
 from discreet.experiments.config import RunConfig
+from discreet.experiments.engine import default_workers
 from discreet.experiments.results import Result
-from discreet.experiments.simulate import default_workers
 from discreet.experiments.suite import SUITE, SUITE_SEED, World, geometric_mean
 from discreet.mdp.tabular import TabularMDP
 from discreet.reproductions.page import power_of_ten, standard_error

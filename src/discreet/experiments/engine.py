@@ -1,0 +1,271 @@
+"""Where runs are executed: in this process, in processes beside it, or on an engine that people have.
+
+One seam: :func:`results` maps calls over items on an :class:`Engine`, a standard executor
+(:mod:`concurrent.futures`) with a width, and yields results as they come. A call is a pure function of
+settings and seed, so that neither the engine nor the number of workers, nor the order or a worker's death,
+changes a bit of any result.
+
+* Cheap items travel together: a task holds as many as take :attr:`Engine.together` seconds.
+* A worker's death costs the items of its task another try, at most :data:`RETRIES`, and nothing else.
+* Workers must have the same code: every call carries the versions that it was made by, and refuses others
+  before anything runs.
+* Whoever stops reading (or presses Ctrl-C) cancels what has not begun.
+
+Engines beyond the standard library are packages of their own; their modules are imported by name only
+(:func:`open_engine`): ``dask://HOST:PORT``, ``ray`` and ``ray://HOST:PORT``, ``slurm`` (submitit).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from discreet.core import checks
+
+__all__ = ["ENGINES", "RETRIES", "Engine", "EngineError", "Job", "default_workers", "open_engine", "results"]
+
+R = TypeVar("R")
+
+RETRIES = 3
+ENGINES: Mapping[str, tuple[str, str]] = {  # scheme: module, extra
+    "dask": ("discreet.experiments.engines.dask", "dask"),
+    "ray": ("discreet.experiments.engines.ray", "ray"),
+    "slurm": ("discreet.experiments.engines.slurm", "slurm"),
+}
+
+
+class EngineError(RuntimeError):
+    """An engine that is not there, has other code, or lost the same task over and over."""
+
+
+def default_workers() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Job(Generic[R]):
+    """One call for many items: ``call(items)`` gives a result for each, in their order.
+
+    what : named in errors, as in "run 7 of WHAT".
+    """
+
+    call: Callable[[Sequence[int]], Sequence[R]]
+    items: Sequence[int]
+    what: str = "this run"
+
+
+class Engine(AbstractContextManager["Engine"]):
+    """An executor and what is known of it.
+
+    Parameters
+    ----------
+    name : for messages
+    make : opens the executor; None for one that its owner opened and closes
+    width : how many tasks run at once
+    ahead : tasks in flight for each of them, so that none waits for this process
+    together : seconds of items that travel in one task; 0: one item each
+    even : items are dealt at once, in as many tasks as there are workers (for queues where a task waits long)
+    """
+
+    deaths: tuple[type[BaseException], ...] = (BrokenExecutor,)
+
+    def __init__(
+        self,
+        name: str,
+        executor: Executor | Callable[[], Executor],
+        width: int,
+        *,
+        ahead: int = 2,
+        together: float = 1.0,
+        even: bool = False,
+    ) -> None:
+        self.name, self.width, self.ahead = name, checks.integer("workers", width, 1), ahead
+        self.together, self.even = together, even
+        self.served = False  # has a worker ever given a result?
+        self._make = None if isinstance(executor, Executor) else executor
+        self._executor = executor if isinstance(executor, Executor) else executor()
+
+    @classmethod
+    def of(cls, executor: Executor | Engine, workers: int | None = None) -> Engine:
+        """An executor of the caller's, who closes it; an engine is itself."""
+        if isinstance(executor, Engine):
+            return executor
+        if not isinstance(executor, Executor):
+            raise ValueError(f"executor = {checks.said(executor)}: must be a concurrent.futures.Executor")
+        width = workers or getattr(executor, "_max_workers", None) or default_workers()
+        return cls(type(executor).__name__, executor, int(width))
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Run it on a worker."""
+        return self._executor.submit(function, *args)
+
+    def reopen(self, error: BaseException) -> None:
+        """A new executor in place of a broken one; raises :class:`EngineError` where it was the caller's."""
+        if self._make is None:
+            raise EngineError(
+                f"{self.name}: a worker died, and the executor cannot go on ({error})"
+            ) from error
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._executor = self._make()
+
+    def close(self) -> None:
+        """Release what was opened here."""
+        if self._make is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def check(self, versions: Mapping[str, str]) -> None:
+        """Refuse workers of other code ahead, where the engine can ask all of them."""
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_engine(text: str, workers: int | None = None) -> Engine:
+    """An engine by its address: ``dask://HOST:PORT``, ``ray``, ``ray://HOST:PORT``, ``slurm``,
+    ``slurm://partition=short,timeout_min=60``.
+
+    workers : how many tasks at once; default: as many as the engine has.
+
+    Raises
+    ------
+    EngineError
+        If its package is not installed, or nobody answers there.
+    ValueError
+        If it is no engine.
+    """
+    scheme, _, rest = text.partition("://")
+    if scheme not in ENGINES:
+        raise ValueError(f"engine = {text!r}: must be local, dask://HOST:PORT, ray, ray://HOST:PORT or slurm")
+    module, extra = ENGINES[scheme]
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise EngineError(
+            f"engine = {text!r}: needs a package that is not installed here ({error}): "
+            f"pip install 'discreet[{extra}]'"
+        ) from None
+    engine: Engine = found.open_engine(rest, workers)
+    return engine
+
+
+def timed(call: Callable[[Sequence[int]], Sequence[R]], items: Sequence[int]) -> tuple[Sequence[R], float]:
+    """On a worker."""
+    begin = time.perf_counter()
+    return call(items), time.perf_counter() - begin
+
+
+class _Queue(Generic[R]):
+    """Items that wait, by job; how long they take; how often they were tried."""
+
+    def __init__(self, engine: Engine, jobs: Sequence[Job[R]], take: Callable[[int, int], bool]) -> None:
+        self._engine, self._jobs, self._take = engine, jobs, take
+        self._waiting = deque((j, item) for j, job in enumerate(jobs) for item in job.items)
+        self._tries: Counter[tuple[int, int]] = Counter()
+        self._taken: set[tuple[int, int]] = set()
+        self._seconds: dict[int, float] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def next(self) -> tuple[int, tuple[int, ...]]:
+        """Items of one job for one task; none if nobody of the rest is ours to do."""
+        j, chunk = -1, list[int]()
+        while self._waiting and (j < 0 or (self._waiting[0][0] == j and len(chunk) < self._size(j))):
+            own = self._waiting.popleft()
+            if own in self._taken or self._take(*own):
+                self._taken.add(own)
+                j, _ = own
+                chunk.append(own[1])
+        return j, tuple(chunk)
+
+    def _size(self, j: int) -> int:
+        left = len(self._waiting) + 1
+        if self._engine.even:
+            return -(-sum(len(job.items) for job in self._jobs) // self._engine.width)
+        known = self._seconds.get(j)
+        if known is None or not self._engine.together:
+            return 1
+        return max(1, min(int(self._engine.together / max(known, 1e-6)), left // (2 * self._engine.width)))
+
+    def took(self, j: int, items: Sequence[int], seconds: float) -> None:
+        """So long."""
+        self._seconds[j] = seconds / len(items)
+
+    def again(self, j: int, items: Sequence[int], error: BaseException) -> None:
+        """Back into the queue, after a death."""
+        for item in reversed(items):
+            self._tries[j, item] += 1
+            if self._tries[j, item] > RETRIES:
+                raise EngineError(
+                    f"{self._engine.name}: {RETRIES + 1} workers died of run {item} of {self._jobs[j].what} "
+                    f"(too little memory?): {error}"
+                ) from error
+        self.back(j, items)
+
+    def back(self, j: int, items: Sequence[int]) -> None:
+        """They never began."""
+        self._waiting.extendleft((j, item) for item in reversed(items))
+
+
+def results(
+    engine: Engine, jobs: Sequence[Job[R]], take: Callable[[int, int], bool] | None = None
+) -> Generator[tuple[int, R], None, None]:
+    """(index of the job, result) of every item of every job, in the order in which they are done.
+
+    take : asked with (job, item) just before an item is sent off for the first time; False leaves it out.
+
+    Raises
+    ------
+    EngineError
+        If workers died of the same item again and again, or have other code.
+    """
+    queue = _Queue(engine, jobs, take or (lambda *_: True))
+    running: dict[Future[Any], tuple[int, tuple[int, ...]]] = {}
+    broken: BaseException | None = None
+    idle = 0  # executors that broke one after the other, without a result
+    try:
+        while queue or running:
+            while queue and broken is None and len(running) < engine.ahead * engine.width:
+                j, items = queue.next()
+                if not items:
+                    break
+                try:
+                    running[engine.submit(timed, jobs[j].call, items)] = j, items
+                except BrokenExecutor as error:
+                    queue.back(j, items)
+                    broken = error
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                j, items = running.pop(future)
+                try:
+                    found, seconds = future.result()
+                except engine.deaths as error:
+                    queue.again(j, items, error)
+                    broken = error if isinstance(error, BrokenExecutor) else broken
+                    continue
+                engine.served, idle = True, 0
+                queue.took(j, items, seconds)
+                for result in found:
+                    yield j, result
+            if broken is not None and not running:
+                idle += 1
+                if idle > RETRIES:
+                    raise EngineError(f"{engine.name}: broke {idle} times in a row ({broken})") from broken
+                engine.reopen(broken)
+                broken = None
+    finally:
+        for future in running:
+            future.cancel()

@@ -1,0 +1,117 @@
+"""What a worker is sent to play runs: how to build the set-up, its seed, and the code it was made by."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+
+from discreet.core.compile import in_workers
+from discreet.experiments.config import made_by
+from discreet.experiments.engine import Engine, EngineError
+
+if TYPE_CHECKING:
+    from discreet.experiments.results import SeedRun
+    from discreet.experiments.simulate import Setup
+
+__all__ = ["Play", "differing", "packed", "processes", "versions"]
+
+_FEW = 4  # set-ups that a worker keeps: a sweep's runs come in order
+_SECONDS = 0.2  # of cheap runs in one task of a process next door
+
+_stop: Any = None
+
+
+def versions() -> dict[str, str]:
+    """Of this process's code; ``kernels`` is a hash of all compiled sources."""
+    return made_by()
+
+
+def differing(here: Mapping[str, str], there: Mapping[str, str]) -> str:
+    """What two processes do not have in common, in words; empty if nothing."""
+    names = [name for name in here if here[name] != there.get(name)]
+    return "; ".join(f"{name} {there.get(name, 'none')} there, {here[name]} here" for name in names)
+
+
+@dataclass(frozen=True)
+class Play:
+    """Repetitions of one set-up: ``build(what)`` makes it, once a worker.
+
+    build : a function of a module; what : its argument, which can be hashed (a configuration, or bytes).
+    """
+
+    build: Callable[[Any], Setup]
+    what: Any
+    seed: int
+    made_by: Mapping[str, str] = field(default_factory=versions)
+
+    def __call__(self, runs: Sequence[int]) -> list[SeedRun]:
+        """Play these runs. Raises :class:`EngineError` if this process has other code than the sender."""
+        if said := differing(self.made_by, versions()):
+            raise EngineError(f"a worker has other code than the process that sent it runs: {said}")
+        setup = _built(self.build, self.what)
+        return [setup.run(self.seed, run, None, _stop) for run in runs]
+
+
+@lru_cache(_FEW)
+def _built(build: Callable[[Any], Setup], what: Any) -> Setup:
+    return build(what)
+
+
+def packed(setup: Setup, where: str) -> bytes:
+    """A set-up for processes of ``where``; refused here, since a pool that cannot send its tasks may never
+    end.
+    """
+    try:
+        return pickle.dumps(setup)
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        raise ValueError(
+            f"{where}: must be workers = 1 for a learner, privatizer or world that Python cannot send to "
+            f"another process ({error}); or define its class at the top of a module"
+        ) from error
+
+
+# ------------------------------------------------------------------------------ processes of this machine
+def _begin(stop: Any, initializer: Callable[..., None] | None = None, initargs: tuple[Any, ...] = ()) -> None:
+    global _stop
+    _stop = stop
+    if initializer is not None:
+        initializer(*initargs)
+
+
+class _Processes(Engine):
+    """A pool that is replaced when a worker dies, unless it never did anything."""
+
+    def __init__(self, workers: int) -> None:
+        from concurrent.futures import ProcessPoolExecutor
+
+        context = get_context("spawn")
+        self._shared = context.Event()
+        begin = partial(_begin, self._shared, **in_workers())
+        super().__init__(
+            f"workers = {workers}",
+            lambda: ProcessPoolExecutor(workers, mp_context=context, initializer=begin),
+            workers,
+            together=_SECONDS,
+        )
+
+    def reopen(self, error: BaseException) -> None:
+        if not self.served:
+            raise EngineError(
+                f"{self.name}: a worker process ended before its run; a script must call simulate under "
+                '`if __name__ == "__main__":`, since workers import it, or with workers=1 (else memory may '
+                "be short)"
+            ) from error
+        super().reopen(error)
+
+    def close(self) -> None:
+        self._shared.set()
+        super().close()
+
+
+def processes(workers: int) -> Engine:
+    """So many processes beside this one."""
+    return _Processes(workers)
