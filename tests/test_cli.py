@@ -20,7 +20,7 @@ from discreet import cli, registry
 from discreet.audits import replay
 from discreet.audits import run as audits
 from discreet.cli import simulations
-from discreet.experiments import simulate
+from discreet.experiments import engine, simulate
 from discreet.experiments import sweep as sweeps
 from discreet.experiments.results import Result as RunResult
 
@@ -367,6 +367,43 @@ def test_sweep_makes_a_folder_a_run_and_a_figure(swept: tuple[Path, Path, Any]) 
     assert {name: content for name, content in snapshot(out).items() if name.endswith(".parquet")} == before
     assert "Final regret after 60 users on riverswim" in text
     assert "regret.png" in text
+
+
+def test_a_sweep_in_parts_is_the_sweep(swept: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    path, out, found = swept
+    listed = document("sweep", path, "--out", tmp_path, "--list")
+    assert [one["only"] for one in listed] == [1, 2, 3, 4, 5]
+    assert {Path(one["out"]).name for one in listed} == {p.name for p in out.iterdir() if p.is_dir()}
+    assert not any(tmp_path.iterdir())
+    for folder, part in (("a", "1/2"), ("b", "2/2")):
+        document("sweep", path, "--out", tmp_path / folder, "--shard", part)
+    assert "30 new runs" in call("merge", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "all").stderr
+    whole = {name: content for name, content in snapshot(out).items() if name.endswith("guarantee.json")}
+    assert {n: c for n, c in snapshot(tmp_path / "all").items() if n.endswith("guarantee.json")} == whole
+    again = document("sweep", path, "--out", tmp_path / "all")
+    assert [one["final_regret"] for one in again["runs"]] == [one["final_regret"] for one in found["runs"]]
+    only = document("sweep", path, "--out", tmp_path / "only", "--only", "2", "--only", "5")
+    assert [one["final_regret"] for one in only["runs"]] == [found["runs"][i]["final_regret"] for i in (1, 4)]
+    assert "only = 6: must be" in call("sweep", path, "--out", tmp_path / "c", "--only", "6", code=2).stderr
+    assert not (tmp_path / "c").exists()
+
+
+def test_seeds_that_go_on_from_a_number(tmp_path: Path) -> None:
+    whole = document("run", *SMALL, "--seeds", "5")
+    part = document("run", *SMALL, "--seeds", "2", "--first-seed", "3", "--out", tmp_path / "part")
+    assert part["final_regret"] == whole["final_regret"][3:]
+    third = document("run", *SMALL, "--seeds", "5", "--shard", "3/3")
+    assert third["final_regret"] == whole["final_regret"][2:3]
+    assert "shard = '4/3'" in call("run", *SMALL, "--shard", "4/3", code=2).stderr
+    assert "shard: has none" in call("run", *SMALL, "--seeds", "2", "--shard", "3/3", code=2).stderr
+
+
+def test_an_engine_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "engine = 'spark': must be local" in call("run", *SMALL, "--engine", "spark", code=2).stderr
+    monkeypatch.setitem(engine.ENGINES, "ray", ("discreet.experiments.engines.missing", "ray"))
+    error = call("run", *SMALL, "--engine", "ray", code=1).stderr
+    assert "pip install 'discreet[ray]'" in error
+    assert "Traceback" not in error
 
 
 def test_sweep_runs_all_or_nothing(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -14,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dying import Dying
 
 import discreet as dr
 from discreet.experiments import engine as seam
@@ -122,25 +121,6 @@ def test_who_stops_reading_cancels_the_rest() -> None:
         next(found)
         found.close()
     assert len(begun) < 10
-
-
-def dies_once(folder: str, items: Sequence[int]) -> list[int]:
-    for item in items:
-        flag = Path(folder) / str(item)
-        if item % 5 == 0 and not flag.exists():
-            flag.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-    return list(items)
-
-
-class Dying:
-    """Kills its process at each fifth item, the first time."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = str(folder)
-
-    def __call__(self, items: Sequence[int]) -> list[int]:
-        return dies_once(self.folder, items)
 
 
 def test_processes_that_are_killed_are_replaced(tmp_path: Path) -> None:

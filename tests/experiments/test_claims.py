@@ -1,0 +1,179 @@
+"""Processes on one folder share the work: claims, and those of processes that are gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discreet import registry
+from discreet.experiments import claims as module
+from discreet.experiments import sweep
+from discreet.experiments.claims import Claims
+from discreet.experiments.config import RunConfig
+from discreet.experiments.results import Result
+
+CONFIG = RunConfig(env="random", learner="dp-ucbvi", privatizer="central", epsilon=1.0, episodes=300, seeds=6)
+
+
+def test_a_claim_is_one_process_s(tmp_path: Path) -> None:
+    with Claims(tmp_path) as mine, Claims(tmp_path) as yours:
+        assert mine.take(3)
+        assert not yours.take(3)
+        assert yours.take(4)
+        mine.drop(3)
+        assert yours.take(3)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("holder", "age", "gone"),
+    [
+        ({"host": socket.gethostname(), "process": 2**22 + 1}, 0.0, True),
+        ({"host": socket.gethostname(), "process": os.getppid()}, 0.0, False),
+        ({"host": socket.gethostname(), "process": os.getppid()}, module.STALE + 5, True),
+        ({"host": "elsewhere", "process": 1}, module.STALE - 20, False),
+        ({"host": "elsewhere", "process": 1}, module.STALE + 5, True),
+        (None, 0.0, False),
+        (None, module.STALE + 5, True),
+    ],
+)
+def test_who_is_gone_loses_its_claim(tmp_path: Path, holder: Any, age: float, gone: bool) -> None:
+    path = tmp_path / ".run-00002.claim"
+    path.write_text("{" if holder is None else json.dumps(holder))
+    os.utime(path, (time.time() - age,) * 2)
+    with Claims(tmp_path) as mine:
+        assert mine.take(2) is gone
+    assert path.exists() is not gone
+
+
+def test_a_held_claim_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BEAT", 0.01)
+    with Claims(tmp_path) as mine:
+        assert mine.take(1)
+        path = tmp_path / ".run-00001.claim"
+        os.utime(path, (1.0, 1.0))
+        until = time.monotonic() + 10
+        while path.stat().st_mtime == 1.0 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert path.stat().st_mtime > 1.0
+
+
+WORKER = """
+import sys
+from pathlib import Path
+from discreet import registry
+from discreet.experiments import simulate, sweep
+from discreet.experiments.config import RunConfig
+config = RunConfig.from_table({table!r})
+setup = registry.prepare(config)
+own = type(setup).run
+def told(self, seed, run, *rest):
+    print(run, flush=True)
+    return own(self, seed, run, *rest)
+type(setup).run = told
+sweep.run(setup, config, Path(sys.argv[1]), 1)
+"""
+
+
+def test_two_processes_do_each_run_once(tmp_path: Path) -> None:
+    config = registry.resolved(CONFIG)
+    code = WORKER.format(table=config.to_table())
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / "out")], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    did = [one.communicate()[0].split() for one in both]
+    assert [one.returncode for one in both] == [0, 0]
+    assert sorted(map(int, did[0] + did[1])) == list(range(6))
+    here = sweep.run(registry.prepare(config), config, workers=1)
+    np.testing.assert_array_equal(Result.load(tmp_path / "out").regret, here.regret)
+    names = {path.name for path in (tmp_path / "out" / "seeds").iterdir()}
+    assert names == {f"run-{run:05d}.parquet" for run in range(6)}
+
+
+def test_a_run_that_another_process_is_at_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here a thread stands for the other process: it holds run 1, and stores it late."""
+    monkeypatch.setattr(sweep, "_WAIT", 0.01)
+    config = registry.resolved(CONFIG.with_seeds(2))
+    setup = registry.prepare(config)
+    sweep.run(setup, config, tmp_path / "out", 1, chosen=lambda run: run == 0)
+    whole = sweep.run(setup, config, workers=1)
+    folder = sweep.RunFolder(tmp_path / "out")
+    with Claims(folder.seeds) as other:
+        assert other.take(1)
+        asked = threading.Event()
+        monkeypatch.setattr(sweep.time, "sleep", lambda _: asked.set())
+
+        def late() -> None:
+            asked.wait(30)
+            folder.write(setup.run(0, 1))
+
+        thread = threading.Thread(target=late)
+        thread.start()
+        found = sweep.run(setup, config, tmp_path / "out", 1)
+        thread.join()
+    assert asked.is_set()
+    np.testing.assert_array_equal(found.regret, whole.regret)
+
+
+# ------------------------------------------------------------------------------ shards, and what they leave
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+def test_shards_are_a_partition(parts: int) -> None:
+    chosen = [sweep.shard(f"{i}/{parts}") for i in range(1, parts + 1)]
+    for config in range(3):
+        for run in range(10):
+            assert sum(one(config, run) for one in chosen) == 1
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1/0", "1", "a/b", "-1/2", "1/2/3"])
+def test_bad_shards(text: str) -> None:
+    with pytest.raises(ValueError, match="shard = .*: must be i/n"):
+        sweep.shard(text)
+
+
+def test_shards_meet(tmp_path: Path) -> None:
+    config = registry.resolved(CONFIG)
+    setup = registry.prepare(config)
+    for part in (1, 2):
+        own = sweep.shard(f"{part}/2")
+        sweep.run(setup, config, tmp_path / f"part-{part}", 1, chosen=lambda run, own=own: own(0, run))
+    assert sweep.merge([tmp_path / "part-1", tmp_path / "part-2"], tmp_path / "all") == 6
+    assert sweep.merge([tmp_path / "part-2"], tmp_path / "all") == 0
+    here = sweep.run(setup, config, workers=1)
+    np.testing.assert_array_equal(Result.load(tmp_path / "all").regret, here.regret)
+    with pytest.raises(ValueError, match="must not be merged with itself"):
+        sweep.merge([tmp_path / "all"], tmp_path / "all")
+    with pytest.raises(ValueError, match="is no result folder"):
+        sweep.merge([tmp_path / "all" / "seeds"], tmp_path / "none")
+    other = registry.resolved(CONFIG.with_seeds(1))
+    changed = RunConfig.from_table({**other.to_table(), "episodes": 301})
+    sweep.run(registry.prepare(changed), changed, tmp_path / "changed", 1)
+    with pytest.raises(ValueError, match="episodes = 300 there, 301 here"):
+        sweep.merge([tmp_path / "changed"], tmp_path / "all")
+
+
+def test_two_truths_of_one_run_are_refused(tmp_path: Path) -> None:
+    config = registry.resolved(CONFIG.with_seeds(1))
+    setup = registry.prepare(config)
+    for name in ("a", "b"):
+        sweep.run(setup, config, tmp_path / name, 1)
+    folder = sweep.RunFolder(tmp_path / "b")
+    run = folder.read(0)
+    (folder.seeds / "run-00000.parquet").unlink()
+    folder.write(type(run)(0, run.episodes, run.regret + 1.0, run.gap_regret, run.seconds))
+    with pytest.raises(ValueError, match="run 0 has other numbers"):
+        sweep.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
