@@ -34,7 +34,7 @@ test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two
 	$(BIN)/python -m pytest -n $(WORKERS) -m statistics
 
 test-engines: warmup ## Dask, Ray and submitit with real workers, some of them killed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,dask,ray,slurm]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,dask,ray,slurm]' pyspark
 	$(BIN)/python -m pytest -n 0 -m engines tests/engines
 
 goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended

@@ -162,6 +162,11 @@ if TYPE_CHECKING:
     from discreet.stored.codebook import fit_codebook as fit_codebook
     from discreet.stored.codebook import forecast_codebook as forecast_codebook
     from discreet.stored.codebook import verify_codebook as verify_codebook
+    from discreet.stored.counted import Part as Part
+    from discreet.stored.counted import count_part as count_part
+    from discreet.stored.counted import merge_parts as merge_parts
+    from discreet.stored.counted import new_key as new_key
+    from discreet.stored.counted import read_key as read_key
     from discreet.stored.forecast import SchemaForecast as SchemaForecast
     from discreet.stored.forecast import forecast_learn as forecast_learn
     from discreet.stored.learn import Outcome as Outcome
@@ -332,6 +337,11 @@ _HOMES = {
     "Outcome": "stored.learn",
     "Settings": "stored.learn",
     "learn": "stored.learn",
+    "Part": "stored.counted",
+    "count_part": "stored.counted",
+    "merge_parts": "stored.counted",
+    "new_key": "stored.counted",
+    "read_key": "stored.counted",
     "GainForecast": "stored.power",
     "PublicWorld": "stored.power",
     "epsilon_needed": "stored.power",

@@ -66,7 +66,8 @@ def learn(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Parquet or CSV files, folders, s3://..., duckdb://FILE?table=NAME, or minari:NAME."
+            help="Parquet or CSV files, folders, s3://..., duckdb://FILE?table=NAME, minari:NAME; or parts "
+            "that `discreet count` made (.tally)."
         ),
     ] = None,
     schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: what is public about the data.")] = None,
@@ -214,6 +215,7 @@ def _first(
     from discreet.data.validate import DataError
     from discreet.storage.ledger import Ledger, default_path
     from discreet.stored import learn as pipeline
+    from discreet.stored.counted import SUFFIX, merge_parts
 
     if schema is None:
         raise ValueError("schema is missing: give --schema SCHEMA.toml")
@@ -248,18 +250,87 @@ def _first(
         if settings.synthetic:
             files = [str(Path(made_up) / "people.parquet")]
             write_made_up(public, users, files[0], seed=seed or 0)
+        how: dict[str, Any] = {
+            "privatizer": privatizer, "ledger": book, "settings": settings, "progress": progress,
+            "randomness": Secure() if seed is None else Seeded(seed), "scratch": scratch,
+        }  # fmt: skip
+        if files and all(name.endswith(SUFFIX) for name in files):
+            return pipeline.learn(merge_parts(files), learner, out, schema=public, **how)
         try:
-            return pipeline.learn(
-                open_source(files or [], public, **written), learner, out, privatizer=privatizer, ledger=book,
-                randomness=Secure() if seed is None else Seeded(seed), settings=settings, progress=progress,
-                scratch=scratch,
-            )  # fmt: skip
+            return pipeline.learn(open_source(files or [], public, **written), learner, out, **how)
         except DataError as error:
             error.add_note(
                 "This message is private, it quotes a person's row (rows are counted from 0, without a "
                 "header). Nothing was spent or written."
             )
             raise
+
+
+@command
+def count(
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Files of one part of the data, as for `discreet learn`.")
+    ] = None,
+    schema: Annotated[Path | None, typer.Option(help="SCHEMA.toml: the same for all parts.")] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="The run's secret key, the same for all parts (--new-key makes it).")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A new file, NAME.tally: RAW DATA, mode 0600.")] = None,
+    new_key: Annotated[
+        Path | None, typer.Option(help="Make a new key, and nothing else. Delete it after the run.")
+    ] = None,
+    sql: SqlOption = None,
+    delimiter: DelimiterOption = None,
+    decimal: DecimalOption = ".",
+    encoding: EncodingOption = "utf-8",
+    algorithm: Annotated[
+        str | None, typer.Option(help="What will be learned: dp-apvi, apvi or decision-points.")
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the algorithm.")] = None,
+    scratch: Annotated[Path | None, typer.Option(help="Folder for temporary files.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Count the people of a part of the data, for `discreet learn PARTS.tally` elsewhere: exact, raw sums."""
+    from discreet import registry
+    from discreet.data.readers import open_source
+    from discreet.data.schema import read_schema
+    from discreet.data.validate import DataError
+    from discreet.stored import counted
+
+    if new_key is not None:
+        if files or out is not None or key is not None:
+            raise ValueError("new-key: must be given alone")
+        say(f"discreet: a new key: {counted.new_key(new_key)}")
+        return
+    for what, value in {"files": files, "--schema": schema, "--key": key, "--out": out}.items():
+        if not value:
+            raise ValueError(f"{what.lstrip('-')} is missing: give {what}")
+    assert schema is not None and key is not None and out is not None
+    if out.suffix != counted.SUFFIX:
+        raise ValueError(f"out = {str(out)!r}: must end in {counted.SUFFIX}")
+    if out.exists() or not out.absolute().parent.is_dir():
+        raise ValueError(f"out = {str(out)!r}: must be a new file in a folder that exists")
+    secret, public = counted.read_key(key), read_schema(schema)
+    written: dict[str, Any] = {
+        "sql": sql, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
+    }  # fmt: skip
+    name = algorithm or _default(public)
+    options: dict[str, Any] = pairs("option", option)
+    if "rho" in registry.options_of(registry.entry("offline learner", name).factory()):
+        options = {"rho": 1.0, **options}  # a budget that nobody will look at
+    learner = registry.build("offline learner", name, None, options)
+    announce_compilation()
+    try:
+        with rows_bar() as progress:
+            source = open_source(files or [], public, **written)
+            part = counted.count_part(source, learner, secret, progress=progress, scratch=scratch)
+    except DataError as error:
+        error.add_note("This message is private, it quotes a person's row. Nothing was written.")
+        raise
+    part.save(out)
+    say(f"discreet: {out} is RAW DATA (exact sums): keep it and delete it as the trajectories")
+    if as_json:
+        print_json({"out": str(out), "people": len(part.people)})
 
 
 def _again(

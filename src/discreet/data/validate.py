@@ -83,11 +83,14 @@ class Checked:
         Which user an episode is of: 0, 1, .. over all batches, never falling.
     rows : int
         Rows read so far.
+    names : Arrow array
+        What the file calls these users, in their order, those without an episode that counts among them.
     """
 
     trajectories: Trajectories
     user: Ints
     rows: int
+    names: Any = None
 
 
 def episodes(
@@ -316,7 +319,8 @@ class _Check:
             schema.unfinished == "terminal", schema.reads_rewards, most, self.found, self.first,
         )  # fmt: skip
         self.rows += table.num_rows
-        self.alike.add(_array(table, "user").take(pa.array(np.flatnonzero(new_user))))
+        names = _array(table, "user").take(pa.array(np.flatnonzero(new_user)))
+        self.alike.add(names)
         if self.found.any():
             return None
         starts = np.flatnonzero(new_episode)
@@ -335,7 +339,7 @@ class _Check:
         self.users += int(new_user.sum())
         if schema.outcomes is not None:
             rewards = _earned(schema, states)
-        return Checked(Trajectories(states, actions, rewards), user, self.rows)
+        return Checked(Trajectories(states, actions, rewards), user, self.rows, names)
 
     def _choose(self, table: pa.Table, starts: Ints, user: NDArray[Any], keep: Flags) -> None:
         """Of users with more than m episodes keep the m whose keyed hashes are the least."""

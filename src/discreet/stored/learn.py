@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from discreet.core import checks
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.randomness import Randomness, Secure
 from discreet.core.shown import brief
@@ -45,8 +46,10 @@ from discreet.offline import linear, tabular
 from discreet.offline.decision_points import DecisionPoints
 from discreet.offline.releases import ReleaseFacts, read_tables
 from discreet.protocol import Floats
+from discreet.sessions.one_shot import OneShotSession
 from discreet.storage.folders import aside, check_free
 from discreet.storage.ledger import Ledger, spent
+from discreet.stored.counted import Part, facts_of
 from discreet.stored.planning import (
     Planned,
     Privatizer,
@@ -134,7 +137,7 @@ class Run:
 
 
 def learn(
-    source: Source,
+    source: Source | Part,
     learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | linear.Linear,
     out: str | Path,
     *,
@@ -144,13 +147,15 @@ def learn(
     settings: Settings | None = None,
     progress: Progress | None = None,
     scratch: str | Path | None = None,
+    schema: Schema | None = None,
 ) -> Outcome:
     """Learn a policy from stored trajectories, with one release, into a new folder.
 
     Parameters
     ----------
-    source : Source
-        Files and their schema (:func:`discreet.data.readers.open_source`).
+    source : Source, or Part
+        Files and their schema (:func:`discreet.data.readers.open_source`); or what was counted elsewhere
+        (:func:`discreet.stored.counted.merge_parts`), with its ``schema``.
     learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, which hold their budget themselves
     out : folder
         Must not exist, or be empty.
@@ -175,7 +180,14 @@ def learn(
     """
     settings, out = settings or Settings(), Path(out)
     check_free(out)
-    schema = source.schema
+    if isinstance(source, Part):
+        if schema is None:
+            raise ValueError("schema: must be given with a counted part")
+        _check_part(source, schema, learner)
+    elif schema is not None:
+        raise ValueError("schema: must be given with a counted part only, a source has its own")
+    else:
+        schema = source.schema
     kind = kind_of(schema, learner)
     kind.check(settings)
     session = kind.start(privatizer, Secure() if randomness is None else randomness)
@@ -190,8 +202,13 @@ def learn(
     if ledger is not None and settings.synthetic:
         raise ValueError("ledger: must be None (--no-ledger) for made-up people, who spend nothing")
     with session:
-        for part in episodes(source, progress=progress, scratch=scratch):
-            session.submit_many(kind.told(part.trajectories), part.user)
+        if isinstance(source, Part):
+            if not isinstance(session, OneShotSession):
+                raise ValueError(f"algorithm = {name_of(learner)!r}: cannot learn from counted parts")
+            session.submit_tally(source.tally)
+        else:
+            for part in episodes(source, progress=progress, scratch=scratch):
+                session.submit_many(kind.told(part.trajectories), part.user)
         if not session.users:
             raise ValueError("source: holds no rows")
         if private:
@@ -239,6 +256,16 @@ def learn(
     if ledger is not None and reservation is not None:
         ledger.mark(reservation, published_hashes(statement.document))
     return Outcome(out, statement, text)
+
+
+def _check_part(part: Part, schema: Schema, learner: Any) -> None:
+    """``ValueError`` unless a part was counted under this schema, for this question."""
+    for fact, wanted in facts_of(schema, kind_of(schema, learner)).items():
+        if part.facts[fact] != wanted:
+            raise ValueError(
+                f"{fact} = {checks.said(wanted)}: must be that under which the parts were counted, "
+                f"{checks.said(part.facts[fact])}"
+            )
 
 
 def plan_again(

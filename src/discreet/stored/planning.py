@@ -119,6 +119,7 @@ class _Counts:
         self.schema, self.learner, self.spec = schema, learner, schema.spec()
         self.layout: Layout = schema.layout
         self.asked: Mapping[str, str] = {}
+        self.query = replace(learner.query(self.spec), episodes=schema.episodes_per_user)
 
     def check(self, settings: Settings) -> None:
         """Every setting will do."""
@@ -135,8 +136,7 @@ class _Counts:
             raise ValueError(
                 f"privatizer = {checks.said(privatizer)}: must be none for APVI, which ignores noise"
             )
-        query = replace(self.learner.query(self.spec), episodes=self.schema.episodes_per_user)
-        return (privatizer or NoPrivacy()).stored(query, randomness)
+        return (privatizer or NoPrivacy()).stored(self.query, randomness)
 
     def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
         released = session.release()
@@ -165,6 +165,7 @@ class _FirstVisits:
         self.schema, self.learner, self.spec = schema, learner, schema.spec()
         self.question = FirstVisits(self.spec, schema.episodes_per_user)
         self.layout, self.asked = self.question.layout, FIRST_VISITS
+        self.query = self.question.query()
 
     def check(self, settings: Settings) -> None:
         """``ValueError`` for what this learner cannot do."""
@@ -179,7 +180,7 @@ class _FirstVisits:
             )
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
-        return (privatizer or NoPrivacy()).stored(self.question.query(), randomness)
+        return (privatizer or NoPrivacy()).stored(self.query, randomness)
 
     def told(self, people: Trajectories) -> Trajectories:
         """Episodes as the release counts them."""
@@ -199,7 +200,7 @@ class _FirstVisits:
         return Planned(PolicyTable.of(learned, self.schema), report)
 
 
-class _LinearSums:
+class LinearSums:
     """PEVI and its relatives: questions about sums of features, asked while planning."""
 
     def __init__(self, schema: Schema, learner: linear.Linear) -> None:
@@ -259,13 +260,13 @@ class _LinearSums:
         return Planned(table, LinearReport(table, learned, settings.unsupported))
 
 
-Kind = _Counts | _FirstVisits | _LinearSums
+Kind = _Counts | _FirstVisits | LinearSums
 
 
 def kind_of(schema: Schema, learner: Any) -> Kind:
     """What is released for a learner, and how it plans. Raises ``ValueError`` on anything else."""
     if isinstance(learner, linear.Linear):
-        return _LinearSums(schema, learner)
+        return LinearSums(schema, learner)
     if isinstance(learner, DecisionPoints):
         return _FirstVisits(schema, learner)
     if not isinstance(learner, type) and hasattr(learner, "query") and hasattr(learner, "learn"):
