@@ -149,6 +149,7 @@ if TYPE_CHECKING:
     from discreet.protocol import Spec as Spec
     from discreet.registry import make as make
     from discreet.registry import register as register
+    from discreet.registry import sweep as sweep
     from discreet.sessions.batch import BatchMechanism as BatchMechanism
     from discreet.sessions.opening import Proposes as Proposes
     from discreet.sessions.opening import session_of as session_of
@@ -190,6 +191,7 @@ _HOMES = {
     # worlds
     "make": "registry",
     "register": "registry",
+    "sweep": "registry",
     "TabularMDP": "mdp.tabular",
     "LinearMDP": "mdp.linear",
     "LinearMixtureMDP": "mdp.mixture",

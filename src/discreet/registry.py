@@ -21,12 +21,17 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from discreet.core import checks
 from discreet.experiments.config import RunConfig, Value
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from discreet.experiments.engine import Engine
+    from discreet.experiments.results import Result
     from discreet.experiments.simulate import Setup
     from discreet.mdp.tabular import TabularMDP
 
@@ -807,6 +812,51 @@ def prepare(config: RunConfig) -> Setup:
 
     mdp, learner, privatizer = objects(config)
     return Setup(mdp, learner, privatizer, config.episodes, by=config.by)
+
+
+def sweep(
+    runs: str | Path | Mapping[str, Any],
+    out: str | Path | None = None,
+    *,
+    workers: int | None = None,
+    executor: Executor | Engine | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Result]:
+    """Run every configuration of a sweep, as ``discreet sweep`` does: a result each, in the sweep's order.
+
+    Parameters
+    ----------
+    runs : a TOML file, or its content as a mapping (:mod:`discreet.experiments.sweep` has the form)
+    out : folder
+        With a folder for each configuration; seeds that are there are not run again, and several processes
+        on one folder share the work. None keeps everything in memory.
+    workers : int, optional
+        Parallel runs (default: all processors).
+    executor : concurrent.futures.Executor or Engine, optional
+        Where all runs are executed together; its workers build the configurations themselves. The same bits
+        as here.
+    progress : callable, optional
+        Called with (number of a run, its users) as runs are done.
+
+    Raises
+    ------
+    ValueError
+        If anything in it is not allowed: then nothing is run.
+    """
+    from discreet.experiments import sweep as sweeps
+    from discreet.experiments.engine import Engine as Seam
+
+    plan = sweeps.Sweep.from_table(runs) if isinstance(runs, Mapping) else sweeps.Sweep.from_toml(Path(runs))
+    plan = plan.resolved(resolved)
+    folder = None if out is None else Path(out)
+    made = [
+        (prepare(one), one, None if folder is None else folder / sweeps.folder_name(one)) for one in plan.runs
+    ]
+    if folder is not None:
+        sweeps.note_order(folder, plan)
+    if executor is not None:
+        return sweeps.run_all(made, prepare, Seam.of(executor, workers), progress)
+    return [sweeps.run(setup, one, to, workers, progress) for setup, one, to in made]
 
 
 def _published_code(config: RunConfig) -> Setup:

@@ -1,11 +1,13 @@
 import tomllib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import discreet as dr
 from discreet.experiments import simulate, sweep
 from discreet.experiments.config import RunConfig
 from discreet.experiments.results import Result, SeedRun
@@ -158,3 +160,21 @@ def test_comparison_as_text_markdown_and_latex(make_result: Make, private: Calla
         sweep.compare(results[:1])
     with pytest.raises(ValueError, match="baseline = 2"):
         sweep.compare(results, baseline=2)
+
+
+def test_a_sweep_in_python_is_that_of_the_command_line(tmp_path: Path) -> None:
+    """Here and on an executor; refused as a whole."""
+    table = {
+        "env": "random", "learner": "dp-ucbvi", "privatizer": ["central", "none"], "epsilon": 1.0, "seeds": 3,
+        "episodes": 60,
+    }  # fmt: skip
+    here = dr.sweep(table, tmp_path / "a", workers=1)
+    with ThreadPoolExecutor(2) as pool:
+        there = dr.sweep(table, tmp_path / "b", executor=pool)
+    assert [one.privatizer for one in here] == ["central", "none"]
+    for one, other, kept in zip(here, there, sweep.load_results([tmp_path / "b"]), strict=True):
+        np.testing.assert_array_equal(one.regret, other.regret)
+        np.testing.assert_array_equal(one.regret, kept.regret)
+    with pytest.raises(ValueError, match="unknown"):
+        dr.sweep({**table, "learner": ["dp-ucbvi", "unknown"]}, tmp_path / "c")
+    assert not (tmp_path / "c").exists()

@@ -255,6 +255,9 @@ def _first(
             "randomness": Secure() if seed is None else Seeded(seed), "scratch": scratch,
         }  # fmt: skip
         if files and all(name.endswith(SUFFIX) for name in files):
+            for name, value in {"sql": written["sql"], "delimiter": written["delimiter"]}.items():
+                if value is not None:
+                    raise ValueError(f"{name} = {value!r}: must not be given with counted parts")
             return pipeline.learn(merge_parts(files), learner, out, schema=public, **how)
         try:
             return pipeline.learn(open_source(files or [], public, **written), learner, out, **how)
