@@ -40,7 +40,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import signal, special
+from scipy import special
 
 from discreet.core import checks
 
@@ -210,6 +210,8 @@ def _solved(masses: Floats, first: int, h: float, delta: float) -> float:
 
     masses : of the losses h first, h (first + 1), ...
     """
+    from scipy import signal  # which loads longer than most runs take
+
     if first < 0:
         masses, first = masses[-first:], 0
     masses = np.concatenate([np.zeros(first), masses])  # of 0, h, 2h, ...
