@@ -14,6 +14,7 @@ from discreet.mdp.planning import evaluate, occupancy, value
 from discreet.offline import evaluation
 from discreet.offline.evaluation import BEHAVIOUR, Candidate, uniform, values_of
 from discreet.offline.tabular import DPAPVI
+from discreet.protocol import Returns, Spec
 from studies.value_intervals import Drawn, Setting, draw, played, setting_of
 
 MASK = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]], bool)
@@ -256,3 +257,85 @@ def test_bad_input_is_refused() -> None:
     bare = expected(world(known=True), 1000.0)
     with pytest.raises(ValueError, match="holds no rewards"):
         values_of(bare, setting.spec, {})
+
+
+# ------------------------------------------------------------------------------ what is declared of returns
+def ward(
+    low: float, high: float, outcomes: dict[int, float] | None
+) -> tuple[dr.TabularMDP, Spec, np.ndarray]:
+    """Three live states, two ends that pay nothing more; what people do there."""
+    draw = np.random.default_rng(11)
+    moves = np.zeros((5, 2, 5))
+    moves[:3] = draw.dirichlet(np.full(5, 0.8), (3, 2))
+    moves[3, :, 3] = moves[4, :, 4] = 1.0
+    paid = draw.uniform(low, high, (5, 2, 1)) * np.ones(5)
+    if outcomes is not None:
+        paid = np.zeros((5, 2, 5))
+        for state, reward in outcomes.items():
+            paid[:, :, state] = reward
+    paid[3:] = 0.0
+    mdp = dr.TabularMDP(
+        moves, ((paid - low) / (high - low))[None], np.array([0.5, 0.3, 0.2, 0, 0]), horizon=7,
+        terminal=(3, 4),
+    )  # fmt: skip
+    returns = Returns(low, high, terminal=(3, 4), outcomes=outcomes)
+    behaviour = np.repeat(draw.dirichlet(np.ones(2), 5)[None], 7, axis=0)
+    return mdp, Spec(mdp.layout, returns=returns), behaviour
+
+
+RETURNS = {
+    "outcomes": (-1.0, 3.0, {3: -1.0, 4: 3.0}),
+    "one outcome": (0.0, 1.0, {4: 1.0}),
+    "rewards of steps": (-2.0, 1.0, None),
+}
+
+
+@pytest.mark.parametrize("name", RETURNS)
+def test_ends_are_known_and_values_lie_between_what_can_be_earned(name: str) -> None:
+    """With mean counts, values are the true ones, in the units of the returns; where nobody came, anything
+    that can still be earned.
+    """
+    low, high, outcomes = RETURNS[name]
+    mdp, spec, behaviour = ward(low, high, outcomes)
+    scale, offset = high - low, 7 * low
+    setting, policy = Setting(mdp, behaviour, 1000, None, False), np.ones((7, 5), np.int64)
+    candidates = {"one": Candidate(policy), "uniform": Candidate(uniform(mdp.layout))}
+    found = values_of(expected(setting, 1e9), spec, candidates)
+    for one, true in ((BEHAVIOUR, behaviour), ("one", policy), ("uniform", uniform(mdp.layout))):
+        got = found.values[one]
+        assert got.estimate == pytest.approx(value(mdp, true), abs=1e-5)
+        assert got.known
+        here, earned = mdp.initial, 0.0  # a slow account, in the units of the returns
+        rows = np.eye(2)[true] if np.ndim(true) == 2 else np.asarray(true)
+        for h in range(7):
+            step = np.einsum("s,sa,sat->st", here, rows[h], mdp.transitions[0])
+            if outcomes is None:
+                own = (rows[h] * (low + scale * mdp.rewards[0])).sum(axis=1)
+                earned += float(here[:3] @ own[:3])
+            else:
+                paid = np.zeros((5, 5))
+                paid[:3, list(outcomes)] = list(outcomes.values())
+                earned += float((step * paid).sum())
+            here = step.sum(axis=0)
+        assert got.in_units(scale, offset).estimate == pytest.approx(earned, abs=1e-4)
+    least, most = Returns(low, high, (3, 4), outcomes).bounds(7)
+    assert offset + scale * found.least == pytest.approx(least)
+    assert offset + scale * found.bound == pytest.approx(most)
+    ends = np.isin(mdp.layout.row_state, (3, 4))
+    assert found.used["one"][:, ends].all()
+    scarce = values_of(expected(setting, 2.0), spec, candidates).values["one"]
+    assert not scarce.known
+    assert scarce.to_dict()["estimate"] is None
+    units = scarce.in_units(scale, offset)
+    assert least - 1e-9 <= units.low <= units.high <= most + 1e-9
+
+
+def test_an_end_costs_no_support() -> None:
+    """Under noise a world that is soon over is told by the steps before: ends' own counts do not matter."""
+    mdp, spec, behaviour = ward(0.0, 1.0, {4: 1.0})
+    drawn = draw(Setting(mdp, behaviour, 20_000, 2.0, False), 3)
+    policy = np.ones((7, 5), np.int64)
+    plain = values_of(drawn, replace(spec, returns=None), {"one": Candidate(policy)}).values["one"]
+    told = values_of(drawn, spec, {"one": Candidate(policy)}).values["one"]
+    assert told.low <= value(mdp, policy) <= told.high
+    assert told.high - told.low < 0.7 * (plain.high - plain.low)

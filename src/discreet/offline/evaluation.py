@@ -8,7 +8,9 @@ over states, the estimate of a fixed policy goes backward:
 
     q_h(s, a) = c + 1/2 + g(N^) Y,  Y = M (V_{h+1} - c) + C;  V_h(s) = sum_a pi(a | s) q_h(s, a).    (1)
 
-(Known rewards r replace 1/2 and C.) No count is truncated or projected, no value clipped: (1) is unbiased.
+(Known rewards r replace 1/2 and C. What is declared of returns (``Spec.returns``) is used: an episode that
+has ended is worth what no reward is, exactly; b_h is what can still be earned, and nothing is worth less
+than what must.) No count is truncated or projected, no value clipped: (1) is unbiased.
 
 * The centre c. As V - c sums to 0, M (V - c) does not correlate with N^, and ||V - c|| is the smallest norm
   that a centring gives: the noise is sigma_t ||V - c||_2.
@@ -70,8 +72,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -139,9 +141,20 @@ class Value:
     lack: float
     choice: float
 
-    def to_dict(self) -> dict[str, float]:
-        """Plain values."""
-        return asdict(self)
+    @property
+    def known(self) -> bool:
+        """Is it more than what lack of support leaves open? Else the estimate says nothing."""
+        return self.lack <= 0.5 * (self.high - self.low)
+
+    def in_units(self, scale: float, offset: float) -> Value:
+        """The same with values ``offset + scale v``."""
+        moved = {name: offset + scale * getattr(self, name) for name in ("estimate", "low", "high", "lower")}
+        spread = {name: scale * getattr(self, name) for name in ("noise", "sampling", "lack", "choice")}
+        return replace(self, **moved, **spread)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; an estimate that says nothing is None."""
+        return {**asdict(self), "estimate": self.estimate if self.known else None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +195,7 @@ class Evaluation:
     used: Mapping[str, Bools]
     gains: Mapping[str, Floats]
     gain_errors: Mapping[str, Floats]
+    least: float
     bound: float
     level: float
     ends: Mapping[str, _Ends] = field(repr=False)
@@ -200,7 +214,8 @@ class Evaluation:
             mine.noise + theirs.noise[::-1],
             mine.sampling + theirs.sampling[::-1],
         )
-        return _value(ends, self.level, -self.bound, self.bound)
+        width = self.bound - self.least
+        return _value(ends, self.level, -width, width)
 
 
 def uniform(layout: Layout) -> Floats:
@@ -232,6 +247,44 @@ class _Noise(NamedTuple):
     visits: float
     moves: float
     rewards: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Declared:
+    """What is public about what can still be earned, in units of [0, 1] a step.
+
+    floor, ceiling : (H + 1,) from step h on. ended : (S,) terminal states; after : (H + 1,) their value.
+    """
+
+    floor: Floats
+    ceiling: Floats
+    ended: Bools
+    after: Floats
+
+    @classmethod
+    def of(cls, spec: Spec, bound: float | None) -> _Declared:
+        horizon = spec.layout.horizon
+        left: Floats = np.arange(horizon, -1, -1, dtype=np.float64)
+        floor: Floats = np.zeros(horizon + 1)
+        ceiling, pay = left, 0.0
+        ended = np.zeros(spec.layout.states, bool)
+        if spec.returns is not None and spec.known_rewards is None:
+            given = spec.returns
+            width = given.high - given.low
+            pay = -given.low / width
+            least, most = given.bounds(horizon)
+            if given.terminal and 0.0 <= pay <= 1.0:
+                ended[list(given.terminal)] = True
+            if given.outcomes is not None:  # one of them at most, and nothing else
+                floor, ceiling = left * pay + min(0.0, least) / width, left * pay + max(0.0, most) / width
+            else:
+                floor = (least - horizon * given.low) / width - (horizon - left)
+                ceiling = 0.0 * left + (most - horizon * given.low) / width
+            floor = np.minimum(np.maximum(floor, 0.0), left)
+            ceiling = np.minimum(np.maximum(ceiling, 0.0), left)
+        if bound is not None:
+            ceiling = np.minimum(ceiling, bound)
+        return cls(np.minimum(floor, ceiling), ceiling, ended, left * pay)
 
 
 class _Step(NamedTuple):
@@ -451,10 +504,9 @@ def _spread(sums: _Sums, of_moves: Floats, bound: float) -> tuple[Floats, Floats
 class _Walk:
     """The backward and the forward pass of one candidate."""
 
-    def __init__(self, reader: _Reader, candidate: Candidate, bound: float, clusters: int) -> None:
+    def __init__(self, reader: _Reader, candidate: Candidate, declared: _Declared, clusters: int) -> None:
         layout = reader.layout
-        self.reader, self.layout, self.clusters = reader, layout, clusters
-        self.bounds = np.minimum(np.arange(layout.horizon, -1, -1, dtype=np.float64), bound)
+        self.reader, self.layout, self.clusters, self.declared = reader, layout, clusters, declared
         checked = policy_rows(layout, candidate.policy)
         if checked.stochastic:
             self.weights = checked.probabilities.copy()
@@ -518,11 +570,20 @@ class _Walk:
             race = self._race(h, step, rows, whole)
             values -= race
             self.margins[h] += race[:, _LOW] - race[:, _HIGH]
+        ended = self.declared.ended
+        if ended.any():  # nothing is left to be learned there
+            values[ended] = self.declared.after[h]
+            for table in (self.noise, self.sampling, self.margins, self.spread):
+                table[h, ended] = 0.0
+            self.later[ended], self.gains[h, ended] = 0.0, np.nan
+            self.used[h] |= ended[self.layout.row_state]
+            self.whole[h] |= ended
         self.values = np.ascontiguousarray(values.T)
 
     def _rows_and_states(self, h: int, step: _Step) -> tuple[_Pairs, _Pairs]:
         """(1) for every row, and with the row sums of every state (its behaviour policy)."""
-        layout, noise, bound = self.layout, self.reader.noise, float(self.bounds[h])
+        layout, noise, known_of = self.layout, self.reader.noise, self.declared
+        least, bound = float(known_of.floor[h]), float(known_of.ceiling[h])
         centre = self.values.mean(axis=1)
         ahead = self.values - centre[:, None]
         square = ahead**2
@@ -553,10 +614,12 @@ class _Walk:
         )  # fmt: skip
         found = []
         for sums in (rows, states):
-            pairs = _pairs(sums, noise, norm, bound, self.clusters)
+            pairs = _pairs(sums, noise, norm, bound - least, self.clusters)
             # anything in the range is possible where support is lacking; the middle is the average pair
-            floor = held if sums is rows and step.rewards is None else np.zeros(sums.visits.size)
-            most = np.minimum(floor + (self.bounds[h + 1] if floor.any() else bound), bound)
+            floor = held if sums is rows and step.rewards is None else np.full(sums.visits.size, least)
+            most = np.full(sums.visits.size, bound)
+            if sums is rows and step.rewards is None and floor.any():
+                most = np.minimum(floor + known_of.ceiling[h + 1], bound)
             average = sums.target[:, _MIDDLE].sum() / max(float(visits.sum()), 1.0)
             middle_end = np.clip(sums.constant[:, _MIDDLE] + average, floor, np.maximum(most, floor))
             worst = np.stack([floor, middle_end, np.maximum(most, floor)], axis=1)
@@ -620,13 +683,15 @@ class _Walk:
         if h + 1 == layout.horizon:
             return
         on, states = self.goes_on[h], layout.row_state
+        stays = np.where(self.declared.ended, d, 0.0)
+        d = d - stays
         own = self.weights[h] * self.used[h]
         played = np.where(on, self.whole[h], self._per_state(own))
         whole = (on & self.whole[h]) / np.maximum(self._per_state(step.visits), 1.0)
         ratio = own * reciprocal(step.visits, self.reader.noise.visits) + whole[states]
         mass = float(d @ played)
         raw = (d[states] * ratio) @ step.moves
-        self.reached = mass * simplex_rows((raw / mass)[None])[0] if mass > 1e-12 else np.zeros_like(d)
+        self.reached = stays + (mass * simplex_rows((raw / mass)[None])[0] if mass > 1e-12 else 0.0)
 
     def ends(self, start: Floats, cells: Floats, people: float) -> _Ends:
         """The value from the noisy visits ``start`` (S,) of step 0, sums of ``cells`` noises each."""
@@ -635,7 +700,7 @@ class _Walk:
         value = centre + ahead @ start / people
         first = self.reader.noise.visits**2 * (ahead**2 @ cells) / people**2
         spread = np.maximum((ahead**2) @ start / people - (value - centre) ** 2, 0.0)
-        cap = float(self.bounds[0]) ** 2 / 4
+        cap = float(self.declared.ceiling[0] - self.declared.floor[0]) ** 2 / 4
         sampling = self.total.sampling + self.clusters * np.minimum(spread, cap) / people
         noise = self.total.noise + (np.sqrt(first) + np.sqrt(self.total.first)) ** 2
         return _Ends(value, self.total.choice, np.sqrt(noise), np.sqrt(sampling))
@@ -687,18 +752,17 @@ def values_of(
     reader, layout = _Reader(release, spec), spec.layout
     level = checks.real("level", level, 0.0, 1.0, open_low=True, open_high=True)
     horizon = float(layout.horizon)
-    bound = (
-        horizon
-        if return_bound is None
-        else checks.real("return_bound", return_bound, 0.0, horizon, open_low=True)
-    )
+    if return_bound is not None:
+        return_bound = checks.real("return_bound", return_bound, 0.0, horizon, open_low=True)
+    declared = _Declared.of(spec, return_bound)
+    least, bound = float(declared.floor[0]), float(declared.ceiling[0])
     clusters = checks.integer("episodes_per_user", episodes_per_user, 1)
     users = checks.integer("release.users", release.users, 1)
     if BEHAVIOUR in candidates:
         raise ValueError(f"candidates has {BEHAVIOUR!r}: is evaluated anyway")
-    walks = {name: _Walk(reader, candidate, bound, clusters) for name, candidate in candidates.items()}
+    walks = {name: _Walk(reader, candidate, declared, clusters) for name, candidate in candidates.items()}
     everywhere = np.ones((layout.horizon, layout.states), bool)
-    behaviour = _Walk(reader, Candidate(uniform(layout), everywhere), bound, clusters)
+    behaviour = _Walk(reader, Candidate(uniform(layout), everywhere), declared, clusters)
     visits = np.empty((layout.horizon, layout.rows))
     direct = np.zeros(2)  # sum of mean rewards, and its noise's variance, in units of episodes
     for h in reversed(range(layout.horizon)):
@@ -717,14 +781,15 @@ def values_of(
         for walk in walks.values():
             walk.forward(h, step)
     cells = np.diff(layout.state_ptr).astype(np.float64)
-    ends = {BEHAVIOUR: _behaviour_ends(behaviour, visits, people, direct, bound)}
+    ends = {BEHAVIOUR: _behaviour_ends(behaviour, visits, people, direct)}
     ends.update({name: walk.ends(start, cells, people) for name, walk in walks.items()})
     return Evaluation(
-        values={name: _value(found, level, 0.0, bound) for name, found in ends.items()},
+        values={name: _value(found, level, least, bound) for name, found in ends.items()},
         counts=Counts(visits, people, reader.noise.visits),
         used={name: walk.used for name, walk in walks.items()},
         gains={name: walk.gains for name, walk in walks.items()},
         gain_errors={name: walk.gain_errors for name, walk in walks.items()},
+        least=least,
         bound=bound,
         level=level,
         ends=ends,
@@ -742,7 +807,7 @@ def _rewards(reader: _Reader, h: int, step: _Step) -> Floats:
     return np.array([x @ step.visits, reader.noise.visits**2 * (x @ x)])
 
 
-def _behaviour_ends(walk: _Walk, visits: Floats, people: float, direct: Floats, bound: float) -> _Ends:
+def _behaviour_ends(walk: _Walk, visits: Floats, people: float, direct: Floats) -> _Ends:
     """The behaviour policy's value, linear in the release."""
     reader, layout = walk.reader, walk.layout
     if reader.known is None:
@@ -752,10 +817,12 @@ def _behaviour_ends(walk: _Walk, visits: Floats, people: float, direct: Floats, 
     value, noise = constant + direct[0] / people, math.sqrt(direct[1]) / people
     if walk.clusters > 1:  # the number of episodes is noisy, too
         noise += abs(value - constant) * reader.noise.visits * math.sqrt(layout.rows) / people
-    # Bhatia and Davis: Var <= v (b - v), at the v within the noise for which that is largest
-    worst = float(np.clip(np.clip(bound / 2, value - 3 * noise, value + 3 * noise), 0.0, bound))
+    # Bhatia and Davis: Var <= (v - a) (b - v), at the v within the noise for which that is largest
+    least, most = float(walk.declared.floor[0]), float(walk.declared.ceiling[0])
+    middle = 0.5 * (least + most)
+    worst = float(np.clip(np.clip(middle, value - 3 * noise, value + 3 * noise), least, most))
     occupied = simplex_rows(np.add.reduceat(visits, layout.state_ptr[:-1], axis=1) / people)
     model = float((occupied * walk.spread).sum()) + float(np.var(walk.values[_MIDDLE]))
-    spread = max(min(worst * (bound - worst), model), 0.25 / people)
+    spread = max(min((worst - least) * (most - worst), model), 0.25 / people)
     sampling = math.sqrt(walk.clusters * spread / people)
     return _Ends(np.full(3, value), 0.0, np.full(3, noise), np.full(3, sampling))

@@ -54,9 +54,9 @@ class LinearReport:
             "# Report",
             "",
             f"* People in the release: {facts['users']:,}.",
-            f"* Pessimistic value at the first step over states: least {first['least']:.4g}, median "
-            f"{first['median']:.4g}, largest {first['largest']:.4g}. It is a lower bound of the policy's "
-            "value only as far as the constants below are the theory's.",
+            "* Pessimistic value at the first step over states, in the units of the data: least "
+            f"{first['least']:.4g}, median {first['median']:.4g}, largest {first['largest']:.4g}. It is a "
+            "lower bound of the policy's value only as far as the constants below are the theory's.",
             f"* Supported (step, state): {facts['supported']:.1%}; elsewhere the files say: "
             f"{_ELSEWHERE[self.unsupported]}.",
             f"* Eigenvalues of noisy matrices that had to be raised: {facts['floored_eigenvalues']}.",

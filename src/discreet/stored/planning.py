@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.guarantee import Guarantee
@@ -43,6 +44,8 @@ from discreet.sessions.one_shot import OneShotSession
 from discreet.stored.decision_report import decision_report_of
 from discreet.stored.linear_report import LinearReport
 from discreet.stored.report import report_of
+
+Floats = NDArray[np.float64]
 
 __all__ = ["Kind", "Planned", "Settings", "kind_of", "learner_of", "name_of", "options_of", "write_plan"]
 
@@ -155,7 +158,8 @@ class _Counts:
             first_step=self.schema.first_step,
             labels={name: labels for name, labels in named.items() if labels is not None},
         )  # fmt: skip
-        return Planned(PolicyTable.of(learned, self.schema), found)
+        table = PolicyTable.of(learned, self.schema)
+        return Planned(replace(table, values=_in_units(table.values, self.schema)), found)
 
 
 class _FirstVisits:
@@ -253,11 +257,25 @@ class LinearSums:
     def _planned(self, learned: linear.Learned, settings: Settings) -> Planned:
         chosen = np.take_along_axis(learned.q, learned.policy[..., None], axis=-1)[..., 0]
         table = PolicyTable(
-            policy=learned.policy, supported=learned.supported, values=chosen,
+            policy=learned.policy, supported=learned.supported, values=_in_units(chosen, self.schema),
             state_labels=self.schema.state_labels, action_labels=self.schema.action_labels,
             first_step=self.schema.first_step,
         )  # fmt: skip
         return Planned(table, LinearReport(table, learned, settings.unsupported))
+
+
+def _in_units(values: Floats, schema: Schema) -> Floats:
+    """(H, S) of what [0, 1] a step adds up to from each step on, in the file's units; 0 where episodes have
+    ended, and nowhere above what can still be earned, so that a lower bound stays one.
+    """
+    left = np.arange(schema.horizon, 0, -1)[:, None]
+    found = left * schema.low + (schema.high - schema.low) * np.asarray(values)
+    if schema.outcomes is not None:
+        found = np.minimum(found, max(0.0, *schema.outcomes.values()))
+    elif schema.return_bound is not None and schema.low >= 0.0:  # what was earned before is not negative
+        found = np.minimum(found, schema.return_bound[1])
+    found[:, list(schema.terminal)] = 0.0
+    return found
 
 
 Kind = _Counts | _FirstVisits | LinearSums

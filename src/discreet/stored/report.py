@@ -91,7 +91,7 @@ class Report:
     changed_share : of decisions that the deployed policy would have taken otherwise. changes : the most
     frequent.
     noise : standard deviation of one released count, by family.
-    support, undecided : (H, S) bool. visits : (H, S) of the state.
+    support, undecided : (H, states that are no ends) bool. visits : of these states.
     first_step : the number of the first step, in tables and figures.
     """
 
@@ -112,6 +112,7 @@ class Report:
     noise: Mapping[str, float]
     users: int
     level: float
+    least: float
     bound: float
     guarantee: str
     support: NDArray[np.bool_]
@@ -123,7 +124,8 @@ class Report:
         """Plain values, for JSON; without the tables by state."""
         plain = {name: getattr(self, name) for name in (
             "verdict", "better", "unsupported", "unsupported_share", "unsupported_deviation",
-            "unsupported_pairs", "undecided_share", "changed_share", "users", "level", "bound", "guarantee",
+            "unsupported_pairs", "undecided_share", "changed_share", "users", "level", "least", "bound",
+            "guarantee",
         )}  # fmt: skip
         return {
             "version": VERSION,
@@ -145,8 +147,8 @@ class Report:
             f"**{self.verdict}**", "",
             f"From the release of {self.users:,} people alone; it costs no privacy. {self.guarantee}", "",
             "## Values", "",
-            f"Expected return of one episode, at most {self.bound:g}, with {percent} intervals that cover "
-            "the luck of who was in the data and the noise of privacy.", "",
+            f"Expected return of one episode, between {self.least:g} and {self.bound:g}, with two-sided "
+            f"{percent} intervals that cover the luck of who was in the data and the noise of privacy.", "",
         ]  # fmt: skip
         rows: list[tuple[str, ...]] = [(
             "policy", "estimate", f"{percent} interval", "sd of noise", "sd of sampling",
@@ -155,17 +157,21 @@ class Report:
         for name, value in (*self.values.items(), *self.differences.items()):
             parts = map(number, (value.noise, value.sampling, value.lack, value.choice))
             interval = f"{number(value.low)} to {number(value.high)}"
-            rows.append((name, number(value.estimate), interval, *parts))
-        return [*lines, markdown(rows), "", _DEPLOYED[self.unsupported], ""]
+            rows.append((name, number(value.estimate) if value.known else "not known", interval, *parts))
+        unknown = [] if all(value.known for value in self.values.values()) else [
+            "Not known: more than half of the interval is lack of support, and any number in it is as good.",
+            "",
+        ]  # fmt: skip
+        return [*lines, markdown(rows), "", *unknown, _DEPLOYED[self.unsupported], ""]
 
     def _support_lines(self) -> list[str]:
         lines = [
             "## Where the policy lacks support", "",
             "That is where too few people came, or where the cautious values do not tell the best two "
             "actions apart.", "",
-            f"At {percent(self.unsupported_pairs)} of all (step, state), which are "
-            f"{percent(self.unsupported_share)} (± {percent(self.unsupported_deviation)} of noise) of the "
-            "decisions that people took.",
+            f"At {percent(self.unsupported_pairs)} of all (step, state) where an episode can go on, which "
+            f"are {percent(self.unsupported_share)} (± {percent(self.unsupported_deviation)} of noise) of "
+            "the decisions that people took.",
         ]  # fmt: skip
         if self.undecided_share > 0.0005:
             lines += ["", (
@@ -207,9 +213,10 @@ class Report:
             "## How to read this", "",
             f"Standard deviation of the noise in one released count: {noise}.", "",
             "An interval covers noise and sampling (normal, 2 deviations to either side at 95 %), lack of "
-            "support (pairs whose count does not stand out of its noise may be worth anything between 0 and "
-            "the largest return), and the choice of the policy by the same release, whose noise made it look "
-            "better. A wide interval says that the release cannot tell; more people or more budget can.", "",
+            "support (pairs whose count does not stand out of its noise may be worth anything that an "
+            "episode can still earn), and the choice of the policy by the same release, whose noise made it "
+            "look better. A wide interval says that the release cannot tell; more people or more budget can.",
+            "",
             "Values suppose that the state holds all that matters for what follows (no hidden cause of both "
             "action and outcome): no release can test that.",
         ]  # fmt: skip
@@ -234,7 +241,8 @@ class Report:
         for row, (name, value) in enumerate(self.values.items()):
             colour = "#D55E00" if name == BEHAVIOUR else "#0072B2"
             axes.plot([value.low, value.high], [row, row], color=colour, linewidth=2.2, solid_capstyle="butt")
-            axes.plot([value.estimate], [row], "o", color=colour, markersize=5)
+            if value.known:
+                axes.plot([value.estimate], [row], "o", color=colour, markersize=5)
         axes.axvline(
             self.values[BEHAVIOUR].estimate, color="0.5", linewidth=0.8, linestyle=(0, (3, 3)), zorder=0
         )
@@ -319,7 +327,8 @@ def report_of(
     learned : OfflinePolicy
         Of this release.
     spec : Spec
-        The layout, and known rewards.
+        The layout, known rewards, and how returns are added up: units, bounds, states that end an episode.
+        These are no decisions, and all values are in these units.
     unsupported : "abstain", "behaviour" or "policy"
         What is done where the policy lacks support (module docstring).
     level, return_bound, episodes_per_user
@@ -340,7 +349,12 @@ def report_of(
     if learned.policy.shape != shape or learned.supported.shape != shape:
         raise ValueError(f"learned.policy has shape {learned.policy.shape}: must be {shape}")
     names = _names(labels, layout.states, layout.actions)
-    lacks = ~np.asarray(learned.supported, bool)
+    live = np.ones(layout.states, bool)
+    scale, offset = 1.0, 0.0
+    if spec.returns is not None:
+        live[list(spec.returns.terminal)] = False
+        scale, offset = spec.returns.high - spec.returns.low, layout.horizon * spec.returns.low
+    lacks = ~np.asarray(learned.supported, bool) & live
     leaves = lacks if unsupported != "policy" else np.zeros(shape, bool)
     candidates = {"learned": Candidate(learned.policy, leaves, chosen=True, scores=learned.q)}
     if unsupported != "policy" and lacks.any():
@@ -353,41 +367,47 @@ def report_of(
         f"learned less {other}": found.difference("learned", other) for other in (BEHAVIOUR, "uniform")
     }
     better = differences[f"learned less {BEHAVIOUR}"].lower > 0.0
-    visits = np.add.reduceat(found.counts.visits, layout.state_ptr[:-1], axis=1)
-    decisions = found.counts.episodes * layout.horizon
+    values = {name: value.in_units(scale, offset) for name, value in found.values.items()}
+    visits = np.where(live, np.add.reduceat(found.counts.visits, layout.state_ptr[:-1], axis=1), 0.0)
+    # how many decisions there were is known where no episode can end before the last step
+    decisions = found.counts.episodes * layout.horizon if live.all() else max(float(visits.sum()), 1.0)
     own = found.counts.visits[
         np.arange(layout.horizon)[:, None], layout.row_index[np.arange(layout.states), learned.policy]
     ]
+    own = np.where(live, own, 0.0)
     top = learned.q.max(axis=-1, keepdims=True)
-    open_to_choice = (layout.row_index >= 0).sum(axis=1) > 1
+    open_to_choice = ((layout.row_index >= 0).sum(axis=1) > 1) & live
     tied = ((learned.q == top).sum(axis=-1) > 1) & open_to_choice
     undecided = tied & ~leaves
     sizes = np.diff(layout.state_ptr).astype(np.float64)
     order = ("learned", "learned everywhere", BEHAVIOUR, "uniform")
     return Report(
-        verdict=_verdict(found, better),
+        verdict=_verdict(values, found.level, better),
         better=better,
         unsupported=unsupported,
-        values={name: found.values[name] for name in order if name in found.values},
-        differences=differences,
+        values={name: values[name] for name in order if name in values},
+        differences={name: value.in_units(scale, 0.0) for name, value in differences.items()},
         unsupported_share=share_of(visits[lacks].sum() / decisions),
         unsupported_deviation=float(found.counts.sigma * np.sqrt((lacks * sizes).sum()) / decisions),
-        unsupported_pairs=float(lacks.mean()),
+        unsupported_pairs=float(lacks[:, live].mean()) if live.any() else 0.0,
         gaps=_gaps(visits, lacks, found.counts.sigma * np.sqrt(sizes), names[0], first_step),
         undecided_share=share_of(visits[undecided].sum() / decisions),
         changed_share=share_of((visits - own)[~leaves].sum() / decisions),
-        changes=_changes(found, learned, spec, visits, own, ~leaves & ~undecided, names, first_step),
+        changes=_changes(
+            found, learned, spec, visits, own, ~leaves & ~undecided & live, names, first_step, scale
+        ),
         noise={
             **{word: release.laws[name].std() for name, word in _FAMILIES.items() if name in release.laws},
             "visits of a state": float(found.counts.sigma * np.sqrt(sizes.mean())),
         },
         users=release.users,
         level=found.level,
-        bound=found.bound,
+        least=offset + scale * found.least,
+        bound=offset + scale * found.bound,
         guarantee=str(release.guarantee),
-        support=~lacks,
-        undecided=tied,
-        visits=visits,
+        support=~lacks[:, live],
+        undecided=tied[:, live],
+        visits=visits[:, live],
         first_step=first_step,
     )  # fmt: skip
 
@@ -395,13 +415,14 @@ def report_of(
 _FAMILIES = {VISITS: "visits", TRANSITIONS: "transitions", CENTERED_REWARDS: "rewards"}
 
 
-def _verdict(found: Evaluation, better: bool) -> str:
-    learned, behaviour = found.values["learned"], found.values[BEHAVIOUR]
-    percent = f"{100 * found.level:g} %"
+def _verdict(values: Mapping[str, Value], level: float, better: bool) -> str:
+    learned, behaviour = values["learned"], values[BEHAVIOUR]
+    percent = f"{100 * level:g} %"
+    estimate = f"; estimate {number(learned.estimate)}" if learned.known else ""
     numbers = (
-        f"its value is at least {number(learned.lower)} ({percent} lower bound; estimate "
-        f"{number(learned.estimate)}), that of what people did {number(behaviour.estimate)} "
-        f"({number(behaviour.low)} to {number(behaviour.high)})"
+        f"its value is at least {number(learned.lower)} (one-sided {percent} lower bound{estimate}), that of "
+        f"what people did {number(behaviour.estimate)} ({number(behaviour.low)} to {number(behaviour.high)}, "
+        "two-sided)"
     )
     if better:
         return f"The learned policy is better than what people did: {numbers}."
@@ -443,7 +464,7 @@ def _gaps(
 
 def _changes(
     found: Evaluation, learned: OfflinePolicy, spec: Spec, visits: Floats, own: Floats,
-    leads: NDArray[np.bool_], names: tuple[Sequence[str], Sequence[str]], first_step: int,
+    leads: NDArray[np.bool_], names: tuple[Sequence[str], Sequence[str]], first_step: int, scale: float,
 ) -> tuple[Change, ...]:  # fmt: skip
     """The decisions that the policy changes for most people: other action than the usual one."""
     layout, counts = spec.layout, found.counts.visits
@@ -468,8 +489,8 @@ def _changes(
                 share_of(table[h, s, a] / there),
                 names[1][b],
                 share_of(table[h, s, b] / there),
-                float(gains[h, s]) if known else None,
-                float(errors[h, s]) if known else None,
+                scale * float(gains[h, s]) if known else None,
+                scale * float(errors[h, s]) if known else None,
             )
         )
     return tuple(changes)
