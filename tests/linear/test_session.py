@@ -18,6 +18,7 @@ from discreet.device.noise import ExactCoins
 from discreet.envs.linear_worlds import linear_mixture
 from discreet.experiments.forecast import forecast_run
 from discreet.experiments.simulate import Setup
+from discreet.laws.over_time import noise_of
 from discreet.linear.features import Features, MixtureFeatures
 from discreet.linear.session import LinearSession
 from discreet.linear.sums import (
@@ -720,7 +721,7 @@ def test_exact_square_root_noise_is_what_its_law_and_record_say(monkeypatch):
         assert found.law.family == "discrete_gaussian"
         above = found.value[:, *np.triu_indices(20, 1)]
         assert above.var() == pytest.approx(found.law.std(0) ** 2, rel=0.3)
-        assert found.law.terms == pytest.approx(session._mechanism.walk.terms(n))
+        assert found.law.terms == pytest.approx(noise_of(session._mechanism.walk).terms(n))
         assert n == 1 or np.corrcoef(above.ravel(), last.ravel())[0, 1] > 0.3  # noise is carried on
         last = above
     with pytest.raises(ValueError, match="leaf"):

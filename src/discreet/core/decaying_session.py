@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from discreet.core import kernels
+from discreet.core import decaying_kernels as kernels
 from discreet.core.continual.decaying import FINE, Decaying
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Randomness

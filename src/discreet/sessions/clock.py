@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core import kernels
 from discreet.core.continual.clocks import played_rows
 from discreet.core.counts import TRANSITIONS
 from discreet.core.decaying_session import DecayingSession
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Randomness
 from discreet.core.releases import Floats, Ints, Plan
+from discreet.sessions import clock_kernels as kernels
 
 __all__ = ["ClockSession"]
 

@@ -27,7 +27,6 @@ Gaussian noise only: columns have a large l1 norm.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -55,22 +54,15 @@ def quadrature(releases: int) -> tuple[Floats, Floats]:
 
 
 @lru_cache(maxsize=16)
-def _tables(releases: int) -> tuple[Floats, Floats]:
-    """(parameters of the program, variance of the noise at releases 1, 2, ...)."""
+def _program(releases: int) -> Floats:
+    """Parameters of the program, scaled to columns of l2 norm at most 1."""
     rates, weights = quadrature(releases)
     plain = np.concatenate([[1.0], rates, weights])
     column = walks.inverse_column(plain, rates.size, releases)
     norm = float(np.sqrt(np.sum(column**2))) * (1 + 1e-9)
     floats = np.concatenate([[norm], rates, norm * weights])
-    powers, row = np.ones(releases), np.full(releases, 0.0)
-    row[0] = norm
-    for rate, weight in zip(rates.tolist(), weights.tolist(), strict=True):
-        powers[1:] = rate
-        row[1:] += norm * weight * np.cumprod(powers)[1:]
-    variances = np.cumsum(row**2)
-    for table in (floats, variances):
-        table.flags.writeable = False
-    return floats, variances
+    floats.flags.writeable = False
+    return floats
 
 
 @dataclass(frozen=True)
@@ -96,23 +88,6 @@ class Toeplitz(Walk):
     def levels(self) -> int:
         """1: the norm of a column."""
         return 1
-
-    @property
-    @abstractmethod
-    def variances(self) -> Floats:
-        """(M,) of the noise at releases 1, 2, ...: sums of squares of the row's first weights."""
-
-    def terms(self, leaf: int) -> float:
-        """The variance at this release."""
-        return float(self.variances[leaf - 1]) if leaf > 0 else 0.0
-
-    def most(self, leaf: int) -> float:
-        """The same: it grows."""
-        return self.terms(leaf)
-
-    def rms(self) -> float:
-        """Exact over the prefixes 1 .. N - 1."""
-        return math.sqrt(float(np.mean(self.variances)))
 
 
 @dataclass(frozen=True)
@@ -145,9 +120,4 @@ class SquareRoot(Toeplitz):
     @property
     def floats(self) -> Floats:
         """b_0, the lambdas, the weights."""
-        return _tables(self.releases)[0]
-
-    @property
-    def variances(self) -> Floats:
-        """Sums of b_j^2."""
-        return _tables(self.releases)[1]
+        return _program(self.releases)

@@ -67,22 +67,6 @@ class Walk(ABC):
         """Real parameters of the program."""
         return np.zeros(0)
 
-    @abstractmethod
-    def terms(self, leaf: int) -> float:
-        """Variance of the noise of the first ``leaf`` leaves, in units of its largest draw's."""
-
-    @abstractmethod
-    def most(self, leaf: int) -> float:
-        """A bound on ``terms`` up to this leaf, non-decreasing in it."""
-
-    @abstractmethod
-    def rms(self) -> float:
-        """Root mean square over the releases of the noise's std, in units of one draw's."""
-
-    def scale(self, leaf: int) -> float:
-        """The largest scale among the draws in the noise of this prefix, in units of the base scale."""
-        return 1.0
-
 
 def program(walk: Walk) -> walks.Program:
     """What the walk's kernels take, with room for the operations of a leaf."""
