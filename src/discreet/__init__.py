@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from discreet.core.mechanism import OnDevice as OnDevice
     from discreet.core.mechanism import Prefixes as Prefixes
     from discreet.core.mechanism import Stated as Stated
+    from discreet.core.noise.seeds import SeededCoins as SeededCoins
     from discreet.core.randomness import Secure as Secure
     from discreet.core.randomness import SecureCoins as SecureCoins
     from discreet.core.randomness import Seeded as Seeded
-    from discreet.core.randomness import SeededCoins as SeededCoins
     from discreet.core.trajectories import Trajectories as Trajectories
     from discreet.core.trajectories import Trajectory as Trajectory
     from discreet.data.codebook import fit_codebook as fit_codebook
@@ -241,7 +241,7 @@ _HOMES = {
     "Secure": "core.randomness",
     "SecureCoins": "core.randomness",
     "Seeded": "core.randomness",
-    "SeededCoins": "core.randomness",
+    "SeededCoins": "core.noise.seeds",
     "Guarantee": "core.guarantee",
     # the door between learners and privatizers
     "Budget": "protocol",

@@ -16,7 +16,8 @@ from interrupts import interrupted
 from discreet.core.counts import CountQuery
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.core.session import CountSession
 from discreet.core.trajectories import Trajectory, checked
 from discreet.laws.over_time import tree_nodes

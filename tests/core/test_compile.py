@@ -101,7 +101,7 @@ def test_old_folders_are_forgotten_and_nothing_else(tmp_path: Path) -> None:
 
 def test_compilation_is_said_once_and_not_for_what_is_compiled_already() -> None:
     code = (
-        "import numba; from discreet.core import compile as c; assert c.in_workers() == {};"
+        "import numba; from discreet.experiments import announcing as c; assert c.in_workers() == {};"
         "c.announce(lambda: print('said')); print('before');"
         "f = numba.njit(lambda x: x); f(1); f(1); f(1.0); said = c.in_workers()['initargs'][1];"
         "print(said.value)"

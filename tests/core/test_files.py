@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from discreet.core.files import user_folder, write_aside
+from discreet.core.files import user_folder
+from discreet.storage.files import write_aside
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems keep data elsewhere")
 

@@ -31,7 +31,7 @@ import numpy as np
 
 import discreet as dr
 from discreet.core.noise import exact
-from discreet.core.randomness import SeededCoins
+from discreet.core.noise.seeds import SeededCoins
 
 # Names that `discreet` itself does not export yet: all of them are here, in one place.
 from discreet.data.made_up import write_made_up

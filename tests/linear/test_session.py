@@ -12,7 +12,8 @@ import discreet as dr
 from discreet.accounting import budget, numerical
 from discreet.core.continual.tree import Tree
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.device.noise import ExactCoins
 from discreet.envs.linear_worlds import linear_mixture

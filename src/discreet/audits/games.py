@@ -57,7 +57,8 @@ from discreet.core.continual.splits import taking_turns
 from discreet.core.counts import TRANSITIONS, CountQuery
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
 from discreet.core.releases import Estimate, Floats, Measurement, Plan, Release, Response, Schedule
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory

@@ -65,7 +65,8 @@ from discreet.audits.noise import (  # fmt: skip
 from discreet.core import checks
 from discreet.core.counts import TRANSITIONS
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
 from discreet.core.releases import Floats, Message, Plan, Release, Response, Schedule
 from discreet.core.trajectories import Trajectory
 from discreet.linear.sums import LinearQuery

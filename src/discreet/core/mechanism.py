@@ -32,7 +32,6 @@ counts are integers, and the noise is discrete on the same grid, of a size that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
@@ -48,7 +47,7 @@ from discreet.core.continual.splits import split_scales, taking_turns
 from discreet.core.continual.square_root import SquareRoot
 from discreet.core.continual.tree import Tree
 from discreet.core.continual.walk import Walk
-from discreet.core.counts import COUNTS, CUT_REWARDS, POOLED_REWARDS, POOLED_TRANSITIONS, CountQuery
+from discreet.core.counts import COUNTS, CUT_REWARDS, CountQuery
 from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.core.randomness import Randomness, Secure, Seeded
 from discreet.core.records import Coordinate
@@ -506,7 +505,8 @@ class CountMechanism(OverTime):
             releases = self.schedule.release_times.size - 1
             rounding = Decaying(self.decay).rounding(releases, self.query.layout.horizon)
         scales = dict(zip(self.query.row_families, self.noise_scales.tolist(), strict=True))
-        return (MechanismRecord.of(self.query, _words(self), name, scales, self.levels, exchanges, rounding),)
+        words = parts.module("mechanism words").name_of(self)
+        return (MechanismRecord.of(self.query, words, name, scales, self.levels, exchanges, rounding),)
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -609,86 +609,3 @@ def leaves_of(schedule: Schedule, leaf: Literal["batch", "user"]) -> int | None:
     if leaf == "user":
         return schedule.users + schedule.final
     return int(schedule.release_times.size)
-
-
-# ------------------------------------------------------------------------------ words
-
-
-def _words(mechanism: CountMechanism) -> str:
-    """The mechanism as the guarantee names it."""
-    return "; ".join([_core_words(mechanism), *_remarks(mechanism)])
-
-
-def _core_words(mechanism: CountMechanism) -> str:
-    strategy, walk, leaf = mechanism.strategy, mechanism.walk, mechanism.leaf
-    if mechanism.stored:
-        return "one noisy sum over all users"
-    if isinstance(strategy, OnDevice):
-        return "each user's own counters on the device"
-    if isinstance(strategy, Batches) and not strategy.decay:
-        return "one noisy sum for each scheduled batch of users"
-    if isinstance(strategy, Batches):
-        return (
-            f"one noisy sum for each scheduled release, of all batches decaying by {strategy.decay:g} a "
-            "release (a user's column has l2 norm below 1, so it costs no more than one sum)"
-        )
-    if isinstance(walk, SignedDigits):
-        return (
-            f"signed-digit trees of arity {walk.arity}, a leaf is a {leaf} (noise of blocks ahead of "
-            "their data, which a pure epsilon allows)"
-        )
-    if isinstance(walk, SquareRoot):
-        return (
-            f"noise correlated by a Toeplitz matrix near the square root of summation, a leaf is a {leaf} (a "
-            "user's column of the strategy has l2 norm at most 1, so it costs no more than one sum)"
-        )
-    if isinstance(walk, OptimalTree):
-        return f"binary tree, a leaf is a {leaf}, released as least-squares estimates from its nodes"
-    if mechanism.schedule.users is not None:
-        return f"binary tree, a leaf is a {leaf}"
-    growth = "e + 1" if mechanism.family == kernels.LAPLACE else "sqrt(e + 1)"
-    return (
-        "binary trees over epochs of 1, 2, 4, ... users, a leaf is a user; in epoch e = 0, 1, ... "
-        f"with e + 1 levels and {growth} times the scales of epoch 0, which are given here"
-    )
-
-
-def _remarks(mechanism: CountMechanism) -> Iterable[str]:
-    query, clocks, shares = mechanism.query, mechanism.clocks, mechanism.schedule.pooled_shares
-    if query.groups:
-        yield (
-            f"returns clipped at {query.clip:g} are summed over public groups, and the budget of each "
-            "release is split anew between them and the counts, by public shares, at the same joint loss"
-        )
-    if query.cut:
-        yield (
-            "of rewards a release holds one of two: sums over steps of each user's up to a total of C, "
-            f"which is {query.cut:g} at first and never decreases, with noise in proportion to C (the "
-            "composition lists it at the first one), or, from a public release on, centred ones per "
-            "step; either at the same joint loss"
-        )
-    if clocks is not None:
-        growth = f" by {clocks.growth:.4g} of itself" if clocks.growth else ""
-        yield (
-            "each (step, state, action) measured by its own clock, when the public number of users "
-            f"whose policy plays it has grown{growth}"
-        )
-    if shares is not None and mechanism.by_release.size:
-        first, last = (f"{share:.3g}" for share in shares[[0, -1]])
-        moves = f"goes from {first} to {last} on a public schedule" if first != last else f"is {first}"
-        yield (
-            f"of the budget, the share of counts pooled over steps {moves}, always at the same joint "
-            f"loss; the composition lists scales at share {_pooled_share(mechanism):.3g}"
-        )
-
-
-def _pooled_share(mechanism: CountMechanism) -> float:
-    """Of the loss at ``scales``, the part of counts pooled over steps."""
-    names = list(mechanism.query.row_families)
-    pooled = np.array([name in (POOLED_TRANSITIONS, POOLED_REWARDS) for name in names])
-    power = 1.0 if mechanism.norm == "l1" else 2.0
-    parts = []
-    for kind in (~pooled, pooled):
-        weights = dict(zip(names, (kind / mechanism.noise_scales).tolist(), strict=True))
-        parts.append(mechanism.query.sensitivity(mechanism.norm, weights) ** power)
-    return parts[1] / (parts[0] + parts[1])

@@ -16,7 +16,10 @@ from discreet.core import checks
 
 __all__ = ["RECORDS", "is_record", "is_reported", "module", "record_class"]
 
-Part = Literal["accounting", "calibration", "laws", "saving", "seeded noise", "streams"]
+Part = Literal[
+    "accounting", "calibration", "laws", "mechanism words", "plain", "saving", "seeded noise", "seeds",
+    "sentences", "shown",
+]  # fmt: skip
 
 _MODULES: dict[Part, str] = {
     "accounting": "discreet.accounting.numerical",  # numerical privacy losses
@@ -24,7 +27,11 @@ _MODULES: dict[Part, str] = {
     "laws": "discreet.laws.counts",  # what noise adds, for learners: public numbers, no cell of a sum
     "saving": "discreet.sessions.saving",  # from a session to a file
     "seeded noise": "discreet.core.noise.seeded_kernels",  # for simulation
-    "streams": "discreet.core.noise.streams_kernels",  # random numbers by address, for simulation
+    "seeds": "discreet.core.noise.seeds",  # keys of a run, for simulation
+    "mechanism words": "discreet.written.mechanisms",  # what a mechanism is called
+    "plain": "discreet.written.plain",  # guarantees and records as plain values, and back
+    "sentences": "discreet.written.sentences",  # a guarantee in words
+    "shown": "discreet.written.shown",  # values at a prompt
 }
 
 RECORDS = {

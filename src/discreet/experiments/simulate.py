@@ -29,12 +29,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.compile import in_workers
 from discreet.core.counts import CountQuery
 from discreet.core.mechanism import CountMechanism
-from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
 from discreet.core.session import CountSession
 from discreet.core.shown import brief
+from discreet.experiments.announcing import in_workers
 from discreet.experiments.results import SeedRun
 from discreet.experiments.roles import check_role
 from discreet.mdp import planning

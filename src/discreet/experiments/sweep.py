@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from discreet.core import checks
-from discreet.core.files import write_aside
 from discreet.experiments import statistics
 from discreet.experiments.config import MADE_BY, RunConfig, made_by, read_toml, table_key
 from discreet.experiments.labels import short_labels
@@ -41,6 +40,7 @@ from discreet.experiments.results import (
     RunFolder,
     SeedRun,
 )
+from discreet.storage.files import write_aside
 from discreet.tables import markdown
 
 if TYPE_CHECKING:

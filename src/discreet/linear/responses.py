@@ -66,7 +66,8 @@ from discreet.core.encoders import check_records
 from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Saveable
-from discreet.core.randomness import Randomness, Secure, SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Randomness, Secure, SecureCoins, Seeded
 from discreet.core.releases import Estimate, Floats, Ints, Response
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectories, copied_many

@@ -12,7 +12,8 @@ import numpy as np
 
 from discreet.core.counts import CountQuery
 from discreet.core.mechanism import CountMechanism
-from discreet.core.randomness import Key, Randomness, SecureCoins, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Key, Randomness, SecureCoins
 from discreet.core.releases import Encoder, Floats, Ints, Message, Plan
 from discreet.core.session import MeasuredSession
 from discreet.core.trajectories import Trajectories, Trajectory
