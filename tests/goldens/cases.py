@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rounding import stochastic_round
 
 import discreet as dr
 from discreet.core.noise import exact
@@ -657,7 +658,7 @@ def _samplers() -> Any:
         found[f"laplace {scale}"] = exact.discrete_laplace(scale, 50, _Bytes("laplace"))
         found[f"gaussian {scale}"] = exact.discrete_gaussian(scale, 50, _Bytes("gaussian"))
     found["rounded"] = exact.round_to_grid(_weyl(50), 8, _Bytes("rounded"))
-    found["counted"] = exact.stochastic_round(_weyl(20), 10, _Bytes("counted"))
+    found["counted"] = stochastic_round(_weyl(20), 10, _Bytes("counted"))
     return found
 
 

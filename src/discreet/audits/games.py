@@ -59,10 +59,11 @@ from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.core.noise.seeds import SeededCoins
 from discreet.core.randomness import Seeded
-from discreet.core.releases import Estimate, Floats, Measurement, Plan, Release, Response, Schedule
+from discreet.core.releases import Estimate, Floats, Measurement, Plan, Release, Schedule
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory
 from discreet.laws.binomial import BinomialLaw
+from discreet.linear.asking import Response
 from discreet.linear.sums import GramQuery, LinearQuery
 from discreet.local.device_session import NoisyVectorEncoder
 from discreet.local.reports import StepReports

@@ -67,8 +67,9 @@ from discreet.core.counts import TRANSITIONS
 from discreet.core.layout import Layout
 from discreet.core.noise.seeds import SeededCoins
 from discreet.core.randomness import Seeded
-from discreet.core.releases import Floats, Message, Plan, Release, Response, Schedule
+from discreet.core.releases import Floats, Message, Plan, Release, Schedule
 from discreet.core.trajectories import Trajectory
+from discreet.linear.asking import Response
 from discreet.linear.sums import LinearQuery
 from discreet.local import reports as local_reports
 from discreet.local.reports import ReportEncoder

@@ -36,8 +36,9 @@ from discreet.audits.noise import AuditQuery
 from discreet.core.layout import Layout
 from discreet.core.noise.seeds import SeededCoins
 from discreet.core.randomness import Seeded
-from discreet.core.releases import Estimate, Floats, Plan, Release, Response
+from discreet.core.releases import Estimate, Floats, Plan, Release
 from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.linear.asking import Response
 from discreet.linear.sums import LinearQuery
 from discreet.protocol import Budget, Spec
 

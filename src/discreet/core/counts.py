@@ -91,14 +91,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core import checks
+from discreet.core import checks, parts
 from discreet.core.layout import Layout
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory
@@ -275,34 +275,6 @@ class CountQuery:
         )  # fmt: skip
 
     @property
-    def shares(self) -> tuple[float, ...]:
-        """Default shares of the budget per family, in their order; those of one release sum to 1.
-
-        With a cut both reward families have the share of rewards, since a release holds one of them.
-        """
-        names = list(self.row_families)
-        if self.cut:
-            share = self._split(names[:-1])
-            return (*share, share[-1])
-        if self.groups:
-            counts = replace(self, groups=0, clip=0.0).shares
-            return (*((1.0 - self.return_share) * share for share in counts), self.return_share)
-        per_step = [name for name in names if name not in (POOLED_TRANSITIONS, POOLED_REWARDS)]
-        if self.pooled == "none":
-            return self._split(per_step)
-        pooled = 0.5 if self.pooled_share is None else self.pooled_share
-        parts = self._split(per_step), self._split(names[len(per_step) :])
-        return tuple(
-            share * x for part, share in zip(parts, (1.0 - pooled, pooled), strict=True) for x in part
-        )
-
-    def _split(self, names: list[str]) -> tuple[float, ...]:
-        if self.reward_share is None or self.known_rewards:
-            return (1.0 / len(names),) * len(names)
-        others = (1.0 - self.reward_share) / (len(names) - 1)
-        return tuple(others if name in COUNTS else self.reward_share for name in names)
-
-    @property
     def slots(self) -> int:
         """T: 1 where steps are pooled or one alone is counted, else H."""
         return 1 if self.stationary or self.step is not None else self.layout.horizon
@@ -390,40 +362,14 @@ class CountQuery:
     def contribution(
         self, trajectory: Trajectory, group: int = 0, cut: float | None = None
     ) -> Mapping[str, Floats]:
-        """One checked user's summand in every family, shapes as ``families``; ``group`` is her plan's.
+        """One checked user's summand in every family, shapes as ``families``: for audits and tests.
 
-        ``cut`` : C of her batch; None: the first one; infinite: nothing is summed up to a cut any more.
+        Not what a session adds (:func:`~discreet.core.encoders.add_record`), but what that is compared with.
+        ``group`` : her plan's. ``cut`` : C of her batch; None: the first one; infinite: nothing is summed up
+        to a cut any more.
         """
-        sums = {name: np.zeros(shape) for name, shape in self.families.items()}
-        left = self.cut if cut is None else cut if math.isfinite(cut) else 0.0
-        if self.groups:
-            sums[GROUP_RETURNS][group] = self.clipped_return(trajectory)
-        for h in range(self.layout.horizon)[self.counted]:
-            t = h if self.slots > 1 else 0
-            s, a, after = trajectory.states[h], trajectory.actions[h], trajectory.states[h + 1]
-            if self.first and s in trajectory.states[:h]:
-                continue
-            for name, table in sums.items():
-                if name == GROUP_RETURNS:
-                    continue
-                if name == CUT_REWARDS:
-                    counted = min(float(trajectory.rewards[h]), left)
-                    table[0, s, a] += counted
-                    left -= counted
-                elif name in (POOLED_TRANSITIONS, POOLED_REWARDS):
-                    if self.pooled == "first" and s in trajectory.states[:h]:
-                        continue
-                    if name == POOLED_TRANSITIONS:
-                        table[0, s, a, after] += 1.0
-                    else:
-                        table[0, s, a] += trajectory.rewards[h] - self.reward_shift
-                elif name == VISITS:
-                    table[t, s, a] += 1.0
-                elif name == TRANSITIONS:
-                    table[t, s, a, after] += 1.0
-                else:
-                    table[t, s, a] += trajectory.rewards[h] - self.reward_shift
-        return sums
+        found: Mapping[str, Floats] = parts.module("contributions").summand(self, trajectory, group, cut)
+        return found
 
     def _worst_steps(self, norm: Norm, weight: Mapping[str, float]) -> tuple[float, float]:
         """Weighted change of a step at worst (l2: squared), of the per-step and of the pooled families."""

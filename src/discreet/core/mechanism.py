@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -43,7 +43,6 @@ from discreet.core.continual.clocks import Clocks
 from discreet.core.continual.decaying import FINE, Decaying
 from discreet.core.continual.optimal_tree import OptimalTree
 from discreet.core.continual.signed_digits import SignedDigits
-from discreet.core.continual.splits import split_scales, taking_turns
 from discreet.core.continual.square_root import SquareRoot
 from discreet.core.continual.tree import Tree
 from discreet.core.continual.walk import Walk
@@ -55,13 +54,13 @@ from discreet.core.releases import Floats, Norm, Schedule, Trust
 from discreet.core.shown import brief
 
 if TYPE_CHECKING:
-    from discreet.core.typed import NoiseLaw, Record
+    from discreet.core.typed import NoiseLaw, Record, ReportStrategy
     from discreet.laws.counts import CountLaws
     from discreet.local.reports import StepReports
 
 __all__ = [
     "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "OverTime", "Prefixes",
-    "ReportStrategy", "Stated", "Strategy",
+    "Stated", "Strategy",
     "check_on_grid", "grid_of", "leaves_of", "noise_name", "plain_walk", "widest_scales",
 ]  # fmt: skip
 
@@ -108,21 +107,6 @@ class Batches:
 @dataclass(frozen=True)
 class OnDevice:
     """Noise in every counter of each user, drawn on her device."""
-
-
-class ReportStrategy(Protocol):
-    """Randomized reports of a few steps of each user: :class:`discreet.local.reported.Reported` alone."""
-
-    @property
-    def reports(self) -> StepReports: ...
-    @property
-    def by(self) -> Literal["device", "server"]: ...
-    def plain(self) -> ReportStrategy: ...
-    def check(self, query: CountQuery) -> None: ...
-    def record(self, schedule: Schedule) -> Record: ...
-    def law(
-        self, query: CountQuery, name: str, plans: str, terms: int, terms_bound: int, share: float
-    ) -> NoiseLaw: ...
 
 
 Strategy: TypeAlias = "Exact | Prefixes | Batches | OnDevice | ReportStrategy"
@@ -437,21 +421,6 @@ class CountMechanism(OverTime):
     def scales_at(self, release: int) -> Floats:
         """(families,) scales of the noise of a scheduled release (1 is the first)."""
         return self.by_release[release] if self.by_release.size else self.noise_scales
-
-    def scales_now(self, n: int, share: float | None, cut: float) -> Floats:
-        """(families,) scales of the release after n users; group returns get ``share`` of the budget.
-
-        Infinite for what is left out: group returns, or one of two reward families (``cut`` : the C that
-        stands). Raises ``RuntimeError`` between scheduled releases.
-        """
-        if self.stream != "decaying" or n == 0:
-            return self.noise_scales
-        scales = self.scales_at(self.schedule.leaf_at(n, self.leaf))
-        if self.query.cut:
-            return taking_turns(self.query, scales, cut)
-        if share is None or not self.query.groups:
-            return np.array(scales)
-        return split_scales(self.query, scales, share, self.family == kernels.LAPLACE)
 
     @property
     def fixed_point(self) -> bool:

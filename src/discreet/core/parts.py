@@ -17,13 +17,14 @@ from discreet.core import checks
 __all__ = ["RECORDS", "is_record", "is_reported", "module", "record_class"]
 
 Part = Literal[
-    "accounting", "calibration", "laws", "mechanism words", "plain", "saving", "seeded noise", "seeds",
-    "sentences", "shown",
+    "accounting", "calibration", "contributions", "laws", "mechanism words", "plain", "saving",
+    "seeded noise", "seeds", "sentences", "shown",
 ]  # fmt: skip
 
 _MODULES: dict[Part, str] = {
     "accounting": "discreet.accounting.numerical",  # numerical privacy losses
     "calibration": "discreet.accounting.calibration",  # what one exchanged user moves, cell by cell
+    "contributions": "discreet.audits.contributions",  # a user's summand once more, for audits
     "laws": "discreet.laws.counts",  # what noise adds, for learners: public numbers, no cell of a sum
     "saving": "discreet.sessions.saving",  # from a session to a file
     "seeded noise": "discreet.core.noise.seeded_kernels",  # for simulation

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,14 @@ from discreet.core.trajectories import Trajectory
 
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
-    from discreet.core.typed import Coins, NoiseLaw, Query
+    from discreet.core.typed import NoiseLaw, Query
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 __all__ = [
-    "Encoder", "Estimate", "Floats", "Ints", "Measurement", "Message", "Norm", "Plan", "Release", "Response",
-    "Schedule", "Trust", "numbered",
+    "Estimate", "Floats", "Ints", "Measurement", "Message", "Norm", "Plan", "Release", "Schedule", "Trust",
+    "numbered",
 ]  # fmt: skip
 
 
@@ -196,22 +196,6 @@ class Schedule:
         return max(1, self.release_times.size - 1)
 
 
-# --------------------------------------------------------- what is summed, and what it can cost
-
-
-@dataclass(frozen=True, eq=False)
-class Response:
-    """A new sum over the users already stored, with public arrays (LSVI, DP-VAPVI)."""
-
-    __repr__ = brief
-
-    step: int
-    values: Floats  # (S,), inside `interval`
-    interval: tuple[float, float]
-    weights: Floats | None = None
-    gram: bool = False
-
-
 # ------------------------------------------------------------------------------ what comes out
 
 
@@ -274,13 +258,6 @@ class Message:
     plan: int
     trajectory: Trajectory | None = None
     message: Floats | Ints | bytes | None = None
-
-
-@runtime_checkable
-class Encoder(Protocol):
-    """Runs on the person's device: a pure function of its arguments, tagged with the plan's number."""
-
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message: ...
 
 
 def numbered(plan: Plan, number: int) -> Plan:

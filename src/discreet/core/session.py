@@ -24,12 +24,12 @@ from discreet.core.counts import CountQuery
 from discreet.core.encoders import RawEncoder, add_record, check_records, family_begins, noise_vector, rounded
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Key, Randomness, SecureCoins
-from discreet.core.releases import Encoder, Estimate, Floats, Measurement, Message, Plan
+from discreet.core.releases import Estimate, Floats, Measurement, Message, Plan
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectories, Trajectory, copied_many
 
 if TYPE_CHECKING:
-    from discreet.core.typed import NoiseLaw
+    from discreet.core.typed import Encoder, NoiseLaw
     from discreet.local.reports import StepReports
 
 _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from discreet.core import kernels
+from discreet.core.continual import splits
 from discreet.core.continual.decaying import Decaying
 from discreet.core.continual.walk import Walk
 from discreet.core.counts import CENTERED_REWARDS, CUT_REWARDS
@@ -188,12 +189,25 @@ class CountLaws:
         if mechanism.reports is not None:
             return self._of_reports(senders, senders, self._share(n))
         terms = senders if mechanism.stream == "local" else min(n, 1)
-        scales = mechanism.scales_now(n, share, cut)
+        scales = self._scales(n, share, cut)
         return {
             name: self._law(f, name, float(terms), terms, float(scales[f]), self._share(n), sums=False)
             for f, name in enumerate(query.row_families)
             if np.isfinite(scales[f]) and name != left_out
         }
+
+    def _scales(self, n: int, share: float | None, cut: float) -> Floats:
+        """(families,) of the release after n users; infinite for what is left out.
+
+        Raises ``RuntimeError`` between scheduled releases.
+        """
+        mechanism, query = self.mechanism, self.mechanism.query
+        if mechanism.stream != "decaying" or n == 0:
+            return mechanism.noise_scales
+        scales = mechanism.scales_at(self.leaf(n))
+        if query.cut:
+            return splits.taking_turns(query, scales, cut)
+        return splits.at_share(mechanism, scales, share if query.groups else None)
 
     # -------------------------------------------------------------------------- of all releases
     def measurements(self) -> list[tuple[int, Laws]]:

@@ -68,12 +68,13 @@ from discreet.core.layout import Layout
 from discreet.core.lifecycle import Saveable
 from discreet.core.noise.seeds import SeededCoins
 from discreet.core.randomness import Randomness, Secure, SecureCoins, Seeded
-from discreet.core.releases import Estimate, Floats, Ints, Response
+from discreet.core.releases import Estimate, Floats, Ints
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectories, copied_many
 from discreet.core.typed import Coins
 from discreet.laws import noise as laws
 from discreet.linear import gram
+from discreet.linear.asking import Response
 from discreet.linear.features import Features
 from discreet.linear.stored import Stored
 from discreet.storage.saved_state import resume, state_of

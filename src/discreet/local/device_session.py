@@ -18,11 +18,11 @@ from discreet.core.encoders import same_plan
 from discreet.core.mechanism import CountMechanism
 from discreet.core.noise import seeded_kernels
 from discreet.core.randomness import Key, Randomness
-from discreet.core.releases import Encoder, Floats, Message, Plan
+from discreet.core.releases import Floats, Message, Plan
 from discreet.core.session import MeasuredSession
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory, checked
-from discreet.core.typed import Coins
+from discreet.core.typed import Coins, Encoder
 from discreet.device.counts import CountDevice
 from discreet.device.guarantee import MessageGuarantee
 from discreet.local.from_devices import REACH, FromDevices, local_message

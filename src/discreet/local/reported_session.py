@@ -14,9 +14,10 @@ from discreet.core.counts import CountQuery
 from discreet.core.mechanism import CountMechanism
 from discreet.core.noise.seeds import SeededCoins
 from discreet.core.randomness import Key, Randomness, SecureCoins
-from discreet.core.releases import Encoder, Floats, Ints, Message, Plan
+from discreet.core.releases import Floats, Ints, Message, Plan
 from discreet.core.session import MeasuredSession
 from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.core.typed import Encoder
 from discreet.device.reports import ReportDevice
 from discreet.local import kernels as local_kernels
 from discreet.local import reports as local_reports

@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 
 from discreet.core import checks
+from discreet.core.continual import splits
 from discreet.core.counts import CUT_REWARDS
 from discreet.core.decaying_session import DecayingSession
 from discreet.core.mechanism import CountMechanism, check_on_grid
@@ -46,6 +47,10 @@ class CutSession(DecayingSession):
         Infinite once centred rewards are released in their place.
         """
         return self._cut
+
+    def _wanted_scales(self, scales: Floats) -> Floats:
+        """Those of the reward family whose turn it is."""
+        return splits.taking_turns(self._query, scales, self._cut)
 
     @property
     def _up_to(self) -> float:

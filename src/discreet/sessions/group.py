@@ -11,8 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from discreet.core import checks
+from discreet.core.continual import splits
 from discreet.core.decaying_session import DecayingSession
-from discreet.core.releases import Plan
+from discreet.core.releases import Floats, Plan
 from discreet.core.trajectories import Trajectories, Trajectory
 
 __all__ = ["GroupSession"]
@@ -39,6 +40,11 @@ class GroupSession(DecayingSession):
             share = checks.real("plan.return_share", share, 0.0, 1.0, open_high=True)
         forget = checks.flag("plan.forget", plan.forget)
         return replace(plan, group=group, return_share=share, forget=forget)
+
+    def _wanted_scales(self, scales: Floats) -> Floats:
+        """The budget split anew, by the share of the plan that closed the batch."""
+        share = None if self._plan is None else self._plan.return_share
+        return splits.at_share(self._mechanism, scales, share)
 
     @property
     def _cell(self) -> int:

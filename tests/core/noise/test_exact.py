@@ -7,10 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from rounding import stochastic_round
 from scipy.stats import chi2, chi2_contingency
 
 from discreet.core.noise import exact
-from discreet.core.noise.exact import discrete_gaussian, discrete_laplace, stochastic_round
+from discreet.core.noise.exact import discrete_gaussian, discrete_laplace
 
 ALARM = 1e-7  # false-alarm rate of each chi-square test here
 DRAWS = 400_000
@@ -313,7 +314,7 @@ def test_values_beyond_int64_are_refused_not_wrapped():
 
 def test_compiled_code_is_loaded_only_when_a_number_is_drawn():
     code = (
-        "import sys; from discreet.core.noise import exact; exact.stochastic_round(.3); "
+        "import sys; from discreet.core.noise import exact; exact.round_to_grid(.3, 4); "
         "assert 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -49,11 +49,16 @@ and the family that is left out has an infinite one (nothing is said of it; its 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from discreet.core import kernels
 from discreet.core.counts import CENTERED_REWARDS, CUT_REWARDS, GROUP_RETURNS, CountQuery
 from discreet.core.releases import Floats
+
+if TYPE_CHECKING:
+    from discreet.core.mechanism import CountMechanism
 
 
 def split_scales(query: CountQuery, scales: Floats, share: float, laplace: bool) -> Floats:
@@ -87,3 +92,10 @@ def taking_turns(query: CountQuery, scales: Floats, cut: float) -> Floats:
         out[names.index(CUT_REWARDS)] *= cut / query.cut
         out[names.index(CENTERED_REWARDS)] = math.inf
     return out
+
+
+def at_share(mechanism: CountMechanism, scales: Floats, share: float | None) -> Floats:
+    """:func:`split_scales` of a mechanism's query; None: at its own share, where nothing is split anew."""
+    if share is None:
+        return scales
+    return split_scales(mechanism.query, scales, share, mechanism.family == kernels.LAPLACE)
