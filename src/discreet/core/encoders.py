@@ -20,17 +20,16 @@ from discreet.core.counts import (
     VISITS,
     CountQuery,
 )
-from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism
 from discreet.core.releases import Floats, Ints, Message, Plan
 from discreet.core.shown import brief
-from discreet.core.trajectories import Trajectories, Trajectory, checked
+from discreet.core.trajectories import Trajectory
 
 if TYPE_CHECKING:
     from discreet.core.typed import Coins
 
 __all__ = [
-    "RawEncoder", "add_record", "check_records", "family_begins", "noise_vector", "rounded", "same_plan",
+    "RawEncoder", "add_record", "family_begins", "noise_vector", "rounded", "same_plan",
 ]  # fmt: skip
 
 _CODES = {
@@ -99,20 +98,6 @@ def add_record(
         record.states, rows, record.rewards, query.slots, layout.rows, layout.states, begins,
         query.reward_shift, cut, cells,
     )  # fmt: skip
-
-
-def check_records(records: Trajectories, layout: Layout) -> None:
-    """Raise ``ValueError`` if any of many records, private copies with exact dtypes, is broken."""
-    from discreet.core import records_kernels
-
-    index = layout.row_index
-    broken = int(records_kernels.first_broken(records.states, records.actions, records.rewards, index))
-    if broken >= 0:
-        try:
-            checked(records[broken], layout)
-        except ValueError as error:
-            message = str(error).removeprefix("trajectory")
-            raise ValueError(f"trajectories[{broken}]{message}") from None
 
 
 def same_plan(number: int, plan: Plan) -> int:

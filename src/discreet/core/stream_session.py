@@ -175,15 +175,6 @@ class StreamSession(Saveable, ABC):
     def _add(self, message: Message) -> None:
         """Check a message of the open plan, count its user, then add it."""
 
-    @staticmethod
-    def _payload(message: Message) -> Any:
-        """What a local user sent."""
-        if message.message is None:
-            raise ValueError("message.message = None: a local session takes randomized messages only")
-        if message.trajectory is not None:
-            raise ValueError("message.trajectory: must be None, raw data must not leave the device")
-        return message.message
-
     def _record(self, message: Message) -> Trajectory:
         """What a user of a trusted server sent, checked."""
         if message.trajectory is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,62 +51,50 @@ class Trajectories:
         return (self[i] for i in range(len(self)))
 
 
-def _copied(
-    name: str, given: Trajectory | Trajectories, users: tuple[int, ...], horizon: int
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Copies of the right shapes and kinds of numbers.
+@overload
+def checked(given: Trajectory, layout: Layout) -> Trajectory: ...
+@overload
+def checked(given: Trajectories, layout: Layout, users: int) -> Trajectories: ...
+def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
+    """Copies with exact dtypes of one user's trajectory, or of so many users', or ``ValueError``.
 
-    Copies first, checks on the copies: what is added is what was checked, whatever happens outside.
+    Checks shapes against the horizon, indices against S and A, admissibility against the mask, and
+    rewards: finite, in [0, 1]. Nothing is clipped. The error names the first number that is broken. Copies
+    first, checks on the copies: what is added is what was checked, whatever happens outside.
     """
-    parts = np.array(given.states), np.array(given.actions), np.array(given.rewards)
-    for part, value, steps, kinds in zip(
-        ("states", "actions", "rewards"), parts, (horizon + 1, horizon, horizon), ("iu", "iu", "iufb"),
-        strict=True,
-    ):  # fmt: skip
-        shape = (*users, steps)
-        if value.shape != shape:
-            raise ValueError(f"{name}.{part} has shape {value.shape}: must be {shape}")
-        if value.dtype.kind not in kinds:
+    name, many = "trajectory" if users is None else "trajectories", () if users is None else (users,)
+    states, actions, rewards = np.array(given.states), np.array(given.actions), np.array(given.rewards)
+    for part, array, steps, kinds in (
+        ("states", states, layout.horizon + 1, "iu"),
+        ("actions", actions, layout.horizon, "iu"),
+        ("rewards", rewards, layout.horizon, "iufb"),
+    ):
+        if array.shape != (*many, steps):
+            raise ValueError(f"{name}.{part} has shape {array.shape}: must be {(*many, steps)}")
+        if array.dtype.kind not in kinds:
             allowed = "integer" if kinds == "iu" else "real numbers"
-            raise ValueError(f"{name}.{part} has dtype {value.dtype}: must be {allowed}")
-    return parts
-
-
-def copied_many(trajectories: Trajectories, users: int, layout: Layout) -> Trajectories:
-    """Copies with exact dtypes of the trajectories of ``users`` people, or ``ValueError``; ranges are not
-    checked yet: who adds them checks every record by the rules of :func:`checked` first.
-    """
-    states, actions, rewards = _copied("trajectories", trajectories, (users,), layout.horizon)
-    # an unsigned integer above 2^63 becomes a negative one, which is as much out of range
-    return Trajectories(
+            raise ValueError(f"{name}.{part} has dtype {array.dtype}: must be {allowed}")
+    for part, array, size in (("states", states, layout.states), ("actions", actions, layout.actions)):
+        if (at := _first((array < 0) | (array >= size))) is not None:
+            raise ValueError(_broken(name, part, array, at) + f"must be an integer in [0, {size - 1}]")
+    if layout.mask is not None and (at := _first(~layout.mask[states[..., :-1], actions])) is not None:
+        raise ValueError(_broken(name, "actions", actions, at) + f"not admissible in state {states[at]}")
+    if (at := _first(~((rewards >= 0) & (rewards <= 1)))) is not None:  # also NaN
+        raise ValueError(_broken(name, "rewards", rewards, at) + "must be in [0, 1]")
+    kind: Any = Trajectory if users is None else Trajectories  # whatever the caller's own class
+    return kind(
         np.ascontiguousarray(states, np.int64),
         np.ascontiguousarray(actions, np.int64),
         np.ascontiguousarray(rewards, np.float64),
     )
 
 
-def checked(trajectory: Trajectory, layout: Layout) -> Trajectory:
-    """Return the trajectory with exact dtypes, or raise ``ValueError`` with the first broken record.
+def _first(broken: NDArray[np.bool_]) -> tuple[int, ...] | None:
+    """Where the first is that is true."""
+    return tuple(map(int, np.argwhere(broken)[0])) if broken.any() else None
 
-    Checks shapes against the horizon, indices against S and A, admissibility against the mask, and
-    rewards: finite, in [0, 1]. Nothing is clipped.
-    """
-    states, actions, rewards = _copied("trajectory", trajectory, (), layout.horizon)
-    for name, array, size in (("states", states, layout.states), ("actions", actions, layout.actions)):
-        bad = np.flatnonzero((array < 0) | (array >= size))
-        if bad.size:
-            raise ValueError(
-                f"trajectory.{name}[{bad[0]}] = {array[bad[0]]}: must be an integer in [0, {size - 1}]"
-            )
-    states, actions = np.ascontiguousarray(states, np.int64), np.ascontiguousarray(actions, np.int64)
-    if layout.mask is not None:
-        bad = np.flatnonzero(~layout.mask[states[:-1], actions])
-        if bad.size:
-            raise ValueError(
-                f"trajectory.actions[{bad[0]}] = {actions[bad[0]]}: not admissible in state {states[bad[0]]}"
-            )
-    rewards = np.ascontiguousarray(rewards, np.float64)
-    bad = np.flatnonzero(~((rewards >= 0) & (rewards <= 1)))
-    if bad.size:
-        raise ValueError(f"trajectory.rewards[{bad[0]}] = {rewards[bad[0]]}: must be in [0, 1]")
-    return Trajectory(states, actions, rewards)
+
+def _broken(name: str, part: str, array: NDArray[Any], at: tuple[int, ...]) -> str:
+    """The number at this place, as an error begins: of many users with hers first."""
+    *user, step = at
+    return f"{name}{user or ''}.{part}[{step}] = {array[at]}: "

@@ -94,8 +94,9 @@ class DeviceSession(FromDevices, MeasuredSession):
     def _device_for(self, session: int) -> CountDevice:
         return device_of(self._query, self._mechanism, session)
 
-    def _randomizer(self, query: CountQuery) -> Encoder:
-        return NoisyVectorEncoder(query, replace(self._device), self._plans)  # its arrays are its own
+    def _encoder(self) -> Encoder:
+        # copies: its arrays are its own
+        return NoisyVectorEncoder(self._query.copy(), replace(self._device), self._plans)
 
     def _add(self, message: Message) -> None:
         sent, nonce = self._sent(message)
