@@ -40,7 +40,8 @@ from discreet.core.releases import (
     Trust,
 )
 from discreet.core.shown import brief
-from discreet.core.typed import Coins, Encoder, NoiseLaw, Query
+from discreet.core.typed import Coins, NoiseLaw, Query
+from discreet.core.typed_calls import Encoder
 from discreet.linear.asking import Response
 from discreet.linear.features import Features, MixtureFeatures, fitting_features
 

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rounding import stochastic_round
 
 import discreet as dr
 from discreet.core.noise import exact
@@ -52,6 +51,7 @@ from discreet.protocol import Response
 from discreet.stored.forecast import forecast_learn
 from discreet.stored.learn import learn, plan_again
 from discreet.stored.verification import verify
+from tests.helpers.rounding import stochastic_round
 
 from .recording import LONG
 

@@ -8,10 +8,10 @@ import pytest
 
 import discreet as dr
 from discreet.core import decaying_kernels
-from discreet.core.continual.splits import split_scales
 from discreet.core.counts import GROUP_RETURNS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.randomness import Secure, SecureCoins, Seeded
+from discreet.core.steered import split_scales
 from discreet.core.trajectories import Trajectory
 from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local

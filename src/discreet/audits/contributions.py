@@ -21,6 +21,7 @@ from discreet.core.counts import (
     CountQuery,
 )
 from discreet.core.releases import Floats
+from discreet.core.steered import clipped_return
 from discreet.core.trajectories import Trajectory
 
 __all__ = ["summand"]
@@ -31,7 +32,7 @@ def summand(query: CountQuery, trajectory: Trajectory, group: int, cut: float | 
     sums = {name: np.zeros(shape) for name, shape in query.families.items()}
     left = query.cut if cut is None else cut if math.isfinite(cut) else 0.0
     if query.groups:
-        sums[GROUP_RETURNS][group] = query.clipped_return(trajectory)
+        sums[GROUP_RETURNS][group] = clipped_return(query, trajectory)
     for h in range(query.layout.horizon)[query.counted]:
         t = h if query.slots > 1 else 0
         s, a, after = trajectory.states[h], trajectory.actions[h], trajectory.states[h + 1]

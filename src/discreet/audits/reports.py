@@ -19,7 +19,7 @@ import numpy as np
 from discreet.core.layout import Layout
 from discreet.core.releases import Plan
 from discreet.core.trajectories import Trajectory
-from discreet.core.typed import Encoder
+from discreet.core.typed_calls import Encoder
 
 __all__ = ["largest_ratio", "law_of", "lives", "log_ratio"]
 

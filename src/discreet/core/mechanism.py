@@ -20,7 +20,7 @@ sensitivity of :class:`~discreet.core.counts.CountQuery` in units of the noise):
   release cost more than ``scales``: then the column's weights, which add up to 1 at most, weigh losses that
   are at most Delta. Clocks of rows leave the joint sensitivity as it is
   (:mod:`discreet.core.continual.clocks`), and so do budgets that are split anew at each release
-  (:mod:`discreet.core.continual.splits`).
+  (:mod:`discreet.core.steered`).
 - :class:`OnDevice`: each user's own counters, all with independent noise: one sum of one user.
 - :class:`~discreet.local.reported.Reported`: reports of a few steps, randomized one by one
   (:mod:`discreet.local.reports`), on the device or, once for each trajectory, by a trusted server,
@@ -46,7 +46,7 @@ from discreet.core.continual.signed_digits import SignedDigits
 from discreet.core.continual.square_root import SquareRoot
 from discreet.core.continual.tree import Tree
 from discreet.core.continual.walk import Walk
-from discreet.core.counts import COUNTS, CUT_REWARDS, CountQuery
+from discreet.core.counts import COUNTS, CountQuery
 from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.core.randomness import Randomness, Secure, Seeded
 from discreet.core.records import Coordinate
@@ -54,14 +54,15 @@ from discreet.core.releases import Floats, Norm, Schedule, Trust
 from discreet.core.shown import brief
 
 if TYPE_CHECKING:
-    from discreet.core.typed import NoiseLaw, Record, ReportStrategy
+    from discreet.core.typed import NoiseLaw, Record
+    from discreet.core.typed_calls import ReportStrategy
     from discreet.laws.counts import CountLaws
     from discreet.local.reports import StepReports
 
 __all__ = [
     "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "OverTime", "Prefixes",
     "Stated", "Strategy",
-    "check_on_grid", "grid_of", "leaves_of", "noise_name", "plain_walk", "widest_scales",
+    "grid_of", "leaves_of", "noise_name", "plain_walk",
 ]  # fmt: skip
 
 WALKS = (OptimalTree, SignedDigits, SquareRoot, Tree)
@@ -246,11 +247,8 @@ class CountMechanism(OverTime):
             raise ValueError(f"query.episodes = {query.episodes}: must be 1 but for stored people")
         if query.first and not self.stored:
             raise ValueError("query.first = True: must be False but for stored people")
-        plain = isinstance(strategy, Exact) or (isinstance(strategy, Batches) and strategy.clocks is None)
-        if query.steered and not plain:
-            raise ValueError(
-                "query: group returns and cut rewards need Exact() or Batches(...) on the common clock"
-            )
+        if query.steered:
+            parts.module("steered").check_mechanism(self)
         if self.stored and not isinstance(strategy, Exact | Batches):
             raise ValueError("stored = True: stored people are released once, by Exact() or Batches()")
         if isinstance(strategy, Prefixes):
@@ -274,7 +272,7 @@ class CountMechanism(OverTime):
 
     def _check_noise(self, by_release: Floats) -> None:
         """Raise ``ValueError`` on noise that does not hide what the records say."""
-        query, scales = self.query, self.noise_scales
+        scales = self.noise_scales
         if self.family not in (kernels.LAPLACE, kernels.GAUSSIAN):
             raise ValueError(f"family = {self.family!r}: must be LAPLACE or GAUSSIAN")
         if not (np.isfinite(scales).all() and (scales > 0).all()):
@@ -296,10 +294,6 @@ class CountMechanism(OverTime):
             raise ValueError("source = 'secure': least-squares trees and square roots add up no integers")
         if self.decay and laplace:
             raise ValueError(f"strategy.decay = {self.decay:g}: must be 0 with Laplace noise")
-        if query.groups and self.source == "secure":
-            raise ValueError("source = 'secure': group returns are released with seeded noise only")
-        if query.cut:
-            check_on_grid("query.cut", query.cut, self.reward_grid)
         if by_release.size:
             self._check_release_scales(by_release)
         if self.stated.numerical:
@@ -346,7 +340,9 @@ class CountMechanism(OverTime):
     def _check_exact(self, by_release: Floats) -> None:
         """Raise ``ValueError`` where exact noise of these scales, or its sums, would be rounded."""
         epochs = self.schedule.users is None and not self.stored
-        widest = widest_scales(self.query, self.noise_scales)
+        widest = self.noise_scales
+        if self.query.steered:
+            widest = parts.module("steered").widest_scales(self.query, widest)
         others = ((scales, False) for scales in (widest, *by_release[1:]))
         for scales, growing in ((self.noise_scales, epochs), *others):
             # an epoch's scale grows to at most 52 times this
@@ -553,22 +549,6 @@ def noise_name(family: int, grid: int | None) -> NoiseFamily:
     if family == kernels.LAPLACE:
         return "laplace" if grid is None else "discrete_laplace"
     return "gaussian" if grid is None else "discrete_gaussian"
-
-
-def check_on_grid(name: str, cut: float, grid: int | None) -> None:
-    """Raise ``ValueError`` unless what is left of a reward that is cut is on the grid of rewards."""
-    if grid is not None and not (cut * grid).is_integer():  # exact: grids are powers of two
-        raise ValueError(
-            f"{name} = {cut!r}: must be a multiple of 1 / {grid}, as rewards are under secure randomness"
-        )
-
-
-def widest_scales(query: CountQuery, scales: Floats) -> Floats:
-    """(families,) the largest that plans can make of them: cut rewards at C = H."""
-    if not query.cut:
-        return scales
-    grown = [query.layout.horizon / query.cut if name == CUT_REWARDS else 1.0 for name in query.row_families]
-    return np.asarray(scales * np.array(grown))
 
 
 def leaves_of(schedule: Schedule, leaf: Literal["batch", "user"]) -> int | None:

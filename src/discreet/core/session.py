@@ -29,7 +29,8 @@ from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectories, Trajectory, checked
 
 if TYPE_CHECKING:
-    from discreet.core.typed import Encoder, NoiseLaw
+    from discreet.core.typed import NoiseLaw
+    from discreet.core.typed_calls import Encoder
 
 _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
 

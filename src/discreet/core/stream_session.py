@@ -35,7 +35,7 @@ from discreet.core.releases import (
 from discreet.core.trajectories import Trajectory, checked
 
 if TYPE_CHECKING:
-    from discreet.core.typed import Encoder
+    from discreet.core.typed_calls import Encoder
 
 
 class StreamSession(Saveable, ABC):

@@ -6,20 +6,18 @@ The kernel itself imports them for its type checker only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from discreet.core.counts import CountQuery, Norm
-    from discreet.core.releases import Message, Plan, Schedule
+    from discreet.core.counts import Norm
     from discreet.core.trajectories import Trajectory
-    from discreet.local.reports import StepReports
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Coins", "Composable", "Encoder", "NoiseLaw", "Query", "Record", "ReportStrategy", "Sensitive"]
+__all__ = ["Coins", "Composable", "NoiseLaw", "Query", "Record", "Sensitive"]
 
 
 class Query(Protocol):
@@ -157,25 +155,3 @@ class Composable(Record, Protocol):
     def loss(self) -> float:
         """Epsilon under l1, mu or sqrt(2 rho) under l2."""
         ...
-
-
-class ReportStrategy(Protocol):
-    """Randomized reports of a few steps of each user: :class:`discreet.local.reported.Reported` alone."""
-
-    @property
-    def reports(self) -> StepReports: ...
-    @property
-    def by(self) -> Literal["device", "server"]: ...
-    def plain(self) -> ReportStrategy: ...
-    def check(self, query: CountQuery) -> None: ...
-    def record(self, schedule: Schedule) -> Record: ...
-    def law(
-        self, query: CountQuery, name: str, plans: str, terms: int, terms_bound: int, share: float
-    ) -> NoiseLaw: ...
-
-
-@runtime_checkable
-class Encoder(Protocol):
-    """Runs on the person's device: a pure function of its arguments, tagged with the plan's number."""
-
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message: ...

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.core import kernels
-from discreet.core.continual import splits
+from discreet.core import kernels, steered
 from discreet.core.continual.decaying import Decaying
 from discreet.core.continual.walk import Walk
 from discreet.core.counts import CENTERED_REWARDS, CUT_REWARDS
@@ -206,8 +205,8 @@ class CountLaws:
             return mechanism.noise_scales
         scales = mechanism.scales_at(self.leaf(n))
         if query.cut:
-            return splits.taking_turns(query, scales, cut)
-        return splits.at_share(mechanism, scales, share if query.groups else None)
+            return steered.taking_turns(query, scales, cut)
+        return steered.at_share(mechanism, scales, share if query.groups else None)
 
     # -------------------------------------------------------------------------- of all releases
     def measurements(self) -> list[tuple[int, Laws]]:

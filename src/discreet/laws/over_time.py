@@ -231,7 +231,7 @@ def _variances(walk: Toeplitz) -> Floats:
     if walk.row is not None:
         return np.asarray(np.cumsum(walk.row**2))
     powers, row = np.ones(walk.releases), np.full(walk.releases, 0.0)
-    first, *rest = walk.floats.tolist()  # then the rates, then the weights
+    first, *rest = np.asarray(walk.form.floats).tolist()  # then the rates, then the weights
     row[0] = first
     for rate, weight in zip(rest[: len(rest) // 2], rest[len(rest) // 2 :], strict=True):
         powers[1:] = rate

@@ -31,7 +31,7 @@ from functools import lru_cache
 import numpy as np
 
 from discreet.core.continual.square_root import Toeplitz
-from discreet.core.continual.walk import Floats, Ints
+from discreet.core.continual.walk import Floats, Form, Ints
 
 BITS = 6  # m: more bits make larger noise, fewer a strategy that is further from the best one
 MOST_LEAVES = 4097
@@ -62,8 +62,7 @@ class ExactSquareRoot(Toeplitz):
     """A Toeplitz walk over N <= 4097 leaves; no program makes it."""
 
     most_leaves = MOST_LEAVES
-    registers = 0
-    operations = 0
+    form = Form(0, 0)
 
     @property
     def column(self) -> Ints:

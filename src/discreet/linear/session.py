@@ -38,7 +38,8 @@ from discreet.core.releases import Estimate, Floats, Message, Plan
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectories, Trajectory, checked
-from discreet.core.typed import Coins, Encoder
+from discreet.core.typed import Coins
+from discreet.core.typed_calls import Encoder
 from discreet.device.guarantee import MessageGuarantee
 from discreet.device.linear import LinearDevice
 from discreet.device.noise import drawn

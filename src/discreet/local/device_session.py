@@ -22,7 +22,8 @@ from discreet.core.releases import Floats, Message, Plan
 from discreet.core.session import MeasuredSession
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory, checked
-from discreet.core.typed import Coins, Encoder
+from discreet.core.typed import Coins
+from discreet.core.typed_calls import Encoder
 from discreet.device.counts import CountDevice
 from discreet.device.guarantee import MessageGuarantee
 from discreet.local.from_devices import REACH, FromDevices, local_message

@@ -18,7 +18,7 @@ from discreet.core.randomness import Key, Randomness, SecureCoins
 from discreet.core.releases import Floats, Ints, Message, Plan
 from discreet.core.session import MeasuredSession
 from discreet.core.trajectories import Trajectories, Trajectory
-from discreet.core.typed import Encoder
+from discreet.core.typed_calls import Encoder
 from discreet.device.reports import ReportDevice
 from discreet.local import kernels as local_kernels
 from discreet.local import reports as local_reports

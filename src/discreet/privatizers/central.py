@@ -28,13 +28,12 @@ from discreet.core.mechanism import (
     CountMechanism,
     Prefixes,
     Stated,
-    check_on_grid,
     grid_of,
     leaves_of,
-    widest_scales,
 )
 from discreet.core.randomness import Randomness, Secure
 from discreet.core.releases import Floats, Norm, Schedule, Trust
+from discreet.core.steered import check_on_grid, widest_scales
 from discreet.laws.over_time import best_digits, noise_of, rate_std, sum_terms
 from discreet.local.choice import NAMES, best_reports, weighed_error
 from discreet.local.reported import Reported

@@ -49,7 +49,8 @@ from discreet.core.releases import (
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectories, Trajectory
-from discreet.core.typed import Coins, Encoder, NoiseLaw, Record
+from discreet.core.typed import Coins, NoiseLaw, Record
+from discreet.core.typed_calls import Encoder
 from discreet.device.envelope import Refused
 from discreet.laws.noise import NoNoise
 from discreet.local.reports import StepReports

@@ -47,7 +47,8 @@ from discreet.core.randomness import Key, Randomness
 from discreet.core.releases import Floats, Ints, Message, Plan, Schedule
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory
-from discreet.core.typed import Coins, Encoder
+from discreet.core.typed import Coins
+from discreet.core.typed_calls import Encoder
 from discreet.device.encoders import BitCoins
 from discreet.device.envelope import Refused, drawn_nonce
 from discreet.device.guarantee import MessageGuarantee

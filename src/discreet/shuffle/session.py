@@ -45,7 +45,8 @@ from discreet.core.releases import Estimate, Floats, Ints, Measurement, Message,
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectory
-from discreet.core.typed import Coins, Encoder, Record
+from discreet.core.typed import Coins, Record
+from discreet.core.typed_calls import Encoder
 from discreet.device import encoders, messages
 from discreet.device.envelope import NONCE, Reason, Refused
 from discreet.device.guarantee import MessageGuarantee

@@ -6,6 +6,7 @@ import pytest
 from discreet.core import kernels
 from discreet.core.continual import walks_kernels as walks
 from discreet.core.continual.tree import Tree
+from discreet.core.continual.walk import program
 from discreet.laws.counts import bound_of, bound_steps
 from discreet.laws.over_time import noise_of, tree_nodes
 
@@ -65,11 +66,11 @@ def test_running_noise_is_the_sum_of_the_nodes(users: int | None, jumps: int) ->
     """The walk keeps one noise per node whatever releases are skipped, and never draws one twice."""
     tree = Tree(users)
     held = np.zeros(tree.registers + 1, np.int64)
-    links, weights = np.zeros((tree.operations, 6), np.int64), np.zeros((tree.operations, 4))
+    code, ints, floats, links, weights = program(tree)
     stack: dict[int, frozenset[int]] = {}
     drawn: set[int] = set()
     for n in range(jumps, 1000, jumps):
-        at, count = walks.next_ops(tree.code, tree.ints, tree.floats, held, n, links, weights)
+        at, count = walks.next_ops(code, ints, floats, held, n, links, weights)
         assert at == n
         for slot, parent, _, end, level, label in links[:count].tolist():
             assert end not in drawn
@@ -77,4 +78,4 @@ def test_running_noise_is_the_sum_of_the_nodes(users: int | None, jumps: int) ->
             drawn.add(end)
             stack[slot] = frozenset({end}) | (stack[parent] if parent >= 0 else frozenset())
             held[slot] = end
-        assert stack[walks.register_of(tree.code, tree.ints, n)] == {end for end, _ in tree_nodes(tree, n)}
+        assert stack[walks.register_of(code, ints, n)] == {end for end, _ in tree_nodes(tree, n)}

@@ -152,9 +152,10 @@ def test_node_variances() -> None:
 def test_columns_of_the_square_root_strategy_have_norm_one(leaves: int) -> None:
     """C = B^{-1} A by dense algebra, B from its generating coefficients: whatever the fit is like."""
     walk = SquareRoot(leaves)
-    rates, weights = walk.floats[1 : 1 + walk.buffers], walk.floats[1 + walk.buffers :]
+    (buffers,), floats = walk.form.ints, np.asarray(walk.form.floats)
+    rates, weights = floats[1 : 1 + buffers], floats[1 + buffers :]
     row = (weights * rates ** np.arange(leaves - 1)[:, None]).sum(axis=1)
-    row[0] = walk.floats[0]
+    row[0] = floats[0]
     at = np.subtract.outer(np.arange(leaves - 1), np.arange(leaves - 1))
     toeplitz = np.where(at >= 0, row[at], 0.0)
     matrix, addresses = noise_matrix(walk)

@@ -22,11 +22,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-import numpy as np
-
 from discreet.core import checks
 from discreet.core.continual import walks_kernels as walks
-from discreet.core.continual.walk import Floats, Ints, Walk
+from discreet.core.continual.walk import Form, Walk
 from discreet.core.shown import brief
 
 
@@ -59,21 +57,10 @@ class OptimalTree(Walk):
         return max(1, (self.leaves - 1).bit_length())
 
     @property
-    def registers(self) -> int:
-        """An estimate and a prefix for each level, and the node in work."""
-        return 2 * self.levels + 1
+    def form(self) -> Form:
+        """Registers: for each level an estimate and a prefix, and the node in work.
 
-    @property
-    def operations(self) -> int:
-        """A node of each level, and the prefix."""
-        return self.levels + 1
-
-    @property
-    def ints(self) -> Ints:
-        """(levels,)."""
-        return np.array([self.levels], np.int64)
-
-    @property
-    def floats(self) -> Floats:
-        """v_0, v_1, ..."""
-        return np.array(node_variances(self.levels))
+        Operations: a node of each level, and the prefix. Parameters: (levels,), (v_0, v_1, ...).
+        """
+        levels = self.levels
+        return Form(2 * levels + 1, levels + 1, (levels,), node_variances(levels))

@@ -29,11 +29,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from discreet.core import checks
 from discreet.core.continual import walks_kernels as walks
-from discreet.core.continual.walk import Ints, Walk
+from discreet.core.continual.walk import Form, Walk
 from discreet.core.shown import brief
 
 MOST_ARITY = 1024  # a level keeps k/2 noises
@@ -62,16 +60,10 @@ class SignedDigits(Walk):
         return (self.arity + 1) // 2 - 1
 
     @property
-    def registers(self) -> int:
-        """For each level: the prefixes before a base, and the one after it."""
-        return self.levels * (self.below + 1)
+    def form(self) -> Form:
+        """Registers: for each level the prefixes before a base, and the one after it.
 
-    @property
-    def operations(self) -> int:
-        """At most all registers are made anew."""
-        return self.registers
-
-    @property
-    def ints(self) -> Ints:
-        """(arity, levels)."""
-        return np.array([self.arity, self.levels], np.int64)
+        Operations: at most all of them are made anew. Parameters: (arity, levels).
+        """
+        registers = self.levels * (self.below + 1)
+        return Form(registers, registers, (self.arity, self.levels))

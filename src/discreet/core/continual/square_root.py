@@ -35,7 +35,7 @@ import numpy as np
 
 from discreet.core import checks
 from discreet.core.continual import walks_kernels as walks
-from discreet.core.continual.walk import Floats, Ints, Walk
+from discreet.core.continual.walk import Floats, Form, Walk
 from discreet.core.shown import brief
 
 MOST_LEAVES = 10**7  # the column and the variances are tables
@@ -98,26 +98,12 @@ class SquareRoot(Toeplitz):
     most_leaves: ClassVar[int] = MOST_LEAVES
 
     @property
-    def buffers(self) -> int:
-        """How many S_k there are."""
-        return (self.floats.size - 1) // 2
+    def form(self) -> Form:
+        """Registers: the buffers, the newest draw and the noise.
 
-    @property
-    def registers(self) -> int:
-        """The buffers, the newest draw and the noise."""
-        return self.buffers + 2
-
-    @property
-    def operations(self) -> int:
-        """A draw, and for each buffer its step and its part of the noise."""
-        return 2 * self.buffers + 2
-
-    @property
-    def ints(self) -> Ints:
-        """(buffers,)."""
-        return np.array([self.buffers], np.int64)
-
-    @property
-    def floats(self) -> Floats:
-        """b_0, the lambdas, the weights."""
-        return _program(self.releases)
+        Operations: a draw, the noise, and for each buffer its step and its part of the noise. Parameters:
+        (buffers,), (b_0, the lambdas, the weights).
+        """
+        floats = _program(self.releases)
+        buffers = (floats.size - 1) // 2
+        return Form(buffers + 2, 2 * buffers + 2, (buffers,), floats)

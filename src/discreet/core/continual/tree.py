@@ -25,11 +25,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from discreet.core import checks
 from discreet.core.continual import walks_kernels as walks
-from discreet.core.continual.walk import Ints, Walk
+from discreet.core.continual.walk import Form, Walk
 from discreet.core.shown import brief
 
 
@@ -57,16 +55,13 @@ class Tree(Walk):
         return 1 if self.leaves is None else max(1, (self.leaves - 1).bit_length())
 
     @property
-    def registers(self) -> int:
-        """Running noises kept at a time."""
-        return 1 + (63 if self.leaves is None else self.levels)
+    def form(self) -> Form:
+        """Registers: a running noise for each level, or for 63 epochs, and one more.
 
-    @property
-    def operations(self) -> int:
-        """Nodes of a prefix, at most; a prefix of unknown length has two for each of its epochs."""
-        return 128 if self.leaves is None else self.levels
-
-    @property
-    def ints(self) -> Ints:
-        """(epochs, gaussian)."""
-        return np.array([self.leaves is None, self.gaussian], np.int64)
+        Operations: the nodes of a prefix, at most; of unknown length it has two for each of its epochs.
+        Parameters: (epochs, gaussian).
+        """
+        known = self.leaves is not None
+        return Form(
+            1 + (self.levels if known else 63), self.levels if known else 128, (not known, self.gaussian)
+        )
