@@ -60,8 +60,7 @@ if TYPE_CHECKING:
     from discreet.local.reports import StepReports
 
 __all__ = [
-    "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "OverTime", "Prefixes",
-    "Stated", "Strategy",
+    "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "OverTime", "Prefixes", "Stated", "Strategy",
     "grid_of", "leaves_of", "noise_name", "plain_walk",
 ]  # fmt: skip
 

@@ -1,8 +1,8 @@
-"""Records: what mechanisms did to one user, in public numbers; and what a guarantee claims, all in numbers.
+"""Records: what mechanisms did to one user, in public numbers.
 
 :class:`~discreet.core.typed.Record` says what a guarantee asks of any of them. :class:`MechanismRecord`, of
 noise in sums, stands here; the other kinds stand in files of their own, which :mod:`discreet.core.parts`
-lists. Nothing here is text but the names of mechanisms: :mod:`discreet.core.wording` makes sentences of it.
+lists. Nothing here is text but the names of mechanisms; :mod:`discreet.written.sentences` makes the sentences.
 """
 
 from __future__ import annotations

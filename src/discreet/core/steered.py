@@ -19,14 +19,14 @@ after it counts 0. One user adds x >= 0 with ||x||_1 <= C in this family. Exchan
 
 since <x, x'> >= 0. Both are attained by two users who earn C in one pair each, not the same. C is fixed by
 the user's plan, before she acts. A release holds transitions and **one** of the two reward families, never
-both (:mod:`discreet.core.steered`): a joint sensitivity is that of the costlier of these two,
+both (below): a joint sensitivity is that of the costlier of these two,
 
     transitions, cut rewards:       l1 = H 2 w_t + 2 C w_c,      l2^2 = H 2 w_t^2 + 2 C^2 w_c^2;
     transitions, centred rewards:   l1 = H (2 w_t + w_r),        l2^2 = H (2 w_t^2 + w_r^2),
 
-the second by the table, whose second case is then the worst. In the first, changes of different families add,
-l1 to l1 and squares to squares; two users of which each stays in a pair of her own and earns 1 at each step
-until C attain both at once (C <= H, fractions of a reward included).
+the second by the table of :mod:`discreet.core.counts`, whose second case is then the worst. In the first,
+changes of different families add, l1 to l1 and squares to squares; two users of which each stays in a pair of
+her own and earns 1 at each step until C attain both at once (C <= H, fractions of a reward included).
 
 **The budget split anew at every release.**
 
@@ -52,9 +52,8 @@ squared column a^2 (1 + lambda^2 + ... + lambda^{2(m-1)}) + lambda^{2m} = 1, no 
 future that it gives up. A batch that stands alone is so measured with all of its budget.
 
 **A cut that grows, and rewards that take turns.** Of a query with a cut a release holds transitions and one
-reward family: sums over steps of rewards counted up to a total of C, or
-centred rewards per step. With L the loss above (Gaussian: its square), s the share of rewards, and C_i the
-cut of the newest batch at release i,
+reward family: sums over steps of rewards counted up to a total of C, or centred rewards per step. With L the
+loss above (Gaussian: its square), s the share of rewards, and C_i the cut of the newest batch at release i,
 
     Laplace:   transitions 2 H / ((1 - s) L),       cut rewards 2 C_i / (s L),        centred H / (s L);
     Gaussian:  sqrt(2 H / ((1 - s) L)),             C_i sqrt(2 / (s L)),              sqrt(H / (s L)),
