@@ -2,7 +2,7 @@
 
 :class:`~discreet.core.typed.Record` says what a guarantee asks of any of them. :class:`MechanismRecord`, of
 noise in sums, stands here; the other kinds stand in files of their own, which :mod:`discreet.core.parts`
-lists. Nothing here is text but the names of mechanisms; :mod:`discreet.written.sentences` makes the sentences.
+lists. Nothing here is text but the names of mechanisms: sentences are :mod:`discreet.written.sentences`'.
 """
 
 from __future__ import annotations

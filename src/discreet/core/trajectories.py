@@ -62,39 +62,32 @@ def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
     rewards: finite, in [0, 1]. Nothing is clipped. The error names the first number that is broken. Copies
     first, checks on the copies: what is added is what was checked, whatever happens outside.
     """
+    from discreet.core import records_kernels  # compiled code, only when it is used
+
     name, many = "trajectory" if users is None else "trajectories", () if users is None else (users,)
-    states, actions, rewards = np.array(given.states), np.array(given.actions), np.array(given.rewards)
-    for part, array, steps, kinds in (
-        ("states", states, layout.horizon + 1, "iu"),
-        ("actions", actions, layout.horizon, "iu"),
-        ("rewards", rewards, layout.horizon, "iufb"),
+    copies: list[NDArray[Any]] = []
+    for part, steps, dtype in (
+        ("states", layout.horizon + 1, np.int64),
+        ("actions", layout.horizon, np.int64),
+        ("rewards", layout.horizon, np.float64),
     ):
-        if array.shape != (*many, steps):
-            raise ValueError(f"{name}.{part} has shape {array.shape}: must be {(*many, steps)}")
-        if array.dtype.kind not in kinds:
-            allowed = "integer" if kinds == "iu" else "real numbers"
-            raise ValueError(f"{name}.{part} has dtype {array.dtype}: must be {allowed}")
-    for part, array, size in (("states", states, layout.states), ("actions", actions, layout.actions)):
-        if (at := _first((array < 0) | (array >= size))) is not None:
-            raise ValueError(_broken(name, part, array, at) + f"must be an integer in [0, {size - 1}]")
-    if layout.mask is not None and (at := _first(~layout.mask[states[..., :-1], actions])) is not None:
-        raise ValueError(_broken(name, "actions", actions, at) + f"not admissible in state {states[at]}")
-    if (at := _first(~((rewards >= 0) & (rewards <= 1)))) is not None:  # also NaN
-        raise ValueError(_broken(name, "rewards", rewards, at) + "must be in [0, 1]")
-    kind: Any = Trajectory if users is None else Trajectories  # whatever the caller's own class
-    return kind(
-        np.ascontiguousarray(states, np.int64),
-        np.ascontiguousarray(actions, np.int64),
-        np.ascontiguousarray(rewards, np.float64),
-    )
-
-
-def _first(broken: NDArray[np.bool_]) -> tuple[int, ...] | None:
-    """Where the first is that is true."""
-    return tuple(map(int, np.argwhere(broken)[0])) if broken.any() else None
-
-
-def _broken(name: str, part: str, array: NDArray[Any], at: tuple[int, ...]) -> str:
-    """The number at this place, as an error begins: of many users with hers first."""
-    *user, step = at
-    return f"{name}{user or ''}.{part}[{step}] = {array[at]}: "
+        value = np.array(getattr(given, part))
+        if value.shape != (*many, steps):
+            raise ValueError(f"{name}.{part} has shape {value.shape}: must be {(*many, steps)}")
+        if value.dtype.kind not in ("iu" if part != "rewards" else "iufb"):
+            allowed = "integer" if part != "rewards" else "real numbers"
+            raise ValueError(f"{name}.{part} has dtype {value.dtype}: must be {allowed}")
+        # an unsigned integer above 2^63 becomes a negative one, which is as much out of range
+        copies.append(np.ascontiguousarray(value, dtype))
+    states, actions, rewards = map(np.atleast_2d, copies)
+    user, code, step = records_kernels.first_broken(states, actions, rewards, layout.row_index)
+    if user >= 0:
+        part, array, must = (
+            ("states", states, f"must be an integer in [0, {layout.states - 1}]"),
+            ("actions", actions, f"must be an integer in [0, {layout.actions - 1}]"),
+            ("actions", actions, f"not admissible in state {states[user, step]}"),
+            ("rewards", rewards, "must be in [0, 1]"),
+        )[code]
+        whose = "" if users is None else f"[{user}]"
+        raise ValueError(f"{name}{whose}.{part}[{step}] = {array[user, step]}: {must}")
+    return Trajectory(*copies) if users is None else Trajectories(*copies)
