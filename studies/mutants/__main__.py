@@ -51,6 +51,7 @@ KERNELS = {  # compiled lines are not followed: the tests of what calls them
         "tests/core/continual/test_tree.py",
     ),
     "discreet/core/noise/exact_kernels.py": ("tests/core/noise/test_exact.py",),
+    "discreet/core/trajectories_kernels.py": ("tests/core/test_submit_many.py", "tests/core/test_session.py"),
     "discreet/core/records_kernels.py": (
         "tests/core/test_submit_many.py",
         "tests/sessions/test_one_shot_session.py",

@@ -107,7 +107,10 @@ def _steered() -> Any:
 
 
 def cut_to(trajectory: Trajectory, step: int | None) -> Trajectory:
-    """The record of one step (0-based) as a trajectory of one step; all of it for None."""
+    """The record of one step (0-based) as a trajectory of one step; all of it for None.
+
+    Of a query with ``step``, what is counted of a checked trajectory; the rest enters no sum and no message.
+    """
     if step is None:
         return trajectory
     states, actions, rewards = trajectory.states, trajectory.actions, trajectory.rewards
@@ -262,10 +265,6 @@ class CountQuery:
     def steered(self) -> bool:
         """Do plans choose scales of its releases (group returns, a cut)? Then there are measurements only."""
         return self.groups > 0 or self.cut > 0.0
-
-    def counted_part(self, trajectory: Trajectory) -> Trajectory:
-        """The part of a checked trajectory that is counted; the rest never enters a sum or a message."""
-        return cut_to(trajectory, self.step)
 
     @cached_property
     def row_families(self) -> Mapping[str, tuple[int, ...]]:

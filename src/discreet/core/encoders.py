@@ -19,6 +19,7 @@ from discreet.core.counts import (
     TRANSITIONS,
     VISITS,
     CountQuery,
+    cut_to,
 )
 from discreet.core.mechanism import CountMechanism
 from discreet.core.releases import Floats, Ints, Message, Plan
@@ -90,7 +91,7 @@ def add_record(
 
     ``played`` (T, R) : of the T steps that are counted. ``cut`` : of rewards that are summed up to a total.
     """
-    layout, record = query.layout, query.counted_part(record)
+    layout, record = query.layout, cut_to(record, query.step)
     rows = layout.row_index[record.states[:-1], record.actions]
     if played is not None:
         rows = np.where(played[np.arange(rows.size), rows], rows, -1)

@@ -62,7 +62,7 @@ def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
     rewards: finite, in [0, 1]. Nothing is clipped. The error names the first number that is broken. Copies
     first, checks on the copies: what is added is what was checked, whatever happens outside.
     """
-    from discreet.core import records_kernels  # compiled code, only when it is used
+    from discreet.core import trajectories_kernels  # compiled code, only when it is used
 
     name, many = "trajectory" if users is None else "trajectories", () if users is None else (users,)
     copies: list[NDArray[Any]] = []
@@ -80,7 +80,7 @@ def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
         # an unsigned integer above 2^63 becomes a negative one, which is as much out of range
         copies.append(np.ascontiguousarray(value, dtype))
     states, actions, rewards = map(np.atleast_2d, copies)
-    user, code, step = records_kernels.first_broken(states, actions, rewards, layout.row_index)
+    user, code, step = trajectories_kernels.first_broken(states, actions, rewards, layout.row_index)
     if user >= 0:
         part, array, must = (
             ("states", states, f"must be an integer in [0, {layout.states - 1}]"),
