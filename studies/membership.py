@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet.audits.membership import AttackResult, Knowledge, Target, membership_attack
-from discreet.core.files import write_aside
 from discreet.core.guarantee import Guarantee
 from discreet.core.randomness import Seeded
 from discreet.envs.random_mdps import random_mdp
@@ -34,6 +33,7 @@ from discreet.offline.tabular import APVI, DPAPVI
 from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Spec
+from discreet.storage.files import write_aside
 from discreet.tables import markdown
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 import discreet as dr
 from discreet import registry
 from discreet.core.kernels import LAPLACE
-from discreet.core.shown import LINES, WIDTH
+from discreet.written.shown import LINES, WIDTH
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md"))

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from discreet.core.mechanism import OnDevice as OnDevice
     from discreet.core.mechanism import Prefixes as Prefixes
     from discreet.core.mechanism import Stated as Stated
+    from discreet.core.noise.seeds import SeededCoins as SeededCoins
     from discreet.core.randomness import Secure as Secure
     from discreet.core.randomness import SecureCoins as SecureCoins
     from discreet.core.randomness import Seeded as Seeded
-    from discreet.core.randomness import SeededCoins as SeededCoins
     from discreet.core.trajectories import Trajectories as Trajectories
     from discreet.core.trajectories import Trajectory as Trajectory
     from discreet.data.declaration import read_declaration as read_declaration
@@ -166,8 +166,8 @@ if TYPE_CHECKING:
     from discreet.stored.counted import Part as Part
     from discreet.stored.counted import count_part as count_part
     from discreet.stored.counted import merge_parts as merge_parts
-    from discreet.stored.counted import new_key as new_key
-    from discreet.stored.counted import read_key as read_key
+    from discreet.stored.counted import new_count_key as new_count_key
+    from discreet.stored.counted import read_count_key as read_count_key
     from discreet.stored.forecast import SchemaForecast as SchemaForecast
     from discreet.stored.forecast import forecast_learn as forecast_learn
     from discreet.stored.learn import Outcome as Outcome
@@ -252,7 +252,7 @@ _HOMES = {
     "Secure": "core.randomness",
     "SecureCoins": "core.randomness",
     "Seeded": "core.randomness",
-    "SeededCoins": "core.randomness",
+    "SeededCoins": "core.noise.seeds",
     "Guarantee": "core.guarantee",
     # the door between learners and privatizers
     "Budget": "protocol",
@@ -342,8 +342,8 @@ _HOMES = {
     "Part": "stored.counted",
     "count_part": "stored.counted",
     "merge_parts": "stored.counted",
-    "new_key": "stored.counted",
-    "read_key": "stored.counted",
+    "new_count_key": "stored.counted",
+    "read_count_key": "stored.counted",
     "GainForecast": "stored.power",
     "PublicWorld": "stored.power",
     "epsilon_needed": "stored.power",

@@ -230,7 +230,8 @@ class _Transcript:
 
 def _interact(setup: Setup, seed: int = 3, replaced: int | None = None) -> _Transcript:
     """The loop of the protocol; user ``replaced`` lives somebody else's life, on the same noise."""
-    from discreet.core.randomness import Seeded, SeededCoins
+    from discreet.core.noise.seeds import SeededCoins
+    from discreet.core.randomness import Seeded
     from discreet.simulation.crowds import rollout
 
     randomness = Seeded(seed, 0)
@@ -601,7 +602,8 @@ def _order_of_calls(privatizer: str) -> None:
 
 
 def _misuse(setup: Setup) -> None:
-    from discreet.core.randomness import Seeded, SeededCoins
+    from discreet.core.noise.seeds import SeededCoins
+    from discreet.core.randomness import Seeded
     from discreet.protocol import Plan
 
     randomness = Seeded(0, 0)

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.releases import (
-    Encoder,
     Estimate,
     Floats,
     Ints,
@@ -37,12 +36,13 @@ from discreet.core.releases import (
     Norm,
     Plan,
     Release,
-    Response,
     Schedule,
     Trust,
 )
 from discreet.core.shown import brief
 from discreet.core.typed import Coins, NoiseLaw, Query
+from discreet.core.typed_calls import Encoder
+from discreet.linear.asking import Response
 from discreet.linear.features import Features, MixtureFeatures, fitting_features
 
 if TYPE_CHECKING:
@@ -54,6 +54,18 @@ __all__ = [
     "NoiseLaw", "Norm", "Plan", "Privatizer", "Query", "Release", "Response", "Returns", "Schedule",
     "Session", "Spec", "StepSums", "StepwiseRelease", "Budget", "Trust",
 ]  # fmt: skip
+
+
+def probabilities(name: str, value: NDArray[np.float64], tolerance: float = 1e-9) -> NDArray[np.float64]:
+    """Check that the last axis holds distributions; return them unchanged."""
+    if (value < 0).any():
+        raise ValueError(f"{name} holds {checks.said(value.min())}: probabilities must be at least 0")
+    sums = value.sum(axis=-1)
+    worst = int(np.abs(sums - 1).argmax()) if sums.size else 0
+    if sums.size and abs(sums.flat[worst] - 1) > tolerance:
+        where = tuple(int(i) for i in np.unravel_index(worst, sums.shape)) if sums.shape else ()
+        raise ValueError(f"{name}{list(where) or ''} sums to {checks.said(sums.flat[worst])}: must sum to 1")
+    return value
 
 
 # ------------------------------------------------------------- public, from the learner's side
@@ -183,7 +195,7 @@ class Spec:
         fitting_features(self.features, self.layout)
         if self.initial is not None:
             initial = checks.floats("initial", self.initial, (self.layout.states,))
-            object.__setattr__(self, "initial", checks.probabilities("initial", initial))
+            object.__setattr__(self, "initial", probabilities("initial", initial))
 
     @property
     def states(self) -> int:

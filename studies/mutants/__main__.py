@@ -21,17 +21,19 @@ from studies.mutants.mutations import Mutant
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("src", "tests", "studies", "docs", "benchmarks", "README.md", "CHANGELOG.md", "pyproject.toml")
-# Beside what the session imports: the mechanisms that are no plain sums of counts.
+# Beside what the session imports: mechanisms that are no plain sums of counts, and what words are made by.
 MORE = (
-    "linear.mechanism", "linear.responses", "linear.sums", "local.record", "local.reported", "local.reports",
-    "sessions.batch", "shuffle.amplified_record", "shuffle.binomial_record", "shuffle.mechanism",
+    "core.decaying_session", "core.steered", "linear.mechanism", "linear.responses", "linear.sums",
+    "local.record", "local.reported", "local.reports", "sessions.batch", "shuffle.amplified_record",
+    "shuffle.binomial_record", "shuffle.mechanism", "written.mechanisms", "written.plain",
+    "written.sentences",
 )  # fmt: skip
 TESTS = tuple(
     f"tests/{name}"
     for name in (
         "core", "laws", "local", "linear", "shuffle", "accounting", "storage", "sessions", "attacks",
         "audits", "device", "data", "mdp", "goldens", "test_conformance.py", "offline", "stored",
-        "estimation",
+        "estimation", "written",
     )
 )  # fmt: skip
 KERNELS = {  # compiled lines are not followed: the tests of what calls them
@@ -40,6 +42,7 @@ KERNELS = {  # compiled lines are not followed: the tests of what calls them
         "tests/core/continual/test_w",
         "tests/core/continual/",
     ),
+    "discreet/core/decaying_kernels.py": ("tests/core/continual/test_fixed_point.py",),
     "discreet/core/kernels.py": (
         "tests/core/test_counts.py",
         "tests/core/test_session.py",
@@ -48,6 +51,7 @@ KERNELS = {  # compiled lines are not followed: the tests of what calls them
         "tests/core/continual/test_tree.py",
     ),
     "discreet/core/noise/exact_kernels.py": ("tests/core/noise/test_exact.py",),
+    "discreet/core/trajectories_kernels.py": ("tests/core/test_submit_many.py", "tests/core/test_session.py"),
     "discreet/core/records_kernels.py": (
         "tests/core/test_submit_many.py",
         "tests/sessions/test_one_shot_session.py",

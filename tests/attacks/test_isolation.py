@@ -20,7 +20,8 @@ from discreet import registry
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Guarded
-from discreet.core.randomness import Secure, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.experiments import simulate
 from discreet.experiments.config import RunConfig

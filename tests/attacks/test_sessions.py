@@ -16,9 +16,11 @@ from interrupts import interrupted
 from discreet.core.counts import CountQuery
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.core.session import CountSession
 from discreet.core.trajectories import Trajectory, checked
+from discreet.laws.over_time import tree_nodes
 from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local
 from discreet.privatizers.none import NoPrivacy
@@ -522,7 +524,7 @@ def test_the_loss_of_every_user_over_all_releases_is_the_stated_epsilon(
         release = session.release()
         cells = QUERY.to_cells({name: e.value for name, e in release.estimates.items()})
         noise = cells - n * QUERY.to_cells(QUERY.contribution(LIFE))
-        ends = {end for end, _ in session._walk.nodes(n if by_user else i)}
+        ends = {end for end, _ in tree_nodes(session._walk, n if by_user else i)}
         np.testing.assert_allclose(
             noise, sum((nodes[end][1] for end in ends), np.zeros(cells.size)), atol=1e-7
         )

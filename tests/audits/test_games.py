@@ -19,7 +19,7 @@ from discreet.audits import run as experiment
 from discreet.audits.games import People, Reactive, black_box, play, respond
 from discreet.audits.identities import white_box
 from discreet.audits.run import saved_and_restored
-from discreet.core import mechanism, stream_session
+from discreet.core import steered, stream_session
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism
@@ -199,12 +199,12 @@ def test_scales_that_change_from_release_to_release(right: Any, monkeypatch: pyt
     assert right.start(
         Pools().query(_Spec()), Pools().schedule(_Spec()), Seeded(1)
     ).mechanism.release_scales.size
-    scales, split = CountMechanism.scales_at, mechanism.split_scales
+    scales, split = CountMechanism.scales_at, steered.split_scales
     weights = np.array([1.0, 1.0, 0.5, 0.5])  # shares that sum to more than the budget
     monkeypatch.setattr(CountMechanism, "scales_at", lambda self, i: weights * scales(self, i))
     assert failed(right.start, Pools()) == {"loss"}
     monkeypatch.setattr(CountMechanism, "scales_at", scales)
-    monkeypatch.setattr(mechanism, "split_scales", lambda q, s, x, laplace: 0.8 * split(q, s, x, laplace))
+    monkeypatch.setattr(steered, "split_scales", lambda q, s, x, laplace: 0.8 * split(q, s, x, laplace))
     assert failed(right.start, Groups()) == {"loss"}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from discreet.core import checks
+from discreet.protocol import probabilities
 
 
 @pytest.mark.parametrize(
@@ -28,8 +29,8 @@ from discreet.core import checks
         (lambda: checks.choice("c", "z" * 1000, ("a",)), f"c = '{'z' * 299}...: must be one of 'a'"),
         (lambda: checks.floats("t", [np.inf], (1,)), "t holds inf: must be finite everywhere"),
         (lambda: checks.floats("t", "abc", (1,)), "t: must be an array of numbers"),
-        (lambda: checks.probabilities("p", np.array([0.6, 0.6])), "p sums to 1.2: must sum to 1"),
-        (lambda: checks.probabilities("p", np.array([-0.5, 1.5])), "p holds -0.5: probabilities must be"),
+        (lambda: probabilities("p", np.array([0.6, 0.6])), "p sums to 1.2: must sum to 1"),
+        (lambda: probabilities("p", np.array([-0.5, 1.5])), "p holds -0.5: probabilities must be"),
     ],
 )
 def test_messages(check: Callable[[], Any], message: str) -> None:

@@ -97,14 +97,3 @@ def test_old_folders_are_forgotten_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     compiling._forget_old(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [*(f"kernels-{i}" for i in range(6)), "mine"]
-
-
-def test_compilation_is_said_once_and_not_for_what_is_compiled_already() -> None:
-    code = (
-        "import numba; from discreet.core import compile as c; assert c.in_workers() == {};"
-        "c.announce(lambda: print('said')); print('before');"
-        "f = numba.njit(lambda x: x); f(1); f(1); f(1.0); said = c.in_workers()['initargs'][1];"
-        "print(said.value)"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["before", "said", "1"]

@@ -1,4 +1,4 @@
-"""Folders of a user (absolute XDG variables, else the home folder), and files that are whole or not there."""
+"""Folders of a user (absolute XDG variables, else the home folder)."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from discreet.core.files import user_folder, write_aside
+from discreet.core.files import user_folder
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems keep data elsewhere")
 
@@ -35,14 +35,6 @@ def test_no_home_folder_is_an_error(monkeypatch) -> None:
         user_folder("data")
 
 
-def test_write_aside_replaces_whole_files(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    write_aside(path, b"one")
-    write_aside(path, b"two")
-    assert path.read_bytes() == b"two"
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
-
-
 @pytest.mark.skipif(os.name != "posix", reason="paths of other systems are not built here")
 def test_other_systems_keep_data_where_they_say(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -55,19 +47,3 @@ def test_other_systems_keep_data_where_they_say(tmp_path: Path, monkeypatch) -> 
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     assert user_folder("data") == tmp_path / "local" / "discreet"
     assert user_folder("cache") == tmp_path / ".cache" / "discreet"
-
-
-@pytest.mark.parametrize("where", ["open", "fsync", "replace"])
-def test_a_write_that_is_interrupted_leaves_the_old_file_alone(where, tmp_path: Path, monkeypatch) -> None:
-    path = tmp_path / "file"
-    write_aside(path, b"one")
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os if where == "fsync" else Path, where, interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        write_aside(path, b"two")
-    monkeypatch.undo()
-    assert path.read_bytes() == b"one"
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]

@@ -20,13 +20,13 @@ from discreet.core.guarantee import (
     guarantee_of,
     no_guarantee,
     parallel,
-    records_from_dict,
 )
 from discreet.core.layout import Layout
 from discreet.local.record import ReportRecord
 from discreet.shuffle.amplified_record import AmplifiedRecord
 from discreet.shuffle.binomial_record import BinomialRecord
 from discreet.shuffle.calibration import Flips
+from discreet.written.plain import records_from_dict
 
 HORIZON = 20
 QUERY = CountQuery(Layout(6, 2, HORIZON))
@@ -266,14 +266,14 @@ def test_records_of_a_guarantee_are_fixed():
 
 
 def test_guarantees_are_made_in_one_module():
-    """Over the syntax tree of all source: no call of a class named Guarantee or PrivacyClaim elsewhere."""
+    """Over the syntax tree of all source: no call of a class named Guarantee elsewhere."""
     source = Path(guarantee_module.__file__).parents[1]
     calls = {}
     for path in source.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 called = getattr(node.func, "id", getattr(node.func, "attr", None))
-                if called in ("Guarantee", "PrivacyClaim"):
+                if called == "Guarantee":
                     calls.setdefault(path.relative_to(source).as_posix(), set()).add(called)
     assert calls == {"core/guarantee.py": {"Guarantee"}}
 

@@ -10,7 +10,8 @@ from scipy import stats
 
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, Seeded
 from discreet.core.session import CountSession
 from discreet.core.trajectories import Trajectory
 from discreet.laws.counts import report_grid

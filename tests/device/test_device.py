@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discreet.core.randomness import SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import SecureCoins, Seeded
 from discreet.device.encoders import ShuffleEncoder, SimulatedCoins, SystemCoins, noise_ones
 from discreet.device.envelope import HEADER, TAIL, Envelope, Refused
 from discreet.device.messages import COIN, Family, Form, pack, read, unpack, write

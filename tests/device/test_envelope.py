@@ -14,7 +14,8 @@ import discreet as dr
 from discreet import envs
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.device import forms
 from discreet.device.counts import CountDevice

@@ -12,7 +12,8 @@ from scipy import stats
 import discreet as dr
 from discreet import envs
 from discreet.core import counts
-from discreet.core.randomness import Secure, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.device.envelope import HEADER, TAIL, Envelope, Refused
 from discreet.device.linear import CENTERED_REWARDS, VISITS, LinearDevice

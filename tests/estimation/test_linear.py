@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
 from discreet.estimation import linear
 from discreet.linear.gram import goe
 

@@ -31,7 +31,7 @@ import numpy as np
 
 import discreet as dr
 from discreet.core.noise import exact
-from discreet.core.randomness import SeededCoins
+from discreet.core.noise.seeds import SeededCoins
 
 # Names that `discreet` itself does not export yet: all of them are here, in one place.
 from discreet.data.made_up import write_made_up
@@ -51,6 +51,7 @@ from discreet.protocol import Response
 from discreet.stored.forecast import forecast_learn
 from discreet.stored.learn import learn, plan_again
 from discreet.stored.verification import verify
+from tests.helpers.rounding import stochastic_round
 
 from .recording import LONG
 
@@ -657,7 +658,7 @@ def _samplers() -> Any:
         found[f"laplace {scale}"] = exact.discrete_laplace(scale, 50, _Bytes("laplace"))
         found[f"gaussian {scale}"] = exact.discrete_gaussian(scale, 50, _Bytes("gaussian"))
     found["rounded"] = exact.round_to_grid(_weyl(50), 8, _Bytes("rounded"))
-    found["counted"] = exact.stochastic_round(_weyl(20), 10, _Bytes("counted"))
+    found["counted"] = stochastic_round(_weyl(20), 10, _Bytes("counted"))
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from discreet.core.files import write_aside
+from discreet.storage.files import write_aside
 from discreet.stored.report import Report
 
 _DRAWN: dict[bytes, tuple[tuple[str, bytes], ...]] = {}

@@ -23,7 +23,8 @@ from discreet.audits.secure import NoiseTable, enough_runs, law_of_draws, noise_
 from discreet.core import session
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.device import counts
 from discreet.device import linear as device
 from discreet.linear import session as linear_session

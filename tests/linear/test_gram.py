@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from discreet.core.randomness import SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import SecureCoins, Seeded
 from discreet.linear import gram
 
 PAIRS = 40_000

@@ -15,7 +15,8 @@ from interrupts import interrupted
 
 import discreet as dr
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.envs.linear_worlds import linear_mixture, random_linear
 from discreet.envs.synthetic_linear import synthetic_linear_mdp

@@ -12,12 +12,14 @@ import discreet as dr
 from discreet.accounting import budget, numerical
 from discreet.core.continual.tree import Tree
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.device.noise import ExactCoins
 from discreet.envs.linear_worlds import linear_mixture
 from discreet.experiments.forecast import forecast_run
 from discreet.experiments.simulate import Setup
+from discreet.laws.over_time import noise_of
 from discreet.linear.features import Features, MixtureFeatures
 from discreet.linear.session import LinearSession
 from discreet.linear.sums import (
@@ -720,7 +722,7 @@ def test_exact_square_root_noise_is_what_its_law_and_record_say(monkeypatch):
         assert found.law.family == "discrete_gaussian"
         above = found.value[:, *np.triu_indices(20, 1)]
         assert above.var() == pytest.approx(found.law.std(0) ** 2, rel=0.3)
-        assert found.law.terms == pytest.approx(session._mechanism.walk.terms(n))
+        assert found.law.terms == pytest.approx(noise_of(session._mechanism.walk).terms(n))
         assert n == 1 or np.corrcoef(above.ravel(), last.ravel())[0, 1] > 0.3  # noise is carried on
         last = above
     with pytest.raises(ValueError, match="leaf"):

@@ -15,7 +15,8 @@ from discreet.accounting import numerical
 from discreet.core.counts import CountQuery
 from discreet.core.guarantee import guarantee_of
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.local import kernels as local_kernels
 from discreet.local.record import ReportRecord

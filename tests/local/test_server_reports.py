@@ -17,7 +17,8 @@ from discreet.audits.identities import white_box
 from discreet.core.counts import CountQuery
 from discreet.core.encoders import RawEncoder, add_record
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.experiments.forecast import forecast_run
 from discreet.experiments.simulate import Setup

@@ -11,6 +11,7 @@ from discreet.experiments.datasets import Simulated, learn_from, release_of
 from discreet.laws.noise import GaussianSumLaw, LaplaceSumLaw, NoNoise
 from discreet.mdp.planning import evaluate, occupancy, optimal_values, value
 from discreet.offline.tabular import APVI, DPAPVI
+from discreet.privatizers.budgeted import shares_of
 from discreet.protocol import Estimate, Release, Schedule
 
 S, A, H = 5, 3, 4
@@ -157,7 +158,7 @@ def test_sensitivities_and_scales_are_the_papers() -> None:
     session = dr.Central(rho=rho).start(derived, schedule, dr.Seeded(0))
     np.testing.assert_allclose(session.mechanism.scales, math.sqrt(H / rho))
     unknown = DPAPVI(preset="theory").query(dr.Spec(mdp.layout))
-    assert unknown.shares == pytest.approx((0.4, 0.4, 0.2))
+    assert shares_of(unknown) == pytest.approx((0.4, 0.4, 0.2))
     assert unknown.sensitivity("l1", {"centered_reward_sums": 1.0}) == pytest.approx(H)
     assert unknown.sensitivity("l2", {"centered_reward_sums": 1.0}) == pytest.approx(math.sqrt(H))
 

@@ -15,7 +15,8 @@ import pytest
 import discreet as dr
 from discreet import envs
 from discreet.accounting.budget import gdp_mu
-from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.experiments.simulate import Setup, simulate
 from discreet.linear.features import MixtureFeatures

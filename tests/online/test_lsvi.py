@@ -8,7 +8,8 @@ import pytest
 
 import discreet as dr
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
 from discreet.envs import random_linear
 from discreet.estimation.linear import model_rewards, model_values
 from discreet.experiments.config import RunConfig

@@ -10,6 +10,7 @@ from discreet.core.layout import Layout
 from discreet.estimation import consistency_kernels
 from discreet.experiments.simulate import Setup
 from discreet.online import noise_kernels
+from discreet.privatizers.budgeted import shares_of
 from discreet.protocol import Spec
 
 SLOTS, ROWS, STATES = 2, 4, 2
@@ -221,7 +222,7 @@ def test_options_and_releases_that_do_not_fit_are_refused() -> None:
         Setup(mdp, dr.NoiseAwareUCBVI(), dr.Central(epsilon=1.0, release="tree"), 100).run(0, 0)
     assert "no confidence bound" in dr.NoiseAwareUCBVI().summary()
     query = dr.NoiseAwareUCBVI(reward_share=0.1).query(Spec(Layout(2, 2, 3), 10))
-    assert query.shares == pytest.approx((0.9, 0.1))
+    assert shares_of(query) == pytest.approx((0.9, 0.1))
     with pytest.raises(ValueError, match="pooled = 'all': must be 'none' when stationary"):
         dr.NoiseAwareUCBVI(pooled="all", stationary=True)
 

@@ -12,8 +12,9 @@ import pytest
 from scipy import stats
 
 import discreet as dr
+from discreet.core.noise.seeds import SeededCoins
 from discreet.core.noise.streams_kernels import ROLE_EXPLORE, open_at, run_key, scalar_draws
-from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.randomness import Seeded
 from discreet.experiments.simulate import Setup
 from discreet.online import kernels, noise_kernels
 from discreet.online.noise_aware import explorers_among

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
 from discreet.mdp import planning
 from discreet.mdp.tabular import TabularMDP
 from discreet.online.ldp_obi import LDPOBI

@@ -12,7 +12,8 @@ import pytest
 import discreet as dr
 from discreet import envs
 from discreet.accounting import numerical
-from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
 from discreet.estimation.linear import factored
 from discreet.experiments.simulate import Setup, simulate
 from discreet.laws.linear import GoeLaw, VectorLaw

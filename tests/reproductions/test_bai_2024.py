@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.core.files import write_aside
 from discreet.experiments.simulate import Setup
 from discreet.online.elimination import SDPPE
 from discreet.privatizers.none import NoPrivacy
@@ -18,6 +17,7 @@ from discreet.reproductions.bai_2024 import STUDY, pages
 from discreet.reproductions.bai_2024 import runs as bai
 from discreet.reproductions.page import HOLDS
 from discreet.reproductions.study import Job, reproduce
+from discreet.storage.files import write_aside
 from studies.shuffle_regret import noise_per_cell
 
 TINY = bai.Size(

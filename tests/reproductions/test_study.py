@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from discreet import reproductions
-from discreet.core.files import write_aside
 from discreet.experiments import plots
 from discreet.reproductions.page import filled
 from discreet.reproductions.study import Job, Study, file_name, kept, reproduce
+from discreet.storage.files import write_aside
 
 DOCS = Path(__file__).parents[2] / "docs" / "reproductions"
 

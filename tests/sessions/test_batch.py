@@ -18,7 +18,8 @@ from discreet.core.counts import TRANSITIONS, VISITS, CountQuery
 from discreet.core.guarantee import Guarantee, parallel
 from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism, Exact
-from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.core.trajectories import Trajectories
 from discreet.device.envelope import Refused
 from discreet.privatizers.central import Central

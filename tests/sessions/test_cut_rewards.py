@@ -16,12 +16,12 @@ from discreet.audits.games import Reactive, black_box
 from discreet.audits.identities import white_box
 from discreet.audits.run import saved_and_restored
 from discreet.conformance import worst_loss
-from discreet.core import mechanism
-from discreet.core.continual.splits import taking_turns
+from discreet.core import steered
 from discreet.core.counts import CENTERED_REWARDS, CUT_REWARDS, TRANSITIONS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.core.session import CountSession
+from discreet.core.steered import taking_turns
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.experiments.forecast import forecast_run
 from discreet.experiments.simulate import Setup
@@ -690,13 +690,13 @@ def test_the_audit_knows_both_families(right: Any, monkeypatch: pytest.MonkeyPat
     assert [str(one) for one in found if one.passed is False] == []
     (loss,) = (one for one in found if one.name.startswith("realised loss"))
     assert loss.passed
-    turns = mechanism.taking_turns
+    turns = steered.taking_turns
     wrong = [
         lambda q, scales, cut: turns(q, scales, cut if math.isinf(cut) else q.cut),  # noise stays, C grows
         lambda q, scales, cut: turns(q, scales, cut) * (0.8 if math.isinf(cut) else 1.0),
     ]
     for broken in wrong:
-        monkeypatch.setattr(mechanism, "taking_turns", broken)
+        monkeypatch.setattr(steered, "taking_turns", broken)
         failed = [one.name for one in white_box(right.start, Cuts(), LAYOUT, 8) if one.passed is False]
         assert failed == [loss.name]
 
@@ -721,8 +721,8 @@ def test_the_black_box_reads_streams_whose_families_change(
     """Exact likelihoods at the C that stood: no bound above the claim; twice the loss is seen."""
     privatizer = Central(mu=2.0, release="decaying", decay=0.5)
     if halved:
-        turns = mechanism.taking_turns
-        monkeypatch.setattr(mechanism, "taking_turns", lambda q, scales, cut: 0.5 * turns(q, scales, cut))
+        turns = steered.taking_turns
+        monkeypatch.setattr(steered, "taking_turns", lambda q, scales, cut: 0.5 * turns(q, scales, cut))
     assert black_box(privatizer.start, Grows(), runs=1500).exceeded == halved
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.core import kernels
-from discreet.core.continual.splits import split_scales
+from discreet.core import decaying_kernels
 from discreet.core.counts import GROUP_RETURNS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.randomness import Secure, SecureCoins, Seeded
+from discreet.core.steered import split_scales
 from discreet.core.trajectories import Trajectory
 from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local
@@ -156,7 +156,7 @@ def test_a_cell_without_noise_of_its_own_says_nothing(told):
     arrays = [np.array([x]) for x in (5.0, 3.0, 2.0, 0.25)]
     for fine in (0.0, 1024.0):
         held, fresh, sums = (np.full(1, np.nan) for _ in range(3))
-        kernels.decay_cells(*arrays, np.array([told]), 0.5, 0.8, fine, held, fresh, sums)
+        decaying_kernels.decay_cells(*arrays, np.array([told]), 0.5, 0.8, fine, held, fresh, sums)
         assert held[0] == 6.5
         expected = (0.8 * (6.5 + 0.25) if fine else 0.8 * 6.5 + 0.25) if told else 0.0
         assert fresh[0] == pytest.approx(expected, rel=1e-12)

@@ -18,7 +18,7 @@ def run(privatizer: object, schedule: Schedule, randomness: object, users: int =
     session.release()
     encoder = session.begin(dr.Plan(POLICY, users))
     for i, trajectory in enumerate(dr.rollouts(MDP, POLICY, users)):
-        from discreet.core.randomness import SeededCoins
+        from discreet.core.noise.seeds import SeededCoins
 
         session.submit(encoder(trajectory, session.open_plan, SeededCoins(dr.Seeded(0).keys.noise, i)))
     return session

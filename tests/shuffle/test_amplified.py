@@ -14,7 +14,8 @@ from discreet.accounting.numerical import verify
 from discreet.core.counts import TRANSITIONS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism
-from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.device.envelope import HEADER, Envelope, Refused
 from discreet.local.reported import Reported
 from discreet.local.reported_session import ReportedSession

@@ -5,10 +5,11 @@ import json
 import pytest
 
 from discreet.accounting.numerical import verify
-from discreet.core.guarantee import Guarantee, guarantee_of, records_from_dict
+from discreet.core.guarantee import Guarantee, guarantee_of
 from discreet.local.record import composable_from_dict
 from discreet.shuffle.amplification import amplified_delta, amplified_epsilon, local_epsilon
 from discreet.shuffle.amplified_record import AmplifiedRecord
+from discreet.written.plain import records_from_dict
 
 DELTA = 1e-6
 

@@ -10,13 +10,14 @@ from scipy.stats import binom
 
 from discreet.accounting.numerical import verify
 from discreet.core.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS, VISITS, CountQuery
-from discreet.core.guarantee import Guarantee, guarantee_of, records_from_dict
+from discreet.core.guarantee import Guarantee, guarantee_of
 from discreet.core.layout import Layout
 from discreet.device.messages import COIN
 from discreet.local.record import composable_from_dict
 from discreet.shuffle import calibration as accountant
 from discreet.shuffle.binomial_record import BinomialRecord
 from discreet.shuffle.calibration import Flips, delta_of, epsilon_of, fair_flips, noise_of, ways
+from discreet.written.plain import records_from_dict
 
 DELTA = 1e-6
 FAIR = COIN // 2

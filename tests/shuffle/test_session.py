@@ -15,7 +15,8 @@ import discreet as dr
 from discreet.accounting.numerical import verify
 from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, CountQuery
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.device.encoders import ShuffleEncoder, SimulatedCoins
 from discreet.device.envelope import Envelope
 from discreet.device.messages import COIN, Family, Form, read

@@ -10,7 +10,8 @@ import pytest
 
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local

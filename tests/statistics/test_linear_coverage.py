@@ -12,7 +12,8 @@ from scipy import stats
 
 import discreet as dr
 from discreet import envs
-from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
 from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
 from discreet.experiments.datasets import Simulated, learn_from
 from discreet.experiments.simulate import Setup, simulate

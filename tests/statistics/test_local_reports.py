@@ -14,8 +14,9 @@ from scipy import stats
 
 import discreet as dr
 from discreet.core.counts import CountQuery
+from discreet.core.noise.seeds import SeededCoins
 from discreet.core.noise.streams_kernels import ROLE_AUDIT, open_at, run_key
-from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.randomness import Seeded
 from discreet.local import kernels as local_kernels
 from discreet.local.reports import KINDS, randomizer
 from discreet.privatizers.local import Local

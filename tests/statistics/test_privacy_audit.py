@@ -20,7 +20,8 @@ from discreet.audits.games import bounds_of
 from discreet.core.counts import CountQuery
 from discreet.core.kernels import LAPLACE, tree_parent
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local

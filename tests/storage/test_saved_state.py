@@ -17,7 +17,8 @@ from interrupts import SESSION, interrupted
 import discreet as dr
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.randomness import Secure, SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.core.session import CountSession
 from discreet.core.trajectories import Trajectory
 from discreet.laws import noise as laws

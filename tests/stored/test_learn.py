@@ -13,7 +13,7 @@ import pytest
 from kills import kill_at_random
 
 import discreet as dr
-from discreet.core.guarantee import MechanismRecord, guarantee_of, records_from_dict
+from discreet.core.guarantee import MechanismRecord, guarantee_of
 from discreet.core.layout import Layout
 from discreet.data.made_up import made_up_world, write_made_up
 from discreet.data.readers import open_source
@@ -29,6 +29,7 @@ from discreet.stored import planning
 from discreet.stored.learn import Settings, learn, plan_again
 from discreet.stored.statement import RunFacts, file_hash, statement_of, write_statement
 from discreet.stored.verification import verify
+from discreet.written.plain import records_from_dict
 
 pytestmark = pytest.mark.usefixtures("equal_figures_drawn_once")
 H, S, A = 3, 4, 2

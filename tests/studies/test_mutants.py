@@ -113,7 +113,7 @@ def test_the_core_is_what_a_session_imports_and_the_mechanisms_beside_it() -> No
     assert "discreet/core/noise/exact_kernels.py" in files  # imported in a function
     assert "discreet/linear/sums.py" in files
     assert not any("online" in file or "envs" in file for file in files)
-    assert len(files) == 32 + len(study.MORE)
+    assert len(files) == 31 + len(study.MORE)
 
 
 def test_the_page_counts_and_names_survivors() -> None:

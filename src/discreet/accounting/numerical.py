@@ -24,7 +24,8 @@ import numpy as np
 from discreet.accounting import convolution
 from discreet.accounting.budget import check_delta
 from discreet.core import checks
-from discreet.core.records import Coordinate, MechanismRecord, PrivacyClaim
+from discreet.core.guarantee import Guarantee
+from discreet.core.records import Coordinate, MechanismRecord
 from discreet.core.typed import Record
 from discreet.local.record import ReportRecord
 
@@ -261,7 +262,7 @@ class _Shuffled(Protocol):
     def recomputed(self, delta: float) -> float: ...
 
 
-def verify(guarantee: PrivacyClaim, records: Sequence[Record]) -> float:
+def verify(guarantee: Guarantee, records: Sequence[Record]) -> float:
     """Recompute a guarantee from its records through dp-accounting; return the epsilon found.
 
     Coin flips of the shuffle protocol: composed PLDs of two mass functions (within 0.002). Amplified

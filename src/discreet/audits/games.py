@@ -53,15 +53,17 @@ from discreet.audits.noise import (  # fmt: skip
     whitened,
 )
 from discreet.core import checks
-from discreet.core.continual.splits import taking_turns
 from discreet.core.counts import TRANSITIONS, CountQuery
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded, SeededCoins
-from discreet.core.releases import Estimate, Floats, Measurement, Plan, Release, Response, Schedule
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
+from discreet.core.releases import Estimate, Floats, Measurement, Plan, Release, Schedule
 from discreet.core.shown import brief
+from discreet.core.steered import taking_turns
 from discreet.core.trajectories import Trajectory
 from discreet.laws.binomial import BinomialLaw
+from discreet.linear.asking import Response
 from discreet.linear.sums import GramQuery, LinearQuery
 from discreet.local.device_session import NoisyVectorEncoder
 from discreet.local.reports import StepReports

@@ -65,9 +65,11 @@ from discreet.audits.noise import (  # fmt: skip
 from discreet.core import checks
 from discreet.core.counts import TRANSITIONS
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded, SeededCoins
-from discreet.core.releases import Floats, Message, Plan, Release, Response, Schedule
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
+from discreet.core.releases import Floats, Message, Plan, Release, Schedule
 from discreet.core.trajectories import Trajectory
+from discreet.linear.asking import Response
 from discreet.linear.sums import LinearQuery
 from discreet.local import reports as local_reports
 from discreet.local.reports import ReportEncoder

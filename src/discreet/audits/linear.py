@@ -37,8 +37,9 @@ from discreet.audits.noise import expected_answer, noise_of, scale_of, summand
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.randomness import Seeded
-from discreet.core.releases import Floats, Plan, Release, Response, Schedule
+from discreet.core.releases import Floats, Plan, Release, Schedule
 from discreet.core.trajectories import Trajectory
+from discreet.linear.asking import Response
 from discreet.linear.features import Features, MixtureFeatures
 from discreet.linear.sums import GramQuery, LinearQuery, MixtureQuery
 from discreet.protocol import Budget, Spec

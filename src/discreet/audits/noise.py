@@ -27,8 +27,9 @@ from discreet.audits import walks
 from discreet.core import kernels
 from discreet.core.continual.decaying import Decaying
 from discreet.core.counts import GROUP_RETURNS, CountQuery
-from discreet.core.releases import Estimate, Floats, Release, Response
+from discreet.core.releases import Estimate, Floats, Release
 from discreet.core.trajectories import Trajectory
+from discreet.linear.asking import Response
 from discreet.linear.sums import GramQuery, LinearQuery
 
 __all__ = [

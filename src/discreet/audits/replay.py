@@ -34,9 +34,11 @@ from discreet.audits.games import ALARM, Start, reactive
 from discreet.audits.identities import Identity
 from discreet.audits.noise import AuditQuery
 from discreet.core.layout import Layout
-from discreet.core.randomness import Seeded, SeededCoins
-from discreet.core.releases import Estimate, Floats, Plan, Release, Response
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
+from discreet.core.releases import Estimate, Floats, Plan, Release
 from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.linear.asking import Response
 from discreet.linear.sums import LinearQuery
 from discreet.protocol import Budget, Spec
 

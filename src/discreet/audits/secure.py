@@ -35,7 +35,8 @@ from discreet.audits.identities import Identity, agreeing
 from discreet.audits.noise import AuditQuery, expected, families_of, readings, whitened
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.randomness import Randomness, Secure, SecureCoins, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Randomness, Secure, SecureCoins
 from discreet.core.releases import Floats, Plan, Schedule
 from discreet.core.trajectories import Trajectory
 from discreet.linear.sums import LinearQuery

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from discreet.core.continual import walks_kernels as walks
-from discreet.core.continual.walk import Floats, Walk
+from discreet.core.continual.walk import Floats, Walk, program
 
 __all__ = ["noise_matrix"]
 
@@ -22,8 +22,7 @@ def noise_matrix(walk: Walk) -> tuple[Floats, list[tuple[int, int]]]:
         n = np.arange(walk.leaves - 1)
         lag = n[:, None] - n
         return np.where(lag >= 0, walk.row[np.maximum(lag, 0)], 0.0), [(int(i) + 1, 0) for i in n]
-    code, ints, floats = walk.code, walk.ints, np.array(walk.floats)
-    links, weights = np.zeros((walk.operations, 6), np.int64), np.zeros((walk.operations, 4))
+    code, ints, floats, links, weights = program(walk)
     held, registers = np.zeros(walk.registers + 1, np.int64), np.zeros((walk.registers, 0))
     addresses: list[tuple[int, int]] = []
     rows: list[Floats] = []

@@ -26,8 +26,8 @@ def schema(
     as_json: JsonFlag = False,
 ) -> None:
     """Write a skeleton of a schema from the names and types of columns; reads no row."""
-    from discreet.core.files import write_aside
     from discreet.data.skeleton import skeleton
+    from discreet.storage.files import write_aside
 
     if not init and sql is None:
         raise ValueError("init is missing: give --init FILE, whose columns are named")

@@ -215,7 +215,7 @@ def progress_bar(title: str, total: int, unit: str = "users") -> Iterator[Progre
 
 def announce_compilation() -> None:
     """Say why nothing seems to happen, when a kernel is compiled that is not in the cache."""
-    from discreet.core.compile import announce
+    from discreet.experiments.announcing import announce
 
     announce(_say_compiling)
 

@@ -27,7 +27,6 @@ from discreet.cli.shell import (
     progress_bar,
     say,
 )
-from discreet.core import checks
 
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
@@ -181,6 +180,8 @@ def run(
         "env": env, "learner": learner, "privatizer": privatizer, "epsilon": epsilon, "delta": delta,
         "preset": preset, "episodes": episodes, "seeds": seeds, "seed": seed, "by": by,
     }  # fmt: skip
+    from discreet.core import checks
+
     wanted = _configuration(config, flags, option, env_option, plugin)
     if first_seed is not None:
         wanted = wanted.with_seeds(checks.integer("first-seed", first_seed, 0) + wanted.seeds)
@@ -477,6 +478,7 @@ def sweep(
 ) -> None:
     """Run every configuration of a sweep, a folder each; print a table and draw a figure."""
     from discreet import registry
+    from discreet.core import checks
     from discreet.experiments import sweep as sweeps
 
     plan: Sweep = sweeps.Sweep.from_toml(config)

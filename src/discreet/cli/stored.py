@@ -303,7 +303,7 @@ def count(
     if new_key is not None:
         if files or out is not None or key is not None:
             raise ValueError("new-key: must be given alone")
-        say(f"discreet: a new key: {counted.new_key(new_key)}")
+        say(f"discreet: a new key: {counted.new_count_key(new_key)}")
         return
     for what, value in {"files": files, "--schema": schema, "--key": key, "--out": out}.items():
         if not value:
@@ -313,7 +313,7 @@ def count(
         raise ValueError(f"out = {str(out)!r}: must end in {counted.SUFFIX}")
     if out.exists() or not out.absolute().parent.is_dir():
         raise ValueError(f"out = {str(out)!r}: must be a new file in a folder that exists")
-    secret, public = counted.read_key(key), read_schema(schema)
+    secret, public = counted.read_count_key(key), read_schema(schema)
     written: dict[str, Any] = {
         "sql": sql, "delimiter": delimiter, "decimal": decimal, "encoding": encoding,
     }  # fmt: skip

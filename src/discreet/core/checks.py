@@ -107,15 +107,3 @@ def by_constructor(value: Any) -> tuple[Any, ...]:
     """For ``__reduce__`` of frozen values: a copy is checked as the first one was, and derives anew."""
     kind: Any = type(value)
     return partial(kind, **{one.name: getattr(value, one.name) for one in fields(value)}), ()
-
-
-def probabilities(name: str, value: NDArray[np.float64], tolerance: float = 1e-9) -> NDArray[np.float64]:
-    """Check that the last axis holds distributions; return them unchanged."""
-    if (value < 0).any():
-        raise ValueError(f"{name} holds {said(value.min())}: probabilities must be at least 0")
-    sums = value.sum(axis=-1)
-    worst = int(np.abs(sums - 1).argmax()) if sums.size else 0
-    if sums.size and abs(sums.flat[worst] - 1) > tolerance:
-        where = tuple(int(i) for i in np.unravel_index(worst, sums.shape)) if sums.shape else ()
-        raise ValueError(f"{name}{list(where) or ''} sums to {said(sums.flat[worst])}: must sum to 1")
-    return value

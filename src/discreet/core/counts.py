@@ -52,12 +52,6 @@ records to respect), by two users who are in different pairs at step h, or in on
 successors: 2 for each raw family, 6 jointly, sqrt(6) in l2; without rewards 4 and 2; of transitions
 alone 2 and sqrt(2).
 
-Group returns. Users are put into public groups by the plan that they follow (never by their data), and a
-group adds up min(return, C) over its users. Rewards lie in [0, 1], so a clipped return lies in [0, C].
-Exchanging one user leaves the group as it was and moves that one cell by at most C, beside whatever
-moves in the counts: l1 adds w_g C, and squares add (w_g C)^2. Both are attained: a user without any
-reward for one with a reward at every step (C <= H).
-
 Up to m episodes of a user (``episodes``). A user's contribution is x = x_1 + ... + x_k with k <= m episodes,
 also none. Exchange her for one with x' = x'_1 + ... + x'_k', and fill both up to m summands with zeros: the
 change is the sum of m differences x_j - x'_j. Two episodes differ by at most D, the bound above in the norm
@@ -68,37 +62,23 @@ is: by m times the same episode for m times the other one (all m may lie in the 
 sqrt(m) will do). How many episodes a user has is private; that there are no more than m is declared, and
 enforced by :class:`~discreet.sessions.one_shot.OneShotSession`.
 
-Cut rewards (``cut``). Beside the rewards per step, centred, stand rewards as they are, summed over steps: of
-each user, in the order of time, until their total reaches C; the reward that passes C is cut, and what comes
-after it counts 0. One user adds x >= 0 with ||x||_1 <= C in this family. Exchange her for x':
-
-    ||x - x'||_1 <= ||x||_1 + ||x'||_1 <= 2 C,
-    ||x - x'||_2^2 = ||x||_2^2 + ||x'||_2^2 - 2 <x, x'> <= ||x||_1^2 + ||x'||_1^2 <= 2 C^2,
-
-since <x, x'> >= 0. Both are attained by two users who earn C in one pair each, not the same. C is fixed by
-the user's plan, before she acts. A release holds transitions and **one** of the two reward families, never
-both (:mod:`discreet.core.continual.splits`): a joint sensitivity is that of the costlier of these two,
-
-    transitions, cut rewards:       l1 = H 2 w_t + 2 C w_c,      l2^2 = H 2 w_t^2 + 2 C^2 w_c^2;
-    transitions, centred rewards:   l1 = H (2 w_t + w_r),        l2^2 = H (2 w_t^2 + w_r^2),
-
-the second by the table, whose second case is then the worst. In the first, changes of different families add,
-l1 to l1 and squares to squares; two users of which each stays in a pair of her own and earns 1 at each step
-until C attain both at once (C <= H, fractions of a reward included).
+Group returns and cut rewards (``groups``, ``cut``) are further families, whose scales plans choose. What they
+are, and what one user changes in them, stands in :mod:`discreet.core.steered`, loaded for them alone:
+their changes add to those above, l1 to l1 and squares to squares.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core import checks
+from discreet.core import checks, parts
 from discreet.core.layout import Layout
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory
@@ -111,18 +91,26 @@ REWARDS = "reward_sums"
 CENTERED_REWARDS = "centered_reward_sums"
 POOLED_TRANSITIONS = "pooled_transition_counts"
 POOLED_REWARDS = "pooled_reward_sums"
+NOTHING = "no family"  # visits are not pooled
 COUNTS = (VISITS, TRANSITIONS, POOLED_TRANSITIONS)  # families of integers
 MOST_EPISODES = 10**6  # of one user; noise grows with it
 Pooled = Literal["none", "all", "first"]
 GROUP_RETURNS = "group_returns"
 CUT_REWARDS = "cut_reward_sums"
-LEAST_CUT = 1e-6  # scales follow C / C_0: no digits are lost above
 
 _MAX_CELLS = 2 * 10**9
 
 
+def _steered() -> Any:
+    """Group returns and cut rewards."""
+    return parts.module("steered")
+
+
 def cut_to(trajectory: Trajectory, step: int | None) -> Trajectory:
-    """The record of one step (0-based) as a trajectory of one step; all of it for None."""
+    """The record of one step (0-based) as a trajectory of one step; all of it for None.
+
+    Of a query with ``step``, what is counted of a checked trajectory; the rest enters no sum and no message.
+    """
     if step is None:
         return trajectory
     states, actions, rewards = trajectory.states, trajectory.actions, trajectory.rewards
@@ -218,10 +206,9 @@ class CountQuery:
                 raise ValueError(f"pooled_share = {self.pooled_share!r}: must be None when pooled is 'none'")
             checks.real("pooled_share", self.pooled_share, 0.0, 1.0, open_low=True, open_high=True)
         object.__setattr__(self, "groups", checks.integer("groups", self.groups, 0))
-        clip = checks.real("clip", self.clip, 0.0, float(self.layout.horizon))
-        object.__setattr__(self, "clip", clip)
-        if (clip > 0.0) != (self.groups > 0):
-            raise ValueError(f"clip = {clip:g}: must be above 0 with groups, and 0 without")
+        for name in ("clip", "cut"):
+            value = checks.real(name, getattr(self, name), 0.0, float(self.layout.horizon))
+            object.__setattr__(self, name, value)
         checks.real("return_share", self.return_share, 0.0, 1.0, open_low=True, open_high=True)
         object.__setattr__(self, "episodes", checks.integer("episodes", self.episodes, 1, MOST_EPISODES))
         if self.step is not None:
@@ -231,29 +218,9 @@ class CountQuery:
                 raise ValueError(
                     f"step = {step}: must be None with stationary, pooled or groups (sums over steps)"
                 )
-        self._check_cut()
+        if self.groups or self.clip or self.cut:
+            _steered().check_query(self)
         self.check_cells(_MAX_CELLS)
-
-    def _check_cut(self) -> None:
-        cut = checks.real("cut", self.cut, 0.0, float(self.layout.horizon))
-        object.__setattr__(self, "cut", cut)
-        if not cut:
-            return
-        if cut < LEAST_CUT:
-            raise ValueError(f"cut = {cut:g}: must be 0, or in [{LEAST_CUT:g}, {self.layout.horizon}]")
-        broken = {
-            "center_rewards": not self.center_rewards, "visits": self.visits,
-            "known_rewards": self.known_rewards, "stationary": self.stationary,
-            "pooled": self.pooled != "none", "groups": self.groups > 0,
-            "episodes": self.episodes > 1, "step": self.step is not None,
-        }  # fmt: skip
-        for name, wrong in broken.items():
-            if wrong:
-                raise ValueError(
-                    f"cut = {cut:g}: needs center_rewards = True, visits = False, known_rewards = False, "
-                    "stationary = False, pooled = 'none', groups = 0, episodes = 1 and step = None; "
-                    f"{name} = {getattr(self, name)!r}"
-                )
 
     def check_cells(self, most: int) -> None:
         """Raise ``ValueError`` if a release has more than ``most`` cells."""
@@ -273,34 +240,6 @@ class CountQuery:
             self.reward_share, self.pooled, self.pooled_share, self.groups, self.clip, self.return_share,
             self.episodes, self.step, self.cut, self.first,
         )  # fmt: skip
-
-    @property
-    def shares(self) -> tuple[float, ...]:
-        """Default shares of the budget per family, in their order; those of one release sum to 1.
-
-        With a cut both reward families have the share of rewards, since a release holds one of them.
-        """
-        names = list(self.row_families)
-        if self.cut:
-            share = self._split(names[:-1])
-            return (*share, share[-1])
-        if self.groups:
-            counts = replace(self, groups=0, clip=0.0).shares
-            return (*((1.0 - self.return_share) * share for share in counts), self.return_share)
-        per_step = [name for name in names if name not in (POOLED_TRANSITIONS, POOLED_REWARDS)]
-        if self.pooled == "none":
-            return self._split(per_step)
-        pooled = 0.5 if self.pooled_share is None else self.pooled_share
-        parts = self._split(per_step), self._split(names[len(per_step) :])
-        return tuple(
-            share * x for part, share in zip(parts, (1.0 - pooled, pooled), strict=True) for x in part
-        )
-
-    def _split(self, names: list[str]) -> tuple[float, ...]:
-        if self.reward_share is None or self.known_rewards:
-            return (1.0 / len(names),) * len(names)
-        others = (1.0 - self.reward_share) / (len(names) - 1)
-        return tuple(others if name in COUNTS else self.reward_share for name in names)
 
     @property
     def slots(self) -> int:
@@ -327,10 +266,6 @@ class CountQuery:
         """Do plans choose scales of its releases (group returns, a cut)? Then there are measurements only."""
         return self.groups > 0 or self.cut > 0.0
 
-    def counted_part(self, trajectory: Trajectory) -> Trajectory:
-        """The part of a checked trajectory that is counted; the rest never enters a sum or a message."""
-        return cut_to(trajectory, self.step)
-
     @cached_property
     def row_families(self) -> Mapping[str, tuple[int, ...]]:
         """Name to shape over rows (admissible pairs), in the order of the flat vector of cells."""
@@ -345,11 +280,7 @@ class CountQuery:
             shapes[POOLED_TRANSITIONS] = (1, rows, states)
             if not self.known_rewards:
                 shapes[POOLED_REWARDS] = (1, rows)
-        if self.groups:
-            shapes[GROUP_RETURNS] = (self.groups,)
-        if self.cut:
-            shapes[CUT_REWARDS] = (1, rows)
-        return shapes
+        return shapes | _steered().shapes(self) if self.steered else shapes
 
     @property
     def families(self) -> Mapping[str, tuple[int, ...]]:
@@ -383,70 +314,17 @@ class CountQuery:
         """What is subtracted from a reward before it is added: 1/2 if centred, else 0."""
         return 0.5 if self.center_rewards else 0.0
 
-    def clipped_return(self, trajectory: Trajectory) -> float:
-        """min(return, C) of one checked user."""
-        return min(float(trajectory.rewards.sum()), self.clip)
-
     def contribution(
         self, trajectory: Trajectory, group: int = 0, cut: float | None = None
     ) -> Mapping[str, Floats]:
-        """One checked user's summand in every family, shapes as ``families``; ``group`` is her plan's.
+        """One checked user's summand in every family, shapes as ``families``: for audits and tests.
 
-        ``cut`` : C of her batch; None: the first one; infinite: nothing is summed up to a cut any more.
+        Not what a session adds (:func:`~discreet.core.encoders.add_record`), but what that is compared with.
+        ``group`` : her plan's. ``cut`` : C of her batch; None: the first one; infinite: nothing is summed up
+        to a cut any more.
         """
-        sums = {name: np.zeros(shape) for name, shape in self.families.items()}
-        left = self.cut if cut is None else cut if math.isfinite(cut) else 0.0
-        if self.groups:
-            sums[GROUP_RETURNS][group] = self.clipped_return(trajectory)
-        for h in range(self.layout.horizon)[self.counted]:
-            t = h if self.slots > 1 else 0
-            s, a, after = trajectory.states[h], trajectory.actions[h], trajectory.states[h + 1]
-            if self.first and s in trajectory.states[:h]:
-                continue
-            for name, table in sums.items():
-                if name == GROUP_RETURNS:
-                    continue
-                if name == CUT_REWARDS:
-                    counted = min(float(trajectory.rewards[h]), left)
-                    table[0, s, a] += counted
-                    left -= counted
-                elif name in (POOLED_TRANSITIONS, POOLED_REWARDS):
-                    if self.pooled == "first" and s in trajectory.states[:h]:
-                        continue
-                    if name == POOLED_TRANSITIONS:
-                        table[0, s, a, after] += 1.0
-                    else:
-                        table[0, s, a] += trajectory.rewards[h] - self.reward_shift
-                elif name == VISITS:
-                    table[t, s, a] += 1.0
-                elif name == TRANSITIONS:
-                    table[t, s, a, after] += 1.0
-                else:
-                    table[t, s, a] += trajectory.rewards[h] - self.reward_shift
-        return sums
-
-    def _worst_steps(self, norm: Norm, weight: Mapping[str, float]) -> tuple[float, float]:
-        """Weighted change of a step at worst (l2: squared), of the per-step and of the pooled families."""
-        unknown = set(weight) - set(self.row_families)
-        if unknown:
-            raise ValueError(
-                f"weight[{sorted(unknown)[0]!r}]: must be one of {', '.join(map(repr, self.row_families))}"
-            )
-        w = {name: checks.real(f"weight[{name!r}]", weight.get(name, 0.0), 0.0) for name in self.row_families}
-        if norm == "l2":
-            w = {name: value * value for name, value in w.items()}
-        apart = 1.0 if norm == "l1" else 0.5  # what centred rewards of two pairs change by
-        if not self.center_rewards:
-            apart = 2.0
-        pairs = (
-            (w.get(VISITS, 0.0), w[TRANSITIONS], w.get(REWARDS, 0.0) + w.get(CENTERED_REWARDS, 0.0)),
-            (0.0, w.get(POOLED_TRANSITIONS, 0.0), w.get(POOLED_REWARDS, 0.0)),
-        )
-        step, pooled = (
-            max(2 * visits + 2 * moves + apart * rewards, 2 * moves + rewards)
-            for visits, moves, rewards in pairs
-        )
-        return step, pooled
+        found: Mapping[str, Floats] = parts.module("contributions").summand(self, trajectory, group, cut)
+        return found
 
     def sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
         """Joint replace-one sensitivity of all families, each multiplied by its weight.
@@ -465,33 +343,37 @@ class CountQuery:
             A bound on the norm over all pairs of users, exact for raw families per step.
         """
         checks.choice("norm", norm, ("l1", "l2"))
-        return self.episodes * self._episode_sensitivity(norm, weight)
+        unknown = set(weight) - set(self.row_families)
+        if unknown:
+            raise ValueError(
+                f"weight[{sorted(unknown)[0]!r}]: must be one of {', '.join(map(repr, self.row_families))}"
+            )
+        w = {name: checks.real(f"weight[{name!r}]", weight.get(name, 0.0), 0.0) for name in self.row_families}
+        change = _steered().change(self, norm, w) if self.steered else self.change_of_counts(norm, w)
+        return self.episodes * (change if norm == "l1" else math.sqrt(change))
 
-    def _episode_sensitivity(self, norm: Norm, weight: Mapping[str, float]) -> float:
-        """What exchanging one episode changes."""
-        if not self.cut:
-            return self._sensitivity_of_all(norm, weight)
-        either = (CENTERED_REWARDS, CUT_REWARDS)  # never both in one release
-        return max(
-            self._sensitivity_of_all(norm, {name: w for name, w in weight.items() if name != left_out})
-            for left_out in either
-        )
+    def change_of_counts(self, norm: Norm, w: Mapping[str, float]) -> float:
+        """What exchanging one episode changes in visits, transitions and rewards: l1, or l2 squared.
 
-    def _sensitivity_of_all(self, norm: Norm, weight: Mapping[str, float]) -> float:
-        """What exchanging one episode changes in all of these families together."""
-        step, pooled = self._worst_steps(norm, weight)
+        A sum over two parts, the families per step and those that are pooled beside them: the worst case of
+        a record (the table at the head of this file) times the records of one user that it may befall.
+        """
+        rewards = CENTERED_REWARDS if self.center_rewards else REWARDS
+        apart = 2.0 if not self.center_rewards else 1.0 if norm == "l1" else 0.5  # of rewards in two pairs
+
+        def worst(*families: str) -> float:
+            """Of visits, transitions and rewards: another pair, or another successor in the same one."""
+            v, t, r = (w.get(name, 0.0) for name in families)
+            if norm == "l2":
+                v, t, r = v * v, t * t, r * r
+            return max(2 * v + 2 * t + apart * r, 2 * t + r)
+
         h, m = self.counted_steps, self.first_records
-        first = self.pooled == "first"
-        returns = self.clip * weight.get(GROUP_RETURNS, 0.0)
-        up_to_cut = self.cut * weight.get(CUT_REWARDS, 0.0)
-        if norm == "l1":
-            return (m if self.first else h) * step + (m if first else h) * pooled + returns + 2 * up_to_cut
-        in_one_cell = h * h
-        return math.sqrt(
-            (m if self.first else in_one_cell if self.stationary else h) * step
-            + (m if first else in_one_cell) * pooled
-            + returns * returns
-            + 2 * up_to_cut * up_to_cut
+        in_one_cell = h if norm == "l1" else h * h
+        records = m if self.first else in_one_cell if self.stationary else h
+        pooled = m if self.pooled == "first" else in_one_cell
+        return records * worst(VISITS, TRANSITIONS, rewards) + pooled * worst(
+            NOTHING, POOLED_TRANSITIONS, POOLED_REWARDS
         )
 
     def to_cells(self, sums: Mapping[str, Floats]) -> Floats:

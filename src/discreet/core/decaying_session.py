@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from discreet.core import kernels
+from discreet.core import decaying_kernels as kernels
 from discreet.core.continual.decaying import FINE, Decaying
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Randomness
@@ -52,6 +52,10 @@ class DecayingSession(MeasuredSession):
     @property
     def _drawn_scales(self) -> Floats:
         return self._scales_now
+
+    def _wanted_scales(self, scales: Floats) -> Floats:
+        """(families,) of the release that is made, of these of its time; infinite: the family is left out."""
+        return scales
 
     def _terms(self) -> tuple[int, Floats]:
         number, squares = (self._next.get(name, vars(self)[name]) for name in ("_measurements", "_squares"))
@@ -97,9 +101,7 @@ class DecayingSession(MeasuredSession):
         decay, gain = self._decaying.decay, self._decaying.gain
         self._draws += 1
         fine = float(FINE) if self._mechanism.fixed_point else 0.0
-        wanted = self._mechanism.scales_now(
-            n, None if self._plan is None else self._plan.return_share, self.cut
-        )
+        wanted = self._wanted_scales(self._mechanism.scales_at(self._schedule.leaf_at(n, self._leaf)))
         finite = np.isfinite(wanted)
         self._scales_now = np.where(finite, wanted, self._scales)
         told = np.repeat(finite, np.diff(self._query.offsets))

@@ -19,18 +19,18 @@ from discreet.core.counts import (
     TRANSITIONS,
     VISITS,
     CountQuery,
+    cut_to,
 )
-from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism
 from discreet.core.releases import Floats, Ints, Message, Plan
 from discreet.core.shown import brief
-from discreet.core.trajectories import Trajectories, Trajectory, checked
+from discreet.core.trajectories import Trajectory
 
 if TYPE_CHECKING:
     from discreet.core.typed import Coins
 
 __all__ = [
-    "RawEncoder", "add_record", "check_records", "family_begins", "noise_vector", "rounded", "same_plan",
+    "RawEncoder", "add_record", "family_begins", "noise_vector", "rounded", "same_plan",
 ]  # fmt: skip
 
 _CODES = {
@@ -91,7 +91,7 @@ def add_record(
 
     ``played`` (T, R) : of the T steps that are counted. ``cut`` : of rewards that are summed up to a total.
     """
-    layout, record = query.layout, query.counted_part(record)
+    layout, record = query.layout, cut_to(record, query.step)
     rows = layout.row_index[record.states[:-1], record.actions]
     if played is not None:
         rows = np.where(played[np.arange(rows.size), rows], rows, -1)
@@ -99,20 +99,6 @@ def add_record(
         record.states, rows, record.rewards, query.slots, layout.rows, layout.states, begins,
         query.reward_shift, cut, cells,
     )  # fmt: skip
-
-
-def check_records(records: Trajectories, layout: Layout) -> None:
-    """Raise ``ValueError`` if any of many records, private copies with exact dtypes, is broken."""
-    from discreet.core import records_kernels
-
-    index = layout.row_index
-    broken = int(records_kernels.first_broken(records.states, records.actions, records.rewards, index))
-    if broken >= 0:
-        try:
-            checked(records[broken], layout)
-        except ValueError as error:
-            message = str(error).removeprefix("trajectory")
-            raise ValueError(f"trajectories[{broken}]{message}") from None
 
 
 def same_plan(number: int, plan: Plan) -> int:

@@ -1,4 +1,4 @@
-"""Where a user's files are kept, and how a file is written: whole or not at all."""
+"""Where a user's files are kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["user_folder", "write_aside"]
+__all__ = ["user_folder"]
 
 _PLACES = {"cache": (".cache",), "data": (".local", "share"), "state": (".local", "state")}
 
@@ -32,17 +32,3 @@ def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
         return Path.home().joinpath(*place, "discreet")
     except RuntimeError:
         raise ValueError("there is no home folder") from None
-
-
-def write_aside(path: Path, content: bytes) -> None:
-    """Write a file beside its place, then rename: readers see the old file or the new one, never a part."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with aside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise

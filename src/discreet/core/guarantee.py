@@ -1,6 +1,6 @@
 """Guarantees: computed from what the mechanisms did, and from nothing else.
 
-A :class:`Guarantee` holds numbers; its sentences are made by :mod:`discreet.core.wording` and read by
+A :class:`Guarantee` holds numbers; its sentences are made by :mod:`discreet.written.sentences` and read by
 people only. It is made in this module, and whoever holds one holds the records that its numbers follow from:
 they are computed again wherever one is built.
 
@@ -36,15 +36,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from discreet.core import checks, conversions, parts, wording
+from discreet.core import checks, conversions, parts
 from discreet.core.records import (
     MechanismRecord,
     NoiseFamily,
-    PrivacyClaim,
     Source,
     Trust,
     joint_loss,
-    records_from_dict,
 )
 from discreet.core.shown import brief
 
@@ -53,20 +51,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Guarantee", "MechanismRecord", "NoiseFamily", "Trust", "guarantee_of",
-    "joint_loss", "no_guarantee", "parallel", "records_from_dict",
+    "joint_loss", "no_guarantee", "parallel",
 ]  # fmt: skip
 
 _NUMBERS = ("epsilon", "delta", "rho", "mu")
-_PLAIN = ("trust", *_NUMBERS, "epsilon_nominal", "users_public", "randomness", "episodes", "reason")
-_RENDERED = ("unit", "neighbours", "holds_if_seed_is_guessed", "composition", "statement")
-_KEYS = (
-    "trust", *_NUMBERS, "epsilon_nominal", "unit", "neighbours", "users_public", "randomness",
-    "holds_if_seed_is_guessed", "composition", "statement", "episodes", "reason", "mechanisms", "kinds",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Guarantee(PrivacyClaim):
+class Guarantee:
     """A privacy statement: computed by :func:`guarantee_of`, never typed in.
 
     trust : who sees raw data ("joint": the server, which people interact with; "central": the keeper of
@@ -90,7 +82,18 @@ class Guarantee(PrivacyClaim):
 
     __repr__ = brief
 
+    trust: Trust
+    epsilon: float | None
+    delta: float
+    rho: float | None
+    mu: float | None
+    epsilon_nominal: float | None
+    episodes: int
+    users_public: bool
+    randomness: Source
+    records: tuple[Record, ...] = ()
     kinds: tuple[tuple[str, Guarantee], ...] = ()
+    reason: str | None = None
 
     def __post_init__(self) -> None:
         checks.choice("trust", self.trust, get_args(Trust))
@@ -124,22 +127,22 @@ class Guarantee(PrivacyClaim):
     @property
     def unit(self) -> str:
         """What is protected, in words."""
-        return wording.unit(self.episodes)
+        return _sentences().unit(self.episodes)
 
     @property
     def neighbours(self) -> str:
         """Against which exchange, in words."""
-        return wording.neighbours(self.episodes)
+        return _sentences().neighbours(self.episodes)
 
     @property
     def composition(self) -> tuple[str, ...]:
         """One line per mechanism, with the numbers that led here."""
-        return wording.composition(self)
+        return _sentences().composition(self)
 
     @property
     def statement(self) -> str:
         """The whole in words."""
-        return wording.statement(self)
+        return _sentences().statement(self)
 
     def __str__(self) -> str:
         return self.statement
@@ -151,11 +154,7 @@ class Guarantee(PrivacyClaim):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values (None stands for JSON null): numbers, what they follow from, and the sentences."""
-        table: dict[str, Any] = {name: getattr(self, name, None) for name in _KEYS}
-        table["composition"] = list(self.composition)
-        table["mechanisms"] = [record.to_dict() for record in self.records]
-        table["kinds"] = [{"users": words, "guarantee": one.to_dict()} for words, one in self.kinds]
-        return table
+        return parts.module("plain").of_guarantee(self)
 
     def to_json(self) -> str:
         """:meth:`to_dict` as JSON text."""
@@ -168,37 +167,15 @@ class Guarantee(PrivacyClaim):
         Raises ``ValueError`` on a missing or foreign key, a number that does not follow from the mechanisms,
         and a sentence that is not the one of these numbers.
         """
-        if not isinstance(table, Mapping):
-            raise ValueError(f"guarantee = {checks.said(table)}: must be a table")
-        if "composition" in table and "mechanisms" not in table:
-            raise ValueError(
-                "guarantee: key 'mechanisms' is missing: an earlier version wrote sentences only, and no "
-                "guarantee is made of sentences"
-            )
-        wrong = set(_KEYS).symmetric_difference(table)
-        if wrong:
-            raise ValueError(
-                f"guarantee: key {min(wrong)!r} is {'missing' if min(wrong) in _KEYS else 'unknown'}"
-            )
-        for name in ("mechanisms", "kinds"):
-            if not isinstance(table[name], list):
-                raise ValueError(f"{name} = {checks.said(table[name])}: must be a list")
-        kinds = []
-        for one in table["kinds"]:
-            if not isinstance(one, Mapping) or set(one) != {"users", "guarantee"}:
-                raise ValueError(f"kinds hold {checks.said(one)}: must be objects of users and guarantee")
-            kinds.append((str(one["users"]), cls.from_dict(one["guarantee"])))
-        found = cls(
-            **{name: table[name] for name in _PLAIN},
-            records=records_from_dict(table["mechanisms"]),
-            kinds=tuple(kinds),
-        )
-        for name in _RENDERED:
-            own, stored = getattr(found, name), table[name]
-            stored_as = tuple(stored) if isinstance(stored, list | tuple) else stored
-            if type(own) is not type(stored_as) or own != stored_as:
-                raise ValueError(f"{name} = {checks.said(stored)}: is not the sentence of these numbers")
+        plain = parts.module("plain")
+        found = cls(**plain.guarantee_fields(table, cls.from_dict))
+        plain.check_sentences(found, table)
         return found
+
+
+def _sentences() -> Any:
+    """What makes text of the numbers."""
+    return parts.module("sentences")
 
 
 def no_guarantee(

@@ -1,4 +1,4 @@
-"""Compiled parts of the trusted core: contributions, clocks of rows, the nodes of a tree.
+"""Compiled parts of the trusted core: contributions, and the nodes of a tree.
 
 Sums live in one flat vector of cells (order and offsets: ``counts.CountQuery``). Families are told
 apart by codes: 0 visits, 1 transitions, 2 rewards; 3, 4 pooled transitions and rewards; 6 cut rewards.
@@ -13,7 +13,6 @@ from discreet.core.compile import inlined, kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 NO_NOISE, LAPLACE, GAUSSIAN = 0, 1, 2
 
@@ -64,55 +63,6 @@ def add_trajectory(
 ) -> None:  # fmt: skip
     """Door to :func:`add_records`."""
     add_records(states, rows, rewards, slots, all_rows, all_states, begins, reward_shift, cut, cells, cells)
-
-
-# ------------------------------------------------------------------------ decaying sums
-
-
-@inlined
-def decay_cell(
-    x: float, before: float, measured: float, noise: float, told: bool, decay: float, gain: float, fine: float
-) -> tuple[float, float, float]:
-    """One cell of a release: the decaying sum, its measurement, and the prefix sum that this gives.
-
-    x : of the batch. before : the decaying sum so far. measured : all measurements so far, summed. told :
-    False where the cell has no noise of its own, and nothing is said of it. fine : units of fixed point in 1,
-    in which a sum with its noise is exact, and all that follows reads nothing else; 0: floating point.
-    """
-    held = x + (np.rint(decay * (before * fine)) / fine if fine > 0.0 else decay * before)
-    fresh = (gain * (held + noise) if fine > 0.0 else gain * held + noise) if told else 0.0
-    return held, fresh, (fresh + (1.0 - decay) * measured) / gain
-
-
-@kernel
-def decay_cells(
-    x: Floats, before: Floats, measured: Floats, noise: Floats, told: Bools, decay: float, gain: float,
-    fine: float, held: Floats, fresh: Floats, sums: Floats,
-) -> None:  # fmt: skip
-    """Door to :func:`decay_cell`: every cell of a release."""
-    for c in range(x.shape[0]):
-        cell = decay_cell(x[c], before[c], measured[c], noise[c], told[c], decay, gain, fine)
-        held[c], fresh[c], sums[c] = cell
-
-
-# ------------------------------------------------------------------------ clocks of rows
-
-
-@inlined
-def tick_rows(growth: float, pending: Floats, counted: Floats, fresh: Floats) -> None:
-    """Which rows are measured now (``fresh`` 1 or 0), by assigned users alone; their clocks move on."""
-    for c in range(pending.shape[0]):
-        fresh[c] = 0.0
-        if pending[c] > 0.0 and pending[c] >= growth * counted[c]:
-            fresh[c] = 1.0
-            counted[c] += pending[c]
-            pending[c] = 0.0
-
-
-@kernel
-def tick(growth: float, pending: Floats, counted: Floats, fresh: Floats) -> None:
-    """Door to :func:`tick_rows`."""
-    tick_rows(growth, pending, counted, fresh)
 
 
 # ------------------------------------------------------------------------ the binary tree

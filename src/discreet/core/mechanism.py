@@ -20,7 +20,7 @@ sensitivity of :class:`~discreet.core.counts.CountQuery` in units of the noise):
   release cost more than ``scales``: then the column's weights, which add up to 1 at most, weigh losses that
   are at most Delta. Clocks of rows leave the joint sensitivity as it is
   (:mod:`discreet.core.continual.clocks`), and so do budgets that are split anew at each release
-  (:mod:`discreet.core.continual.splits`).
+  (:mod:`discreet.core.steered`).
 - :class:`OnDevice`: each user's own counters, all with independent noise: one sum of one user.
 - :class:`~discreet.local.reported.Reported`: reports of a few steps, randomized one by one
   (:mod:`discreet.local.reports`), on the device or, once for each trajectory, by a trusted server,
@@ -32,10 +32,9 @@ counts are integers, and the noise is discrete on the same grid, of a size that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -44,11 +43,10 @@ from discreet.core.continual.clocks import Clocks
 from discreet.core.continual.decaying import FINE, Decaying
 from discreet.core.continual.optimal_tree import OptimalTree
 from discreet.core.continual.signed_digits import SignedDigits
-from discreet.core.continual.splits import split_scales, taking_turns
 from discreet.core.continual.square_root import SquareRoot
 from discreet.core.continual.tree import Tree
 from discreet.core.continual.walk import Walk
-from discreet.core.counts import COUNTS, CUT_REWARDS, POOLED_REWARDS, POOLED_TRANSITIONS, CountQuery
+from discreet.core.counts import COUNTS, CountQuery
 from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.core.randomness import Randomness, Secure, Seeded
 from discreet.core.records import Coordinate
@@ -57,13 +55,13 @@ from discreet.core.shown import brief
 
 if TYPE_CHECKING:
     from discreet.core.typed import NoiseLaw, Record
+    from discreet.core.typed_calls import ReportStrategy
     from discreet.laws.counts import CountLaws
     from discreet.local.reports import StepReports
 
 __all__ = [
-    "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "OverTime", "Prefixes",
-    "ReportStrategy", "Stated", "Strategy",
-    "check_on_grid", "grid_of", "leaves_of", "noise_name", "plain_walk", "widest_scales",
+    "WALKS", "Batches", "CountMechanism", "Exact", "OnDevice", "OverTime", "Prefixes", "Stated", "Strategy",
+    "grid_of", "leaves_of", "noise_name", "plain_walk",
 ]  # fmt: skip
 
 WALKS = (OptimalTree, SignedDigits, SquareRoot, Tree)
@@ -109,21 +107,6 @@ class Batches:
 @dataclass(frozen=True)
 class OnDevice:
     """Noise in every counter of each user, drawn on her device."""
-
-
-class ReportStrategy(Protocol):
-    """Randomized reports of a few steps of each user: :class:`discreet.local.reported.Reported` alone."""
-
-    @property
-    def reports(self) -> StepReports: ...
-    @property
-    def by(self) -> Literal["device", "server"]: ...
-    def plain(self) -> ReportStrategy: ...
-    def check(self, query: CountQuery) -> None: ...
-    def record(self, schedule: Schedule) -> Record: ...
-    def law(
-        self, query: CountQuery, name: str, plans: str, terms: int, terms_bound: int, share: float
-    ) -> NoiseLaw: ...
 
 
 Strategy: TypeAlias = "Exact | Prefixes | Batches | OnDevice | ReportStrategy"
@@ -263,11 +246,8 @@ class CountMechanism(OverTime):
             raise ValueError(f"query.episodes = {query.episodes}: must be 1 but for stored people")
         if query.first and not self.stored:
             raise ValueError("query.first = True: must be False but for stored people")
-        plain = isinstance(strategy, Exact) or (isinstance(strategy, Batches) and strategy.clocks is None)
-        if query.steered and not plain:
-            raise ValueError(
-                "query: group returns and cut rewards need Exact() or Batches(...) on the common clock"
-            )
+        if query.steered:
+            parts.module("steered").check_mechanism(self)
         if self.stored and not isinstance(strategy, Exact | Batches):
             raise ValueError("stored = True: stored people are released once, by Exact() or Batches()")
         if isinstance(strategy, Prefixes):
@@ -291,7 +271,7 @@ class CountMechanism(OverTime):
 
     def _check_noise(self, by_release: Floats) -> None:
         """Raise ``ValueError`` on noise that does not hide what the records say."""
-        query, scales = self.query, self.noise_scales
+        scales = self.noise_scales
         if self.family not in (kernels.LAPLACE, kernels.GAUSSIAN):
             raise ValueError(f"family = {self.family!r}: must be LAPLACE or GAUSSIAN")
         if not (np.isfinite(scales).all() and (scales > 0).all()):
@@ -313,10 +293,6 @@ class CountMechanism(OverTime):
             raise ValueError("source = 'secure': least-squares trees and square roots add up no integers")
         if self.decay and laplace:
             raise ValueError(f"strategy.decay = {self.decay:g}: must be 0 with Laplace noise")
-        if query.groups and self.source == "secure":
-            raise ValueError("source = 'secure': group returns are released with seeded noise only")
-        if query.cut:
-            check_on_grid("query.cut", query.cut, self.reward_grid)
         if by_release.size:
             self._check_release_scales(by_release)
         if self.stated.numerical:
@@ -363,7 +339,9 @@ class CountMechanism(OverTime):
     def _check_exact(self, by_release: Floats) -> None:
         """Raise ``ValueError`` where exact noise of these scales, or its sums, would be rounded."""
         epochs = self.schedule.users is None and not self.stored
-        widest = widest_scales(self.query, self.noise_scales)
+        widest = self.noise_scales
+        if self.query.steered:
+            widest = parts.module("steered").widest_scales(self.query, widest)
         others = ((scales, False) for scales in (widest, *by_release[1:]))
         for scales, growing in ((self.noise_scales, epochs), *others):
             # an epoch's scale grows to at most 52 times this
@@ -439,21 +417,6 @@ class CountMechanism(OverTime):
         """(families,) scales of the noise of a scheduled release (1 is the first)."""
         return self.by_release[release] if self.by_release.size else self.noise_scales
 
-    def scales_now(self, n: int, share: float | None, cut: float) -> Floats:
-        """(families,) scales of the release after n users; group returns get ``share`` of the budget.
-
-        Infinite for what is left out: group returns, or one of two reward families (``cut`` : the C that
-        stands). Raises ``RuntimeError`` between scheduled releases.
-        """
-        if self.stream != "decaying" or n == 0:
-            return self.noise_scales
-        scales = self.scales_at(self.schedule.leaf_at(n, self.leaf))
-        if self.query.cut:
-            return taking_turns(self.query, scales, cut)
-        if share is None or not self.query.groups:
-            return np.array(scales)
-        return split_scales(self.query, scales, share, self.family == kernels.LAPLACE)
-
     @property
     def fixed_point(self) -> bool:
         """A decaying sum under exact noise: kept and noised in multiples of 2^-20."""
@@ -506,7 +469,8 @@ class CountMechanism(OverTime):
             releases = self.schedule.release_times.size - 1
             rounding = Decaying(self.decay).rounding(releases, self.query.layout.horizon)
         scales = dict(zip(self.query.row_families, self.noise_scales.tolist(), strict=True))
-        return (MechanismRecord.of(self.query, _words(self), name, scales, self.levels, exchanges, rounding),)
+        words = parts.module("mechanism words").name_of(self)
+        return (MechanismRecord.of(self.query, words, name, scales, self.levels, exchanges, rounding),)
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -586,22 +550,6 @@ def noise_name(family: int, grid: int | None) -> NoiseFamily:
     return "gaussian" if grid is None else "discrete_gaussian"
 
 
-def check_on_grid(name: str, cut: float, grid: int | None) -> None:
-    """Raise ``ValueError`` unless what is left of a reward that is cut is on the grid of rewards."""
-    if grid is not None and not (cut * grid).is_integer():  # exact: grids are powers of two
-        raise ValueError(
-            f"{name} = {cut!r}: must be a multiple of 1 / {grid}, as rewards are under secure randomness"
-        )
-
-
-def widest_scales(query: CountQuery, scales: Floats) -> Floats:
-    """(families,) the largest that plans can make of them: cut rewards at C = H."""
-    if not query.cut:
-        return scales
-    grown = [query.layout.horizon / query.cut if name == CUT_REWARDS else 1.0 for name in query.row_families]
-    return np.asarray(scales * np.array(grown))
-
-
 def leaves_of(schedule: Schedule, leaf: Literal["batch", "user"]) -> int | None:
     """How many leaves a walk over a schedule has; None where the number of users is unknown."""
     if schedule.users is None:
@@ -609,86 +557,3 @@ def leaves_of(schedule: Schedule, leaf: Literal["batch", "user"]) -> int | None:
     if leaf == "user":
         return schedule.users + schedule.final
     return int(schedule.release_times.size)
-
-
-# ------------------------------------------------------------------------------ words
-
-
-def _words(mechanism: CountMechanism) -> str:
-    """The mechanism as the guarantee names it."""
-    return "; ".join([_core_words(mechanism), *_remarks(mechanism)])
-
-
-def _core_words(mechanism: CountMechanism) -> str:
-    strategy, walk, leaf = mechanism.strategy, mechanism.walk, mechanism.leaf
-    if mechanism.stored:
-        return "one noisy sum over all users"
-    if isinstance(strategy, OnDevice):
-        return "each user's own counters on the device"
-    if isinstance(strategy, Batches) and not strategy.decay:
-        return "one noisy sum for each scheduled batch of users"
-    if isinstance(strategy, Batches):
-        return (
-            f"one noisy sum for each scheduled release, of all batches decaying by {strategy.decay:g} a "
-            "release (a user's column has l2 norm below 1, so it costs no more than one sum)"
-        )
-    if isinstance(walk, SignedDigits):
-        return (
-            f"signed-digit trees of arity {walk.arity}, a leaf is a {leaf} (noise of blocks ahead of "
-            "their data, which a pure epsilon allows)"
-        )
-    if isinstance(walk, SquareRoot):
-        return (
-            f"noise correlated by a Toeplitz matrix near the square root of summation, a leaf is a {leaf} (a "
-            "user's column of the strategy has l2 norm at most 1, so it costs no more than one sum)"
-        )
-    if isinstance(walk, OptimalTree):
-        return f"binary tree, a leaf is a {leaf}, released as least-squares estimates from its nodes"
-    if mechanism.schedule.users is not None:
-        return f"binary tree, a leaf is a {leaf}"
-    growth = "e + 1" if mechanism.family == kernels.LAPLACE else "sqrt(e + 1)"
-    return (
-        "binary trees over epochs of 1, 2, 4, ... users, a leaf is a user; in epoch e = 0, 1, ... "
-        f"with e + 1 levels and {growth} times the scales of epoch 0, which are given here"
-    )
-
-
-def _remarks(mechanism: CountMechanism) -> Iterable[str]:
-    query, clocks, shares = mechanism.query, mechanism.clocks, mechanism.schedule.pooled_shares
-    if query.groups:
-        yield (
-            f"returns clipped at {query.clip:g} are summed over public groups, and the budget of each "
-            "release is split anew between them and the counts, by public shares, at the same joint loss"
-        )
-    if query.cut:
-        yield (
-            "of rewards a release holds one of two: sums over steps of each user's up to a total of C, "
-            f"which is {query.cut:g} at first and never decreases, with noise in proportion to C (the "
-            "composition lists it at the first one), or, from a public release on, centred ones per "
-            "step; either at the same joint loss"
-        )
-    if clocks is not None:
-        growth = f" by {clocks.growth:.4g} of itself" if clocks.growth else ""
-        yield (
-            "each (step, state, action) measured by its own clock, when the public number of users "
-            f"whose policy plays it has grown{growth}"
-        )
-    if shares is not None and mechanism.by_release.size:
-        first, last = (f"{share:.3g}" for share in shares[[0, -1]])
-        moves = f"goes from {first} to {last} on a public schedule" if first != last else f"is {first}"
-        yield (
-            f"of the budget, the share of counts pooled over steps {moves}, always at the same joint "
-            f"loss; the composition lists scales at share {_pooled_share(mechanism):.3g}"
-        )
-
-
-def _pooled_share(mechanism: CountMechanism) -> float:
-    """Of the loss at ``scales``, the part of counts pooled over steps."""
-    names = list(mechanism.query.row_families)
-    pooled = np.array([name in (POOLED_TRANSITIONS, POOLED_REWARDS) for name in names])
-    power = 1.0 if mechanism.norm == "l1" else 2.0
-    parts = []
-    for kind in (~pooled, pooled):
-        weights = dict(zip(names, (kind / mechanism.noise_scales).tolist(), strict=True))
-        parts.append(mechanism.query.sensitivity(mechanism.norm, weights) ** power)
-    return parts[1] / (parts[0] + parts[1])

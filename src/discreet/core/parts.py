@@ -16,15 +16,25 @@ from discreet.core import checks
 
 __all__ = ["RECORDS", "is_record", "is_reported", "module", "record_class"]
 
-Part = Literal["accounting", "calibration", "laws", "saving", "seeded noise", "streams"]
+Part = Literal[
+    "accounting", "calibration", "contributions", "laws", "mechanism words", "plain", "questions", "saving",
+    "seeded noise", "seeds", "sentences", "shown", "steered",
+]  # fmt: skip
 
 _MODULES: dict[Part, str] = {
     "accounting": "discreet.accounting.numerical",  # numerical privacy losses
     "calibration": "discreet.accounting.calibration",  # what one exchanged user moves, cell by cell
+    "contributions": "discreet.audits.contributions",  # a user's summand once more, for audits
     "laws": "discreet.laws.counts",  # what noise adds, for learners: public numbers, no cell of a sum
+    "questions": "discreet.sessions.queries",  # batches with queries of their own
     "saving": "discreet.sessions.saving",  # from a session to a file
     "seeded noise": "discreet.core.noise.seeded_kernels",  # for simulation
-    "streams": "discreet.core.noise.streams_kernels",  # random numbers by address, for simulation
+    "seeds": "discreet.core.noise.seeds",  # keys of a run, for simulation
+    "mechanism words": "discreet.written.mechanisms",  # what a mechanism is called
+    "plain": "discreet.written.plain",  # guarantees and records as plain values, and back
+    "sentences": "discreet.written.sentences",  # a guarantee in words
+    "shown": "discreet.written.shown",  # values at a prompt
+    "steered": "discreet.core.steered",  # group returns and cut rewards
 }
 
 RECORDS = {

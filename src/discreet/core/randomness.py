@@ -8,36 +8,24 @@ operating system's cryptographic source; no seed exists.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks, parts
 
+if TYPE_CHECKING:
+    from discreet.core.noise.seeds import RunKeys
+
 Floats = NDArray[np.float64]
 Key = NDArray[np.uint64]
 
 _EXACT = 2**46  # units: 64 draws up to here and a sum below 2^51 add up exactly in float64 (2^53)
-
-
-@dataclass(frozen=True, eq=False)
-class RunKeys:
-    """Three 128-bit keys: tie coins that a learner may see tell nothing of the noise.
-
-    The keys of noise and ties are separate BLAKE2b digests of (seed, run): to get from one to the other
-    one must guess the seed. (Words of one ``SeedSequence`` would not do: each of them is an invertible
-    function of the same four words.)
-    """
-
-    environment: Key
-    noise: Key
-    ties: Key
 
 
 @dataclass(frozen=True)
@@ -68,15 +56,8 @@ class Seeded:
     @cached_property
     def keys(self) -> RunKeys:
         """The run's keys, one per door."""
-        run_key = parts.module("streams").run_key
-        return RunKeys(run_key(self.seed, self.run), self._secret(b"noise"), self._secret(b"ties"))
-
-    def _secret(self, role: bytes) -> Key:
-        address = f"{int(self.seed)}/{int(self.run)}".encode()
-        if self.batch is not None and role == b"noise":
-            address += f"/{int(self.batch)}".encode()
-        digest = hashlib.blake2b(address, digest_size=16, person=b"discreet/" + role).digest()
-        return np.frombuffer(digest, "<u8").astype(np.uint64)
+        found: RunKeys = parts.module("seeds").keys_of(self.seed, self.run, self.batch)
+        return found
 
 
 @dataclass(frozen=True)
@@ -104,11 +85,6 @@ class Secure:
 Randomness = Seeded | Secure
 
 
-def _no_grid(grid: int | None) -> None:
-    if grid is not None:
-        raise ValueError(f"grid = {grid}: seeded coins have none; this session needs SecureCoins()")
-
-
 def _grid(grid: int | None) -> int:
     if grid is None:
         raise ValueError(
@@ -123,53 +99,6 @@ def _units(draws: NDArray[np.int64], grid: int) -> Floats:
     if np.abs(draws).max(initial=0) > _EXACT:
         raise OverflowError("a noise value above 2^46 grid units was drawn: float64 sums would be rounded")
     return draws.astype(np.float64) / grid
-
-
-class SeededCoins:
-    """The draws of one simulated person's device: the stream (noise, user, 0) of a run.
-
-    Raises ``ValueError`` if a grid is asked for: a session with one promises exact noise.
-    """
-
-    exact = False
-
-    def __init__(self, key: Key, user: int) -> None:
-        self._streams = streams = parts.module("streams")
-        self._state = streams.open_at(key, streams.ROLE_NOISE, user, 0)
-
-    def laplace(self, scale: float, size: int, grid: int | None = None) -> Floats:
-        """``size`` independent centred Laplace variables of this scale; there is no grid."""
-        _no_grid(grid)
-        out = np.empty(size)
-        self._streams.fill_laplace(self._state, scale, out)
-        return out
-
-    def normal(self, scale: float, size: int, grid: int | None = None) -> Floats:
-        """``size`` independent centred normals of this standard deviation; there is no grid."""
-        _no_grid(grid)
-        out = np.empty(size)
-        self._streams.fill_normal(self._state, scale, out)
-        return out
-
-    def rounded(self, rewards: Floats, grid: int | None) -> Floats:
-        """The rewards as they are."""
-        _no_grid(grid)
-        return rewards
-
-    def _word(self) -> int:
-        return int(self._streams.draw_words(self._state, 1)[0])
-
-    def below(self, n: int) -> int:
-        """A uniform integer in [0, n), but for a bias of n 2^-64."""
-        return (self._word() * n) >> 64
-
-    def flip(self, numerator: int) -> bool:
-        """True with probability numerator / 2^53."""
-        return (self._word() >> 11) < numerator
-
-    def words(self, size: int) -> NDArray[np.uint64]:
-        """``size`` independent uniform words of 64 bits."""
-        return np.asarray(self._streams.draw_words(self._state, size))
 
 
 class SecureCoins:

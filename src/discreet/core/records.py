@@ -1,32 +1,27 @@
-"""Records: what mechanisms did to one user, in public numbers; and what a guarantee claims, all in numbers.
+"""Records: what mechanisms did to one user, in public numbers.
 
 :class:`~discreet.core.typed.Record` says what a guarantee asks of any of them. :class:`MechanismRecord`, of
 noise in sums, stands here; the other kinds stand in files of their own, which :mod:`discreet.core.parts`
-lists. Nothing here is text but the names of mechanisms: :mod:`discreet.core.wording` makes sentences of it.
+lists. Nothing here is text but the names of mechanisms: sentences are :mod:`discreet.written.sentences`'.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from discreet.core import checks, parts
 from discreet.core.shown import brief
 
 if TYPE_CHECKING:
-    from discreet.core.typed import Record, Sensitive
+    from discreet.core.typed import Sensitive
 
 __all__ = [
-    "Coordinate", "Fixed", "MechanismRecord", "NoiseFamily", "PrivacyClaim", "Source", "Trust", "joint_loss",
-    "plain_record", "record_fields", "records_from_dict",
+    "Coordinate", "Fixed", "MechanismRecord", "NoiseFamily", "Source", "Trust", "joint_loss",
 ]  # fmt: skip
 
-NOISE_WORDS = {
-    "laplace": "Laplace", "gaussian": "Gaussian",
-    "discrete_laplace": "discrete Laplace", "discrete_gaussian": "discrete Gaussian",
-}  # fmt: skip
 NoiseFamily = Literal["laplace", "gaussian", "discrete_laplace", "discrete_gaussian"]
 Trust = Literal["none", "joint", "central", "local", "shuffle"]
 Source = Literal["secure", "seeded"]
@@ -138,21 +133,12 @@ class MechanismRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without loss: JSON writes a float with all digits that tell it from any other."""
-        table = plain_record(self, "noise")
-        table["exchanges"] = [[list(coordinate) for coordinate in way] for way in self.exchanges]
-        return table
+        return parts.module("plain").of_noise(self)
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> MechanismRecord:
         """The record that :meth:`to_dict` wrote. Raises ``ValueError`` on a wrong key or type."""
-        given = record_fields(cls, "noise", table)
-        given["scales"] = {str(name): _float(f"scales[{name!r}]", x) for name, x in given["scales"].items()}
-        given["sensitivities"] = {
-            str(name): _float(f"sensitivities[{name!r}]", x) for name, x in given["sensitivities"].items()
-        }
-        given["joint"] = _float("joint", given["joint"])
-        given["exchanges"] = tuple(tuple(_coordinate(one) for one in way) for way in given["exchanges"])
-        return cls(**given)
+        return cls(**parts.module("plain").noise_fields(table))
 
     @property
     def norm(self) -> Literal["l1", "l2"]:
@@ -176,25 +162,11 @@ class MechanismRecord:
 
     def sentence(self, trust: Trust) -> str:
         """What hides the data, and in how many sums."""
-        times = f", each user in at most {self.levels} noisy sums" if self.levels > 1 else ""
-        return self.mechanism + times
+        return parts.module("sentences").of_noise(self)
 
     def line(self, delta: float) -> str:
         """What was done, with its loss (at no delta: in the norm of the noise)."""
-        letter = "b" if self.norm == "l1" else "sigma"
-        shown = ", ".join(
-            f"{name} {letter} = {scale:.6g} ({self.norm} sensitivity {self.sensitivities[name]:.6g})"
-            for name, scale in self.scales.items()
-        )
-        times = f"{self.levels}" if self.norm == "l1" else f"sqrt({self.levels})"
-        symbol = {"laplace": "epsilon", "gaussian": "mu"}[self.noise.removeprefix("discrete_")]
-        if self.noise == "discrete_gaussian":
-            symbol = "sqrt(2 rho)"
-        return (
-            f"{self.mechanism}: {NOISE_WORDS[self.noise]} noise, {shown}; joint {self.norm} in units of the "
-            f"noise {self.joint:.6g}, a user in at most {self.levels} noisy "
-            f"sum{'s' if self.levels > 1 else ''}: {symbol} = {times} x {self.joint:.6g} = {self.loss:.6g}"
-        )
+        return parts.module("sentences").noise_line(self)
 
 
 def joint_loss(
@@ -211,75 +183,3 @@ def joint_loss(
     add = math.fsum if norm == "l1" else lambda parts: math.hypot(*parts)
     apart = add([(query.sensitivity(norm, {name: 1.0}) + rounding) / scale for name, scale in scales.items()])
     return min(joint + add([rounding / scale for scale in scales.values()]), apart)
-
-
-_SHAPES = {"scales": dict, "sensitivities": dict, "alphabets": dict, "exchanges": list, "mechanism": str}
-
-
-def plain_record(record: Any, kind: str) -> dict[str, Any]:
-    """The fields of a record as plain values, after its kind."""
-    table: dict[str, Any] = {"kind": kind}
-    for item in fields(record):
-        value = getattr(record, item.name)
-        table[item.name] = dict(value) if isinstance(value, Mapping) else value
-    return table
-
-
-def record_fields(cls: type, kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table without its kind, if it has exactly the keys of the class, and containers in place."""
-    names = {"kind", *(item.name for item in fields(cls))}
-    wrong = names.symmetric_difference(table)
-    if wrong:
-        raise ValueError(f"record: key {min(wrong)!r} is {'missing' if min(wrong) in names else 'unknown'}")
-    checks.choice("record: kind", table["kind"], (kind,))
-    for name, shape in _SHAPES.items():
-        if name in table and not isinstance(table[name], shape):
-            raise ValueError(f"record: {name} = {checks.said(table[name])}: must be a {shape.__name__}")
-    return {name: value for name, value in table.items() if name != "kind"}
-
-
-def _float(name: str, value: Any) -> float:
-    if type(value) is not float:
-        raise ValueError(f"record: {name} = {checks.said(value)}: must be a floating-point number")
-    return value
-
-
-def _coordinate(plain: Any) -> Coordinate:
-    types = [type(part) for part in plain] if isinstance(plain, list) else []
-    if types != [str, float, float, int]:
-        raise ValueError(
-            f"record: exchanges hold {checks.said(plain)}: must be [noise, scale, shift, count] each"
-        )
-    noise, scale, shift, count = plain
-    return noise, scale, shift, count
-
-
-def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[Record, ...]:
-    """The records whose ``to_dict`` these are, equal to the last bit.
-
-    Raises ``ValueError`` on a kind, a key or a type that no record has.
-    """
-    found = []
-    for table in plain:
-        if not isinstance(table, Mapping):
-            raise ValueError(f"records hold {checks.said(table)}: must be tables")
-        found.append(parts.record_class(table.get("kind")).from_dict(table))
-    return tuple(found)
-
-
-@dataclass(frozen=True)
-class PrivacyClaim:
-    """What is claimed, and of what: the fields of a :class:`~discreet.core.guarantee.Guarantee`."""
-
-    trust: Trust
-    epsilon: float | None
-    delta: float
-    rho: float | None
-    mu: float | None
-    epsilon_nominal: float | None
-    episodes: int
-    users_public: bool
-    randomness: Source
-    records: tuple[Record, ...] = ()
-    kinds: tuple[tuple[str, PrivacyClaim], ...] = ()
-    reason: str | None = None

@@ -1,4 +1,4 @@
-"""Compiled checks and sums of many users' records at once: :meth:`CountSession.submit_many`."""
+"""Compiled sums of many users' records at once: :meth:`CountSession.submit_many`."""
 
 from __future__ import annotations
 
@@ -11,29 +11,6 @@ from discreet.core.kernels import add_records
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Counts = NDArray[np.generic]  # integers or floats
-
-
-@kernel
-def first_broken(states: Ints, actions: Ints, rewards: Floats, row_index: Ints) -> int:
-    """The first user with a state, action or reward out of range, or an inadmissible pair; -1: none.
-
-    states (n, H + 1), actions (n, H), rewards (n, H); row_index (S, A), -1 where inadmissible.
-    """
-    all_states, all_actions = row_index.shape
-    for i in range(states.shape[0]):
-        good = 0 <= states[i, actions.shape[1]] < all_states
-        for h in range(actions.shape[1]):
-            s, a = states[i, h], actions[i, h]
-            good = (
-                good
-                and 0 <= s < all_states
-                and 0 <= a < all_actions
-                and row_index[s, a] >= 0
-                and 0.0 <= rewards[i, h] <= 1.0  # false for NaN
-            )
-        if not good:
-            return i
-    return -1
 
 
 @kernel

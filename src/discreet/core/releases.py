@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core import checks
+from discreet.core import checks, parts
 from discreet.core.counts import Norm as Norm
 from discreet.core.records import Trust as Trust
 from discreet.core.shown import brief
@@ -23,14 +23,14 @@ from discreet.core.trajectories import Trajectory
 
 if TYPE_CHECKING:
     from discreet.core.guarantee import Guarantee
-    from discreet.core.typed import Coins, NoiseLaw, Query
+    from discreet.core.typed import NoiseLaw, Query
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 __all__ = [
-    "Encoder", "Estimate", "Floats", "Ints", "Measurement", "Message", "Norm", "Plan", "Release", "Response",
-    "Schedule", "Trust", "numbered",
+    "Estimate", "Floats", "Ints", "Measurement", "Message", "Norm", "Plan", "Release", "Schedule", "Trust",
+    "numbered",
 ]  # fmt: skip
 
 
@@ -127,28 +127,14 @@ class Schedule:
             most = checks.integer("max_releases", self.max_releases, 1)
             object.__setattr__(self, "max_releases", most)
         if self.queries is not None:
-            self._check_queries()
+            object.__setattr__(self, "queries", tuple(self.queries))
+            parts.module("questions").check_queries(self)
         if self.pooled_shares is not None:
             shares = checks.floats("pooled_shares", self.pooled_shares, self.release_times.shape).copy()
             if shares.min() <= 0.0 or shares.max() >= 1.0:
                 raise ValueError("pooled_shares: every entry must be in (0, 1)")
             shares.flags.writeable = False
             object.__setattr__(self, "pooled_shares", shares)
-
-    def _check_queries(self) -> None:
-        queries = tuple(self.queries or ())
-        object.__setattr__(self, "queries", queries)
-        batches = 0 if self.times is None else self.times.size - 1
-        if self.users is None or not queries or len(queries) != batches:
-            raise ValueError(
-                f"queries has {len(queries)} entries: must have {batches}, one for each batch between two of "
-                "the times of release, with the number of users known"
-            )
-        for name in ("growth", "max_releases", "pooled_shares"):
-            if getattr(self, name) is not None:
-                raise ValueError(f"{name} = {getattr(self, name)!r}: must be None with queries")
-        if self.answers:
-            raise ValueError(f"answers = {self.answers}: must be 0 with queries")
 
     @cached_property
     def release_times(self) -> Ints:
@@ -194,22 +180,6 @@ class Schedule:
         if self.users is None and self.times is None:
             return None
         return max(1, self.release_times.size - 1)
-
-
-# --------------------------------------------------------- what is summed, and what it can cost
-
-
-@dataclass(frozen=True, eq=False)
-class Response:
-    """A new sum over the users already stored, with public arrays (LSVI, DP-VAPVI)."""
-
-    __repr__ = brief
-
-    step: int
-    values: Floats  # (S,), inside `interval`
-    interval: tuple[float, float]
-    weights: Floats | None = None
-    gram: bool = False
 
 
 # ------------------------------------------------------------------------------ what comes out
@@ -274,13 +244,6 @@ class Message:
     plan: int
     trajectory: Trajectory | None = None
     message: Floats | Ints | bytes | None = None
-
-
-@runtime_checkable
-class Encoder(Protocol):
-    """Runs on the person's device: a pure function of its arguments, tagged with the plan's number."""
-
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message: ...
 
 
 def numbered(plan: Plan, number: int) -> Plan:

@@ -21,16 +21,16 @@ from discreet.core import checks, parts
 from discreet.core.continual.decaying import FINE
 from discreet.core.continual.walk import Walk, prefix_noise
 from discreet.core.counts import CountQuery
-from discreet.core.encoders import RawEncoder, add_record, check_records, family_begins, noise_vector, rounded
+from discreet.core.encoders import RawEncoder, add_record, family_begins, noise_vector, rounded
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Key, Randomness, SecureCoins
-from discreet.core.releases import Encoder, Estimate, Floats, Measurement, Message, Plan
+from discreet.core.releases import Estimate, Floats, Measurement, Message, Plan
 from discreet.core.stream_session import StreamSession, read_only
-from discreet.core.trajectories import Trajectories, Trajectory, copied_many
+from discreet.core.trajectories import Trajectories, Trajectory, checked
 
 if TYPE_CHECKING:
     from discreet.core.typed import NoiseLaw
-    from discreet.local.reports import StepReports
+    from discreet.core.typed_calls import Encoder
 
 _MOST_UNITS = 2**51  # of all users' contributions to a cell: beside noise they must add up exactly
 
@@ -85,11 +85,6 @@ class CountSession(StreamSession):
         return replace(self._mechanism)
 
     @property
-    def reports(self) -> StepReports | None:
-        """What users, or the server for them, report of their steps; None where they send something else."""
-        return self._mechanism.reports
-
-    @property
     def query(self) -> CountQuery:
         """What is summed (a copy: who writes to its arrays moves no sum)."""
         return self._query.copy()
@@ -131,22 +126,8 @@ class CountSession(StreamSession):
         return 0.0
 
     def _encoder(self) -> Encoder:
-        """What devices run: the randomizer, unless people trust the server with their trajectories."""
-        return self._randomizer(self._query.copy()) if self._trust == "local" else RawEncoder(self._plans)
-
-    def _randomizer(self, query: CountQuery) -> Encoder:
-        """What makes of a trajectory of the newest plan what enters the sums; it holds this query."""
+        """What devices run where people trust the server: nothing. Local sessions say what theirs do."""
         return RawEncoder(self._plans)
-
-    @property
-    def open_randomizer(self) -> Encoder:
-        """What makes of a trajectory of the open plan what enters the sums, wherever it runs; pure, public.
-
-        The encoder of devices, or, where a trusted server randomizes, what it runs on each trajectory. Audits
-        take it apart. Raises ``RuntimeError`` if no plan is open.
-        """
-        _ = self.open_plan
-        return self._randomizer(self._query.copy())
 
     def _add(self, message: Message) -> None:
         record = rounded(self._record(message), SecureCoins(), self._mechanism.reward_grid)
@@ -183,8 +164,7 @@ class CountSession(StreamSession):
             if not isinstance(trajectories, Trajectories):
                 raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
             users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)
-            records = copied_many(trajectories, users, self._query.layout)
-            check_records(records, self._query.layout)
+            records = checked(trajectories, self._query.layout, users)
             self._add_many(records)
 
     def _add_many(self, records: Trajectories) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
@@ -23,18 +23,19 @@ from discreet.core.layout import Layout
 from discreet.core.lifecycle import Saveable
 from discreet.core.randomness import Key, Randomness, Seeded
 from discreet.core.releases import (
-    Encoder,
     Estimate,
     Floats,
     Measurement,
     Message,
     Plan,
     Release,
-    Response,
     Schedule,
     numbered,
 )
 from discreet.core.trajectories import Trajectory, checked
+
+if TYPE_CHECKING:
+    from discreet.core.typed_calls import Encoder
 
 
 class StreamSession(Saveable, ABC):
@@ -174,15 +175,6 @@ class StreamSession(Saveable, ABC):
     def _add(self, message: Message) -> None:
         """Check a message of the open plan, count its user, then add it."""
 
-    @staticmethod
-    def _payload(message: Message) -> Any:
-        """What a local user sent."""
-        if message.message is None:
-            raise ValueError("message.message = None: a local session takes randomized messages only")
-        if message.trajectory is not None:
-            raise ValueError("message.trajectory: must be None, raw data must not leave the device")
-        return message.message
-
     def _record(self, message: Message) -> Trajectory:
         """What a user of a trusted server sent, checked."""
         if message.trajectory is None:
@@ -256,7 +248,7 @@ class StreamSession(Saveable, ABC):
         """
 
     @property
-    def answer(self) -> Callable[[Response], Estimate]:
+    def answer(self) -> Callable[[Any], Estimate]:
         """Answers new questions about stored users: ``ValueError`` where none are stored.
 
         No method, since learners are handed it: a bound one would hand them the session.
@@ -264,7 +256,7 @@ class StreamSession(Saveable, ABC):
         return _no_answer
 
 
-def _no_answer(question: Response) -> NoReturn:
+def _no_answer(question: Any) -> NoReturn:
     raise ValueError("answer: this session stores no users, so it answers no new question")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,62 +51,43 @@ class Trajectories:
         return (self[i] for i in range(len(self)))
 
 
-def _copied(
-    name: str, given: Trajectory | Trajectories, users: tuple[int, ...], horizon: int
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Copies of the right shapes and kinds of numbers.
-
-    Copies first, checks on the copies: what is added is what was checked, whatever happens outside.
-    """
-    parts = np.array(given.states), np.array(given.actions), np.array(given.rewards)
-    for part, value, steps, kinds in zip(
-        ("states", "actions", "rewards"), parts, (horizon + 1, horizon, horizon), ("iu", "iu", "iufb"),
-        strict=True,
-    ):  # fmt: skip
-        shape = (*users, steps)
-        if value.shape != shape:
-            raise ValueError(f"{name}.{part} has shape {value.shape}: must be {shape}")
-        if value.dtype.kind not in kinds:
-            allowed = "integer" if kinds == "iu" else "real numbers"
-            raise ValueError(f"{name}.{part} has dtype {value.dtype}: must be {allowed}")
-    return parts
-
-
-def copied_many(trajectories: Trajectories, users: int, layout: Layout) -> Trajectories:
-    """Copies with exact dtypes of the trajectories of ``users`` people, or ``ValueError``; ranges are not
-    checked yet: who adds them checks every record by the rules of :func:`checked` first.
-    """
-    states, actions, rewards = _copied("trajectories", trajectories, (users,), layout.horizon)
-    # an unsigned integer above 2^63 becomes a negative one, which is as much out of range
-    return Trajectories(
-        np.ascontiguousarray(states, np.int64),
-        np.ascontiguousarray(actions, np.int64),
-        np.ascontiguousarray(rewards, np.float64),
-    )
-
-
-def checked(trajectory: Trajectory, layout: Layout) -> Trajectory:
-    """Return the trajectory with exact dtypes, or raise ``ValueError`` with the first broken record.
+@overload
+def checked(given: Trajectory, layout: Layout) -> Trajectory: ...
+@overload
+def checked(given: Trajectories, layout: Layout, users: int) -> Trajectories: ...
+def checked(given: Any, layout: Layout, users: int | None = None) -> Any:
+    """Copies with exact dtypes of one user's trajectory, or of so many users', or ``ValueError``.
 
     Checks shapes against the horizon, indices against S and A, admissibility against the mask, and
-    rewards: finite, in [0, 1]. Nothing is clipped.
+    rewards: finite, in [0, 1]. Nothing is clipped. The error names the first number that is broken. Copies
+    first, checks on the copies: what is added is what was checked, whatever happens outside.
     """
-    states, actions, rewards = _copied("trajectory", trajectory, (), layout.horizon)
-    for name, array, size in (("states", states, layout.states), ("actions", actions, layout.actions)):
-        bad = np.flatnonzero((array < 0) | (array >= size))
-        if bad.size:
-            raise ValueError(
-                f"trajectory.{name}[{bad[0]}] = {array[bad[0]]}: must be an integer in [0, {size - 1}]"
-            )
-    states, actions = np.ascontiguousarray(states, np.int64), np.ascontiguousarray(actions, np.int64)
-    if layout.mask is not None:
-        bad = np.flatnonzero(~layout.mask[states[:-1], actions])
-        if bad.size:
-            raise ValueError(
-                f"trajectory.actions[{bad[0]}] = {actions[bad[0]]}: not admissible in state {states[bad[0]]}"
-            )
-    rewards = np.ascontiguousarray(rewards, np.float64)
-    bad = np.flatnonzero(~((rewards >= 0) & (rewards <= 1)))
-    if bad.size:
-        raise ValueError(f"trajectory.rewards[{bad[0]}] = {rewards[bad[0]]}: must be in [0, 1]")
-    return Trajectory(states, actions, rewards)
+    from discreet.core import trajectories_kernels  # compiled code, only when it is used
+
+    name, many = "trajectory" if users is None else "trajectories", () if users is None else (users,)
+    copies: list[NDArray[Any]] = []
+    for part, steps, dtype in (
+        ("states", layout.horizon + 1, np.int64),
+        ("actions", layout.horizon, np.int64),
+        ("rewards", layout.horizon, np.float64),
+    ):
+        value = np.array(getattr(given, part))
+        if value.shape != (*many, steps):
+            raise ValueError(f"{name}.{part} has shape {value.shape}: must be {(*many, steps)}")
+        if value.dtype.kind not in ("iu" if part != "rewards" else "iufb"):
+            allowed = "integer" if part != "rewards" else "real numbers"
+            raise ValueError(f"{name}.{part} has dtype {value.dtype}: must be {allowed}")
+        # an unsigned integer above 2^63 becomes a negative one, which is as much out of range
+        copies.append(np.ascontiguousarray(value, dtype))
+    states, actions, rewards = map(np.atleast_2d, copies)
+    user, code, step = trajectories_kernels.first_broken(states, actions, rewards, layout.row_index)
+    if user >= 0:
+        part, array, must = (
+            ("states", states, f"must be an integer in [0, {layout.states - 1}]"),
+            ("actions", actions, f"must be an integer in [0, {layout.actions - 1}]"),
+            ("actions", actions, f"not admissible in state {states[user, step]}"),
+            ("rewards", rewards, "must be in [0, 1]"),
+        )[code]
+        whose = "" if users is None else f"[{user}]"
+        raise ValueError(f"{name}{whose}.{part}[{step}] = {array[user, step]}: {must}")
+    return Trajectory(*copies) if users is None else Trajectories(*copies)

@@ -20,7 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.core import checks
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
-from discreet.core.randomness import Randomness, SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Randomness, SecureCoins, Seeded
 from discreet.core.session import CountSession
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectories

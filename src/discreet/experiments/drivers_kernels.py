@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from discreet.core.compile import inlined, kernel
 from discreet.core.continual.walks_kernels import Program
-from discreet.core.kernels import add_records, decay_cell, tick_rows
+from discreet.core.decaying_kernels import decay_cell
+from discreet.core.kernels import add_records
 from discreet.core.noise.seeded_kernels import draw_noise, draw_noise_sum
 from discreet.core.noise.streams_kernels import (
     ROLE_BATCH,
@@ -30,6 +31,7 @@ from discreet.local.kernels import SHARE, STEPS, ReportArrays, add_batch, report
 from discreet.mdp.world_kernels import World, evaluate, flow, simulate_episode
 from discreet.online.kernels import LearnerKernel, choose, part_size, plan_step
 from discreet.online.noise_kernels import DECAY, GAIN, noise_aware_step, note_assignments
+from discreet.sessions.clock_kernels import tick_rows
 from discreet.simulation.report_flow_kernels import report_flow
 
 Floats = NDArray[np.float64]

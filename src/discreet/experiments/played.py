@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
-from discreet.core.compile import in_workers
+from discreet.experiments.announcing import in_workers
 from discreet.experiments.config import made_by
 from discreet.experiments.engine import Engine, EngineError
 

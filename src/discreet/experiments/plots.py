@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet.core import checks
-from discreet.core.files import write_aside
 from discreet.experiments import statistics
 from discreet.experiments.labels import short_labels
+from discreet.storage.files import write_aside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

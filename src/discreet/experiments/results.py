@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.files import write_aside
 from discreet.core.shown import brief
 from discreet.experiments import statistics
 from discreet.experiments.config import MADE_BY, flattened, identity, made_by, read_toml, to_toml
 from discreet.experiments.labels import said_options
+from discreet.storage.files import write_aside
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.counts import CountQuery
 from discreet.core.mechanism import CountMechanism
-from discreet.core.randomness import Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Seeded
 from discreet.core.session import CountSession
 from discreet.core.shown import brief
 from discreet.experiments.engine import Engine, Job, default_workers, results

@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from discreet.core import checks
-from discreet.core.files import write_aside
 from discreet.experiments import statistics
 from discreet.experiments.claims import Claims
 from discreet.experiments.config import MADE_BY, RunConfig, made_by, read_toml, table_key
@@ -47,6 +46,7 @@ from discreet.experiments.results import (
     RunFolder,
     SeedRun,
 )
+from discreet.storage.files import write_aside
 from discreet.tables import markdown
 
 if TYPE_CHECKING:

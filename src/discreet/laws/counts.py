@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.core import kernels
+from discreet.core import kernels, steered
 from discreet.core.continual.decaying import Decaying
 from discreet.core.continual.walk import Walk
 from discreet.core.counts import CENTERED_REWARDS, CUT_REWARDS
 from discreet.core.releases import Floats, Ints
 from discreet.core.typed import NoiseLaw
 from discreet.laws import noise as laws
+from discreet.laws.over_time import noise_of, sum_terms
 
 if TYPE_CHECKING:
     from discreet.core.mechanism import CountMechanism
@@ -122,7 +123,7 @@ class CountLaws:
             terms, terms_bound = float(senders), report_grid(n, max(1, self._last_count))
         elif mechanism.stream == "decaying":
             # exactly the law for decay 0; for Gaussian noise variances add, whatever the weights
-            terms = Decaying(mechanism.decay).sum_terms(number)
+            terms = sum_terms(Decaying(mechanism.decay), number)
             terms_bound = math.ceil(terms - 1e-9)
             if mechanism.by_release.size and number:
                 assert squares is not None
@@ -130,8 +131,9 @@ class CountLaws:
         else:
             assert mechanism.walk is not None
             walk, leaf, parts = mechanism.walk, self.leaf(n), self._parts
-            factor = walk.scale(leaf) / math.sqrt(parts)
-            terms, terms_bound = parts * walk.terms(leaf), bound_of(walk, leaf, parts)
+            noise = noise_of(walk)
+            factor = noise.scale(leaf) / math.sqrt(parts)
+            terms, terms_bound = parts * noise.terms(leaf), bound_of(walk, leaf, parts)
         return {
             name: self._law(f, name, terms, terms_bound, factor * float(mechanism.noise_scales[f]), share)
             for f, name in enumerate(names)
@@ -156,7 +158,7 @@ class CountLaws:
         newest = (mechanism.scales_at(at) / scales) ** 2
         variance = (newest + (1.0 - stream.decay) ** 2 * (squares - newest)) / stream.gain**2
         largest = mechanism.by_release[1 : at + 1].max(axis=0)
-        terms_bound = math.ceil(stream.sum_terms(number) - 1e-9)
+        terms_bound = math.ceil(sum_terms(stream, number) - 1e-9)
         return {
             name: self._law(
                 f, name, float(variance[f] * (scales[f] / largest[f]) ** 2), terms_bound,
@@ -186,12 +188,25 @@ class CountLaws:
         if mechanism.reports is not None:
             return self._of_reports(senders, senders, self._share(n))
         terms = senders if mechanism.stream == "local" else min(n, 1)
-        scales = mechanism.scales_now(n, share, cut)
+        scales = self._scales(n, share, cut)
         return {
             name: self._law(f, name, float(terms), terms, float(scales[f]), self._share(n), sums=False)
             for f, name in enumerate(query.row_families)
             if np.isfinite(scales[f]) and name != left_out
         }
+
+    def _scales(self, n: int, share: float | None, cut: float) -> Floats:
+        """(families,) of the release after n users; infinite for what is left out.
+
+        Raises ``RuntimeError`` between scheduled releases.
+        """
+        mechanism, query = self.mechanism, self.mechanism.query
+        if mechanism.stream != "decaying" or n == 0:
+            return mechanism.noise_scales
+        scales = mechanism.scales_at(self.leaf(n))
+        if query.cut:
+            return steered.taking_turns(query, scales, cut)
+        return steered.at_share(mechanism, scales, share if query.groups else None)
 
     # -------------------------------------------------------------------------- of all releases
     def measurements(self) -> list[tuple[int, Laws]]:
@@ -224,8 +239,8 @@ class CountLaws:
 
 
 def bound_of(walk: Walk, leaf: int, parts: int = 1) -> int:
-    """``parts`` times the walk's :meth:`most <discreet.core.continual.walk.Walk.most>`, rounded up."""
-    return math.ceil(parts * walk.most(leaf) * (1 - 1e-12))
+    """``parts`` times the walk's :meth:`most <discreet.laws.over_time.WalkNoise.most>`, rounded up."""
+    return math.ceil(parts * noise_of(walk).most(leaf) * (1 - 1e-12))
 
 
 def bound_steps(walk: Walk, parts: int = 1) -> list[int]:

@@ -17,15 +17,30 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
-from discreet.core.releases import Estimate, Response
+from discreet.core.releases import Estimate, Floats
+from discreet.core.shown import brief
 
-__all__ = ["asking"]
+__all__ = ["Response", "asking"]
+
+
+@dataclass(frozen=True, eq=False)
+class Response:
+    """A new sum over the users already stored, with public arrays (LSVI, DP-VAPVI)."""
+
+    __repr__ = brief
+
+    step: int
+    values: Floats  # (S,), inside `interval`
+    interval: tuple[float, float]
+    weights: Floats | None = None
+    gram: bool = False
+
 
 Answer = Callable[[Response], Estimate]
 

@@ -31,7 +31,7 @@ from functools import lru_cache
 import numpy as np
 
 from discreet.core.continual.square_root import Toeplitz
-from discreet.core.continual.walk import Floats, Ints
+from discreet.core.continual.walk import Floats, Form, Ints
 
 BITS = 6  # m: more bits make larger noise, fewer a strategy that is further from the best one
 MOST_LEAVES = 4097
@@ -40,8 +40,8 @@ __all__ = ["BITS", "MOST_LEAVES", "ExactSquareRoot"]
 
 
 @lru_cache(maxsize=16)
-def _tables(releases: int) -> tuple[Ints, Floats, Floats]:
-    """(k_0 .. k_{M-1}, nu b_0 .. nu b_{M-1}, sums of squares of these)."""
+def _tables(releases: int) -> tuple[Ints, Floats]:
+    """(k_0 .. k_{M-1}, nu b_0 .. nu b_{M-1})."""
     steps = np.arange(1, releases)
     column = np.concatenate([[1.0], np.cumprod((2 * steps - 1) / (2 * steps))])
     integers = np.rint(2.0**BITS * column).astype(np.int64)
@@ -51,7 +51,7 @@ def _tables(releases: int) -> tuple[Ints, Floats, Floats]:
     squares = sum(k * k for k in integers.tolist())
     nu = math.sqrt(squares) * (1 + 1e-12) / 2.0**BITS
     noise = nu * row
-    tables = integers, noise, np.cumsum(noise**2)
+    tables = integers, noise
     for table in tables:
         table.flags.writeable = False
     return tables
@@ -62,8 +62,7 @@ class ExactSquareRoot(Toeplitz):
     """A Toeplitz walk over N <= 4097 leaves; no program makes it."""
 
     most_leaves = MOST_LEAVES
-    registers = 0
-    operations = 0
+    form = Form(0, 0)
 
     @property
     def column(self) -> Ints:
@@ -88,8 +87,3 @@ class ExactSquareRoot(Toeplitz):
         """(cells,) the estimate of x_1 + .. + x_n from y_1 .. y_n (n, cells)."""
         weights = self.row[: len(measurements)][::-1] / self.norm
         return np.asarray(weights @ measurements)
-
-    @property
-    def variances(self) -> Floats:
-        """Sums of (nu b_j)^2."""
-        return _tables(self.releases)[2]

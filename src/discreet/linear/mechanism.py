@@ -38,6 +38,7 @@ from discreet.core.records import Fixed
 from discreet.core.releases import Floats, Schedule, Trust
 from discreet.core.shown import brief
 from discreet.laws.linear import GoeLaw, VectorLaw
+from discreet.laws.over_time import noise_of
 from discreet.linear.exact_square_root import ExactSquareRoot
 from discreet.linear.responses import Question, checked_plan, planned_records
 from discreet.linear.sums import GramQuery, LinearQuery, MixtureQuery, Noise
@@ -263,7 +264,8 @@ class LinearMechanism(OverTime):
         if self.stream == "local":
             return float(senders), float(senders)
         if self.walk is not None:
-            return self.walk.terms(leaf), self.walk.most(leaf)
+            noise = noise_of(self.walk)
+            return noise.terms(leaf), noise.most(leaf)
         terms = float(leaf if noises is None else noises)
         return terms, terms
 

@@ -62,17 +62,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.core import checks
-from discreet.core.encoders import check_records
 from discreet.core.guarantee import Guarantee, MechanismRecord, NoiseFamily, guarantee_of, no_guarantee
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Saveable
-from discreet.core.randomness import Randomness, Secure, SecureCoins, Seeded, SeededCoins
-from discreet.core.releases import Estimate, Floats, Ints, Response
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Randomness, Secure, SecureCoins, Seeded
+from discreet.core.releases import Estimate, Floats, Ints
 from discreet.core.shown import brief
-from discreet.core.trajectories import Trajectories, copied_many
+from discreet.core.trajectories import Trajectories, checked
 from discreet.core.typed import Coins
 from discreet.laws import noise as laws
 from discreet.linear import gram
+from discreet.linear.asking import Response
 from discreet.linear.features import Features
 from discreet.linear.stored import Stored
 from discreet.storage.saved_state import resume, state_of
@@ -392,8 +393,7 @@ class ResponseSession(Saveable):
                 raise ValueError(
                     f"len(trajectories) = {n}: sums of more than {self._most} episodes are not exact"
                 )
-            records = copied_many(trajectories, n, self._layout)
-            check_records(records, self._layout)
+            records = checked(trajectories, self._layout, n)
             half, users, last = self._followed(user, n)
             rewards = records.rewards
             if self._exact:

@@ -34,16 +34,17 @@ from discreet.core.encoders import RawEncoder, rounded, same_plan
 from discreet.core.guarantee import MechanismRecord
 from discreet.core.noise import seeded_kernels
 from discreet.core.randomness import Key, Randomness, SecureCoins
-from discreet.core.releases import Encoder, Estimate, Floats, Message, Plan, Response
+from discreet.core.releases import Estimate, Floats, Message, Plan
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectories, Trajectory, checked
 from discreet.core.typed import Coins
+from discreet.core.typed_calls import Encoder
 from discreet.device.guarantee import MessageGuarantee
 from discreet.device.linear import LinearDevice
 from discreet.device.noise import drawn
 from discreet.laws.linear import GoeLaw, VectorLaw
-from discreet.linear.asking import asking
+from discreet.linear.asking import Response, asking
 from discreet.linear.exact_square_root import ExactSquareRoot
 from discreet.linear.mechanism import LinearMechanism
 from discreet.linear.responses import ResponseSession

@@ -18,11 +18,12 @@ from discreet.core.encoders import same_plan
 from discreet.core.mechanism import CountMechanism
 from discreet.core.noise import seeded_kernels
 from discreet.core.randomness import Key, Randomness
-from discreet.core.releases import Encoder, Floats, Message, Plan
+from discreet.core.releases import Floats, Message, Plan
 from discreet.core.session import MeasuredSession
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory, checked
 from discreet.core.typed import Coins
+from discreet.core.typed_calls import Encoder
 from discreet.device.counts import CountDevice
 from discreet.device.guarantee import MessageGuarantee
 from discreet.local.from_devices import REACH, FromDevices, local_message
@@ -94,8 +95,9 @@ class DeviceSession(FromDevices, MeasuredSession):
     def _device_for(self, session: int) -> CountDevice:
         return device_of(self._query, self._mechanism, session)
 
-    def _randomizer(self, query: CountQuery) -> Encoder:
-        return NoisyVectorEncoder(query, replace(self._device), self._plans)  # its arrays are its own
+    def _encoder(self) -> Encoder:
+        # copies: its arrays are its own
+        return NoisyVectorEncoder(self._query.copy(), replace(self._device), self._plans)
 
     def _add(self, message: Message) -> None:
         sent, nonce = self._sent(message)

@@ -132,6 +132,15 @@ class FromDevices(StreamSession):
             raise Refused("replayed", "came before, and counts already")
         return numbers, nonce
 
+    @staticmethod
+    def _payload(message: Message) -> Any:
+        """What a local user sent."""
+        if message.message is None:
+            raise ValueError("message.message = None: a local session takes randomized messages only")
+        if message.trajectory is not None:
+            raise ValueError("message.trajectory: must be None, raw data must not leave the device")
+        return message.message
+
     def _read(self, plan: int, message: bytes) -> tuple[bytes, Any]:
         """Nonce and numbers of a message to the open plan."""
         found: tuple[bytes, Any] = self._device.read(plan, message)

@@ -9,14 +9,8 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from discreet.core import checks
-from discreet.core.records import (
-    Fixed,
-    MechanismRecord,
-    Trust,
-    plain_record,
-    record_fields,
-    records_from_dict,
-)
+from discreet.core.records import Fixed, MechanismRecord, Trust
+from discreet.written.plain import plain_record, record_fields, records_from_dict
 
 __all__ = ["ReportRecord", "composable_from_dict"]
 

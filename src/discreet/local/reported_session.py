@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 
 from discreet.core.counts import CountQuery
+from discreet.core.encoders import RawEncoder
 from discreet.core.mechanism import CountMechanism
-from discreet.core.randomness import Key, Randomness, SecureCoins, SeededCoins
-from discreet.core.releases import Encoder, Floats, Ints, Message, Plan
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Key, Randomness, SecureCoins
+from discreet.core.releases import Floats, Ints, Message, Plan
 from discreet.core.session import MeasuredSession
 from discreet.core.trajectories import Trajectories, Trajectory
+from discreet.core.typed_calls import Encoder
 from discreet.device.reports import ReportDevice
 from discreet.local import kernels as local_kernels
 from discreet.local import reports as local_reports
@@ -43,14 +46,14 @@ class ReportedSession(FromDevices, MeasuredSession):
         self._policy = False, np.zeros((0, 0), np.int64)  # of the open plan: stochastic, rows
 
     @property
-    def _reports(self) -> StepReports:
-        """The mechanism's."""
+    def reports(self) -> StepReports:
+        """What users, or the server for them, report of their steps."""
         reports = self._mechanism.reports
         assert reports is not None
         return reports
 
     def _device_for(self, session: int) -> ReportDevice:
-        return device_of(self._query.layout, self._reports, self._schedule.plans, session)
+        return device_of(self._query.layout, self.reports, self._schedule.plans, session)
 
     def _read(self, plan: int, message: bytes) -> tuple[bytes, Any]:
         found: tuple[bytes, Any] = self._device.words(plan, message)
@@ -61,10 +64,24 @@ class ReportedSession(FromDevices, MeasuredSession):
         self._policy = self._public_policy(plan)
         return plan
 
+    def _encoder(self) -> Encoder:
+        return self._randomizer(self._query.copy()) if self._trust == "local" else RawEncoder(self._plans)
+
+    @property
+    def open_randomizer(self) -> Encoder:
+        """What makes of a trajectory of the open plan what enters the sums, wherever it runs; pure, public.
+
+        The encoder of devices, or, where a trusted server randomizes, what it runs on each trajectory. Audits
+        take it apart. Raises ``RuntimeError`` if no plan is open.
+        """
+        _ = self.open_plan
+        return self._randomizer(self._query.copy())
+
     def _randomizer(self, query: CountQuery) -> Encoder:
+        """What makes of a trajectory of the newest plan what enters the sums; it holds this query."""
         stochastic, rows = self._policy
         secure = self._key is None
-        return ReportEncoder(query.layout, self._reports, stochastic, rows.copy(), self._plans, secure=secure)
+        return ReportEncoder(query.layout, self.reports, stochastic, rows.copy(), self._plans, secure=secure)
 
     def _public_policy(self, plan: Plan) -> tuple[bool, Ints]:
         """Over which alphabet devices report: of all rows (True), or of those that the policy plays."""
@@ -105,7 +122,7 @@ class ReportedSession(FromDevices, MeasuredSession):
 
         nonce : of the message, where there is one alone.
         """
-        reports = self._reports
+        reports = self.reports
         stochastic, policy_rows = self._policy
         found = [
             report for message in messages for report in local_reports.decode(reports, stochastic, message)
@@ -133,7 +150,7 @@ class ReportedSession(FromDevices, MeasuredSession):
         super().submit_sum(sums, users)
 
     def _add_sum(self, sums: Mapping[str, Floats], users: int, key: Key) -> None:
-        reports = self._reports
+        reports = self.reports
         query, layout = self._query, self._query.layout
         tables = reported_tables(reports, layout, sums, users)
         stochastic, policy_rows = self._policy

@@ -19,6 +19,7 @@ from discreet.core.layout import Layout
 from discreet.core.shown import brief
 from discreet.linear.features import Features, one_hot
 from discreet.mdp.tabular import TabularMDP
+from discreet.protocol import probabilities
 
 Floats = NDArray[np.float64]
 
@@ -90,7 +91,7 @@ class LinearMDP:
             raise ValueError(
                 f"measures: phi[{s}, {a}]^T mu[{h}, :, {to}] = {rows.min()}: probabilities must be at least 0"
             )
-        checks.probabilities("phi^T mu", np.maximum(rows, 0.0), 10 * _TOLERANCE)
+        probabilities("phi^T mu", np.maximum(rows, 0.0), 10 * _TOLERANCE)
         if means.min() < -_TOLERANCE or means.max() > 1 + _TOLERANCE:
             raise ValueError(
                 f"weights: mean rewards phi^T theta lie in [{means.min()}, {means.max()}]: must be in [0, 1]"
@@ -99,7 +100,7 @@ class LinearMDP:
         if np.ndim(initial) == 0:
             start[checks.integer("initial", initial, 0, features.states - 1)] = 1.0
         else:
-            start = checks.probabilities("initial", checks.floats("initial", initial, start.shape))
+            start = probabilities("initial", checks.floats("initial", initial, start.shape))
         for array in (mu, theta, start):
             array.flags.writeable = False
         self.__dict__.update(

@@ -19,6 +19,7 @@ from discreet.core.layout import Layout
 from discreet.core.shown import brief
 from discreet.linear.features import MixtureFeatures
 from discreet.mdp.tabular import TabularMDP
+from discreet.protocol import probabilities
 
 Floats = NDArray[np.float64]
 
@@ -89,7 +90,7 @@ class LinearMixtureMDP:
             raise ValueError(
                 f"weights: <phi[{s}, {a}, {to}], w[{h}]> = {rows.min()}: probabilities must be at least 0"
             )
-        checks.probabilities("<phi, w>", np.maximum(rows, 0.0), 10 * _TOLERANCE)
+        probabilities("<phi, w>", np.maximum(rows, 0.0), 10 * _TOLERANCE)
         means = checks.floats("rewards", rewards, (shape[0], features.states, features.actions))
         if means.min() < 0 or means.max() > 1:
             raise ValueError(f"rewards lie in [{means.min()}, {means.max()}]: must be in [0, 1]")
@@ -98,7 +99,7 @@ class LinearMixtureMDP:
         if np.ndim(initial) == 0:
             start[checks.integer("initial", initial, 0, features.states - 1)] = 1.0
         else:
-            start = checks.probabilities("initial", checks.floats("initial", initial, start.shape))
+            start = probabilities("initial", checks.floats("initial", initial, start.shape))
         for array in (w, means, start):
             array.flags.writeable = False
         self.__dict__.update(

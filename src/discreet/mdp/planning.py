@@ -11,6 +11,7 @@ from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.mdp import world_kernels
 from discreet.mdp.tabular import TabularMDP
+from discreet.protocol import probabilities
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -58,7 +59,7 @@ def policy_rows(layout: Layout, policy: ArrayLike | PolicyRows) -> PolicyRows:
             f"policy has shape {array.shape} and dtype {array.dtype}: must be integers {shape} or "
             f"probabilities {(*shape, layout.actions)}"
         )
-    table = checks.probabilities("policy", checks.floats("policy", array, array.shape))
+    table = probabilities("policy", checks.floats("policy", array, array.shape))
     if layout.mask is not None and (table[:, ~layout.mask] > 0).any():
         h, s, a = np.argwhere((table > 0) & ~layout.mask)[0]
         raise ValueError(

@@ -71,6 +71,7 @@ from discreet.linear.features import Features, one_hot
 from discreet.linear.gram import gram_mu, vector_sensitivity
 from discreet.linear.responses import Answer, Question, ResponseSession
 from discreet.offline.linear_releases import LinearRelease, Recorder, Replay, fingerprint
+from discreet.protocol import probabilities
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -123,7 +124,7 @@ class Learned:
 
     def lower_bound(self, initial: ArrayLike) -> float:
         """The pessimistic value from a public initial distribution (S,), in [0, H]."""
-        start = checks.probabilities("initial", checks.floats("initial", initial, self.values.shape[1:]))
+        start = probabilities("initial", checks.floats("initial", initial, self.values.shape[1:]))
         return float(start @ self.values[0])
 
 

@@ -71,7 +71,7 @@ from discreet.estimation import kernels
 from discreet.estimation.model import release_rows
 from discreet.knobs import Knobs
 from discreet.laws.noise import GaussianSumLaw, LaplaceSumLaw
-from discreet.protocol import Estimate, NoiseLaw, Release, Schedule, Spec, StepwiseRelease
+from discreet.protocol import Estimate, NoiseLaw, Release, Schedule, Spec, StepwiseRelease, probabilities
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -122,7 +122,7 @@ class OfflinePolicy:
 
     def lower_bound(self, initial: ArrayLike) -> float:
         """The pessimistic value from a public initial distribution (S,), in [0, H]."""
-        start = checks.probabilities("initial", checks.floats("initial", initial, self.values.shape[1:]))
+        start = probabilities("initial", checks.floats("initial", initial, self.values.shape[1:]))
         return float(start @ self.values[0])
 
 

@@ -15,7 +15,7 @@ sensitivity, noise of family f is proportional to Delta_f / w_f (Laplace) or Del
   enter it with a factor c_i of a column with sum |c_i| <= 1 (Laplace: one batch) or sum c_i^2 <= 1
   (Gaussian, decaying), so that the losses add up to the budget at most;
 * of a query with a cut a release holds one of two reward families, each at the rewards' whole share
-  (:mod:`discreet.core.continual.splits`): the joint loss is the budget whichever it is;
+  (:mod:`discreet.core.steered`): the joint loss is the budget whichever it is;
 * Gaussian, mu-GDP: sqrt(levels) * l2(1 / sigma) = mu, with mu from (epsilon, delta) by the exact curve;
   discrete Gaussian noise (secure randomness) by its privacy-loss distribution where each noise is drawn
   after the records that it hides are in (:mod:`discreet.accounting.calibration`), else by its proven zCDP,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from discreet.accounting import budget as budgets
 from discreet.accounting import calibration, numerical
 from discreet.core import checks, kernels
-from discreet.core.counts import TRANSITIONS, CountQuery
+from discreet.core.counts import COUNTS, POOLED_REWARDS, POOLED_TRANSITIONS, TRANSITIONS, CountQuery
 from discreet.core.mechanism import FINEST_ACCOUNTED, Stated, grid_of, noise_name
 from discreet.core.randomness import Randomness, Secure
 from discreet.core.releases import Floats, Norm
@@ -84,7 +84,7 @@ class Budgeted(Knobs):
     def _shares(self, query: CountQuery) -> tuple[float, ...]:
         families = len(query.row_families)
         if self.weights is None:
-            return query.shares
+            return shares_of(query)
         if query.cut:
             raise ValueError(
                 f"weights = {self.weights}: must be None for a query with a cut, whose reward families take "
@@ -196,3 +196,33 @@ class Budgeted(Knobs):
             guess = math.sqrt(2 * budgets.zcdp_rho(self.epsilon, self.delta)) * 1.001
             guess /= budgets.gdp_mu(self.epsilon, self.delta)
         return scales * self._least(query, levels, family, scales, randomness.reward_grid, guess)
+
+
+# ------------------------------------------------------------------------------ shares of the budget
+
+
+def shares_of(query: CountQuery) -> tuple[float, ...]:
+    """Default shares of the budget per family, in their order; those of one release sum to 1.
+
+    With a cut both reward families have the share of rewards, since a release holds one of them.
+    """
+    names = list(query.row_families)
+    if query.cut:
+        share = _split(query, names[:-1])
+        return (*share, share[-1])
+    if query.groups:
+        counts = shares_of(replace(query, groups=0, clip=0.0))
+        return (*((1.0 - query.return_share) * share for share in counts), query.return_share)
+    per_step = [name for name in names if name not in (POOLED_TRANSITIONS, POOLED_REWARDS)]
+    if query.pooled == "none":
+        return _split(query, per_step)
+    pooled = 0.5 if query.pooled_share is None else query.pooled_share
+    parts = _split(query, per_step), _split(query, names[len(per_step) :])
+    return tuple(share * x for part, share in zip(parts, (1.0 - pooled, pooled), strict=True) for x in part)
+
+
+def _split(query: CountQuery, names: list[str]) -> tuple[float, ...]:
+    if query.reward_share is None or query.known_rewards:
+        return (1.0 / len(names),) * len(names)
+    others = (1.0 - query.reward_share) / (len(names) - 1)
+    return tuple(others if name in COUNTS else query.reward_share for name in names)

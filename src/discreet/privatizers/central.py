@@ -15,7 +15,7 @@ import numpy as np
 
 from discreet.core import checks, kernels
 from discreet.core.continual.clocks import Clocks
-from discreet.core.continual.decaying import DECAYS, Decaying
+from discreet.core.continual.decaying import Decaying
 from discreet.core.continual.optimal_tree import OptimalTree
 from discreet.core.continual.signed_digits import MOST_ARITY, SignedDigits
 from discreet.core.continual.square_root import MOST_LEAVES, SquareRoot
@@ -28,13 +28,13 @@ from discreet.core.mechanism import (
     CountMechanism,
     Prefixes,
     Stated,
-    check_on_grid,
     grid_of,
     leaves_of,
-    widest_scales,
 )
 from discreet.core.randomness import Randomness, Secure
 from discreet.core.releases import Floats, Norm, Schedule, Trust
+from discreet.core.steered import check_on_grid, widest_scales
+from discreet.laws.over_time import best_digits, noise_of, rate_std, sum_terms
 from discreet.local.choice import NAMES, best_reports, weighed_error
 from discreet.local.reported import Reported
 from discreet.local.reports import StepReports
@@ -57,6 +57,7 @@ TreeEstimate = Literal["plain", "optimal"]
 
 _RELEASES = ("auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports")
 _WALKS = ("tree", "signed-digits", "square-root")  # correlated noise on prefix sums
+DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)  # among which "auto" looks
 
 
 def _fresh(walk: Walk) -> bool:
@@ -323,7 +324,8 @@ class Central(Budgeted, Proposes):
                 ):
                     gaussian = family == kernels.GAUSSIAN
                     at = Tree(None, gaussian) if leaves is None else walk
-                    found.append(Choice(release, 0.0, walk.levels, family, scales, std * at.rms(), at))
+                    std *= noise_of(at).rms()
+                    found.append(Choice(release, 0.0, walk.levels, family, scales, std, at))
         if schedule.users is None:
             if self.release in ("batches", "decaying"):
                 raise ValueError(f"users = None: release = {self.release!r} needs a known number of users")
@@ -335,7 +337,7 @@ class Central(Budgeted, Proposes):
                 stream = Decaying(decay)
                 name = "batches" if decay == 0.0 else "decaying"
                 rates = schedule.reads == "measurements"
-                factor = stream.rate_std(sizes) if rates else _rms_sum(stream, sizes.size)
+                factor = rate_std(stream, sizes) if rates else _rms_sum(stream, sizes.size)
                 for family, scales, std in self._options(query, 1, discrete, laplace=decay == 0.0):
                     if discrete and decay:
                         wider = _widening(stream, query, sizes.size, scales)
@@ -411,7 +413,7 @@ class Central(Budgeted, Proposes):
             return
         if optimal or (auto and not discrete):
             yield "tree", None, OptimalTree(leaves)
-        digits = SignedDigits.best(leaves, self.arity) if auto or self.release == "signed-digits" else None
+        digits = best_digits(leaves, self.arity) if auto or self.release == "signed-digits" else None
         if digits is not None and (not auto or digits.levels > 1):  # one level is what "batches" are
             yield "signed-digits", True, digits
         if self.release == "square-root" or (auto and not discrete and leaves <= MOST_LEAVES):
@@ -579,4 +581,5 @@ def _widening(stream: Decaying, query: CountQuery, releases: int, scales: Floats
 def _rms_sum(stream: Decaying, releases: int) -> float:
     """Root mean square over the releases of the prefix sum's std, in units of one noise's."""
     releases = max(1, releases)
-    return math.sqrt(sum(stream.sum_terms(i) for i in (1, releases)) / 2)  # linear in i: the mean of the ends
+    ends = (sum_terms(stream, i) for i in (1, releases))
+    return math.sqrt(sum(ends) / 2)  # linear in i: the mean of the ends

@@ -34,6 +34,7 @@ from discreet.core.continual.walk import Walk
 from discreet.core.mechanism import Batches, Exact, OnDevice, Prefixes, Stated, leaves_of
 from discreet.core.randomness import Randomness, Secure
 from discreet.core.releases import Floats, Schedule
+from discreet.laws.over_time import noise_of
 from discreet.linear.exact_square_root import MOST_LEAVES as MOST_KEPT
 from discreet.linear.exact_square_root import ExactSquareRoot
 from discreet.linear.gram import Target, vector_sensitivity
@@ -165,9 +166,9 @@ def _average(schedule: Schedule, walk: Walk | None, leaf: Literal["batch", "user
     if walk is None:
         return float(seen @ np.arange(times.size)) / schedule.users
     if times.size > _LISTED:
-        return walk.rms() ** 2
+        return noise_of(walk).rms() ** 2
     at = times if leaf == "user" else np.arange(times.size)
-    terms = np.array([0.0 if i == 0 else walk.terms(int(i)) for i in at])
+    terms = np.array([0.0 if i == 0 else noise_of(walk).terms(int(i)) for i in at])
     return float(seen @ terms) / schedule.users
 
 

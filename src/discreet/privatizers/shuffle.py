@@ -18,6 +18,7 @@ from discreet.core.releases import (
     Trust,
 )
 from discreet.knobs import Knobs
+from discreet.privatizers.budgeted import shares_of
 from discreet.protocol import Budget, Mechanism
 from discreet.sessions.batch import batch_mechanism, has_batches
 from discreet.sessions.opening import Proposes
@@ -114,7 +115,7 @@ class Shuffle(Knobs, Proposes):
         """The flips of a batch of so many users. Raises ``ValueError`` if the query does not fit."""
         query = continual_query(query)
         names = tuple(query.row_families)
-        shares = query.shares if self.weights is None else self.weights
+        shares = shares_of(query) if self.weights is None else self.weights
         if len(shares) != len(names):
             raise ValueError(
                 f"weights has {len(shares)} entries: must have {len(names)}, one for each of "

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from discreet.core import checks
-from discreet.core.files import write_aside
 from discreet.experiments import plots
+from discreet.storage.files import write_aside
 from discreet.tables import Table
 
 __all__ = ["Job", "Lines", "Study", "file_name", "kept", "reproduce"]

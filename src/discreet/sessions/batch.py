@@ -37,7 +37,6 @@ from discreet.core.guarantee import Guarantee, parallel
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Key, Randomness
 from discreet.core.releases import (
-    Encoder,
     Estimate,
     Floats,
     Measurement,
@@ -51,6 +50,7 @@ from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.core.typed import Coins, NoiseLaw, Record
+from discreet.core.typed_calls import Encoder
 from discreet.device.envelope import Refused
 from discreet.laws.noise import NoNoise
 from discreet.local.reports import StepReports

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core import kernels
-from discreet.core.continual.clocks import played_rows
 from discreet.core.counts import TRANSITIONS
 from discreet.core.decaying_session import DecayingSession
+from discreet.core.layout import Layout
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Randomness
 from discreet.core.releases import Floats, Ints, Plan
+from discreet.sessions import clock_kernels as kernels
 
-__all__ = ["ClockSession"]
+__all__ = ["ClockSession", "played_rows"]
 
 
 class ClockSession(DecayingSession):
@@ -81,3 +81,23 @@ class ClockSession(DecayingSession):
             np.where(told, 0.0, self._cells),
             np.where(told, filtered, self._filtered),
         )
+
+
+def played_rows(layout: Layout, policy: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(H, R): may the policy, (H, S) actions or (H, S, A) probabilities, play the row's pair?
+
+    Raises ``ValueError`` where it plays an action that does not exist or is not admissible.
+    """
+    given = np.asarray(policy)
+    if given.ndim == 3:
+        if not (given >= 0).all() or (layout.mask is not None and (given[:, ~layout.mask] > 0).any()):
+            raise ValueError("plan.policy: must hold probabilities, 0 for actions that are not admissible")
+        return np.asarray(layout.to_rows(np.asarray(given, np.float64)) > 0)
+    if given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= layout.actions:
+        raise ValueError(f"plan.policy: must hold actions in [0, {layout.actions - 1}]")
+    rows = layout.row_index[np.arange(layout.states)[None, :], given]
+    if rows.min() < 0:
+        raise ValueError("plan.policy: plays an action that is not admissible")
+    played = np.zeros((layout.horizon, layout.rows), bool)
+    np.put_along_axis(played, rows, True, axis=1)
+    return played

@@ -1,6 +1,6 @@
 """The session of cut rewards: each user's rewards up to a total C, which plans may raise, or centred ones.
 
-A release holds one of the two, with noise of its own scale (:mod:`discreet.core.continual.splits`). What
+A release holds one of the two, with noise of its own scale (:mod:`discreet.core.steered`). What
 privacy rests on is that C never decreases, and stands while a batch is open.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from discreet.core import checks
+from discreet.core import checks, steered
 from discreet.core.counts import CUT_REWARDS
 from discreet.core.decaying_session import DecayingSession
-from discreet.core.mechanism import CountMechanism, check_on_grid
+from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Randomness
 from discreet.core.releases import Floats, Plan
 
@@ -47,6 +47,10 @@ class CutSession(DecayingSession):
         """
         return self._cut
 
+    def _wanted_scales(self, scales: Floats) -> Floats:
+        """Those of the reward family whose turn it is."""
+        return steered.taking_turns(self._query, scales, self._cut)
+
     @property
     def _up_to(self) -> float:
         """The total to which a user's rewards are added to the family of cut ones, which may be over."""
@@ -64,7 +68,7 @@ class CutSession(DecayingSession):
                     "the place of cut ones for good"
                 )
             cut = checks.real("plan.cut", given, stands, float(self._query.layout.horizon))
-            check_on_grid("plan.cut", cut, self._mechanism.reward_grid)
+            steered.check_on_grid("plan.cut", cut, self._mechanism.reward_grid)
         if cut != stands and not self._fresh:
             raise ValueError(
                 f"plan.cut = {cut:g}: must be {stands:g} or None, as it stood when the first plan of this "

@@ -1,7 +1,7 @@
 """The session of group returns: clipped returns, summed over public groups of users, beside the counts.
 
 Their sensitivity stands in :mod:`discreet.core.counts`, and how the budget of a release is split between
-them and the counts in :mod:`discreet.core.continual.splits`.
+them and the counts in :mod:`discreet.core.steered`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from discreet.core import checks
+from discreet.core import checks, steered
 from discreet.core.decaying_session import DecayingSession
-from discreet.core.releases import Plan
+from discreet.core.releases import Floats, Plan
 from discreet.core.trajectories import Trajectories, Trajectory
 
 __all__ = ["GroupSession"]
@@ -40,6 +40,11 @@ class GroupSession(DecayingSession):
         forget = checks.flag("plan.forget", plan.forget)
         return replace(plan, group=group, return_share=share, forget=forget)
 
+    def _wanted_scales(self, scales: Floats) -> Floats:
+        """The budget split anew, by the share of the plan that closed the batch."""
+        share = None if self._plan is None else self._plan.return_share
+        return steered.at_share(self._mechanism, scales, share)
+
     @property
     def _cell(self) -> int:
         """Where returns of the newest plan's users are summed."""
@@ -47,7 +52,7 @@ class GroupSession(DecayingSession):
 
     def _put(self, record: Trajectory) -> None:
         super()._put(record)
-        self._cells[self._cell] += self._query.clipped_return(record)
+        self._cells[self._cell] += steered.clipped_return(self._query, record)
 
     def _add_many(self, records: Trajectories) -> None:
         returns = np.minimum(records.rewards.sum(axis=1), self._query.clip).sum()

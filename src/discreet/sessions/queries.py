@@ -9,7 +9,14 @@ from discreet.core.counts import CountQuery
 from discreet.core.randomness import Secure, Seeded
 from discreet.core.releases import Schedule
 
-__all__ = ["check_cut", "check_source", "continual_query", "private_query", "private_schedule"]
+__all__ = [
+    "check_cut",
+    "check_queries",
+    "check_source",
+    "continual_query",
+    "private_query",
+    "private_schedule",
+]
 
 _MOST_CELLS = 2 * 10**8  # of a session that releases all of them at once, many times
 
@@ -71,3 +78,19 @@ def check_source(randomness: Any) -> None:
     """Raise ``ValueError`` unless noise can be drawn from it."""
     if type(randomness) not in (Seeded, Secure):  # a subclass could draw anything
         raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
+
+
+def check_queries(schedule: Schedule) -> None:
+    """Raise ``ValueError`` if the queries of the batches do not fit the rest of the schedule."""
+    queries = schedule.queries or ()
+    batches = 0 if schedule.times is None else schedule.times.size - 1
+    if schedule.users is None or not queries or len(queries) != batches:
+        raise ValueError(
+            f"queries has {len(queries)} entries: must have {batches}, one for each batch between two of the "
+            "times of release, with the number of users known"
+        )
+    for name in ("growth", "max_releases", "pooled_shares"):
+        if getattr(schedule, name) is not None:
+            raise ValueError(f"{name} = {getattr(schedule, name)!r}: must be None with queries")
+    if schedule.answers:
+        raise ValueError(f"answers = {schedule.answers}: must be 0 with queries")

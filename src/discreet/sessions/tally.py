@@ -50,10 +50,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet.core import checks
 from discreet.core.counts import POOLED_TRANSITIONS, TRANSITIONS, VISITS, CountQuery
-from discreet.core.encoders import check_records
 from discreet.core.randomness import SecureCoins
 from discreet.core.releases import Floats, Ints
-from discreet.core.trajectories import Trajectories, copied_many
+from discreet.core.trajectories import Trajectories, checked
 from discreet.sessions.saving import CLASSES
 from discreet.storage import saved_state
 
@@ -198,9 +197,8 @@ class Tally:
         self._check_room(f"len(trajectories) = {n}", n)
         own = None if user is None else _copied_users(user, n)
         query, layout = self._query, self._query.layout
-        records = copied_many(trajectories, n, layout)
+        records = checked(trajectories, layout, n)
         new, last = self._followed(own, n)
-        check_records(records, layout)
         rewards = self._on_grid(records.rewards)
         self._people, self._episodes, self._last = self._people + new, self._episodes + n, last
         everywhere = np.zeros((0, layout.rows))

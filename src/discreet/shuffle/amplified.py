@@ -44,10 +44,11 @@ from discreet.core.layout import Layout
 from discreet.core.mechanism import Stated
 from discreet.core.noise import streams_kernels as streams
 from discreet.core.randomness import Key, Randomness
-from discreet.core.releases import Encoder, Floats, Ints, Message, Plan, Schedule
+from discreet.core.releases import Floats, Ints, Message, Plan, Schedule
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectory
 from discreet.core.typed import Coins
+from discreet.core.typed_calls import Encoder
 from discreet.device.encoders import BitCoins
 from discreet.device.envelope import Refused, drawn_nonce
 from discreet.device.guarantee import MessageGuarantee

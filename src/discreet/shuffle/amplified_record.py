@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from discreet.core import checks
-from discreet.core.records import Trust, plain_record, record_fields
-from discreet.core.wording import up
+from discreet.core.records import Trust
 from discreet.shuffle import amplification
 from discreet.shuffle.batch_record import BatchRecord, listed, typed
+from discreet.written.plain import plain_record, record_fields
+from discreet.written.sentences import up
 
 
 @dataclass(frozen=True)

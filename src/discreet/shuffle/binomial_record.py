@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from discreet.core import checks
-from discreet.core.records import Trust, plain_record, record_fields
+from discreet.core.records import Trust
 from discreet.device.messages import COIN
 from discreet.shuffle import calibration as accountant
 from discreet.shuffle.batch_record import BatchRecord, listed, typed
 from discreet.shuffle.calibration import Flips, Noise, Way
+from discreet.written.plain import plain_record, record_fields
 
 _LEAST = 1e-9  # the least epsilon that is stated
 

@@ -41,11 +41,12 @@ from discreet.core import checks
 from discreet.core.counts import CountQuery
 from discreet.core.encoders import same_plan
 from discreet.core.randomness import Key, Randomness
-from discreet.core.releases import Encoder, Estimate, Floats, Ints, Measurement, Message, Plan, Release
+from discreet.core.releases import Estimate, Floats, Ints, Measurement, Message, Plan, Release
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectory
 from discreet.core.typed import Coins, Record
+from discreet.core.typed_calls import Encoder
 from discreet.device import encoders, messages
 from discreet.device.envelope import NONCE, Reason, Refused
 from discreet.device.guarantee import MessageGuarantee

@@ -100,7 +100,7 @@ def handed_over(session: CountSession) -> SessionKernel:
 
 
 def _report_arrays(session: CountSession) -> local_kernels.ReportArrays:
-    reports, layout = session.reports, session._query.layout
+    reports, layout = session.mechanism.reports, session._query.layout
     if reports is None:
         return _NO_REPORTS
     return report_arrays(reports, layout.rows, layout.states, session._schedule.plans != "deterministic")

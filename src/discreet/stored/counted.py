@@ -40,7 +40,7 @@ from discreet.stored.planning import Kind, LinearSums, kind_of, name_of
 
 Hashes = NDArray[np.uint64]
 
-__all__ = ["SUFFIX", "Part", "count_part", "merge_parts", "new_key", "read_key"]
+__all__ = ["SUFFIX", "Part", "count_part", "merge_parts", "new_count_key", "read_count_key"]
 
 SUFFIX = ".tally"
 _LAYOUT = saved_state.FileLayout(b"\x89discreet-part0\n", 1, "a counted part")
@@ -50,7 +50,7 @@ _GRID = 1024
 _FACTS = ("schema", "dataset", "question", "key")
 
 
-def new_key(path: str | Path) -> Path:
+def new_count_key(path: str | Path) -> Path:
     """A file with a new secret key, mode 0600. Raises ``ValueError`` if it exists or cannot be written."""
     path = Path(path)
     try:
@@ -64,8 +64,8 @@ def new_key(path: str | Path) -> Path:
     return path
 
 
-def read_key(path: str | Path) -> bytes:
-    """The key in a file that :func:`new_key` made. Raises ``ValueError`` on anything else."""
+def read_count_key(path: str | Path) -> bytes:
+    """The key in a file that :func:`new_count_key` made. Raises ``ValueError`` on anything else."""
     try:
         key = Path(path).read_bytes()
     except OSError as error:
@@ -154,7 +154,7 @@ def count_part(
     learner : DecisionPoints, DPAPVI or APVI
         What will be learned, which says what is summed; noise and budget do not matter here.
     key : 32 secret bytes
-        The same for all parts of a run (:func:`read_key`).
+        The same for all parts of a run (:func:`read_count_key`).
     progress, scratch
         As for :func:`discreet.data.validate.episodes`.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.core.files import write_aside
+from discreet.storage.files import write_aside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -47,7 +47,8 @@ from scipy.special import ndtr
 from discreet.core import checks
 from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, CountQuery
 from discreet.core.guarantee import Guarantee
-from discreet.core.randomness import Randomness, Secure, SecureCoins, Seeded, SeededCoins
+from discreet.core.noise.seeds import SeededCoins
+from discreet.core.randomness import Randomness, Secure, SecureCoins, Seeded
 from discreet.core.shown import brief
 from discreet.data.schema import Schema
 from discreet.offline.tabular import DPAPVI

@@ -41,17 +41,17 @@ import numpy as np
 import discreet
 from discreet.core import checks, counts
 from discreet.core.counts import CountQuery
-from discreet.core.files import write_aside
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.shown import brief
-from discreet.core.wording import up
 from discreet.data.schema import Schema
 from discreet.local.record import ReportRecord
 from discreet.offline.first_visits import FirstVisits
 from discreet.offline.releases import FIRST_VISITS
+from discreet.storage.files import write_aside
 from discreet.stored.statement_page import FREE, JSON_NAME, MARKDOWN_NAME, hundredths, markdown
 from discreet.stored.statement_schema import FORMAT, VERSION, violations
 from discreet.stored.tradeoff import TradeOff
+from discreet.written.sentences import up
 
 Records = tuple[MechanismRecord | ReportRecord, ...]
 

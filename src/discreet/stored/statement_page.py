@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from discreet import tables
-from discreet.core.wording import up
+from discreet.written.sentences import up
 
 __all__ = ["FREE", "JSON_NAME", "MARKDOWN_NAME", "SIGNED", "hundredths", "markdown"]
 

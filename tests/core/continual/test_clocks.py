@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import discreet as dr
-from discreet.core.continual.clocks import Clocks, played_rows
+from discreet.core.continual.clocks import Clocks
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.randomness import Secure, SecureCoins, Seeded
@@ -12,6 +12,7 @@ from discreet.core.trajectories import Trajectory
 from discreet.experiments.simulate import Setup
 from discreet.privatizers.central import Central
 from discreet.protocol import Plan, Schedule
+from discreet.sessions.clock import played_rows
 
 LAYOUT = Layout(3, 2, 4)
 QUERY = CountQuery(LAYOUT, visits=False, center_rewards=True)

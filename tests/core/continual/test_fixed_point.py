@@ -8,15 +8,15 @@ import pytest
 from scipy import stats
 
 from discreet.accounting import budget
-from discreet.core import kernels
-from discreet.core.continual.decaying import DECAYS, FINE, Decaying
+from discreet.core import decaying_kernels
+from discreet.core.continual.decaying import FINE, Decaying
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.core.randomness import Secure, Seeded
 from discreet.core.session import CountSession
 from discreet.core.trajectories import Trajectories, Trajectory
 from discreet.laws import noise as laws
-from discreet.privatizers.central import Central
+from discreet.privatizers.central import DECAYS, Central
 from discreet.protocol import Plan, Release, Schedule
 from discreet.sessions.restoring import restore
 
@@ -64,7 +64,7 @@ def held_of(batch: np.ndarray, before: np.ndarray, stream: Decaying) -> np.ndarr
     """The decaying sum that a session goes on with, in fixed point."""
     nothing, told = np.zeros(batch.size), np.ones(batch.size, bool)
     held, fresh, sums = (np.empty(batch.size) for _ in range(3))
-    kernels.decay_cells(
+    decaying_kernels.decay_cells(
         batch, before, nothing, nothing, told, stream.decay, stream.gain, float(FINE), held, fresh, sums
     )
     return held
@@ -81,7 +81,9 @@ def test_a_release_of_a_decaying_sum_is_its_formula(fine: float) -> None:
             x, before, noise = (np.rint(part * fine) / fine for part in (x, before, noise))
         told = rng.uniform(size=500) < 0.8
         held, fresh, sums = (np.empty(500) for _ in range(3))
-        kernels.decay_cells(x, before, measured, noise, told, decay, stream.gain, fine, held, fresh, sums)
+        decaying_kernels.decay_cells(
+            x, before, measured, noise, told, decay, stream.gain, fine, held, fresh, sums
+        )
         wanted = x + (np.rint(decay * (before * fine)) / fine if fine else decay * before)
         assert np.array_equal(held, wanted)
         said = stream.gain * (wanted + noise) if fine else stream.gain * wanted + noise

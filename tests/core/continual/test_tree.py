@@ -6,7 +6,9 @@ import pytest
 from discreet.core import kernels
 from discreet.core.continual import walks_kernels as walks
 from discreet.core.continual.tree import Tree
+from discreet.core.continual.walk import program
 from discreet.laws.counts import bound_of, bound_steps
+from discreet.laws.over_time import noise_of, tree_nodes
 
 
 def node_start(end: int, users: int | None) -> int:
@@ -18,7 +20,7 @@ def test_nodes_partition_every_prefix(users: int | None) -> None:
     tree = Tree(users)
     for n in range(users or 700):
         end = n
-        for node_end, _ in tree.nodes(n):
+        for node_end, _ in tree_nodes(tree, n):
             assert node_end == end
             end = node_start(node_end, users)
         assert end == 0
@@ -27,7 +29,7 @@ def test_nodes_partition_every_prefix(users: int | None) -> None:
 @pytest.mark.parametrize("users", [2, 3, 4, 5, 8, 9, 100, 1000, 1024])
 def test_a_user_lies_in_at_most_levels_released_nodes(users: int) -> None:
     tree = Tree(users)
-    nodes = {end for n in range(users) for end, _ in tree.nodes(n)}
+    nodes = {end for n in range(users) for end, _ in tree_nodes(tree, n)}
     touched = np.zeros(users, int)
     for end in nodes:
         touched[node_start(end, users) : end] += 1
@@ -38,9 +40,9 @@ def test_a_user_lies_in_at_most_levels_released_nodes(users: int) -> None:
 def test_open_ended_tree_charges_each_epoch_its_own_levels() -> None:
     tree = Tree(None)
     spent: dict[int, float] = {}
-    for end, epoch in {node for n in range(600) for node in tree.nodes(n)}:
+    for end, epoch in {node for n in range(600) for node in tree_nodes(tree, n)}:
         for user in range(node_start(end, None), end):
-            spent[user] = spent.get(user, 0.0) + 1 / tree.factor(epoch, gaussian=False)
+            spent[user] = spent.get(user, 0.0) + 1 / noise_of(tree).scale(2**epoch)
             assert 2**epoch <= user + 1 < 2 ** (epoch + 1)
     assert max(spent.values()) == pytest.approx(1.0)
 
@@ -49,11 +51,11 @@ def test_open_ended_tree_charges_each_epoch_its_own_levels() -> None:
 def test_terms_and_slots(users: int | None) -> None:
     tree, most = Tree(users), 0
     for n in range(1000):
-        most = max(most, len(tree.nodes(n)))
+        most = max(most, len(tree_nodes(tree, n)))
         assert most <= bound_of(tree, n)
         if users is not None:
             assert most == bound_of(tree, n)
-            assert len(tree.nodes(n)) == n.bit_count()
+            assert len(tree_nodes(tree, n)) == n.bit_count()
     if users is not None:
         assert bound_steps(tree) == [0, 2, 6, 14, 30, 62, 126, 254, 510, 999]
 
@@ -64,11 +66,11 @@ def test_running_noise_is_the_sum_of_the_nodes(users: int | None, jumps: int) ->
     """The walk keeps one noise per node whatever releases are skipped, and never draws one twice."""
     tree = Tree(users)
     held = np.zeros(tree.registers + 1, np.int64)
-    links, weights = np.zeros((tree.operations, 6), np.int64), np.zeros((tree.operations, 4))
+    code, ints, floats, links, weights = program(tree)
     stack: dict[int, frozenset[int]] = {}
     drawn: set[int] = set()
     for n in range(jumps, 1000, jumps):
-        at, count = walks.next_ops(tree.code, tree.ints, tree.floats, held, n, links, weights)
+        at, count = walks.next_ops(code, ints, floats, held, n, links, weights)
         assert at == n
         for slot, parent, _, end, level, label in links[:count].tolist():
             assert end not in drawn
@@ -76,4 +78,4 @@ def test_running_noise_is_the_sum_of_the_nodes(users: int | None, jumps: int) ->
             drawn.add(end)
             stack[slot] = frozenset({end}) | (stack[parent] if parent >= 0 else frozenset())
             held[slot] = end
-        assert stack[walks.register_of(tree.code, tree.ints, n)] == {end for end, _ in tree.nodes(n)}
+        assert stack[walks.register_of(code, ints, n)] == {end for end, _ in tree_nodes(tree, n)}

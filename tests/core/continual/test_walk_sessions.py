@@ -22,6 +22,7 @@ from discreet.core.session import CountSession
 from discreet.core.trajectories import Trajectory
 from discreet.experiments.simulate import Setup
 from discreet.laws.noise import GaussianSumLaw, LaplaceSumLaw, WeightedLaplaceLaw
+from discreet.privatizers import central
 from discreet.privatizers.central import Central
 from discreet.protocol import Plan, Release, Schedule
 
@@ -42,7 +43,9 @@ every_walk = pytest.mark.parametrize("privatizer", ALL.values(), ids=ALL)
 @pytest.fixture
 def deep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three levels, where the best for so few leaves has one: bases, early blocks and all."""
-    monkeypatch.setattr(SignedDigits, "best", lambda leaves, arity=None: SignedDigits(leaves, arity or 3, 3))
+    monkeypatch.setattr(
+        central, "best_digits", lambda leaves, arity=None: SignedDigits(leaves, arity or 3, 3)
+    )
 
 
 def come(session: CountSession, users: int) -> None:

@@ -30,14 +30,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from discreet.core import checks
-from discreet.core.layout import Layout
 from discreet.core.shown import brief
 
-__all__ = ["Clocks", "played_rows"]
+__all__ = ["Clocks"]
 
 
 @dataclass(frozen=True)
@@ -50,23 +46,3 @@ class Clocks:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "growth", checks.real("clock_growth", self.growth, 0.0))
-
-
-def played_rows(layout: Layout, policy: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(H, R): may the policy, (H, S) actions or (H, S, A) probabilities, play the row's pair?
-
-    Raises ``ValueError`` where it plays an action that does not exist or is not admissible.
-    """
-    given = np.asarray(policy)
-    if given.ndim == 3:
-        if not (given >= 0).all() or (layout.mask is not None and (given[:, ~layout.mask] > 0).any()):
-            raise ValueError("plan.policy: must hold probabilities, 0 for actions that are not admissible")
-        return np.asarray(layout.to_rows(np.asarray(given, np.float64)) > 0)
-    if given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= layout.actions:
-        raise ValueError(f"plan.policy: must hold actions in [0, {layout.actions - 1}]")
-    rows = layout.row_index[np.arange(layout.states)[None, :], given]
-    if rows.min() < 0:
-        raise ValueError("plan.policy: plays an action that is not admissible")
-    played = np.zeros((layout.horizon, layout.rows), bool)
-    np.put_along_axis(played, rows, True, axis=1)
-    return played

@@ -51,19 +51,13 @@ release made. The second term is about 1e-4 of the first; the scales are widened
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from discreet.core import checks
 
 FINE = 2**20  # units of fixed point in 1
 _MOST_UNITS = 2.0**51  # of a cell in fixed point
 _MOST_SCALE = 2.0**38  # units of one exact noise
-
-DECAYS = (0.0, *(round(0.5 + 0.05 * i, 2) for i in range(10)), 0.97, 0.98, 0.99)
 
 
 @dataclass(frozen=True)
@@ -81,10 +75,6 @@ class Decaying:
         """a = sqrt(1 - lambda^2)."""
         return math.sqrt(1.0 - self.decay * self.decay)
 
-    def column_norm(self, releases: int) -> float:
-        """l2 norm of one user's column over so many releases from her own batch on; below 1."""
-        return math.sqrt(1.0 - self.decay ** (2 * releases))
-
     def rounding(self, releases: int, horizon: int) -> float:
         """What fixed point adds to the l2 norm of a family's change, in units of its values."""
         ratio = (1.0 + self.decay) / (1.0 - self.decay)
@@ -93,18 +83,3 @@ class Decaying:
     def fits(self, users: int, horizon: int, scale: float) -> bool:
         """Do sums and noise of this scale stay exact in fixed point?"""
         return users * horizon * FINE <= _MOST_UNITS and 1.0 <= scale / self.gain * FINE <= _MOST_SCALE
-
-    def sum_terms(self, release: int) -> float:
-        """Variance of the prefix sum's noise at release i, in units of one noise's."""
-        if release == 0:
-            return 0.0
-        return (1.0 + (1.0 - self.decay) ** 2 * (release - 1)) / self.gain**2
-
-    def rate_std(self, sizes: Sequence[int] | NDArray[np.int64]) -> float:
-        """Noise of the equivalent count after batches of these sizes, in units of one noise's std."""
-        behind, squares, users = 0.0, 0.0, 0.0
-        for size in np.asarray(sizes, np.float64).tolist():
-            behind = size + self.decay * behind
-            squares += behind * behind
-            users += size
-        return users / (self.gain * math.sqrt(squares)) if squares > 0 else math.inf

@@ -18,17 +18,13 @@ in at most one node of each, and the first leaf in all L: the loss of the plain 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-import numpy as np
-
 from discreet.core import checks
 from discreet.core.continual import walks_kernels as walks
-from discreet.core.continual.tree import bits_below
-from discreet.core.continual.walk import Floats, Ints, Walk
+from discreet.core.continual.walk import Form, Walk
 from discreet.core.shown import brief
 
 
@@ -61,41 +57,10 @@ class OptimalTree(Walk):
         return max(1, (self.leaves - 1).bit_length())
 
     @property
-    def registers(self) -> int:
-        """An estimate and a prefix for each level, and the node in work."""
-        return 2 * self.levels + 1
+    def form(self) -> Form:
+        """Registers: for each level an estimate and a prefix, and the node in work.
 
-    @property
-    def operations(self) -> int:
-        """A node of each level, and the prefix."""
-        return self.levels + 1
-
-    @property
-    def ints(self) -> Ints:
-        """(levels,)."""
-        return np.array([self.levels], np.int64)
-
-    @property
-    def floats(self) -> Floats:
-        """v_0, v_1, ..."""
-        return np.array(node_variances(self.levels))
-
-    def terms(self, leaf: int) -> float:
-        """The sum of v_l over the set bits of ``leaf``."""
-        return sum(v for level, v in enumerate(node_variances(self.levels)) if leaf >> level & 1)
-
-    def most(self, leaf: int) -> float:
-        """Attained: a smaller prefix clears one of the leaf's bits and is free to set all lower ones."""
-        lower, high, best = 0.0, self.terms(leaf), 0.0
-        for level, v in enumerate(node_variances(self.levels)):
-            if leaf >> level & 1:
-                high -= v
-                best = max(best, high + lower)
-            lower += v
-        return max(best, self.terms(leaf))
-
-    def rms(self) -> float:
-        """Exact over the prefixes 1 .. N - 1."""
-        counts = bits_below(self.leaves, self.levels)
-        total = sum(v * n for v, n in zip(node_variances(self.levels), counts, strict=True))
-        return math.sqrt(total / max(1, self.leaves - 1))
+        Operations: a node of each level, and the prefix. Parameters: (levels,), (v_0, v_1, ...).
+        """
+        levels = self.levels
+        return Form(2 * levels + 1, levels + 1, (levels,), node_variances(levels))

@@ -26,20 +26,15 @@ prefixes that lie before it, and are then only read.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
-
-import numpy as np
 
 from discreet.core import checks
 from discreet.core.continual import walks_kernels as walks
-from discreet.core.continual.walk import Ints, Walk
+from discreet.core.continual.walk import Form, Walk
 from discreet.core.shown import brief
 
 MOST_ARITY = 1024  # a level keeps k/2 noises
-_TRIED = range(2, 65)  # arities among which the best is looked for: 12 to 30 at 10^3 to 10^7 leaves
 
 
 @dataclass(frozen=True)
@@ -59,90 +54,16 @@ class SignedDigits(Walk):
         checks.integer("arity", self.arity, 2, MOST_ARITY)
         checks.integer("levels", self.levels, 1, 64)
 
-    @classmethod
-    def best(cls, leaves: int, arity: int | None = None) -> SignedDigits:
-        """The levels, and the arity if none is given, of the least rms error at a given epsilon: exact."""
-        return _best(cls, checks.integer("leaves", leaves, 1), arity)
-
     @property
     def below(self) -> int:
         """The largest size of a negative digit."""
         return (self.arity + 1) // 2 - 1
 
     @property
-    def registers(self) -> int:
-        """For each level: the prefixes before a base, and the one after it."""
-        return self.levels * (self.below + 1)
+    def form(self) -> Form:
+        """Registers: for each level the prefixes before a base, and the one after it.
 
-    @property
-    def operations(self) -> int:
-        """At most all registers are made anew."""
-        return self.registers
-
-    @property
-    def ints(self) -> Ints:
-        """(arity, levels)."""
-        return np.array([self.arity, self.levels], np.int64)
-
-    def digits(self, leaf: int) -> list[int]:
-        """d_0, ..., d_{L-1}."""
-        out = []
-        for _ in range(self.levels - 1):
-            above = (leaf + self.below) // self.arity
-            out.append(leaf - self.arity * above)
-            leaf = above
-        return [*out, leaf]
-
-    def terms(self, leaf: int) -> float:
-        """The number of blocks: sum |d_l|."""
-        return float(sum(map(abs, self.digits(leaf))))
-
-    def most(self, leaf: int) -> float:
-        """Attained: a smaller prefix has a smaller digit somewhere, and all freedom below it."""
-        digits, free = self.digits(leaf), self.arity // 2
-        best = above = abs(digits[-1])
-        if digits[-1] > 0:
-            best = max(best, digits[-1] - 1 + (self.levels - 1) * free)
-        base = digits[-1]  # p_{l+1}
-        for level in range(self.levels - 2, -1, -1):
-            digit, low = digits[level], -self.below if base > 0 else 0
-            if digit > low:
-                best = max(best, above + max(abs(low), abs(digit - 1)) + level * free)
-            above += abs(digit)
-            base = base * self.arity + digit
-        return float(max(best, above))
-
-    def rms(self) -> float:
-        """Exact over the prefixes 1 .. N - 1."""
-        total, shift = 0, 0
-        for level in range(self.levels):
-            block = self.arity**level
-            if level == self.levels - 1:  # the sum of floor((n + shift) / block)
-                whole, rest = divmod(self.leaves + shift, block)
-                total += whole * (whole - 1) // 2 * block + whole * rest
-            else:
-                shift += self.below * block
-                # n + shift has the digit d + below at this place
-                total += self._digit_sum(self.leaves + shift, block) - self._digit_sum(shift, block)
-        return math.sqrt(total / max(1, self.leaves - 1))
-
-    def _digit_sum(self, end: int, block: int) -> int:
-        """The sum of |digit - below| over the numbers 0 .. end - 1, digit the one worth ``block``."""
-        whole, rest = divmod(end, self.arity * block)
-        full, part = divmod(rest, block)
-        sizes = [abs(digit - self.below) for digit in range(self.arity)]
-        return (whole * sum(sizes) + sum(sizes[:full])) * block + (sizes[full] * part if part else 0)
-
-
-@lru_cache(maxsize=256)
-def _best(cls: type[SignedDigits], leaves: int, arity: int | None) -> SignedDigits:
-    found = None
-    for k in _TRIED if arity is None else (arity,):
-        levels = 1
-        while levels == 1 or k ** (levels - 1) < 2 * leaves:  # one more has an empty top
-            walk = cls(leaves, k, levels)
-            if found is None or walk.levels * walk.rms() < found.levels * found.rms():
-                found = walk
-            levels += 1
-    assert found is not None
-    return found
+        Operations: at most all of them are made anew. Parameters: (arity, levels).
+        """
+        registers = self.levels * (self.below + 1)
+        return Form(registers, registers, (self.arity, self.levels))

@@ -27,7 +27,6 @@ Gaussian noise only: columns have a large l1 norm.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -36,7 +35,7 @@ import numpy as np
 
 from discreet.core import checks
 from discreet.core.continual import walks_kernels as walks
-from discreet.core.continual.walk import Floats, Ints, Walk
+from discreet.core.continual.walk import Floats, Form, Walk
 from discreet.core.shown import brief
 
 MOST_LEAVES = 10**7  # the column and the variances are tables
@@ -55,22 +54,15 @@ def quadrature(releases: int) -> tuple[Floats, Floats]:
 
 
 @lru_cache(maxsize=16)
-def _tables(releases: int) -> tuple[Floats, Floats]:
-    """(parameters of the program, variance of the noise at releases 1, 2, ...)."""
+def _program(releases: int) -> Floats:
+    """Parameters of the program, scaled to columns of l2 norm at most 1."""
     rates, weights = quadrature(releases)
     plain = np.concatenate([[1.0], rates, weights])
     column = walks.inverse_column(plain, rates.size, releases)
     norm = float(np.sqrt(np.sum(column**2))) * (1 + 1e-9)
     floats = np.concatenate([[norm], rates, norm * weights])
-    powers, row = np.ones(releases), np.full(releases, 0.0)
-    row[0] = norm
-    for rate, weight in zip(rates.tolist(), weights.tolist(), strict=True):
-        powers[1:] = rate
-        row[1:] += norm * weight * np.cumprod(powers)[1:]
-    variances = np.cumsum(row**2)
-    for table in (floats, variances):
-        table.flags.writeable = False
-    return floats, variances
+    floats.flags.writeable = False
+    return floats
 
 
 @dataclass(frozen=True)
@@ -97,23 +89,6 @@ class Toeplitz(Walk):
         """1: the norm of a column."""
         return 1
 
-    @property
-    @abstractmethod
-    def variances(self) -> Floats:
-        """(M,) of the noise at releases 1, 2, ...: sums of squares of the row's first weights."""
-
-    def terms(self, leaf: int) -> float:
-        """The variance at this release."""
-        return float(self.variances[leaf - 1]) if leaf > 0 else 0.0
-
-    def most(self, leaf: int) -> float:
-        """The same: it grows."""
-        return self.terms(leaf)
-
-    def rms(self) -> float:
-        """Exact over the prefixes 1 .. N - 1."""
-        return math.sqrt(float(np.mean(self.variances)))
-
 
 @dataclass(frozen=True)
 class SquareRoot(Toeplitz):
@@ -123,31 +98,12 @@ class SquareRoot(Toeplitz):
     most_leaves: ClassVar[int] = MOST_LEAVES
 
     @property
-    def buffers(self) -> int:
-        """How many S_k there are."""
-        return (self.floats.size - 1) // 2
+    def form(self) -> Form:
+        """Registers: the buffers, the newest draw and the noise.
 
-    @property
-    def registers(self) -> int:
-        """The buffers, the newest draw and the noise."""
-        return self.buffers + 2
-
-    @property
-    def operations(self) -> int:
-        """A draw, and for each buffer its step and its part of the noise."""
-        return 2 * self.buffers + 2
-
-    @property
-    def ints(self) -> Ints:
-        """(buffers,)."""
-        return np.array([self.buffers], np.int64)
-
-    @property
-    def floats(self) -> Floats:
-        """b_0, the lambdas, the weights."""
-        return _tables(self.releases)[0]
-
-    @property
-    def variances(self) -> Floats:
-        """Sums of b_j^2."""
-        return _tables(self.releases)[1]
+        Operations: a draw, the noise, and for each buffer its step and its part of the noise. Parameters:
+        (buffers,), (b_0, the lambdas, the weights).
+        """
+        floats = _program(self.releases)
+        buffers = (floats.size - 1) // 2
+        return Form(buffers + 2, 2 * buffers + 2, (buffers,), floats)

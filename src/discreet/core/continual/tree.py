@@ -22,26 +22,13 @@ its own levels.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from discreet.core import checks, kernels
+from discreet.core import checks
 from discreet.core.continual import walks_kernels as walks
-from discreet.core.continual.walk import Ints, Walk
+from discreet.core.continual.walk import Form, Walk
 from discreet.core.shown import brief
-
-_OPEN_ENDED = 2**20  # users at which trees of unknown length are compared
-
-
-def bits_below(ends: int, levels: int) -> list[int]:
-    """How many of the numbers 0 .. ends - 1 have bit l set, l < levels."""
-    return [
-        ends // 2 ** (level + 1) * 2**level + max(0, ends % 2 ** (level + 1) - 2**level)
-        for level in range(levels)
-    ]
 
 
 @dataclass(frozen=True)
@@ -68,56 +55,13 @@ class Tree(Walk):
         return 1 if self.leaves is None else max(1, (self.leaves - 1).bit_length())
 
     @property
-    def registers(self) -> int:
-        """Running noises kept at a time."""
-        return 1 + (63 if self.leaves is None else self.levels)
+    def form(self) -> Form:
+        """Registers: a running noise for each level, or for 63 epochs, and one more.
 
-    @property
-    def operations(self) -> int:
-        """Nodes of a prefix, at most; a prefix of unknown length has two for each of its epochs."""
-        return 128 if self.leaves is None else self.levels
-
-    @property
-    def ints(self) -> Ints:
-        """(epochs, gaussian)."""
-        return np.array([self.leaves is None, self.gaussian], np.int64)
-
-    def factor(self, epoch: int, gaussian: bool) -> float:
-        """Scale of an epoch's nodes in units of the base scale: its number of levels, or the root of it."""
-        if self.leaves is not None:
-            return 1.0
-        return math.sqrt(epoch + 1) if gaussian else float(epoch + 1)
-
-    def nodes(self, n: int) -> list[tuple[int, int]]:
-        """(end, epoch) of the nodes that partition the first n leaves, from the last to the first."""
-        epochs = self.leaves is None
-        out = []
-        while n > 0:
-            out.append((n, int(kernels.tree_epoch(n, epochs))))
-            n = int(kernels.tree_parent(n, epochs))
-        return out
-
-    def scale(self, leaf: int) -> float:
-        """The largest factor of the prefix's epochs."""
-        return max((self.factor(epoch, self.gaussian) for _, epoch in self.nodes(leaf)), default=1.0)
-
-    def terms(self, leaf: int) -> float:
-        """The number of nodes; those of earlier epochs count by their smaller variance."""
-        largest = self.scale(leaf)
-        return float(sum((self.factor(epoch, self.gaussian) / largest) ** 2 for _, epoch in self.nodes(leaf)))
-
-    def most(self, leaf: int) -> float:
-        """A bound on the number of nodes of any prefix up to ``leaf``, attained when N is known."""
-        if self.leaves is not None:
-            return float((leaf + 1).bit_length() - 1)
-        if leaf == 0:
-            return 0.0
-        epoch = (leaf + 1).bit_length() - 1
-        inside = leaf - (2**epoch - 1)
-        return float(max(2 * (epoch - 1), epoch + (inside + 1).bit_length() - 1, 1))
-
-    def rms(self) -> float:
-        """Exact over the prefixes 1 .. N - 1; N unknown: the std after 2^20 leaves, in units of epoch 0's."""
-        if self.leaves is None:
-            return self.scale(_OPEN_ENDED) * math.sqrt(self.terms(_OPEN_ENDED))
-        return math.sqrt(sum(bits_below(self.leaves, self.levels)) / max(1, self.leaves - 1))
+        Operations: the nodes of a prefix, at most; of unknown length it has two for each of its epochs.
+        Parameters: (epochs, gaussian).
+        """
+        known = self.leaves is not None
+        return Form(
+            1 + (self.levels if known else 63), self.levels if known else 128, (not known, self.gaussian)
+        )

@@ -14,8 +14,8 @@ How B z is made, draw by draw, is a program: :mod:`discreet.core.continual.walks
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,15 @@ from discreet.core.continual import walks_kernels as walks
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+class Form(NamedTuple):
+    """A program of noise in public numbers: how much room it takes, and its parameters."""
+
+    registers: int  # noises kept at a time
+    operations: int  # the most that one leaf takes
+    ints: Sequence[int] = ()
+    floats: Sequence[float] | Floats = ()
 
 
 class Walk(ABC):
@@ -44,13 +53,8 @@ class Walk(ABC):
 
     @property
     @abstractmethod
-    def registers(self) -> int:
-        """Noises kept at a time."""
-
-    @property
-    @abstractmethod
-    def operations(self) -> int:
-        """The most operations that one leaf takes."""
+    def form(self) -> Form:
+        """The program of its noise."""
 
     @property
     def row(self) -> Floats | None:
@@ -58,36 +62,17 @@ class Walk(ABC):
         return None
 
     @property
-    def ints(self) -> Ints:
-        """Integer parameters of the program."""
-        return np.zeros(0, np.int64)
-
-    @property
-    def floats(self) -> Floats:
-        """Real parameters of the program."""
-        return np.zeros(0)
-
-    @abstractmethod
-    def terms(self, leaf: int) -> float:
-        """Variance of the noise of the first ``leaf`` leaves, in units of its largest draw's."""
-
-    @abstractmethod
-    def most(self, leaf: int) -> float:
-        """A bound on ``terms`` up to this leaf, non-decreasing in it."""
-
-    @abstractmethod
-    def rms(self) -> float:
-        """Root mean square over the releases of the noise's std, in units of one draw's."""
-
-    def scale(self, leaf: int) -> float:
-        """The largest scale among the draws in the noise of this prefix, in units of the base scale."""
-        return 1.0
+    def registers(self) -> int:
+        """Noises kept at a time."""
+        return self.form.registers
 
 
 def program(walk: Walk) -> walks.Program:
     """What the walk's kernels take, with room for the operations of a leaf."""
-    links, weights = np.zeros((walk.operations, 6), np.int64), np.zeros((walk.operations, 4))
-    return walks.Program(walk.code, walk.ints, np.array(walk.floats), links, weights)
+    form = walk.form
+    links, weights = np.zeros((form.operations, 6), np.int64), np.zeros((form.operations, 4))
+    ints, floats = np.array(form.ints, np.int64), np.array(form.floats, np.float64)
+    return walks.Program(walk.code, ints, floats, links, weights)
 
 
 def prefix_noise(

@@ -1,1 +1,1 @@
-"""Noise: its law (:mod:`.laws`) and its exact discrete samplers (:mod:`.exact`)."""
+"""Noise: exact discrete samplers (:mod:`.exact`), and seeded streams for simulation (:mod:`.seeds`)."""

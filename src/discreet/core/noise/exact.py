@@ -65,7 +65,7 @@ from discreet.core import checks
 
 ByteSource = Callable[[int], bytes]
 
-__all__ = ["ByteSource", "discrete_gaussian", "discrete_laplace", "round_to_grid", "stochastic_round"]
+__all__ = ["ByteSource", "discrete_gaussian", "discrete_laplace", "round_to_grid"]
 
 _LOW, _HIGH = Fraction(1, 2**20), Fraction(2**40)
 _BLOCK = 1 << 20  # bytes asked of the source at a time, at most
@@ -297,44 +297,21 @@ def discrete_gaussian(
     return _draw(Fraction(math.floor(exact) + 1), exact, _size(size), source)
 
 
-def stochastic_round(x: ArrayLike, grid: int = 1024, source: ByteSource = os.urandom) -> Any:
-    """Round x in [0, 1] to k/grid with mean exactly x, and return k: floor(x grid) or one more.
+def round_to_grid(x: ArrayLike, grid: int, source: ByteSource = os.urandom) -> NDArray[np.float64]:
+    """Round x in [0, 1] at random to multiples of 1 / grid, with mean exactly x: to the one below or above.
 
     Parameters
     ----------
-    x : float or array of floats in [0, 1]
+    x : array of floats in [0, 1]
     grid : int
-        Steps of the grid, at least 1; the reward sum is then an integer in units of 1/grid.
+        A power of two; sums are then integers in units of 1 / grid.
     source : callable
-        ``source(n)`` returns n random bytes.
-
-    Returns
-    -------
-    int for a number, int64 array of the same shape for an array
+        ``source(n)`` returns n random bytes; about one is used for each value that is off the grid.
 
     Notes
     -----
     x times grid is a dyadic rational, so that finitely many random bits decide exactly. One summand gains a
-    variance of at most 1/(4 grid^2) in units of x; its sensitivity stays that of [0, 1].
-    """
-    grid = checks.integer("grid", grid, 1, 2**40)
-    values = np.array(x, np.float64)
-    if values.ndim and grid & (grid - 1) == 0:
-        return (round_to_grid(values, grid, source) * grid).astype(np.int64)
-    inside = (values >= 0) & (values <= 1)
-    if not inside.all():
-        raise ValueError(f"x holds {values[~inside].flat[0]!r}: must be in [0, 1]")
-    stream = _Bytes(source)
-    rounded = [_round_one(value, grid, stream) for value in values.ravel().tolist()]
-    if values.ndim == 0:
-        return rounded[0]
-    return np.array(rounded, np.int64).reshape(values.shape)
-
-
-def round_to_grid(x: ArrayLike, grid: int, source: ByteSource = os.urandom) -> NDArray[np.float64]:
-    """:func:`stochastic_round` divided by ``grid``, a power of two: a float64 array of multiples of 1 / grid.
-
-    Compiled, with about one byte for each value that is off the grid.
+    variance of at most 1/(4 grid^2); its sensitivity stays that of [0, 1].
     """
     from discreet.core.noise import exact_kernels as kernels
 
@@ -355,13 +332,3 @@ def round_to_grid(x: ArrayLike, grid: int, source: ByteSource = os.urandom) -> N
         if status == kernels.OUTSIDE:
             raise ValueError(f"x holds {float(flat[-left])!r}: must be in [0, 1]")
         stream.refill(min(_BLOCK, int(1.01 * left) + 160))  # the digits of a float end within 136 bytes
-
-
-def _round_one(value: float, grid: int, stream: _Bytes) -> int:
-    scaled = Fraction(value) * grid
-    whole, rest = divmod(scaled.numerator, scaled.denominator)
-    if rest == 0:
-        return whole
-    bits = scaled.denominator.bit_length() - 1  # the denominator is 2^bits
-    count = -(-bits // 8)
-    return whole + int(stream.take(count) >> (8 * count - bits) < rest)

@@ -8,8 +8,6 @@ of the Gaussian's acceptance test, whose error is bounded far below the margin t
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -197,12 +195,3 @@ def round_draws(
         index += 1
     state[POSITION], state[INDEX] = position, index
     return status
-
-
-@kernel
-def exp_minus_all(a: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The filter's exponential of every entry, for tests."""
-    out: Any = np.empty_like(a)
-    for c in range(a.shape[0]):
-        out[c] = exp_minus(a[c])
-    return out

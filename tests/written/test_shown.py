@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from discreet.core.shown import LINES, WIDTH, brief
+from discreet.core.shown import brief
+from discreet.written.shown import LINES, WIDTH
 
 
 @dataclass(frozen=True, eq=False)

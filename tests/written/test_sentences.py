@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from discreet.core import wording
 from discreet.core.counts import CountQuery
 from discreet.core.guarantee import MechanismRecord, guarantee_of, no_guarantee, parallel
 from discreet.core.layout import Layout
@@ -11,6 +10,7 @@ from discreet.local.record import ReportRecord
 from discreet.shuffle.amplified_record import AmplifiedRecord
 from discreet.shuffle.binomial_record import BinomialRecord
 from discreet.shuffle.calibration import Flips
+from discreet.written import sentences
 
 QUERY = CountQuery(Layout(2, 2, 2))
 CLOSING = (
@@ -141,7 +141,7 @@ def test_numbers_are_rounded_up():
     rng = np.random.default_rng(0)
     for x in np.exp(rng.uniform(-20, 20, 300)).tolist():
         for digits in (3, 4):
-            assert x * (1 - 1e-8) <= float(wording.up(x, digits)) <= x * (1 + 10.0 ** (1 - digits))
-    assert wording.up(0.0) == "0"
-    assert wording.up(1 + 1e-10) == "1"
-    assert wording.up(1.00001) == "1.001"
+            assert x * (1 - 1e-8) <= float(sentences.up(x, digits)) <= x * (1 + 10.0 ** (1 - digits))
+    assert sentences.up(0.0) == "0"
+    assert sentences.up(1 + 1e-10) == "1"
+    assert sentences.up(1.00001) == "1.001"

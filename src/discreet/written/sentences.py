@@ -1,6 +1,6 @@
 """Sentences of guarantees: made here, from numbers, and never read back.
 
-Everything is a function of a :class:`discreet.core.records.PrivacyClaim` or of a record. No printed
+Everything is a function of a :class:`discreet.core.guarantee.Guarantee` or of a record. No printed
 promise is below the truth: numbers of promises are rounded up.
 """
 
@@ -10,10 +10,15 @@ import math
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
 
-from discreet.core.records import NOISE_WORDS, MechanismRecord, PrivacyClaim
+from discreet.core.guarantee import Guarantee
+from discreet.core.records import MechanismRecord
 
 __all__ = ["composition", "neighbours", "statement", "unit", "up"]
 
+NOISE_WORDS = {
+    "laplace": "Laplace", "gaussian": "Gaussian",
+    "discrete_laplace": "discrete Laplace", "discrete_gaussian": "discrete Gaussian",
+}  # fmt: skip
 _SOURCES = {
     "seeded": "Noise from a seeded generator in floating point: for simulation only, "
     "whoever knows the seed can remove it.",
@@ -50,7 +55,7 @@ def up(x: float, digits: int = 4) -> str:
 # ------------------------------------------------------------------------------ the composition, line by line
 
 
-def composition(claim: PrivacyClaim) -> tuple[str, ...]:
+def composition(claim: Guarantee) -> tuple[str, ...]:
     """One line per mechanism, or per kind of batches, with the numbers that led to the last line's."""
     if claim.epsilon is None:
         return ()
@@ -79,10 +84,29 @@ def composition(claim: PrivacyClaim) -> tuple[str, ...]:
     )
 
 
+def noise_line(record: MechanismRecord) -> str:
+    """What was done, with its loss, in the norm of the noise."""
+    letter = "b" if record.norm == "l1" else "sigma"
+    shown = ", ".join(
+        f"{name} {letter} = {scale:.6g} ({record.norm} sensitivity {record.sensitivities[name]:.6g})"
+        for name, scale in record.scales.items()
+    )
+    times = f"{record.levels}" if record.norm == "l1" else f"sqrt({record.levels})"
+    symbol = {"laplace": "epsilon", "gaussian": "mu"}[record.noise.removeprefix("discrete_")]
+    if record.noise == "discrete_gaussian":
+        symbol = "sqrt(2 rho)"
+    return (
+        f"{record.mechanism}: {NOISE_WORDS[record.noise]} noise, {shown}; joint {record.norm} in units of "
+        f"the noise {record.joint:.6g}, a user in at most {record.levels} noisy "
+        f"sum{'s' if record.levels > 1 else ''}: {symbol} = {times} x {record.joint:.6g} = "
+        f"{record.loss:.6g}"
+    )
+
+
 # ------------------------------------------------------------------------------ the whole in words
 
 
-def statement(claim: PrivacyClaim) -> str:
+def statement(claim: Guarantee) -> str:
     """The whole in words."""
     if claim.epsilon is None:
         return f"No privacy guarantee: {claim.reason}."
@@ -102,7 +126,7 @@ def _factor(epsilon: float) -> str:
     return f"e^{up(epsilon)} = {up(math.exp(epsilon), 3)}" if epsilon < 16 else f"e^{up(epsilon)}"
 
 
-def _numbers(claim: PrivacyClaim, epsilon: float) -> str:
+def _numbers(claim: Guarantee, epsilon: float) -> str:
     words = f"ε = {up(epsilon)}, δ = {up(claim.delta, 3)}"
     if claim.mu is not None and claim.rho is not None:
         words += f"; μ = {up(claim.mu)} in Gaussian DP, ρ = {up(claim.rho)} in zCDP"
@@ -111,7 +135,7 @@ def _numbers(claim: PrivacyClaim, epsilon: float) -> str:
     return words
 
 
-def _subject(claim: PrivacyClaim) -> str:
+def _subject(claim: Guarantee) -> str:
     m = claim.episodes
     whole = "whole trajectory for another" if m == 1 else f"episodes (up to {m}) for any others"
     return {
@@ -139,7 +163,7 @@ def _nominal(nominal: float | None, epsilon: float) -> list[str]:
     ]
 
 
-def _means(claim: PrivacyClaim) -> list[str]:
+def _means(claim: Guarantee) -> list[str]:
     """What hides the data: the mechanisms in words, or which batches have which."""
     if not claim.kinds:
         return _mechanisms(claim)
@@ -153,7 +177,13 @@ def _means(claim: PrivacyClaim) -> list[str]:
     ]
 
 
-def _mechanisms(claim: PrivacyClaim) -> list[str]:
+def of_noise(record: MechanismRecord) -> str:
+    """What hides the data, and in how many sums."""
+    times = f", each user in at most {record.levels} noisy sums" if record.levels > 1 else ""
+    return record.mechanism + times
+
+
+def _mechanisms(claim: Guarantee) -> list[str]:
     sentences = []
     noisy = [record for record in claim.records if isinstance(record, MechanismRecord)]
     if noisy:
@@ -165,7 +195,7 @@ def _mechanisms(claim: PrivacyClaim) -> list[str]:
     return [*sentences, *(record.sentence(claim.trust) for record in others)]
 
 
-def _closing(claim: PrivacyClaim) -> Sequence[str]:
+def _closing(claim: Guarantee) -> Sequence[str]:
     """What who takes part again loses, what is public, where the noise comes from."""
     m = "m" if claim.episodes == 1 else "g"
     if claim.rho is None:

@@ -1,0 +1,61 @@
+"""What one user adds to every family, written a second time: the definition, cell by cell, without kernels.
+
+Sessions add records by compiled code (:mod:`discreet.core.kernels`). Audits and tests compare their sums, and
+the stated sensitivities, with this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from discreet.core.counts import (
+    CUT_REWARDS,
+    GROUP_RETURNS,
+    POOLED_REWARDS,
+    POOLED_TRANSITIONS,
+    TRANSITIONS,
+    VISITS,
+    CountQuery,
+)
+from discreet.core.releases import Floats
+from discreet.core.steered import clipped_return
+from discreet.core.trajectories import Trajectory
+
+__all__ = ["summand"]
+
+
+def summand(query: CountQuery, trajectory: Trajectory, group: int, cut: float | None) -> Mapping[str, Floats]:
+    """One checked user's summand: see :meth:`CountQuery.contribution`."""
+    sums = {name: np.zeros(shape) for name, shape in query.families.items()}
+    left = query.cut if cut is None else cut if math.isfinite(cut) else 0.0
+    if query.groups:
+        sums[GROUP_RETURNS][group] = clipped_return(query, trajectory)
+    for h in range(query.layout.horizon)[query.counted]:
+        t = h if query.slots > 1 else 0
+        s, a, after = trajectory.states[h], trajectory.actions[h], trajectory.states[h + 1]
+        if query.first and s in trajectory.states[:h]:
+            continue
+        for name, table in sums.items():
+            if name == GROUP_RETURNS:
+                continue
+            if name == CUT_REWARDS:
+                counted = min(float(trajectory.rewards[h]), left)
+                table[0, s, a] += counted
+                left -= counted
+            elif name in (POOLED_TRANSITIONS, POOLED_REWARDS):
+                if query.pooled == "first" and s in trajectory.states[:h]:
+                    continue
+                if name == POOLED_TRANSITIONS:
+                    table[0, s, a, after] += 1.0
+                else:
+                    table[0, s, a] += trajectory.rewards[h] - query.reward_shift
+            elif name == VISITS:
+                table[t, s, a] += 1.0
+            elif name == TRANSITIONS:
+                table[t, s, a, after] += 1.0
+            else:
+                table[t, s, a] += trajectory.rewards[h] - query.reward_shift
+    return sums

@@ -1,0 +1,39 @@
+"""Types of encoders and of strategies of reports: declarations for type checkers, of which nothing runs.
+
+Apart from :mod:`discreet.core.typed`, since they name plans and queries, which are made of what stands there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from discreet.core.counts import CountQuery
+    from discreet.core.releases import Message, Plan, Schedule
+    from discreet.core.trajectories import Trajectory
+    from discreet.core.typed import Coins, NoiseLaw, Record
+    from discreet.local.reports import StepReports
+
+__all__ = ["Encoder", "ReportStrategy"]
+
+
+class ReportStrategy(Protocol):
+    """Randomized reports of a few steps of each user: :class:`discreet.local.reported.Reported` alone."""
+
+    @property
+    def reports(self) -> StepReports: ...
+    @property
+    def by(self) -> Literal["device", "server"]: ...
+    def plain(self) -> ReportStrategy: ...
+    def check(self, query: CountQuery) -> None: ...
+    def record(self, schedule: Schedule) -> Record: ...
+    def law(
+        self, query: CountQuery, name: str, plans: str, terms: int, terms_bound: int, share: float
+    ) -> NoiseLaw: ...
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Runs on the person's device: a pure function of its arguments, tagged with the plan's number."""
+
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message: ...

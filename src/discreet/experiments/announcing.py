@@ -1,0 +1,56 @@
+"""Says that kernels are being compiled, once over all processes of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing import get_context
+from typing import Any
+
+from numba.core.event import Listener, register
+
+__all__ = ["announce", "in_workers"]
+
+
+class _Announcer(Listener):
+    """Says once, over all processes of a run, that a kernel is compiled; one from the cache is no event."""
+
+    def __init__(self, say: Callable[[], None], said: Any) -> None:
+        self.say, self.said, self.here = say, said, False
+
+    def on_start(self, event: Any) -> None:
+        if self.said is None:
+            if not self.here:
+                self.here = True
+                self.say()
+            return
+        with self.said.get_lock():
+            if not self.said.value:
+                self.said.value = 1
+                self.say()
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+_announcer: _Announcer | None = None
+
+
+def announce(say: Callable[[], None], said: Any = None) -> None:
+    """Call ``say`` (a function of a module) when the first kernel is compiled, here or in a worker.
+
+    said : the flag that processes share, of the process that starts them.
+    """
+    global _announcer
+    if _announcer is not None:
+        return
+    _announcer = _Announcer(say, said)
+    register("numba:compile", _announcer)
+
+
+def in_workers() -> dict[str, Any]:
+    """What a pool of processes is started with, so that its workers announce as this process does."""
+    if _announcer is None:
+        return {}
+    if _announcer.said is None:
+        _announcer.said = get_context("spawn").Value("b", int(_announcer.here))
+    return {"initializer": announce, "initargs": (_announcer.say, _announcer.said)}

@@ -1,0 +1,22 @@
+"""How a file is written: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["write_aside"]
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a file beside its place, then rename: readers see the old file or the new one, never a part."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,157 @@
+"""Guarantees and records as plain values, for JSON, and back: built from their numbers alone.
+
+Whoever reads one from a file goes through the constructors of :mod:`discreet.core.guarantee` and of the
+records, where a number that does not follow from the mechanisms is refused. A sentence that is not the one of
+these numbers is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from discreet.core import checks, parts
+from discreet.core.guarantee import Guarantee
+from discreet.core.records import Coordinate, MechanismRecord
+
+if TYPE_CHECKING:
+    from discreet.core.typed import Record
+
+__all__ = [
+    "check_sentences", "guarantee_fields", "noise_fields", "of_guarantee", "of_noise", "plain_record",
+    "record_fields", "records_from_dict",
+]  # fmt: skip
+
+# ------------------------------------------------------------------------------ records
+
+_SHAPES = {"scales": dict, "sensitivities": dict, "alphabets": dict, "exchanges": list, "mechanism": str}
+
+
+def plain_record(record: Any, kind: str) -> dict[str, Any]:
+    """The fields of a record as plain values, after its kind."""
+    table: dict[str, Any] = {"kind": kind}
+    for item in fields(record):
+        value = getattr(record, item.name)
+        table[item.name] = dict(value) if isinstance(value, Mapping) else value
+    return table
+
+
+def record_fields(cls: type, kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table without its kind, if it has exactly the keys of the class, and containers in place."""
+    names = {"kind", *(item.name for item in fields(cls))}
+    wrong = names.symmetric_difference(table)
+    if wrong:
+        raise ValueError(f"record: key {min(wrong)!r} is {'missing' if min(wrong) in names else 'unknown'}")
+    checks.choice("record: kind", table["kind"], (kind,))
+    for name, shape in _SHAPES.items():
+        if name in table and not isinstance(table[name], shape):
+            raise ValueError(f"record: {name} = {checks.said(table[name])}: must be a {shape.__name__}")
+    return {name: value for name, value in table.items() if name != "kind"}
+
+
+def _float(name: str, value: Any) -> float:
+    if type(value) is not float:
+        raise ValueError(f"record: {name} = {checks.said(value)}: must be a floating-point number")
+    return value
+
+
+def _coordinate(plain: Any) -> Coordinate:
+    types = [type(part) for part in plain] if isinstance(plain, list) else []
+    if types != [str, float, float, int]:
+        raise ValueError(
+            f"record: exchanges hold {checks.said(plain)}: must be [noise, scale, shift, count] each"
+        )
+    noise, scale, shift, count = plain
+    return noise, scale, shift, count
+
+
+def records_from_dict(plain: Sequence[Mapping[str, Any]]) -> tuple[Record, ...]:
+    """The records whose ``to_dict`` these are, equal to the last bit.
+
+    Raises ``ValueError`` on a kind, a key or a type that no record has.
+    """
+    found = []
+    for table in plain:
+        if not isinstance(table, Mapping):
+            raise ValueError(f"records hold {checks.said(table)}: must be tables")
+        found.append(parts.record_class(table.get("kind")).from_dict(table))
+    return tuple(found)
+
+
+def of_noise(record: MechanismRecord) -> dict[str, Any]:
+    """Of noise in sums, without loss: JSON writes a float with all digits that tell it from any other."""
+    table = plain_record(record, "noise")
+    table["exchanges"] = [[list(coordinate) for coordinate in way] for way in record.exchanges]
+    return table
+
+
+def noise_fields(table: Mapping[str, Any]) -> dict[str, Any]:
+    """What :func:`of_noise` wrote, as the record takes it. Raises ``ValueError`` on a wrong key or type."""
+    given = record_fields(MechanismRecord, "noise", table)
+    for name in ("scales", "sensitivities"):
+        given[name] = {str(family): _float(f"{name}[{family!r}]", x) for family, x in given[name].items()}
+    given["joint"] = _float("joint", given["joint"])
+    given["exchanges"] = tuple(tuple(_coordinate(one) for one in way) for way in given["exchanges"])
+    return given
+
+
+# ------------------------------------------------------------------------------ guarantees
+
+_PLAIN = (
+    "trust", "epsilon", "delta", "rho", "mu", "epsilon_nominal", "users_public", "randomness", "episodes",
+    "reason",
+)  # fmt: skip
+_RENDERED = ("unit", "neighbours", "holds_if_seed_is_guessed", "composition", "statement")
+_KEYS = (
+    "trust", "epsilon", "delta", "rho", "mu", "epsilon_nominal", "unit", "neighbours", "users_public",
+    "randomness", "holds_if_seed_is_guessed", "composition", "statement", "episodes", "reason", "mechanisms",
+    "kinds",
+)  # fmt: skip
+
+
+def of_guarantee(guarantee: Guarantee) -> dict[str, Any]:
+    """Plain values (None stands for JSON null): numbers, what they follow from, and the sentences."""
+    table: dict[str, Any] = {name: getattr(guarantee, name, None) for name in _KEYS}
+    table["composition"] = list(guarantee.composition)
+    table["mechanisms"] = [record.to_dict() for record in guarantee.records]
+    table["kinds"] = [{"users": words, "guarantee": one.to_dict()} for words, one in guarantee.kinds]
+    return table
+
+
+def guarantee_fields(table: Any, nested: Callable[[Any], Guarantee]) -> dict[str, Any]:
+    """What :func:`of_guarantee` wrote, as the guarantee takes it; ``nested`` makes those of its kinds.
+
+    Raises ``ValueError`` on a missing or foreign key.
+    """
+    if not isinstance(table, Mapping):
+        raise ValueError(f"guarantee = {checks.said(table)}: must be a table")
+    if "composition" in table and "mechanisms" not in table:
+        raise ValueError(
+            "guarantee: key 'mechanisms' is missing: an earlier version wrote sentences only, and no "
+            "guarantee is made of sentences"
+        )
+    wrong = set(_KEYS).symmetric_difference(table)
+    if wrong:
+        raise ValueError(
+            f"guarantee: key {min(wrong)!r} is {'missing' if min(wrong) in _KEYS else 'unknown'}"
+        )
+    for name in ("mechanisms", "kinds"):
+        if not isinstance(table[name], list):
+            raise ValueError(f"{name} = {checks.said(table[name])}: must be a list")
+    kinds = []
+    for one in table["kinds"]:
+        if not isinstance(one, Mapping) or set(one) != {"users", "guarantee"}:
+            raise ValueError(f"kinds hold {checks.said(one)}: must be objects of users and guarantee")
+        kinds.append((str(one["users"]), nested(one["guarantee"])))
+    given = {name: table[name] for name in _PLAIN}
+    return given | {"records": records_from_dict(table["mechanisms"]), "kinds": tuple(kinds)}
+
+
+def check_sentences(found: Guarantee, table: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` on a sentence that is not the one of these numbers."""
+    for name in _RENDERED:
+        own, stored = getattr(found, name), table[name]
+        stored_as = tuple(stored) if isinstance(stored, list | tuple) else stored
+        if type(own) is not type(stored_as) or own != stored_as:
+            raise ValueError(f"{name} = {checks.said(stored)}: is not the sentence of these numbers")

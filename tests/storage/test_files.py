@@ -1,0 +1,32 @@
+"""Files that are whole or not there."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from discreet.storage.files import write_aside
+
+
+def test_write_aside_replaces_whole_files(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_aside(path, b"one")
+    write_aside(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("where", ["open", "fsync", "replace"])
+def test_a_write_that_is_interrupted_leaves_the_old_file_alone(where, tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "file"
+    write_aside(path, b"one")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os if where == "fsync" else Path, where, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_aside(path, b"two")
+    monkeypatch.undo()
+    assert path.read_bytes() == b"one"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
