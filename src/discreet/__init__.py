@@ -159,6 +159,11 @@ if TYPE_CHECKING:
     from discreet.simulation.crowds import rollout as rollout
     from discreet.simulation.crowds import rollouts as rollouts
     from discreet.storage.ledger import Ledger as Ledger
+    from discreet.storage.owner_rules import require_ledger as require_ledger
+    from discreet.storage.signatures import new_key as new_key
+    from discreet.storage.signatures import read_private_key as read_private_key
+    from discreet.storage.signatures import read_public_key as read_public_key
+    from discreet.stored.approval import sign as sign
     from discreet.stored.forecast import SchemaForecast as SchemaForecast
     from discreet.stored.forecast import forecast_learn as forecast_learn
     from discreet.stored.learn import Outcome as Outcome
@@ -343,6 +348,11 @@ _HOMES = {
     "values_of": "offline.evaluation",
     "Statement": "stored.statement",
     "verify": "stored.verification",
+    "sign": "stored.approval",
+    "new_key": "storage.signatures",
+    "read_private_key": "storage.signatures",
+    "read_public_key": "storage.signatures",
+    "require_ledger": "storage.owner_rules",
     "membership_attack": "audits.membership",
     "Ledger": "storage.ledger",
 }

@@ -40,6 +40,7 @@ import numpy as np
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.randomness import Randomness, Secure
 from discreet.core.shown import brief
+from discreet.data.places import local_files
 from discreet.data.readers import Progress, Source
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.validate import episodes
@@ -49,7 +50,9 @@ from discreet.offline.decision_points import DecisionPoints
 from discreet.offline.releases import ReleaseFacts, read_tables
 from discreet.protocol import Floats
 from discreet.storage.ledger import Ledger, Reservation
+from discreet.storage.owner_rules import check_rules
 from discreet.storage.saved_state import sync_folder
+from discreet.stored.pages import text_of
 from discreet.stored.planning import (
     Planned,
     Privatizer,
@@ -60,6 +63,7 @@ from discreet.stored.planning import (
     write_plan,
 )
 from discreet.stored.statement import (
+    PAGES,
     LedgerFacts,
     RunFacts,
     Statement,
@@ -174,11 +178,13 @@ def learn(
     BudgetError
         If the owner's limit would be passed. Nothing was spent or written.
     ValueError
-        If anything else is not allowed. Nothing was spent or written.
+        If anything else is not allowed, by the owner's rule over the data
+        (:mod:`discreet.storage.owner_rules`) too. Nothing was spent or written.
     """
     settings, out = settings or Settings(), Path(out)
     check_free(out)
     schema = source.schema
+    check_rules(local_files(source.places), schema.dataset, ledger)
     kind = kind_of(schema, learner)
     kind.check(settings)
     session = kind.start(privatizer, Secure() if randomness is None else randomness)
@@ -465,6 +471,7 @@ def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: Settings, run:
         "statement": statement.to_json(),
         **{f"states.labels[{i}]": label for i, label in enumerate(schema.state_labels or ())},
         **{f"actions.labels[{i}]": label for i, label in enumerate(schema.action_labels or ())},
+        **{name: text_of(lines(statement.document)) for name, lines in PAGES.items()},
     }
     for name, text in checks_of.items():
         check_encodable(name, text)
