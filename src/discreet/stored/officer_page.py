@@ -280,12 +280,22 @@ def _glossary(doc: Document) -> Iterator[tuple[str, str]]:
             ),
         )
     yield (
-        "Sensitivity, scale, standard deviation",
+        "Sensitivity, scale (sigma), standard deviation",
         (
-            "how much one person can change a sum; how wide the noise on it is; and by how much a noisy sum "
-            "typically differs from the true one."
+            "how much one person can change a table of sums (l1: all cells added up, l2: as a length); how "
+            "wide the noise on each cell is; and by how much a noisy cell typically differs from the true "
+            "one."
         ),
     )
+    lines = " ".join(one["description"] for one in doc["mechanisms"])
+    if "sqrt(2 rho)" in lines or "mu = sqrt(" in lines:
+        yield (
+            "sqrt(2 rho) = sqrt(k) x s, mu = sqrt(k) x s",
+            (
+                "how a mechanism's line comes to its loss: s is what one person can change in all tables "
+                "together, in units of their noise; k is in how many noisy sums she is."
+            ),
+        )
     yield (
         "Computed again, planned again",
         (
