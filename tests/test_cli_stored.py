@@ -282,3 +282,12 @@ def test_keys_in_the_wrong_place(tmp_path: Path) -> None:
     (tmp_path / "k").chmod(0o644)
     assert "must have mode 0600" in call("keys", "show", tmp_path / "k", code=2).stderr
     assert "public-key = " in call("verify", tmp_path, "--public-key", tmp_path / "k", code=2).stderr
+
+
+def test_another_versions_words_are_told(data: tuple[Path, Path], tmp_path: Path) -> None:
+    rows, schema = data
+    out = tmp_path / "out"
+    call("learn", rows, "--schema", schema, *BUDGET, "--algorithm", "dp-apvi", "--out", out)
+    text = (out / "statement.json").read_text("utf-8")
+    (out / "statement.json").write_text(text.replace('"discreet": "', '"discreet": "9.'), "utf-8")
+    assert "says that version 9." in call("verify", out, code=1).stderr

@@ -1,19 +1,16 @@
 """Keys, signed limits and owners' rules: what each refuses, and what an attacker with both files can do."""
 
-import hashlib
 import json
 import os
 import pickle
 import shutil
-import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forged import Edit, rewrite
 
 from discreet.core.guarantee import MechanismRecord
 from discreet.storage import owner_rules
@@ -186,23 +183,6 @@ def test_an_unsigned_limit_may_be_taken_over_by_an_owner(tmp_path: Path, owner: 
         assert ledger.limit("icu") == (1.0, 0.0)
 
 
-def rewrite(path: Path, edit: Callable[[list[dict[str, Any]]], None]) -> None:
-    """An attacker with both files: entries are edited, then numbered, chained, hashed; the head follows."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        entries = [
-            json.loads(row[0]) for row in connection.execute("SELECT text FROM entries ORDER BY number")
-        ]
-        edit(entries)
-        connection.execute("DELETE FROM entries")
-        previous = ""
-        for number, one in enumerate(entries, 1):
-            one |= {"number": number, "previous": previous}
-            text = json.dumps(one, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-            previous = hashlib.sha256(text.encode()).hexdigest()
-            connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, text, previous))
-    path.with_name(path.name + ".head").write_text(f"{len(entries)} {previous}\n")
-
-
 def test_forgeries_of_signed_limits(path: Path, tmp_path: Path, owner: PrivateKey) -> None:
     """Entries: begin, limit 9, limit 2.5, reserve. The chain is whole after each forgery but the last."""
     runner = key_of(tmp_path, "runner")
@@ -211,7 +191,7 @@ def test_forgeries_of_signed_limits(path: Path, tmp_path: Path, owner: PrivateKe
         kept = {k: v for k, v in entries[2].items() if k not in ("key", "signature")}
         return {**kept, "epsilon": 100.0, **more}
 
-    ways: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
+    ways: dict[str, Edit] = {
         "raised": lambda e: e[2].update(epsilon=100.0),
         "another delta": lambda e: e[2].update(delta=0.5),
         "another time": lambda e: e[2].update(time="2020-01-01T00:00:00+00:00"),

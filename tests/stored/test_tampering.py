@@ -8,18 +8,16 @@ Once somebody has signed, what people wrote into their lines is fixed, too.
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import math
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from forged import Edit, rewrite
 
 import discreet as dr
 from discreet.core.layout import Layout
@@ -556,18 +554,18 @@ def test_the_ledgers_mark(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_pat
     for slow in SLOW:
         monkeypatch.setattr(verification, f"_check_{slow}", lambda *_: iter(()))
 
-    def forged(change: Callable[[list[dict[str, Any]]], Any]) -> bool:
+    def unseen(change: Edit) -> bool:
         copied = tmp_path / "ledger.sqlite"
         shutil.copyfile(book, copied)
-        chained(copied, change)
+        rewrite(copied, change)
         with Ledger.open(copied, readonly=True) as ledger:
             return all(check.ok for check in verify(folder, ledger))
 
-    assert forged(lambda entries: None)
+    assert unseen(lambda entries: None)
     with Ledger.open(book, readonly=True) as ledger:
         hashes = [entry for entry in ledger.entries() if entry.kind == "mark"][-1].files
     assert {"officer.md", "officer.html", "statement.md", "release.parquet", "policy.csv"} <= set(hashes)
-    ways: list[Callable[[list[dict[str, Any]]], Any]] = [
+    ways: list[Edit] = [
         *(lambda e, name=name: e[-1]["files"].update({name: "0" * 64}) for name in hashes),
         *(lambda e, name=name: e[-1]["files"].pop(name) for name in hashes),
         lambda e: e[-1]["files"].update(more="0" * 64),
@@ -580,20 +578,4 @@ def test_the_ledgers_mark(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_pat
         lambda e: e.__delitem__(slice(4, None)),
         lambda e: e.pop(1),
     ]
-    assert [number for number, way in enumerate(ways) if forged(way)] == []
-
-
-def chained(path: Path, change: Callable[[list[dict[str, Any]]], Any]) -> None:
-    """Entries are edited, then numbered, chained and hashed; the head follows."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        rows = connection.execute("SELECT text FROM entries ORDER BY number").fetchall()
-        entries = [json.loads(text) for (text,) in rows]
-        change(entries)
-        connection.execute("DELETE FROM entries")
-        previous = ""
-        for number, one in enumerate(entries, 1):
-            text = json.dumps({**one, "number": number, "previous": previous}, sort_keys=True,
-                              separators=(",", ":"), ensure_ascii=False)  # fmt: skip
-            previous = hashlib.sha256(text.encode()).hexdigest()
-            connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, text, previous))
-    path.with_name(path.name + ".head").write_text(f"{len(entries)} {previous}\n")
+    assert [number for number, way in enumerate(ways) if unseen(way)] == []

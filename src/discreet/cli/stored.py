@@ -507,10 +507,28 @@ def verify(
         console().print(
             f"{len(checks) - len(failed)} of {len(checks)} numbers and hashes are as stated (with {where})."
         )
+        if failed:
+            _say_version(folder)
         for line in _signed(folder, signers):
             console().print(line, soft_wrap=True)
     if failed:
         raise typer.Exit(1)
+
+
+def _say_version(folder: Path) -> None:
+    """Pages are made again word by word, and words change with the library."""
+    import json
+
+    from discreet import __version__
+
+    try:
+        wrote = json.loads((folder / "statement.json").read_text("utf-8"))["versions"]["discreet"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if wrote != __version__:
+        say(
+            f"discreet: the folder says that version {wrote} made it, this is {__version__}: verify it with that"
+        )
 
 
 def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | None:

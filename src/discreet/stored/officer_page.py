@@ -416,16 +416,16 @@ def _asked(doc: Document) -> Iterator[tuple[str, str, str]]:
     yield (
         "Utility",
         (
-            "report.md says what the policy is worth, with intervals that hold the noise, and in its first "
-            "line whether that is shown to be better than what people did."
+            "the first line of report.md says whether the policy is shown to be better than what people did, "
+            "or that this release cannot tell."
         ),
         "Is the result worth what it costs, and fit for its purpose?",
     )
     yield (
         "Bias",
         (
-            "noise is the same on every count, so that rare states and small groups are known worst; the "
-            "report says where support is lacking. It does not know groups that the states do not name."
+            "noise is no smaller where people are few, so that rare states and small groups are known worst; "
+            "the report says where support is lacking. It does not know groups that the states do not name."
         ),
         "Who could be harmed by a policy that is wrong for a small group, and who looks at that?",
     )
@@ -441,7 +441,7 @@ def _asked(doc: Document) -> Iterator[tuple[str, str, str]]:
         "Threat model and trust",
         (
             f"trust is {guarantee['trust']}; against anybody who sees all that is released, with any "
-            "knowledge and any computer."
+            f"knowledge{' BUT THE SEED' if guarantee['randomness'] == 'seeded' else ''} and any computer."
             if private
             else "none is met."
         ),
