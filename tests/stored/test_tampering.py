@@ -26,7 +26,7 @@ from discreet.data.readers import open_source
 from discreet.data.schema import Schema
 from discreet.offline.tabular import DPAPVI
 from discreet.storage.ledger import Ledger
-from discreet.stored import signing, statement, verification
+from discreet.stored import approval, signing, statement, verification
 from discreet.stored.learn import learn
 from discreet.stored.pages import Written, text_of
 from discreet.stored.signing import SIGNATURES_NAME
@@ -579,3 +579,25 @@ def test_the_ledgers_mark(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_pat
         lambda e: e.pop(1),
     ]
     assert [number for number, way in enumerate(ways) if unseen(way)] == []
+
+
+def test_what_is_signed_is_what_was_verified(signed: Signed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that is exchanged while the folder is being verified is not signed."""
+    folder, _, _, files = signed
+    someone = dr.read_private_key(folder.parent / "other")
+
+    def slow(*given: Any, **how: Any) -> list[verification.Check]:
+        page = (folder / "officer.md").read_bytes()
+        (folder / "officer.md").write_bytes(page.replace(b"Yes.", b"No."))
+        return []
+
+    try:
+        monkeypatch.setattr(approval, "verify", slow)
+        with pytest.raises(ValueError, match="was changed while it was verified"):
+            dr.sign(folder, someone)
+        assert (folder / SIGNATURES_NAME).read_bytes() == files[SIGNATURES_NAME]
+        monkeypatch.undo()
+        with pytest.raises(ValueError, match="must be a folder that"):
+            dr.sign(folder / "none", someone)
+    finally:
+        restore(folder, files)

@@ -526,9 +526,7 @@ def _say_version(folder: Path) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         return
     if wrote != __version__:
-        say(
-            f"discreet: the folder says that version {wrote} made it, this is {__version__}: verify it with that"
-        )
+        say(f"discreet: the folder says that version {wrote} made it; this is {__version__}, use that one")
 
 
 def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | None:

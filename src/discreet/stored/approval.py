@@ -24,6 +24,13 @@ from discreet.stored.verification import verify
 __all__ = ["sign"]
 
 
+def _hashes(folder: Path) -> dict[str, str] | None:
+    try:
+        return signed_hashes(folder)
+    except OSError:
+        return None  # for `verify` to find
+
+
 def sign(
     folder: str | Path, key: PrivateKey, *, name: str = "", ledger: LedgerLike | None = None,
     learner: Any = None,
@@ -46,6 +53,7 @@ def sign(
     folder = Path(folder)
     if not isinstance(key, PrivateKey):
         raise ValueError(f"key = {checks.said(key)}: must be a PrivateKey, as read_private_key gives it")
+    before = _hashes(folder)
     wrong = [check for check in verify(folder, ledger, learner=learner) if not check.ok]
     if wrong:
         raise ValueError(f"folder = {str(folder)!r}: does not verify ({wrong[0].name}), and was not signed")
@@ -59,6 +67,8 @@ def sign(
         "fingerprint": read_json(folder / JSON_NAME)["fingerprint"],
         "files": signed_hashes(folder),
     }
+    if one["files"] != before:
+        raise ValueError(f"folder = {str(folder)!r}: was changed while it was verified, and was not signed")
     one["signature"] = key.sign("discreet statement, 1", content_of(one))
     text = text_of_signatures([*entries, one])
     broken = next(violations({"format": "discreet signatures", "version": 1, "signatures": [one]},
