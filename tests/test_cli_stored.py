@@ -220,3 +220,74 @@ def test_a_release_of_another_kind_is_refused_and_leaves_nothing(
     alone.write_bytes((tmp_path / "made" / "release.parquet").read_bytes())
     assert "beside it" in call("learn", "--from-release", alone, "--out", tmp_path / "x", code=2).stderr
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
+
+
+# ------------------------------------------------------------------------------ owners and officers
+def test_from_an_owners_limit_to_a_signed_folder(
+    data: tuple[Path, Path], tmp_path: Path, own_ledger: Path
+) -> None:
+    pytest.importorskip("cryptography")
+    rows, schema = data
+    keys = {}
+    for name in ("owner", "officer"):
+        made = call("keys", "new", tmp_path / "keys" / name)
+        assert "private, for you alone" in made.stdout
+        keys[name] = json.loads(call("keys", "show", tmp_path / "keys" / name, "--json").stdout)["public_key"]
+        assert keys[name] in made.stdout
+        assert keys[name] in call("keys", "show", tmp_path / "keys" / f"{name}.pub").stdout
+    owner, officer = (tmp_path / "keys" / name for name in keys)
+    ward = ["--dataset", "ward"]
+    limit = ["ledger", *ward, "--limit", 1.5, "--delta", "1e-6"]
+    assert keys["owner"] in call(*limit, "--key", owner).stdout.replace("\n", "")
+    for more in ([], ["--key", officer]):
+        assert f"must be that of {keys['owner']}" in call(*limit, *more, code=2).stderr
+    assert "must be given with --dataset" in call("ledger", "--require", tmp_path, code=2).stderr
+    assert "must be given with --limit or --require" in call("ledger", "--key", owner, code=2).stderr
+    assert "signed together or not at all" in call("ledger", *ward, "--require", tmp_path, code=2).stderr
+    assert "must be in this ledger now" in call("ledger", *ward, "--require", tmp_path, "--key", owner).stderr
+
+    learn = ["learn", rows, "--schema", schema, *BUDGET, "--algorithm", "dp-apvi", "--out"]
+    assert "--no-ledger is forbidden" in call(*learn, tmp_path / "x", "--no-ledger", code=2).stderr
+    elsewhere = ["--ledger", tmp_path / "other.sqlite"]
+    assert "must be that of identity" in call(*learn, tmp_path / "x", *elsewhere, code=2).stderr
+    out = tmp_path / "out"
+    call(*learn, out)
+    assert "the owner's limit is epsilon 1.5" in call(*learn, tmp_path / "more", code=2).stderr
+    assert not (tmp_path / "more").exists()
+    assert not (tmp_path / "x").exists()
+
+    asked = ["--public-key", f"{officer}.pub"]
+    assert "signed with the key" in call("verify", out, *asked, code=1).stdout
+    assert "Nobody has signed it" in call("verify", out, "--limit-key", f"{owner}.pub").stdout
+    call("verify", out, "--limit-key", f"{officer}.pub", code=1)
+    assert "key is missing" in call("sign", out, code=2).stderr
+    page = out / "officer.md"
+    page.write_bytes(page.read_bytes().replace(b"**Answer 1:** ", b"**Answer 1:** Yes."))
+    call("sign", out, "--key", officer, "--name", "A. Weber")
+    assert "has signed" in call("sign", out, "--key", officer, code=2).stderr
+    said = call("verify", out, *asked, "--limit-key", f"{owner}.pub").stdout
+    assert "Signature of A. Weber" in said
+    assert "nobody has named" not in said
+    assert "a key that nobody has named here" in call("verify", out).stdout
+    page.write_bytes(page.read_bytes().replace(b"Yes.", b"No."))
+    call("verify", out, *asked, code=1)
+    assert "does not verify" in call("sign", out, "--key", owner, code=2).stderr
+
+
+def test_keys_in_the_wrong_place(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    call("keys", "new", tmp_path / "k")
+    assert "exists already" in call("keys", "new", tmp_path / "k", code=2).stderr
+    assert "must be one of" in call("keys", "old", tmp_path / "k", code=2).stderr
+    (tmp_path / "k").chmod(0o644)
+    assert "must have mode 0600" in call("keys", "show", tmp_path / "k", code=2).stderr
+    assert "public-key = " in call("verify", tmp_path, "--public-key", tmp_path / "k", code=2).stderr
+
+
+def test_another_versions_words_are_told(data: tuple[Path, Path], tmp_path: Path) -> None:
+    rows, schema = data
+    out = tmp_path / "out"
+    call("learn", rows, "--schema", schema, *BUDGET, "--algorithm", "dp-apvi", "--out", out)
+    text = (out / "statement.json").read_text("utf-8")
+    (out / "statement.json").write_text(text.replace('"discreet": "', '"discreet": "9.'), "utf-8")
+    assert "says that version 9." in call("verify", out, code=1).stderr

@@ -47,7 +47,8 @@ def test_the_registry_lists_without_loading() -> None:
 
 
 def test_optional_dependencies_are_not_needed() -> None:
-    blocked = "import sys\nfor name in ('gymnasium', 'icu_sepsis', 'opendp'): sys.modules[name] = None"
+    optional = ("gymnasium", "icu_sepsis", "opendp", "cryptography")
+    blocked = f"import sys\nfor name in {optional}: sys.modules[name] = None"
     loaded = modules_after(f"{blocked}\nimport discreet as dr\ndr.make('riverswim'), dr.simulate, dr.Central")
     assert "discreet.privatizers.central" in loaded
 

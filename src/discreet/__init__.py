@@ -160,6 +160,11 @@ if TYPE_CHECKING:
     from discreet.simulation.crowds import rollout as rollout
     from discreet.simulation.crowds import rollouts as rollouts
     from discreet.storage.ledger import Ledger as Ledger
+    from discreet.storage.owner_rules import require_ledger as require_ledger
+    from discreet.storage.signatures import new_key as new_key
+    from discreet.storage.signatures import read_private_key as read_private_key
+    from discreet.storage.signatures import read_public_key as read_public_key
+    from discreet.stored.approval import sign as sign
     from discreet.stored.codebook import fit_codebook as fit_codebook
     from discreet.stored.codebook import forecast_codebook as forecast_codebook
     from discreet.stored.codebook import verify_codebook as verify_codebook
@@ -363,6 +368,11 @@ _HOMES = {
     "values_of": "offline.evaluation",
     "Statement": "stored.statement",
     "verify": "stored.verification",
+    "sign": "stored.approval",
+    "new_key": "storage.signatures",
+    "read_private_key": "storage.signatures",
+    "read_public_key": "storage.signatures",
+    "require_ledger": "storage.owner_rules",
     "membership_attack": "audits.membership",
     "Ledger": "storage.ledger",
 }

@@ -951,7 +951,8 @@ _FIGURES = (".png", ".svg")  # drawn by Matplotlib: their names are kept
 
 
 def _folder(folder: Path) -> Any:
-    return {path.name: None if path.suffix in _FIGURES else _file(path) for path in sorted(folder.iterdir())}
+    drawn = (*_FIGURES, ".html")  # the look of officer.md
+    return {path.name: None if path.suffix in drawn else _file(path) for path in sorted(folder.iterdir())}
 
 
 def _files(schema: Schema, learner: Any, again: Any = None, **how: Any) -> Any:

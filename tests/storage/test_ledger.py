@@ -13,6 +13,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -536,3 +537,24 @@ def test_a_name_that_looks_like_another_one_is_refused(tmp_path, name):
             with pytest.raises(ValueError, match="normal form C"):
                 use(name)
         ledger.set_limit("caf\u00e9", 1.0)
+
+
+@pytest.mark.parametrize("records", [[LAPLACE], [GAUSSIAN], [LISTED], [LISTED, LAPLACE], [REPORTS, GAUSSIAN]])
+def test_what_passes_a_limit_is_certified_within_it(tmp_path: Path, records: list[Any]) -> None:
+    """`verify` holds a release against its limit by `certified`: never stricter than the door was."""
+    for number, (own, delta) in enumerate([(1e-6, 1e-6), (1e-6, 1e-5), (0.0, 1e-6), (1e-5, 1e-7)]):
+        with Ledger.open(tmp_path / str(number)) as ledger:
+            for count in (1, 2, 3):
+                tried = ledger.reserve("try", records, delta=own)
+                most = ledger.certified("try", delta, upto=tried.number).epsilon
+                ledger.set_limit("icu", most * (1 + 1e-9), delta)
+                try:
+                    made = ledger.reserve("icu", records, delta=own)
+                except BudgetError:  # the door's closed forms are dearer
+                    ledger.set_limit("icu", most * 2, delta)
+                    made = ledger.reserve("icu", records, delta=own)
+                limit = ledger.totals("icu").limit
+                assert limit is not None
+                assert ledger.certified("icu", delta, upto=made.number).epsilon <= limit[0] * (1 + 1e-6), (
+                    count
+                )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from discreet.data.readers import open_source
 from discreet.data.schema import Schema, write_schema
 from discreet.data.validate import DataError
 from discreet.offline.tabular import APVI, DPAPVI
+from discreet.storage.ledger import Ledger
 from discreet.stored import counted
 from discreet.stored.counted import Part, count_part, merge_parts
 from discreet.stored.learn import learn
@@ -192,3 +194,28 @@ def test_by_the_commands(tmp_path: Path) -> None:
     assert "delimiter = ';': must not be given" in call(*whole, "--delimiter", ";", code=2)
     assert "must " in call("learn", tallies[0], files[1], "--schema", asked[1], *budget, "--out", "o", code=2)
     assert not (tmp_path / "o").exists()
+
+
+def test_an_owners_rule_goes_with_the_part(tmp_path: Path) -> None:
+    """What was counted under a rule is released under it, wherever the part lies."""
+    data = tmp_path / "data"
+    data.mkdir()
+    files = split(STATIONARY, data)
+    how: dict[str, Any] = {"privatizer": dr.Central(epsilon=1.0, delta=1e-6), "schema": STATIONARY}
+    with Ledger.open(tmp_path / "own.sqlite") as own, Ledger.open(tmp_path / "other.sqlite") as other:
+        dr.require_ledger(data, own, "ward")
+        parts = [count_part(open_source(file, STATIONARY), dr.DecisionPoints(), KEY) for file in files]
+        parts[0].save(tmp_path / "0.tally")
+        merged = merge_parts([tmp_path / "0.tally", *parts[1:]])
+        for ledger in (None, other):
+            with pytest.raises(ValueError, match="by the owner's rule"):
+                learn(merged, dr.DecisionPoints(), tmp_path / "out", ledger=ledger, **how)
+        assert not (tmp_path / "out").exists()
+        learn(merged, dr.DecisionPoints(), tmp_path / "out", ledger=own, **how)
+        assert [check.name for check in verify(tmp_path / "out", own) if not check.ok] == []
+    parts[1].rules = {path: replace(rule, ledger="other") for path, rule in parts[1].rules.items()}
+    with pytest.raises(ValueError, match="counted under another rule"):
+        merge_parts(parts)
+    renamed = Schema("elsewhere", "patient", Layout(5, 3, 4), stationary=True, terminal=(3, 4))
+    with pytest.raises(ValueError, match=r"dataset = 'elsewhere': must be 'ward' by the owner's rule"):
+        count_part(open_source(files[0], renamed), dr.DecisionPoints(), KEY)

@@ -297,7 +297,7 @@ def test_fewer_ways_to_exchange_a_user_are_found(kept, place):
         lambda d: d["files"].pop("policy.csv"),
         lambda d: d["guarantee"].update(epsilon=None, rho=None, mu=None),
         lambda d: d.update(version=1),
-        lambda d: d.update(version=4),
+        lambda d: d.update(version=5),
         lambda d: d["guarantee"].pop("holds_if_seed_is_guessed"),
         lambda d: d["guarantee"].update(
             holds_if_seed_is_guessed=not d["guarantee"]["holds_if_seed_is_guessed"]
@@ -363,7 +363,7 @@ def test_edits_of_the_page_are_found(kept):
         ):
             (kept / "statement.md").write_text("\n".join(edited), "utf-8", newline="\n")
             signed = any(word in lines[i] for word in ("**Operator:**", "**Approval"))
-            found = [check for check in checking._check_markdown(kept, document) if not check.ok]
+            found = [check for check in checking._check_page(kept, document, "statement.md") if not check.ok]
             assert found or (signed and len(edited) == len(lines))
 
 

@@ -2,6 +2,7 @@
 
 A tamperer who knows the library makes what he can fit again: hashes, fingerprint, page. What finds him
 without the ledger is that everything is made again from the release; with it, that its mark holds every hash.
+Once somebody has signed, what people wrote into their lines is fixed, too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forged import Edit, rewrite
 
 import discreet as dr
 from discreet.core.layout import Layout
@@ -24,14 +26,19 @@ from discreet.data.readers import open_source
 from discreet.data.schema import Schema
 from discreet.offline.tabular import DPAPVI
 from discreet.storage.ledger import Ledger
-from discreet.stored import statement, verification
+from discreet.stored import approval, signing, statement, verification
 from discreet.stored.learn import learn
+from discreet.stored.pages import Written, text_of
+from discreet.stored.signing import SIGNATURES_NAME
 from discreet.stored.statement import file_hash
-from discreet.stored.statement_page import FREE, markdown
+from discreet.stored.statement_page import FREE
 from discreet.stored.verification import verify
 
 MASK = np.array([[1, 1], [1, 0], [0, 1], [1, 1]], bool)
-SCHEMA = Schema("ward", "patient", Layout(4, 2, 3, MASK), terminal=(3,), low=-1.0)
+SCHEMA = Schema(
+    "ward", "patient", Layout(4, 2, 3, MASK), terminal=(3,), low=-1.0,
+    declared={"controller": "A <b>hospital</b>", "legal_basis": "Art. 9 (2)", "recipients": "nobody | all"},
+)  # fmt: skip
 Place = tuple[Path, Path, dict[str, bytes]]
 
 pytestmark = pytest.mark.usefixtures("equal_figures_drawn_once")
@@ -67,13 +74,15 @@ def reseal(folder: Path, document: dict[str, Any]) -> None:
     )
     document["fingerprint"] = statement.fingerprint_of(document)
     (folder / "statement.json").write_text(statement.Statement(document).to_json(), "utf-8", newline="\n")
-    (folder / "statement.md").write_text(markdown(document), "utf-8", newline="\n")
+    for name, lines in statement.PAGES.items():
+        (folder / name).write_text(text_of(lines(document)), "utf-8", newline="\n")
 
 
 def rehash(folder: Path) -> None:
     """As if the changed files were those of the run."""
     document = json.loads((folder / "statement.json").read_text("utf-8"))
-    kept = [path for path in folder.rglob("*") if path.is_file() and path.stem != "statement"]
+    own = {"statement.json", *statement.PAGES, SIGNATURES_NAME}
+    kept = [path for path in folder.rglob("*") if path.is_file() and path.name not in own]
     document["files"] = {path.relative_to(folder).as_posix(): file_hash(path) for path in sorted(kept)}
     reseal(folder, document)
 
@@ -138,7 +147,7 @@ def on_files(files: dict[str, bytes]) -> Iterator[tuple[str, Callable[[Path], No
     for name in files:
         for way in FILE_WAYS:
             yield f"{way.__name__}: {name}", lambda folder, way=way, name=name: way(folder / name)
-        if name.startswith("statement."):
+        if name == "statement.json" or name in statement.PAGES:
             continue
         for way in RESEALED:
             if name == "release.parquet" and way in (edited, lengthened):
@@ -300,3 +309,295 @@ def test_every_leaf(sealed: bool, place: Place, monkeypatch: pytest.MonkeyPatch)
 )  # fmt: skip
 def test_what_another_machine_may_round(one: str, other: str, exact: bool, alike: bool) -> None:
     assert verification._texts_alike(one, other, exact=exact) == alike
+
+
+def test_other_orders_of_fields(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same numbers in another order are not the text that was written."""
+    folder, _, files = place
+    document = json.loads(files["statement.json"])
+
+    def objects(tree: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(tree, dict | list):
+            if isinstance(tree, dict) and len(tree) > 1:
+                yield tree
+            for one in tree.values() if isinstance(tree, dict) else tree:
+                yield from objects(one)
+
+    try:
+        for number in range(len(list(objects(document)))):
+            changed = copy.deepcopy(document)
+            one = list(objects(changed))[number]
+            items = [*one.items()]
+            one.clear()
+            one.update([*items[1:], items[0]])
+            (folder / "statement.json").write_text(
+                statement.Statement(changed).to_json(), "utf-8", newline="\n"
+            )
+            for name, lines in statement.PAGES.items():
+                (folder / name).write_text(text_of(lines(changed)), "utf-8", newline="\n")
+            assert seen(folder, monkeypatch), items
+    finally:
+        restore(folder, files)
+    assert number > 20
+
+
+# ------------------------------------------------------------------------------ pages
+PLAIN = ["", "A. Weber", "Dr. Weber, 3 May 2026 - yes, until 2027!", "\u00dcbel, \u03b5 = 3"]
+MARKED = {
+    "officer.md": ["*bold*", "[x](y)", "<b>", "a | b", "\x0b", "\u202e", "`x`", "# x", "x" * 501, "&#8203;"],
+    "officer.html": [
+        "<b>x</b>",
+        "a & b",
+        "&nbsp;",
+        "<!-- x -->",
+        "\x0b",
+        "\u202e",
+        "x" * 501,
+        "&#60;script&#62;",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_lines_of_the_officers_page(name: str, place: Place) -> None:
+    """Every line is fixed, or people may write plain text into it; nothing else."""
+    folder, _, files = place
+    document = json.loads(files["statement.json"])
+    lines = statement.PAGES[name](document)
+    check = lambda: all(one.ok for one in verification._check_page(folder, document, name))  # noqa: E731
+    blanks = [i for i, line in enumerate(lines) if isinstance(line, Written)]
+    assert len(blanks) > 12
+    try:
+        for i, line in enumerate(lines):
+            fixed = line if isinstance(line, str) else line.before
+            for edited in (
+                [fixed + "x"] if isinstance(line, str) else [fixed[1:] + line.after],
+                [],
+                [line, "x"],
+            ):
+                changed = text_of([*lines[:i], *edited, *lines[i + 1 :]])
+                (folder / name).write_text(changed, "utf-8", newline="\n")
+                assert not check(), (i, edited)
+        for i in blanks[:2] + blanks[-1:]:
+            line = lines[i]
+            assert isinstance(line, Written)
+            for said, allowed in [*((one, True) for one in PLAIN), *((one, False) for one in MARKED[name])]:
+                said = f" {said}" if name.endswith(".md") else said
+                written = f"{line.before}{said}{line.after}"
+                content = text_of([*lines[:i], written, *lines[i + 1 :]]).encode()
+                (folder / name).write_bytes(content)
+                assert check() == allowed, (i, said)
+    finally:
+        restore(folder, files)
+
+
+# ------------------------------------------------------------------------------ signatures
+Signed = tuple[Path, str, str, dict[str, bytes]]
+
+
+@pytest.fixture(scope="module")
+def signed(place: Place) -> Signed:
+    """(folder, the officer's public key, somebody else's, content of its files), with lines filled in."""
+    pytest.importorskip("cryptography")
+    folder = place[0].parent / "signed"
+    shutil.copytree(place[0], folder)
+    for name in ("officer", "other"):
+        dr.new_key(folder.parent / name)
+    page = (folder / "officer.md").read_bytes().replace(b"**Answer 1:** ", b"**Answer 1:** Yes.")
+    (folder / "officer.md").write_bytes(page)
+    officer, other = (dr.read_private_key(folder.parent / name) for name in ("officer", "other"))
+    with Ledger.open(place[1], readonly=True) as ledger:
+        dr.sign(folder, officer, name="A. Weber", ledger=ledger)
+        with pytest.raises(ValueError, match="has signed"):
+            dr.sign(folder, officer, ledger=ledger)
+    return folder, officer.public, other.public, {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def quick(folder: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether all is in order, as far as hashes, pages and signatures tell."""
+    with monkeypatch.context() as patch:
+        for slow in SLOW:
+            patch.setattr(verification, f"_check_{slow}", lambda *_: iter(()))
+        return all(check.ok for check in verify(folder, public_keys=[key]))
+
+
+def test_a_signed_folder_is_fixed(signed: Signed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file in every way, hashes made to fit or not; lines for people too."""
+    folder, key, _, files = signed
+    assert [check for check in verify(folder, public_keys=[key]) if not check.ok] == []
+    ways = dict(on_files(files))
+    for name in statement.PAGES:
+        lines = (folder / name).read_text("utf-8").split("\n")
+        for i, line in enumerate(statement.PAGES[name](json.loads(files["statement.json"]))):
+            if isinstance(line, Written):
+                filled = "\n".join([*lines[:i], f"{line.before} Yes{line.after}", *lines[i + 1 :]])
+                ways[f"written after: {name} {i}"] = lambda folder, name=name, text=filled: (
+                    folder / name
+                ).write_text(text, "utf-8", newline="\n")
+    unseen = []
+    for what, way in ways.items():
+        try:
+            way(folder)
+            if quick(folder, key, monkeypatch):
+                unseen.append(what)
+        finally:
+            restore(folder, files)
+    assert not unseen, unseen
+    assert len(ways) > 200
+    assert quick(folder, key, monkeypatch)
+
+
+def on_signatures(text: bytes, folder: Path, other: Any) -> Iterator[tuple[str, bytes | None]]:
+    """What may be done to signatures.json: by hand, by another key's holder, with another folder's."""
+    document = json.loads(text)
+
+    def made(change: Callable[[dict[str, Any]], Any]) -> bytes:
+        changed = copy.deepcopy(document)
+        change(changed)
+        return (json.dumps(changed, ensure_ascii=False, indent=1) + "\n").encode()
+
+    def signed_by(one: dict[str, Any], key: Any) -> dict[str, Any]:
+        one = {**one, "key": key.public}
+        one["signature"] = key.sign("discreet statement, 1", signing.content_of(one))
+        return one
+
+    yield "removed", None
+    yield "no entry", made(lambda d: d["signatures"].clear())
+    yield "twice", made(lambda d: d["signatures"].append(d["signatures"][0]))
+    yield "the key swapped", made(lambda d: d["signatures"][0].update(key=other.public))
+    yield (
+        "another's signature",
+        made(lambda d: d["signatures"].__setitem__(0, signed_by(d["signatures"][0], other))),
+    )
+    forged = signed_by(document["signatures"][0], other)["signature"]
+    yield "another's signature, the key kept", made(lambda d: d["signatures"][0].update(signature=forged))
+    limit = other.sign("discreet limit, 1", signing.content_of(document["signatures"][0]))
+    yield "of another kind", made(lambda d: d["signatures"][0].update(signature=limit))
+    replayed = json.loads((folder.parent / "first" / "signed.json").read_text("utf-8"))
+    yield "replayed from another statement", made(lambda d: d.update(signatures=replayed["signatures"]))
+    yield "replayed beside it", made(lambda d: d["signatures"].extend(replayed["signatures"]))
+    yield (
+        "upper case",
+        made(lambda d: d["signatures"][0].update(signature=d["signatures"][0]["signature"].upper())),
+    )
+    yield "a further field", made(lambda d: d["signatures"][0].update(note="x"))
+    yield "a further field above", made(lambda d: d.update(note="x"))
+    yield (
+        "other order of fields",
+        made(lambda d: d["signatures"].__setitem__(0, dict(sorted(d["signatures"][0].items())))),
+    )
+    yield "other spaces", json.dumps(document).encode()
+    yield "a key twice", text.replace(b'"version": 1,', b'"version": 1,\n "version": 1,')
+    for path, value in leaves(document):
+
+        def change(tree: Any, path: Any = path, value: Any = value) -> None:
+            for key in path[:-1]:
+                tree = tree[key]
+            tree[path[-1]] = other_value(value)
+
+        yield f"changed: {path}", made(change)
+    for field in document["signatures"][0]:
+        yield f"without {field}", made(lambda d, field=field: d["signatures"][0].pop(field))
+
+
+def other_value(value: Any) -> Any:
+    """A value of the same shape."""
+    if isinstance(value, str) and len(value) in (64, 128):
+        return ("0" if value[0] != "0" else "1") + value[1:]
+    return other(value)
+
+
+def test_signatures(signed: Signed, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, key, _, files = signed
+    officer, someone = (dr.read_private_key(folder.parent / name) for name in ("officer", "other"))
+    first = folder.parent / "first"
+    dr.sign(first, officer, name="A. Weber")
+    (first / SIGNATURES_NAME).rename(first / "signed.json")
+    unseen, made = [], 0
+    for what, content in on_signatures(files[SIGNATURES_NAME], folder, someone):
+        try:
+            if content is None:
+                (folder / SIGNATURES_NAME).unlink()
+            else:
+                assert content != files[SIGNATURES_NAME], what
+                (folder / SIGNATURES_NAME).write_bytes(content)
+            if quick(folder, key, monkeypatch):
+                unseen.append(what)
+            made += 1
+        finally:
+            restore(folder, files)
+    assert not unseen, unseen
+    assert made > 30
+    (first / "signed.json").unlink()
+
+
+def test_who_looks_for_no_key_sees_all_but_a_signature_that_is_gone(
+    signed: Signed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --public-key: whose signature it is, or that there was one, nobody can tell."""
+    folder, _, other_key, files = signed
+    someone = dr.read_private_key(folder.parent / "other")
+    try:
+        (folder / SIGNATURES_NAME).unlink()
+        assert all(check.ok for check in verify(folder))
+        assert not quick(folder, other_key, monkeypatch)
+        dr.sign(folder, someone, name="A. Weber")
+        assert all(check.ok for check in verify(folder, public_keys=[other_key]))
+    finally:
+        restore(folder, files)
+
+
+# ------------------------------------------------------------------------------ the ledger's mark
+def test_the_ledgers_mark(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By who can write the ledger and its head: every hash of the mark, and entries before it."""
+    folder, book, _ = place
+    for slow in SLOW:
+        monkeypatch.setattr(verification, f"_check_{slow}", lambda *_: iter(()))
+
+    def unseen(change: Edit) -> bool:
+        copied = tmp_path / "ledger.sqlite"
+        shutil.copyfile(book, copied)
+        rewrite(copied, change)
+        with Ledger.open(copied, readonly=True) as ledger:
+            return all(check.ok for check in verify(folder, ledger))
+
+    assert unseen(lambda entries: None)
+    with Ledger.open(book, readonly=True) as ledger:
+        hashes = [entry for entry in ledger.entries() if entry.kind == "mark"][-1].files
+    assert {"officer.md", "officer.html", "statement.md", "release.parquet", "policy.csv"} <= set(hashes)
+    ways: list[Edit] = [
+        *(lambda e, name=name: e[-1]["files"].update({name: "0" * 64}) for name in hashes),
+        *(lambda e, name=name: e[-1]["files"].pop(name) for name in hashes),
+        lambda e: e[-1]["files"].update(more="0" * 64),
+        lambda e: e[-1].update(files=e[-3]["files"]),
+        lambda e: e[-2].update(users=61),
+        lambda e: e[-2].update(purpose="x"),
+        lambda e: e[1].update(epsilon=21.0),
+        lambda e: e[0].update(identity="0" * 32),
+        lambda e: e[-4].update(records=e[-4]["records"] * 2),
+        lambda e: e.__delitem__(slice(4, None)),
+        lambda e: e.pop(1),
+    ]
+    assert [number for number, way in enumerate(ways) if unseen(way)] == []
+
+
+def test_what_is_signed_is_what_was_verified(signed: Signed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that is exchanged while the folder is being verified is not signed."""
+    folder, _, _, files = signed
+    someone = dr.read_private_key(folder.parent / "other")
+
+    def slow(*given: Any, **how: Any) -> list[verification.Check]:
+        page = (folder / "officer.md").read_bytes()
+        (folder / "officer.md").write_bytes(page.replace(b"Yes.", b"No."))
+        return []
+
+    try:
+        monkeypatch.setattr(approval, "verify", slow)
+        with pytest.raises(ValueError, match="was changed while it was verified"):
+            dr.sign(folder, someone)
+        assert (folder / SIGNATURES_NAME).read_bytes() == files[SIGNATURES_NAME]
+        monkeypatch.undo()
+        with pytest.raises(ValueError, match="must be a folder that"):
+            dr.sign(folder / "none", someone)
+    finally:
+        restore(folder, files)

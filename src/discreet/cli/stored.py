@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from discreet.data.readers import Progress
     from discreet.data.schema import Schema
     from discreet.mdp.tabular import TabularMDP
-    from discreet.storage.ledger import Totals
+    from discreet.storage.ledger import Ledger, Totals
     from discreet.stored.learn import Outcome, Settings
     from discreet.stored.power import PublicWorld
 
@@ -551,39 +551,87 @@ def verify(
         typer.Option(help="Compare with this ledger too (default: the user's own, if it is there)."),
     ] = None,
     no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not look at any ledger.")] = False,
+    public_key: Annotated[
+        list[Path] | None, typer.Option(help="Public key file whose holder must have signed. Repeatable.")
+    ] = None,
+    limit_key: Annotated[
+        Path | None, typer.Option(help="Public key file with which the limit must be signed.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Recompute every number and hash of a privacy statement; exit status 1 on a difference."""
     from contextlib import nullcontext
 
-    from discreet.storage.ledger import Ledger, default_path
+    from discreet.storage.signatures import read_public_key
     from discreet.stored.verification import verify as compared
 
-    path = ledger or default_path()
-    book = None
-    if not no_ledger and (ledger is not None or (path.exists() and _names_ledger(folder))):
-        book = Ledger.open(path, create=False)
+    signers = [read_public_key(one) for one in public_key or []]
+    owner = None if limit_key is None else read_public_key(limit_key, "limit-key")
+    book = ledger_of(folder, ledger, no_ledger)
     with book or nullcontext():
-        checks = compared(folder, book)
+        checks = compared(folder, book, public_keys=signers, limit_key=owner)
     failed = [check for check in checks if not check.ok]
     if as_json:
         listed = [
             {"name": c.name, "stated": _said(c.stated), "recomputed": _said(c.recomputed), "ok": c.ok}
             for c in checks
         ]
-        print_json({"ok": not failed, "ledger": None if book is None else str(path), "checks": listed})
+        print_json({"ok": not failed, "ledger": None if book is None else str(book.path), "checks": listed})
     else:
         table = new_table("differs", "stated", "recomputed")
         for check in failed:
             table.add_row(check.name, _short(check.stated), _short(check.recomputed))
         if failed:
             console().print(table)
-        where = "no ledger" if book is None else f"the ledger {path}"
+        where = "no ledger" if book is None else f"the ledger {book.path}"
         console().print(
             f"{len(checks) - len(failed)} of {len(checks)} numbers and hashes are as stated (with {where})."
         )
+        if failed:
+            _say_version(folder)
+        for line in _signed(folder, signers):
+            console().print(line, soft_wrap=True)
     if failed:
         raise typer.Exit(1)
+
+
+def _say_version(folder: Path) -> None:
+    """Pages are made again word by word, and words change with the library."""
+    import json
+
+    from discreet import __version__
+
+    try:
+        wrote = json.loads((folder / "statement.json").read_text("utf-8"))["versions"]["discreet"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if wrote != __version__:
+        say(f"discreet: the folder says that version {wrote} made it; this is {__version__}, use that one")
+
+
+def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | None:
+    """The ledger to compare a folder with: the one that is named, else the user's own if it is there."""
+    from discreet.storage.ledger import Ledger, default_path
+
+    path = ledger or default_path()
+    if no_ledger or not (ledger is not None or (path.exists() and _names_ledger(folder))):
+        return None
+    return Ledger.open(path, create=False)
+
+
+def _signed(folder: Path, signers: Sequence[str]) -> Iterator[str]:
+    """Whose signatures are there, and which of their keys nobody has named here."""
+    from discreet.stored.signing import read_signatures
+
+    try:
+        entries = read_signatures(folder)
+    except (OSError, ValueError):
+        return  # a difference, and told as such
+    for one in entries:
+        known = "" if one["key"] in signers else " (a key that nobody has named here: give --public-key FILE)"
+        yield f"Signature of {one['name'] or 'somebody'}, {one['time']}, key {one['key']}{known}"
+    if not entries:
+        yield "Nobody has signed it (`discreet sign`)."
 
 
 # ------------------------------------------------------------------------------------ recover
@@ -662,6 +710,13 @@ def ledger(
             help="With --limit: its delta (0: only pure epsilon fits). Else: where epsilon is told."
         ),
     ] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="With --limit or --require: private key file that signs it.")
+    ] = None,
+    require: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the dataset's files: releases of them must be written in this ledger."),
+    ] = None,
     export: Annotated[
         Path | None, typer.Option(help="Write all entries to a new .jsonl or .csv file.")
     ] = None,
@@ -671,14 +726,21 @@ def ledger(
     from dataclasses import asdict
 
     from discreet.storage import ledger as ledgers
+    from discreet.storage.owner_rules import require_ledger
+    from discreet.storage.signatures import read_private_key
 
     where = ledgers.default_path() if path is None else path
     if limit is not None and dataset is None:
         raise ValueError(f"limit = {limit:g}: must be given with --dataset")
+    if require is not None and dataset is None:
+        raise ValueError(f"require = {str(require)!r}: must be given with --dataset")
+    if key is not None and limit is None and require is None:
+        raise ValueError(f"key = {str(key)!r}: must be given with --limit or --require, which it signs")
+    owner = None if key is None else read_private_key(key)
     with ledgers.Ledger.open(where, create=limit is not None) as book:
         if limit is not None:
             assert dataset is not None
-            book.set_limit(dataset, limit, delta or 0.0)
+            book.set_limit(dataset, limit, delta or 0.0, key=owner)
             if all(entry.kind == "limit" for entry in book.entries(dataset)):
                 others = sorted({entry.dataset for entry in book.entries() if entry.dataset} - {dataset})
                 say(
@@ -691,6 +753,10 @@ def ledger(
                     "discreet: the limit is at delta = 0, which only pure epsilon noise (Laplace) can meet; "
                     "set it with --delta to allow Gaussian noise"
                 )
+        if require is not None:
+            assert dataset is not None
+            path_of_rule = require_ledger(require, book, dataset, owner)
+            say(f"discreet: {path_of_rule}: releases of data there and below must be in this ledger now")
         if export is not None:
             if export.suffix not in (".jsonl", ".csv"):
                 raise ValueError(f"export = {str(export)!r}: must end in .jsonl or .csv")
@@ -735,6 +801,7 @@ def _spent(totals: Totals) -> str:
     limit = "no limit is set"
     if totals.limit is not None:
         limit = f"the owner's limit is epsilon = {totals.limit[0]:g} at delta = {totals.limit[1]:g}"
+        limit += f", signed with the key {totals.limit_key}" if totals.limit_key else ""
         if totals.filtered is not None:
             limit += f", of which {totals.filtered:.6g} is used"
     return (

@@ -48,7 +48,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -350,10 +350,16 @@ def parse_declaration(
     long = checks.choice("prepare.long", asked.get("long", "refuse"), ("refuse", "cut", "end"))
     if long == "end" and end is None:
         raise ValueError("prepare.long = 'end': must be given with prepare.end, whose state it leads to")
+    user = _columns("prepare.user", asked["user"])
+    episode = _columns("prepare.episode", asked["episode"]) if "episode" in asked else ()
+    if "columns" not in schema.declared:
+        named = [("person", user), ("episode", episode), ("time", () if time is None else (time.column,))]
+        told = _told([*named, ("begin", () if begin is None else (begin,))], values, end)
+        schema = replace(schema, declared={**schema.declared, "columns": told})
     return Declaration(
         schema=schema,
-        user=_columns("prepare.user", asked["user"]),
-        episode=_columns("prepare.episode", asked["episode"]) if "episode" in asked else (),
+        user=user,
+        episode=episode,
         folded=folded == "folded",
         time=time,
         step=step,
@@ -374,6 +380,16 @@ def parse_declaration(
         files=tuple(files),
         text=text,
     )
+
+
+def _told(named: Sequence[tuple[str, Sequence[str]]], values: Mapping[str, Value], end: Value | None) -> str:
+    """Which columns of the records form a person, in a line for readers."""
+    parts = [f"{what}: {', '.join(columns)}" for what, columns in named if columns]
+    for one in (*values.values(), *([] if end is None else [end])):
+        rows = "; ".join(f"{column} is {' or '.join(texts)}" for column, texts in one.where.items())
+        parts.append(f"{one.name}: {one.column}{f' where {rows}' if rows else ''}")
+    whole = ", ".join(" ".join(part.split()) for part in parts)
+    return whole if len(whole) <= 400 and whole.isprintable() else f"{len(parts)} columns, in prepare.toml"
 
 
 def _keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], required: Sequence[str]) -> None:

@@ -446,6 +446,16 @@ def places_of(where: Any, text: Text | None = None, sql: str | None = None) -> t
     return tuple(found)
 
 
+def local_files(places: Iterable[Place]) -> list[Path]:
+    """The files on this machine among places; an object store, a table in memory has none."""
+    return [
+        Path(place.path)
+        for place in places
+        if (isinstance(place, Query) and place.path)
+        or (isinstance(place, ParquetFile | TextFile) and isinstance(place.fs, arrow_fs.LocalFileSystem))
+    ]
+
+
 def _plain(item: Any) -> str:
     """What was named, without the key to a store that a URI may hold."""
     return re.sub(r"://[^/@]*@", "://", str(item)) if isinstance(item, str | Path) else type(item).__name__

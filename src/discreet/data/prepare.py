@@ -32,12 +32,14 @@ from discreet.core import checks
 from discreet.core.shown import brief
 from discreet.data.alike import Alike
 from discreet.data.declaration import Declaration, Partition, Value, read_declaration
-from discreet.data.places import Place, Text, places_of
+from discreet.data.places import Place, Text, local_files, places_of
 from discreet.data.readers import BATCH_ROWS, Progress, open_source
 from discreet.data.records import NEVER, Offences, Reader
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.validate import DataError, check, partition_of
 from discreet.storage.folders import aside
+from discreet.storage.owner_rules import NAME as RULE
+from discreet.storage.owner_rules import check_dataset, rules_over
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -124,9 +126,17 @@ def prepare(
     private = Path(offending) if offending is not None else out.with_name(f"{out.name}.offending.csv")
     checks.integer("memory", memory, 1)
     declared = declaration if isinstance(declaration, Declaration) else read_declaration(declaration)
-    reader = Reader(declared, places_of(where, Text(delimiter, decimal, encoding), sql))
+    places = places_of(where, Text(delimiter, decimal, encoding), sql)
+    rules = rules_over(local_files(places))
+    for path, rule in rules.items():
+        check_dataset(path, rule, declared.schema.dataset)
+    if len(set(rules.values())) > 1:
+        raise ValueError(f"{next(iter(rules))}: the owner's rules over these records differ")
+    reader = Reader(declared, places)
     maker = Maker(declared, reader)
     with aside(out) as hidden:
+        for path in [*rules][:1]:  # the rows stay under it
+            shutil.copyfile(path, hidden / RULE)
         with _writer(hidden / ROWS) as writer:
             for table in parts(reader, memory, scratch, progress):
                 made = maker(table)

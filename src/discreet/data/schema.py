@@ -23,6 +23,8 @@ ledger holds (:mod:`discreet.stored.codebook`). Nothing in this module reads a p
     features = "one-hot"            # or { file = "phi.npy", bound = 1.0 }
     [provenance]
     states = "literature"           # "protocol", "literature", "other data", "private release", "this data"
+    [declared]                      # for the data protection officer's page; all may be left out
+    controller = "..."              # also contact, purpose, legal_basis, recipients, retention, columns
 
 Files named in a schema lie beside it and are public: a mask is ``.npy`` (S, A) of bool or a table
 (``.parquet``, ``.csv``) with columns ``state`` and ``action`` of the admissible pairs; known rewards are
@@ -59,7 +61,10 @@ FACTS = (
     "states", "actions", "mask", "horizon", "episodes_per_user", "stationary", "terminal", "reward",
     "features",
 )  # fmt: skip
+DECLARED = ("controller", "contact", "purpose", "legal_basis", "recipients", "retention", "columns")
+"""What may be declared for the page of a data protection officer: one line each."""
 _LARGEST = 2**31 - 1
+_LONGEST = 500  # characters of a declared line
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,8 @@ class Schema:
     features, feature_bound : (S, A, d) float64, optional; float
         None: one-hot. The l2 norm of each feature vector is at most the bound.
     provenance : mapping of facts to where they come from
+    declared : mapping of :data:`DECLARED` to one line of text each
+        What a data protection officer asks beside the numbers; printed as it stands.
 
     Raises
     ------
@@ -150,6 +157,7 @@ class Schema:
     provenance: Mapping[str, str] = field(default_factory=dict)
     outcomes: Mapping[int, float] | None = None
     return_bound: tuple[float, float] | None = None
+    declared: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _text("dataset", self.dataset)
@@ -190,6 +198,10 @@ class Schema:
         for fact, source in self.provenance.items():
             checks.choice("provenance key", fact, FACTS)
             checks.choice(f"provenance.{fact}", source, PROVENANCES)
+        for name, said in self.declared.items():
+            checks.choice("declared key", name, DECLARED)
+            if len(_text(f"declared.{name}", said)) > _LONGEST:
+                raise ValueError(f"declared.{name} has {len(said)} characters: must have at most {_LONGEST}")
 
     def _check_arrays(self) -> None:
         """Known rewards and features: shapes, ranges; copies that nobody can change, 0 where inadmissible."""
@@ -266,7 +278,7 @@ class Schema:
         plain: dict[str, Any] = {
             part.name: getattr(self, part.name)
             for part in fields(self)
-            if part.name not in ("layout", "columns", "provenance", "known", "features")
+            if part.name not in ("layout", "columns", "provenance", "known", "features", "declared")
         }
         plain |= {
             "version": 1,
@@ -285,6 +297,8 @@ class Schema:
         for name in ("outcomes", "return_bound"):  # schemas without them keep their hashes
             if plain[name] is None:
                 del plain[name]
+        if self.declared:
+            plain["declared"] = dict(self.declared)
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -384,6 +398,9 @@ def write_schema(schema: Schema, path: str | Path) -> None:
         lines.append(f"features = {{ file = {file}, bound = {float(schema.feature_bound)!r} }}")
     lines += ["", "[provenance]"]
     lines += [f"{fact} = {_quoted(source)}" for fact, source in schema.provenance.items()]
+    if schema.declared:
+        lines += ["", "[declared]"]
+        lines += [f"{name} = {_quoted(said)}" for name, said in schema.declared.items()]
     path.write_text("\n".join(lines) + "\n", "utf-8")
 
 
@@ -400,7 +417,7 @@ _COLUMN_KEYS = {f"{part.name}_column": part.name for part in fields(Columns)}
 _REQUIRED = ("dataset", "horizon", "unit", "states", "actions", "reward")
 _OPTIONAL = (
     *_COLUMN_KEYS, "first_step", "episodes_per_user", "contribute", "stationary", "terminal", "features",
-    "provenance", "return_bound",
+    "provenance", "return_bound", "declared",
 )  # fmt: skip
 
 
@@ -457,6 +474,7 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
         provenance=dict(_table("provenance", content.get("provenance", {}))),
         outcomes=outcomes,
         return_bound=_return_bound(content.get("return_bound")),
+        declared=dict(_table("declared", content.get("declared", {}))),
     )
 
 

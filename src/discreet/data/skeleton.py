@@ -117,6 +117,12 @@ horizon = "FILL IN"
 episodes_per_user = "FILL IN"
 reward = "FILL IN"
 features = "protocol"        # one-hot, nothing to say
+
+# [declared]                 # for the data protection officer's page; what is left out is "not stated"
+# controller = ""            # who answers for these data
+# purpose = ""               # of the processing
+# legal_basis = ""
+# recipients = ""            # who gets what is released
 """
 
 

@@ -4,7 +4,7 @@ A ledger is one SQLite file, with one table of entries that are only ever added:
 
 ==========  ==========================================================================================
 ``begin``   the first one: a random identity and the version of the library
-``limit``   the owner's total for one dataset, (epsilon, delta); the latest one holds
+``limit``   the owner's total for one dataset, (epsilon, delta), perhaps signed; the latest one holds
 ``reserve`` what is about to be spent on one dataset: the records of all mechanisms of one release
 ``mark``    a reservation whose files were published, with their SHA-256
 ==========  ==========================================================================================
@@ -38,8 +38,16 @@ during creation): were it accepted, who deletes the head could shorten the chain
 command. Who knows that the ledger is whole, by comparing its last hash with the one in the latest privacy
 statement, can write that line by hand.
 
-*What cannot be seen here.* There is no key: who can write both files can forge both, or put back an older
-pair, or delete both. The witnesses are the statements, each of which holds the hash of its own reservation:
+*Signed limits.* A limit may be signed with an owner's key (:mod:`discreet.storage.signatures`). What is
+signed is the entry but for the signature (with its number and the hash of the entry before it) and the
+ledger's identity, so that it holds in this ledger and at this place only. From then on a limit of that
+dataset by anybody else, or a reservation that sets the limit aside, is refused, and a chain that holds one is
+damaged: whoever runs can spend, but not move the limit. Signed limits cannot be opened without
+``cryptography``.
+
+*What cannot be seen here.* Entries themselves have no key: who can write both files can forge reservations
+and marks, or put back an older pair, from before a limit, or delete both. The witnesses are the statements,
+each of which holds the hash of its own reservation and the key of the limit that bound it:
 :meth:`Ledger.contains` tells whether this ledger knows it. Locks and durability are as good as the file
 system's: on a network file system they may be none, so keep the ledger on a local disk.
 """
@@ -71,7 +79,9 @@ from discreet.core.files import user_folder
 from discreet.core.guarantee import MechanismRecord
 from discreet.core.shown import brief
 from discreet.local.record import ReportRecord, composable_from_dict
+from discreet.storage import signatures
 from discreet.storage.saved_state import sync_folder
+from discreet.storage.signatures import PrivateKey
 
 __all__ = [
     "COLUMNS", "BudgetError", "Certified", "Entry", "Ledger", "LedgerError", "Reservation", "Totals",
@@ -151,6 +161,7 @@ class Entry:
     epsilon, delta : of a limit; of a reservation, computed from its records at the delta of its statement
     (None: it has no epsilon there), and ``method`` tells how. records, users, purpose, checked : of a
     reservation; ``checked`` is false where the owner's limit was set aside. reservation, files : of a mark.
+    key, signature : of a limit that was signed, the public key in hexadecimal; else empty.
     """
 
     number: int
@@ -169,6 +180,8 @@ class Entry:
     checked: bool = True
     reservation: int | None = None
     files: Mapping[str, str] = field(default_factory=dict)
+    key: str = ""
+    signature: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,6 +207,7 @@ class Totals:
     rho : of zCDP. limit : the owner's (epsilon, delta), None if unset.
     filtered, rule : epsilon at the limit's delta by the filter that the limit is held against; None without
     limit.
+    limit_key : the public key that the limit was signed with, None if it is not signed.
     """
 
     __repr__ = brief
@@ -210,6 +224,7 @@ class Totals:
     limit: tuple[float, float] | None
     filtered: float | None
     rule: str | None
+    limit_key: str | None = None
 
 
 @dataclass(frozen=True)
@@ -269,6 +284,7 @@ def _parse_chain(
 ) -> list[Entry]:
     """The entries of rows (number, text, hash) that come after the ``known`` ones."""
     found = list(known)
+    owners = _owners(found)
     for row_number, text, stored in rows:
         if row_number != len(found) + 1:
             raise LedgerError(f"{where}: entry {len(found) + 1} is missing")
@@ -278,7 +294,50 @@ def _parse_chain(
                 f"{where}: entry {entry.number} is a {entry.kind!r}: only the first one begins a ledger"
             )
         found.append(entry)
+        _check_signed(where, entry, found[0], owners.get(entry.dataset, ""))
+        if entry.key:
+            owners[entry.dataset] = entry.key
     return found
+
+
+def _owners(entries: Sequence[Entry]) -> dict[str, str]:
+    """Dataset to the public key that its limit is signed with, which nobody else can change."""
+    return {entry.dataset: entry.key for entry in entries if entry.key}
+
+
+def _signed_part(content: Mapping[str, Any], identity: str) -> dict[str, Any]:
+    """What the signature of a limit covers: its whole entry, in this ledger."""
+    return {**{key: value for key, value in content.items() if key != "signature"}, "ledger": identity}
+
+
+def _check_signed(where: str, entry: Entry, first: Entry, owner: str) -> None:
+    """A limit that was signed may be changed with that key only, and not be set aside."""
+    if entry.kind == "reserve" and owner and not entry.checked:
+        raise LedgerError(
+            f"{where}: entry {entry.number} sets aside a limit that was signed with the key {owner}"
+        )
+    if entry.kind == "limit" and owner and entry.key != owner:
+        raise LedgerError(
+            f"{where}: entry {entry.number} changes a limit that was signed with the key {owner}, without it"
+        )
+    if not entry.key and not entry.signature:
+        return
+    content = json.loads(entry.text)
+    try:
+        fits = entry.kind == "limit" and signatures.is_valid(
+            entry.key, "discreet limit, 1", _signed_part(content, _identity_of(first)), entry.signature
+        )
+    except signatures.SigningMissing as missing:
+        raise LedgerError(f"{where}: holds a signed limit, and {missing}") from None
+    if not fits:
+        raise LedgerError(
+            f"{where}: the signature of entry {entry.number} does not fit (changed, or of another place or "
+            "ledger)"
+        )
+
+
+def _identity_of(first: Entry) -> str:
+    return str(json.loads(first.text).get("identity", ""))
 
 
 # ------------------------------------------------------------------------------ the ledger
@@ -396,7 +455,7 @@ class Ledger:
     @property
     def identity(self) -> str:
         """32 hexadecimal digits, drawn when the ledger was made: no other ledger has them."""
-        return str(json.loads(self._entries[0].text)["identity"])
+        return _identity_of(self._entries[0])
 
     # -------------------------------------------------------------- reading
 
@@ -495,17 +554,33 @@ class Ledger:
 
     # -------------------------------------------------------------- writing
 
-    def set_limit(self, dataset: str, epsilon: float, delta: float = 0.0) -> Entry:
+    def set_limit(
+        self, dataset: str, epsilon: float, delta: float = 0.0, *, key: PrivateKey | None = None
+    ) -> Entry:
         """Set the owner's total for a dataset: at most ``epsilon`` > 0 at ``delta`` in [0, 1).
 
-        It binds later reservations, also where more than that is spent already. ``ValueError`` where the name
-        is nearly that of another dataset.
+        It binds later reservations, also where more than that is spent already. ``key`` signs it
+        (:func:`discreet.storage.signatures.read_private_key`): from then on only its holder can change it.
+        ``ValueError`` where the name is nearly that of another dataset, or the limit is signed with another
+        key.
         """
         dataset, epsilon = _name(dataset), check_epsilon(epsilon)
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
+        if key is not None and not isinstance(key, PrivateKey):
+            raise ValueError(f"key = {checks.said(key)}: must be a PrivateKey, as read_private_key gives it")
         with self._writing():
             self._check_name(dataset)
-            return self._append("limit", dataset, epsilon=epsilon, delta=delta)
+            owner = _owners(self._entries).get(dataset)
+            if owner is not None and (key is None or key.public != owner):
+                given = "none was given" if key is None else f"that of {key.public} was given"
+                raise ValueError(
+                    f"key: must be that of {owner}, with which the limit of {dataset!r} is signed; {given}"
+                )
+            return self._append("limit", dataset, key, epsilon=epsilon, delta=delta)
+
+    def owner(self, dataset: str) -> str | None:
+        """The public key that the dataset's limit is signed with, in hexadecimal; None if it is not."""
+        return _owners(self.entries(_name(dataset))).get(dataset)
 
     def reserve(
         self,
@@ -526,7 +601,8 @@ class Ledger:
         delta : of the release's own statement, in [0, 1).
         users : how many people, if their number is public.
         purpose : one line for the reader of the ledger, e.g. the command; public.
-        limit_check : False sets the owner's limit aside for this one, which the entry tells for good.
+        limit_check : False sets the owner's limit aside for this one, which the entry tells for good; refused
+            where the limit is signed.
 
         Raises
         ------
@@ -555,7 +631,7 @@ class Ledger:
             with _clear_errors(self._path, self._timeout), self._locked():
                 self._catch_up()
             alone |= _alone(self._of(dataset), records, alone)
-        content = {
+        content: dict[str, Any] = {
             "records": [record.to_dict() for record in records],
             "epsilon": epsilon if math.isfinite(epsilon) else None,
             "delta": delta,
@@ -566,6 +642,12 @@ class Ledger:
         }
         with self._writing():
             self._check_name(dataset)
+            owner = _owners(self._entries).get(dataset)
+            if owner is not None and not limit_check:
+                raise ValueError(
+                    f"limit_check = False: must be True, the limit of {dataset!r} is signed with the key "
+                    f"{owner}"
+                )
             if limit_check:
                 _check_limit(dataset, self._of(dataset), records, alone)
             entry = self._append("reserve", dataset, **content)
@@ -637,11 +719,15 @@ class Ledger:
                 "never compose, so that the total would start from nothing)"
             )
 
-    def _append(self, kind: Kind, dataset: str, **values: Any) -> Entry:
+    def _append(self, kind: Kind, dataset: str, key: PrivateKey | None = None, **values: Any) -> Entry:
         number, previous = len(self._entries) + 1, self._entries[-1].hash if self._entries else ""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        content = {"version": VERSION, "number": number, "previous": previous, "time": now, "kind": kind}
-        text = _canonical({**content, "dataset": dataset, **values})
+        content: dict[str, Any] = {"version": VERSION, "number": number, "previous": previous}
+        content |= {"time": now, "kind": kind, "dataset": dataset, **values}
+        if key is not None:
+            content["key"] = key.public
+            content["signature"] = key.sign("discreet limit, 1", _signed_part(content, self.identity))
+        text = _canonical(content)
         entry = _parse(str(self), number, text, _digest(text), previous)
         self._connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, text, entry.hash))
         self._entries.append(entry)
@@ -882,6 +968,7 @@ def _totals(dataset: str, entries: Sequence[Entry], delta: float | None) -> Tota
         limit=limit,
         filtered=found,
         rule=rule,
+        limit_key=_owners(entries).get(dataset),
     )
 
 
@@ -913,6 +1000,7 @@ def table(entries: Sequence[Entry]) -> list[tuple[str, ...]]:
             state += "" if entry.checked else "; LIMIT SET ASIDE"
         elif entry.kind == "limit":
             epsilon = f"{entry.epsilon:.6g}"
+            state = f"signed: {signatures.short(entry.key)}" if entry.key else ""
         elif entry.kind == "mark":
             state = f"of {entry.reservation}: {', '.join(sorted(entry.files))}"
         rows.append(

@@ -39,7 +39,7 @@ from discreet.core.guarantee import Guarantee
 from discreet.core.randomness import Randomness, Secure
 from discreet.core.shown import brief
 from discreet.data.declaration import Declaration, Value, nearest, read_declaration
-from discreet.data.places import Text, places_of
+from discreet.data.places import Text, local_files, places_of
 from discreet.data.prepare import MEMORY, Maker, parts, refuse
 from discreet.data.readers import Progress
 from discreet.data.records import Reader
@@ -47,6 +47,7 @@ from discreet.data.schema import read_public_table
 from discreet.linear.person_sums import GRID, PersonSums, guaranteed, noisy
 from discreet.storage.folders import aside, check_free
 from discreet.storage.ledger import Ledger, LedgerError, Reservation, spent
+from discreet.storage.owner_rules import check_rules
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -291,11 +292,13 @@ class _Points(Maker):
 
 def _read(
     where: Any, declared: Declaration, names: Sequence[str], private: Path, how: Mapping[str, Any],
-    progress: Progress | None,
+    progress: Progress | None, ledger: Ledger | None,
 ) -> tuple[Ints, Floats, int]:  # fmt: skip
     """(owner, values (n, d), people): RAW DATA."""
     text = Text(how.get("delimiter"), how.get("decimal", "."), how.get("encoding", "utf-8"))
-    reader = Reader(declared, places_of(where, text, how.get("sql")))
+    places = places_of(where, text, how.get("sql"))
+    check_rules(local_files(places), declared.schema.dataset, ledger)
+    reader = Reader(declared, places)
     maker = _Points(declared, reader)
     maker.wanted = tuple(names)
     tables = [made for part in parts(reader, MEMORY, how.get("scratch"), progress) if (made := maker(part))]
@@ -351,7 +354,8 @@ def fit_codebook(
     BudgetError
         If the owner's limit would be passed. Nothing was spent.
     ValueError
-        If anything else is not allowed, or the fit is hopeless. Nothing was spent.
+        If anything else is not allowed (by the owner's rule over the data, too), or the fit is hopeless.
+        Nothing was spent.
     """
     declared, out = _declared(declaration), Path(out)
     randomness = Secure() if randomness is None else randomness
@@ -367,7 +371,7 @@ def fit_codebook(
     first = _start(means, start, declared) if means is not None else np.empty((0, 0))
     names = [one.name for one in means.values] if means is not None else [str(quantiles and quantiles[0])]
     private = out.with_name(f"{out.name}.offending.csv")
-    owner, values, people = _read(where, declared, names, private, how, progress)
+    owner, values, people = _read(where, declared, names, private, how, progress, ledger)
     expected = forecast_codebook(declared, people, **asked)
     if expected.delta > 1 / people:
         raise ValueError(f"delta = {expected.delta:g}: must be at most 1/users, better below a tenth of it")

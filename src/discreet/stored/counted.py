@@ -31,11 +31,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.data.places import local_files
 from discreet.data.readers import Progress, Source
 from discreet.data.schema import Schema
 from discreet.data.validate import episodes
 from discreet.sessions.tally import Tally
 from discreet.storage import saved_state
+from discreet.storage.owner_rules import Rule, check_dataset, rules_over
 from discreet.stored.planning import Kind, LinearSums, kind_of, name_of
 
 Hashes = NDArray[np.uint64]
@@ -81,11 +83,14 @@ class Part:
     """The exact sums of some people, and keyed hashes of their names. **Raw data: it protects nobody.**
 
     Made by :func:`count_part`, read by :meth:`load`. people : (n, 2) uint64, one row a person. facts : what
-    parts must have in common: the schema's hash, dataset, what is counted, and which key it was.
+    parts must have in common: the schema's hash, dataset, what is counted, and which key it was. rules : the
+    owners' rules over the files that were counted, which hold for a release of the part, wherever it is.
     """
 
-    def __init__(self, tally: Tally, people: Hashes, facts: Mapping[str, Any]) -> None:
-        self.tally, self.people, self.facts = tally, people, dict(facts)
+    def __init__(
+        self, tally: Tally, people: Hashes, facts: Mapping[str, Any], rules: Mapping[Path, Rule] | None = None
+    ) -> None:
+        self.tally, self.people, self.facts, self.rules = tally, people, dict(facts), dict(rules or {})
 
     def __repr__(self) -> str:
         return f"<Part of {len(self.people)} people: raw data, not private>"
@@ -103,11 +108,12 @@ class Part:
         try:
             tally = Tally.from_bytes(np.asarray(found["tally"], np.uint8).tobytes())
             people, facts = np.asarray(found["people"]), json.loads(found["facts"])
+            rules = {Path(path): Rule(**rule) for path, rule in json.loads(found["rules"]).items()}
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{name}: is no counted part ({error})") from None
         if people.dtype != np.uint64 or people.shape != (tally.people, 2) or sorted(facts) != sorted(_FACTS):
             raise ValueError(f"{name}: is no counted part (its people are not those of its sums)")
-        return cls(tally, people, facts)
+        return cls(tally, people, facts, rules)
 
     def save(self, path: str | Path) -> None:
         """Write it to a new file, mode 0600: **raw data**.
@@ -134,7 +140,11 @@ class Part:
 
     def _values(self) -> dict[str, Any]:
         tally = np.frombuffer(self.tally.to_bytes(), np.uint8)
-        return {"raw": _RAW, "facts": json.dumps(self.facts), "people": self.people, "tally": tally}
+        rules = {str(path): rule.content() for path, rule in self.rules.items()}
+        return {
+            "raw": _RAW, "facts": json.dumps(self.facts), "rules": json.dumps(rules), "people": self.people,
+            "tally": tally,
+        }  # fmt: skip
 
 
 def count_part(
@@ -168,7 +178,9 @@ def count_part(
     if not isinstance(key, bytes) or len(key) != _KEY_BYTES:
         raise ValueError(f"key: must be {_KEY_BYTES} secret bytes")
     schema = source.schema
-    kind = kind_of(schema, learner)
+    kind, rules = kind_of(schema, learner), rules_over(local_files(source.places))
+    for path, rule in rules.items():
+        check_dataset(path, rule, schema.dataset)
     if isinstance(kind, LinearSums):
         raise ValueError(
             f"algorithm = {name_of(learner)!r}: asks stored people questions while it plans, and cannot be "
@@ -183,7 +195,7 @@ def count_part(
     everybody = np.concatenate(people)
     if len(everybody) > tally.people:
         tally.absent(len(everybody) - tally.people)
-    return Part(tally, everybody, {**facts_of(schema, kind), "key": _digest(key)})
+    return Part(tally, everybody, {**facts_of(schema, kind), "key": _digest(key)}, rules)
 
 
 def facts_of(schema: Schema, kind: Kind) -> dict[str, str]:
@@ -224,7 +236,7 @@ def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
         one = given if isinstance(given, Part) else Part.load(given)
         name = repr(one) if isinstance(given, Part) else str(given)
         if whole is None:
-            whole = Part(one.tally + Tally(one.tally.query, one.tally.grid), one.people, one.facts)
+            whole = Part(one.tally + Tally(one.tally.query, one.tally.grid), one.people, one.facts, one.rules)
         else:
             for fact, mine in whole.facts.items():
                 if one.facts[fact] != mine:
@@ -233,6 +245,9 @@ def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
                         f"{checks.said(mine)}): parts of one run must have the same"
                     )
             whole.tally.merge(one.tally)
+            for path, rule in one.rules.items():
+                if whole.rules.setdefault(path, rule) != rule:
+                    raise ValueError(f"{name}: was counted under another rule {path} than the other parts")
         people.append(one.people)
     if whole is None:
         raise ValueError("parts: must be at least one")
@@ -242,7 +257,7 @@ def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
             f"parts: {twice} people are in two of them (a private number): all rows of a person must be in "
             "one"
         )
-    return Part(whole.tally, everybody, whole.facts)
+    return Part(whole.tally, everybody, whole.facts, whole.rules)
 
 
 def _repeated(people: Hashes) -> int:

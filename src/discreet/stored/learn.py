@@ -38,6 +38,7 @@ from discreet.core import checks
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.randomness import Randomness, Secure
 from discreet.core.shown import brief
+from discreet.data.places import local_files
 from discreet.data.readers import Progress, Source
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.validate import episodes
@@ -49,7 +50,9 @@ from discreet.protocol import Floats
 from discreet.sessions.one_shot import OneShotSession
 from discreet.storage.folders import aside, check_free
 from discreet.storage.ledger import Ledger, spent
+from discreet.storage.owner_rules import check_rules, obeyed
 from discreet.stored.counted import Part, facts_of
+from discreet.stored.pages import text_of
 from discreet.stored.planning import (
     Planned,
     Privatizer,
@@ -60,6 +63,7 @@ from discreet.stored.planning import (
     write_plan,
 )
 from discreet.stored.statement import (
+    PAGES,
     LedgerFacts,
     RunFacts,
     Statement,
@@ -176,7 +180,8 @@ def learn(
     BudgetError
         If the owner's limit would be passed. Nothing was spent or written.
     ValueError
-        If anything else is not allowed. Nothing was spent or written.
+        If anything else is not allowed, by the owner's rule over the data
+        (:mod:`discreet.storage.owner_rules`) too. Nothing was spent or written.
     """
     settings, out = settings or Settings(), Path(out)
     check_free(out)
@@ -184,10 +189,12 @@ def learn(
         if schema is None:
             raise ValueError("schema: must be given with a counted part")
         _check_part(source, schema, learner)
+        obeyed(source.rules, schema.dataset, ledger)
     elif schema is not None:
         raise ValueError("schema: must be given with a counted part only, a source has its own")
     else:
         schema = source.schema
+        check_rules(local_files(source.places), schema.dataset, ledger)
     kind = kind_of(schema, learner)
     kind.check(settings)
     session = kind.start(privatizer, Secure() if randomness is None else randomness)
@@ -385,6 +392,7 @@ def _rehearse(schema: Schema, facts: Mapping[str, Any], settings: Settings, run:
         "statement": statement.to_json(),
         **{f"states.labels[{i}]": label for i, label in enumerate(schema.state_labels or ())},
         **{f"actions.labels[{i}]": label for i, label in enumerate(schema.action_labels or ())},
+        **{name: text_of(lines(statement.document)) for name, lines in PAGES.items()},
     }
     for name, text in checks_of.items():
         check_encodable(name, text)

@@ -1,4 +1,4 @@
-r"""The privacy statement of a release of stored people: a page, and the same as JSON.
+r"""The privacy statement of a release of stored people: JSON, a page, and a page for the officer.
 
 A statement is a function of :class:`RunFacts`: whatever is not a fact is computed from the facts, by
 :func:`statement_of`; :mod:`discreet.stored.verification` computes it again from the folder's files. All is
@@ -30,8 +30,8 @@ import hashlib
 import json
 import math
 import platform
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
@@ -43,20 +43,30 @@ from discreet.core import checks, counts
 from discreet.core.counts import CountQuery
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.shown import brief
-from discreet.data.schema import Schema
+from discreet.data.schema import DECLARED, Schema
 from discreet.local.record import ReportRecord
 from discreet.offline.first_visits import FirstVisits
 from discreet.offline.releases import FIRST_VISITS
 from discreet.storage.files import write_aside
-from discreet.stored.statement_page import FREE, JSON_NAME, MARKDOWN_NAME, hundredths, markdown
-from discreet.stored.statement_schema import FORMAT, VERSION, violations
+from discreet.stored.officer_page import HTML_NAME, OFFICER_NAME, officer_html, officer_markdown
+from discreet.stored.pages import Line, text_of
+from discreet.stored.statement_page import (
+    FREE,
+    JSON_NAME,
+    MARKDOWN_NAME,
+    hundredths,
+    markdown,
+    markdown_lines,
+    times,
+)
+from discreet.stored.statement_schema import FORMAT, VERSION, ordered, violations
 from discreet.stored.tradeoff import TradeOff
 from discreet.written.sentences import up
 
 Records = tuple[MechanismRecord | ReportRecord, ...]
 
 __all__ = [
-    "LedgerFacts", "LedgerLike", "RunFacts", "Statement", "check_delta", "check_encodable",
+    "PAGES", "LedgerFacts", "LedgerLike", "RunFacts", "Statement", "check_delta", "check_encodable",
     "configuration_of", "count_query", "file_hash", "fingerprint_of", "ledger_facts_in_vain",
     "published_hashes", "statement_of", "versions", "write_statement",
 ]  # fmt: skip
@@ -81,11 +91,12 @@ class _Ledger(Protocol):
     def entries(self, dataset: str | None = None) -> Sequence[Any]: ...
     def totals(self, dataset: str, *, delta: float | None = None, upto: int | None = None) -> Any: ...
     def certified(self, dataset: str, delta: float, *, upto: int | None = None) -> Any: ...
+    def owner(self, dataset: str) -> str | None: ...
 
 
 LedgerLike = _Ledger
 Totals = Mapping[str, float | str | None]
-_TOTALS = ("reservations", "epsilon", "delta", "method", "pure", "mu", "rho")
+_TOTALS = ("reservations", "epsilon", "delta", "method", "pure", "mu", "rho", "limit_key")
 
 
 def _totals(totals: Any) -> Totals:
@@ -346,6 +357,7 @@ def statement_of(facts: RunFacts) -> Statement:
             "provenance": dict(schema.provenance),
             "schema": schema.hash,
         },
+        "data": _data(schema),
         "guarantee": guarantee.to_dict(),
         "delta": {
             "delta": guarantee.delta,
@@ -373,26 +385,56 @@ def statement_of(facts: RunFacts) -> Statement:
     broken = next(violations(document), None)
     if broken is not None:
         raise ValueError(f"statement: {broken}")
-    return Statement(document)
+    return Statement(ordered(document))
+
+
+def _data(schema: Schema) -> dict[str, Any]:
+    """What the rows are, and what was declared about them, as the schema says."""
+    labels, returns = schema.state_labels, schema.returns
+    outcomes = None
+    if schema.outcomes is not None:
+        outcomes = {str(s) if labels is None else labels[s]: float(r) for s, r in schema.outcomes.items()}
+    least, most = returns.bounds(schema.horizon)
+    return {
+        "columns": {part.name: getattr(schema.columns, part.name) for part in fields(schema.columns)},
+        "first_step": schema.first_step,
+        "reward": {
+            "low": float(schema.low),
+            "high": float(schema.high),
+            "source": "known" if schema.known is not None else "column" if outcomes is None else "outcomes",
+            "outcomes": outcomes,
+            "return_low": float(least),
+            "return_high": float(most),
+        },
+        "declared": {name: schema.declared.get(name) for name in DECLARED},
+    }
+
+
+PAGES: Mapping[str, Callable[[Mapping[str, Any]], list[Line]]] = {
+    MARKDOWN_NAME: markdown_lines, OFFICER_NAME: officer_markdown, HTML_NAME: officer_html,
+}  # fmt: skip
+"""Files that are the statement for people: each a function of the document."""
 
 
 def write_statement(folder: str | Path, statement: Statement) -> None:
-    """Write ``statement.json`` and ``statement.md`` into the folder, each aside and then renamed."""
-    for name, text in ((JSON_NAME, statement.to_json()), (MARKDOWN_NAME, statement.to_markdown())):
+    """Write ``statement.json`` and its pages into the folder, each aside and then renamed."""
+    texts = {JSON_NAME: statement.to_json()}
+    texts |= {name: text_of(lines(statement.document)) for name, lines in PAGES.items()}
+    for name, text in texts.items():
         write_aside(Path(folder) / name, text.encode())
 
 
 def published_hashes(document: Mapping[str, Any]) -> dict[str, str]:
     """What a ledger's mark holds of a folder: SHA-256 of every file by name.
 
-    People write into two lines of the statement later, so that ``statement.json`` is there with its
-    fingerprint, and ``statement.md`` as it is while the two lines are empty.
+    People write into two lines of the statement later, and into blank lines of its pages, so that
+    ``statement.json`` is there with its fingerprint, and the pages as they are while all these are empty.
     """
-    page = markdown({**document, **dict.fromkeys(FREE, "")})
+    empty = {**document, **dict.fromkeys(FREE, "")}
     return {
         **document["files"],
         JSON_NAME: str(document["fingerprint"]),
-        MARKDOWN_NAME: hashlib.sha256(page.encode()).hexdigest(),
+        **{name: hashlib.sha256(text_of(lines(empty)).encode()).hexdigest() for name, lines in PAGES.items()},
     }
 
 
@@ -551,14 +593,6 @@ def _mechanism(record: MechanismRecord | ReportRecord, facts: RunFacts) -> dict[
 # ------------------------------------------------------------------------------ words
 
 
-def _times(epsilon: float) -> str:
-    """e^epsilon for a reader, rounded up."""
-    if epsilon > 13.8:
-        return "more than a million"
-    factor = math.exp(epsilon)
-    return f"{math.ceil(factor):,}" if factor >= 100 else up(factor, 3)
-
-
 def _chance(delta: float) -> str:
     return f"1 in {math.floor(1 / delta * (1 + 1e-12)):,}"
 
@@ -590,12 +624,12 @@ def _sentence(facts: RunFacts, whole: _Whole, alone: TradeOff) -> str:
         what = f"the {whole.releases} releases of these data that the ledger holds, this one included"
         own = f" plus {_chance(guarantee.delta)}" if guarantee.delta else ""
         beside = (
-            f" This release alone: at most {_times(guarantee.epsilon)} times{own}, and right at most "
+            f" This release alone: at most {times(guarantee.epsilon)} times{own}, and right at most "
             f"{hundredths(alone.right_guess(0.5))} times in 100."
         )
     return (
         f"{start} you are a {facts.schema.unit} in these data: whatever anyone could learn about you, or do "
-        f"to you, because of {what}, is at most {_times(whole.epsilon)} times as likely with "
+        f"to you, because of {what}, is at most {times(whole.epsilon)} times as likely with "
         f"{_yours(facts.schema)} in the data as with somebody else's instead{extra}; and who has to "
         f"guess which of the two it was is right at most {hundredths(whole.attacker.right_guess(0.5))} times "
         f"in 100, where tossing a coin is right 50 times.{beside}"

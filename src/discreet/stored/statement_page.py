@@ -7,13 +7,19 @@ is escaped, so that a name cannot pass for a line of the page.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from discreet import tables
+from discreet.stored.pages import Line, blank_in_markdown, text_of
+from discreet.stored.pages import escaped as _line
 from discreet.written.sentences import up
 
-__all__ = ["FREE", "JSON_NAME", "MARKDOWN_NAME", "SIGNED", "hundredths", "markdown"]
+__all__ = [
+    "FREE", "JSON_NAME", "MARKDOWN_NAME", "SIGNED", "hundredths", "limit_words", "markdown", "markdown_lines",
+    "times",
+]  # fmt: skip
 
 JSON_NAME, MARKDOWN_NAME = "statement.json", "statement.md"
 FREE = ("operator", "approval")
@@ -21,8 +27,6 @@ FREE = ("operator", "approval")
 SIGNED = {"operator": "**Operator:**", "approval": "**Approval (of this fingerprint):**"}
 """How they begin on the page."""
 
-MARKS = "\\`*_[]<>|#~&"
-"""Characters that Markdown reads, and that are escaped on the page."""
 _SHOWN = 12  # tables of a mechanism on the page; all of them are in the JSON file
 
 
@@ -31,9 +35,12 @@ def hundredths(rate: float) -> str:
     return up(100.0 * rate, 3)
 
 
-def _line(text: Any) -> str:
-    """A text that cannot pass for Markdown's own marks."""
-    return "".join(f"\\{c}" if c in MARKS else c for c in str(text))
+def times(epsilon: float) -> str:
+    """e^epsilon for a reader, rounded up."""
+    if epsilon > 13.8:
+        return "more than a million"
+    factor = math.exp(epsilon)
+    return f"{math.ceil(factor):,}" if factor >= 100 else up(factor, 3)
 
 
 def _number(value: float | None) -> str:
@@ -50,6 +57,11 @@ def _rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
 
 def markdown(doc: Mapping[str, Any]) -> str:
     """The page; a function of the document."""
+    return text_of(markdown_lines(doc))
+
+
+def markdown_lines(doc: Mapping[str, Any]) -> list[Line]:
+    """The page, line by line."""
     people, guarantee = doc["population"], doc["guarantee"]
     title = f"# Privacy statement: {_line(people['dataset'])}"
     parts = [title, "", f"**{_line(doc['sentence'])}**", ""]
@@ -64,7 +76,12 @@ def markdown(doc: Mapping[str, Any]) -> str:
             parts += [f"**{title}**", "", *(f"- {_line(text)}" for text in doc[name]), ""]
     parts += _mechanism_lines(doc["mechanisms"])
     parts += _file_lines(doc)
-    return "\n".join(parts) + "\n"
+    return [
+        *(line for part in parts for line in part.split("\n")),
+        blank_in_markdown(SIGNED["operator"], doc["operator"]),
+        "",
+        blank_in_markdown(SIGNED["approval"], doc["approval"]),
+    ]
 
 
 def _guarantee_lines(doc: Mapping[str, Any]) -> list[str]:
@@ -217,10 +234,13 @@ def _totals_line(totals: Mapping[str, Any]) -> str:
     )
 
 
-def _limit_words(totals: Mapping[str, Any]) -> str:
+def limit_words(totals: Mapping[str, Any]) -> str:
+    """The owner's limit, and who signed it."""
     if totals["limit_epsilon"] is None:
         return "NO LIMIT IS SET"
-    return f"limit ε = {totals['limit_epsilon']:g} at δ = {totals['limit_delta']:g}"
+    key = totals.get("limit_key")
+    signed = f"signed with the key {key}" if key else "not signed"
+    return f"limit ε = {totals['limit_epsilon']:g} at δ = {totals['limit_delta']:g}, {signed}"
 
 
 def _file_lines(doc: Mapping[str, Any]) -> list[str]:
@@ -251,13 +271,12 @@ def _file_lines(doc: Mapping[str, Any]) -> list[str]:
     else:
         parts += [
             f"**Ledger** {_line(ledger['name'])}, identity {ledger['identity']}"
-            f"{', NEW WITH THIS RELEASE' if ledger['new'] else ''}, {_limit_words(ledger['after'])}; data "
+            f"{', NEW WITH THIS RELEASE' if ledger['new'] else ''}, {limit_words(ledger['after'])}; data "
             f"set {_line(ledger['dataset'])}, entry {ledger['number']}, hash {ledger['head']}. "
             f"Before: {_totals_line(ledger['before'])}. After: {_totals_line(ledger['after'])}.",
             "",
         ]
-    return [*parts, f"{SIGNED['operator']} {_line(doc['operator'])}", "",
-            f"{SIGNED['approval']} {_line(doc['approval'])}"]  # fmt: skip
+    return parts
 
 
 SIGNED = {"operator": "**Operator:**", "approval": "**Approval (of this fingerprint):**"}

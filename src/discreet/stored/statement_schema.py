@@ -6,16 +6,22 @@ operator's and the approver's line, and the options of the algorithm (whose hash
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from discreet.core import checks
+from discreet.data.schema import DECLARED, FACTS, Columns
 
-__all__ = ["FORMAT", "JSON_SCHEMA", "VERSION", "violations"]
+__all__ = ["FORMAT", "JSON_SCHEMA", "SIGNATURES_SCHEMA", "VERSION", "ordered", "read_json", "violations"]
 
 FORMAT = "discreet privacy statement"
-VERSION = 3  # 1: guarantees were sentences; 2: its sentence was about one release, and it held the command
+VERSION = 4
+# 1: guarantees were sentences; 2: its sentence was about one release, and it held the command; 3: it did not
+# say what was declared, nor who signed the limit
 
 _TEXT = {"type": "string"}
 # neither control characters, nor marks that turn or hide what follows, nor halves of a character
@@ -31,7 +37,12 @@ _RATE = {"type": "number", "minimum": 0, "maximum": 1}
 _COUNT = {"type": "integer", "minimum": 1}
 _FLAG = {"type": "boolean"}
 _RECORD = {"type": "object", "required": ["kind"]}
-_TOTALS = {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}}
+_SUM = {"type": ["number", "string", "null"]}
+_SUMS = (
+    "reservations", "epsilon", "delta", "method", "rule", "pure", "mu", "rho", "limit_epsilon", "limit_delta",
+    "limit_key",
+)  # fmt: skip
+_TOTALS = {"type": "object", "properties": dict.fromkeys(_SUMS, _SUM), "additionalProperties": _SUM}
 
 
 def _table(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,8 +101,29 @@ JSON_SCHEMA: dict[str, Any] = {
                     "states": _COUNT,
                     "actions": _COUNT,
                     "pairs": _COUNT,
-                    "provenance": {"type": "object", "additionalProperties": _LINE},
+                    "provenance": {
+                        "type": "object",
+                        "properties": dict.fromkeys(FACTS, _LINE),
+                        "additionalProperties": False,
+                    },
                     "schema": _HASH,
+                }
+            ),
+            "data": _table(
+                {
+                    "columns": _table({part.name: _LINE for part in fields(Columns)}),
+                    "first_step": {"enum": [0, 1]},
+                    "reward": _table(
+                        {
+                            "low": _NUMBER,
+                            "high": _NUMBER,
+                            "source": {"enum": ["column", "known", "outcomes"]},
+                            "outcomes": {"type": ["object", "null"], "additionalProperties": _NUMBER},
+                            "return_low": _NUMBER,
+                            "return_high": _NUMBER,
+                        }
+                    ),
+                    "declared": _table({name: {"anyOf": [{"type": "null"}, _LINE]} for name in DECLARED}),
                 }
             ),
             "guarantee": _table(
@@ -165,12 +197,16 @@ JSON_SCHEMA: dict[str, Any] = {
             "configuration": _table(
                 {
                     "algorithm": _LINE,
-                    "options": {"type": "object"},
+                    "options": {"type": "object", "additionalProperties": {"additionalProperties": {}}},
                     "hash": _HASH,
                 }
             ),
             "files": {"type": "object", "additionalProperties": _HASH},
-            "versions": {"type": "object", "additionalProperties": _LINE},
+            "versions": {
+                "type": "object",
+                "properties": dict.fromkeys(("discreet", "python", "numpy", "matplotlib"), _LINE),
+                "additionalProperties": _LINE,
+            },
             "ledger": {
                 "anyOf": [
                     {"type": "null"},
@@ -195,6 +231,62 @@ JSON_SCHEMA: dict[str, Any] = {
         }
     ),
 }
+
+_TIME = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:00$"}
+SIGNATURES_SCHEMA: dict[str, Any] = _table(
+    {
+        "format": {"const": "discreet signatures"},
+        "version": {"const": 1},
+        "signatures": _list(
+            _table(
+                {
+                    "name": _LINE,
+                    "key": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+                    "time": _TIME,
+                    "fingerprint": _HASH,
+                    "files": {"type": "object", "additionalProperties": _HASH},
+                    "signature": {"type": "string", "pattern": "^[0-9a-f]{128}$"},
+                }
+            )
+        ),
+    }
+)
+
+
+def read_json(path: Path) -> Any:
+    """Strict JSON: no key twice, no NaN."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(pairs)
+        if len(table) < len(pairs):
+            raise ValueError("a key occurs twice in one object")
+        return table
+
+    def constant(text: str) -> Any:
+        raise ValueError(f"{text} is not a number of JSON")
+
+    return json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=unique, parse_constant=constant)
+
+
+def ordered(value: Any, schema: Mapping[str, Any] = JSON_SCHEMA) -> Any:
+    """A JSON value with its keys in the schema's order, others sorted: one text for one document.
+
+    Objects of which the schema knows no key (records, whose tables have an order) stay as they are.
+    """
+    if isinstance(value, dict):
+        if not schema.keys() & {"properties", "additionalProperties", "anyOf"}:
+            return value
+        known = dict(schema.get("properties", {}))
+        for part in schema.get("anyOf", ()):
+            known |= part.get("properties", {})
+        more = schema.get("additionalProperties")
+        rest = more if isinstance(more, Mapping) else {}
+        keys = [*(key for key in known if key in value), *sorted(key for key in value if key not in known)]
+        return {key: ordered(value[key], known.get(key, rest)) for key in keys}
+    if isinstance(value, list):
+        return [ordered(item, schema.get("items", {})) for item in value]
+    return value
+
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),), "boolean": (bool,), "integer": (int,), "number": (int, float), "string": (str,),

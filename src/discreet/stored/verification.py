@@ -4,7 +4,8 @@
 :func:`discreet.stored.statement.statement_of` makes of the facts:
 
 - every file's hash with the statement, and with the ledger's mark where the ledger is at hand; no further
-  file, no link;
+  file, no link; the pages with what the statement renders to;
+- every signature with its key, the fingerprint and the files; with given keys, that they have signed;
 - the population with ``schema.toml``, sensitivities with the query rebuilt from the schema, the guarantee
   with its mechanisms' records (by the closed forms and through dp-accounting);
 - users, records, date, purpose, ledger's entry, versions, learner and options with the metadata of
@@ -14,8 +15,8 @@
   Matplotlib that drew them;
 - the ledger's identity, entry, totals and filter with the ledger, where it is at hand.
 
-What has no second source is what people write into the two free lines, and, of a folder that was planned
-again, the versions that did so and options that nothing in the files depends on.
+What has no second source is what people write into lines for people (until somebody signs), and, of a folder
+that was planned again, the versions that did so and options that nothing in the files depends on.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,8 +44,11 @@ from discreet.offline.first_visits import FirstVisits
 from discreet.offline.linear import schema_features
 from discreet.offline.linear_releases import LinearRelease, fingerprint
 from discreet.offline.releases import FIRST_VISITS, StoredTables, read_release, read_tables
+from discreet.stored.pages import Line, Written
 from discreet.stored.planning import Settings, kind_of, learner_of, name_of, options_of, write_plan
+from discreet.stored.signing import SIGNATURES_NAME, found_in
 from discreet.stored.statement import (
+    PAGES,
     LedgerFacts,
     LedgerLike,
     RunFacts,
@@ -55,8 +60,8 @@ from discreet.stored.statement import (
     statement_of,
     versions,
 )
-from discreet.stored.statement_page import FREE, JSON_NAME, MARKDOWN_NAME, MARKS, SIGNED, markdown
-from discreet.stored.statement_schema import VERSION, violations
+from discreet.stored.statement_page import FREE, JSON_NAME, MARKDOWN_NAME
+from discreet.stored.statement_schema import VERSION, ordered, read_json, violations
 
 __all__ = ["Check", "verify"]
 
@@ -73,7 +78,14 @@ class Check:
     ok: bool
 
 
-def verify(folder: str | Path, ledger: LedgerLike | None = None, *, learner: Any = None) -> list[Check]:
+def verify(
+    folder: str | Path,
+    ledger: LedgerLike | None = None,
+    *,
+    learner: Any = None,
+    public_keys: Sequence[str] = (),
+    limit_key: str | None = None,
+) -> list[Check]:
     """Recompute every number, sentence, file and hash of the statement in a folder.
 
     Parameters
@@ -81,6 +93,10 @@ def verify(folder: str | Path, ledger: LedgerLike | None = None, *, learner: Any
     folder : with ``statement.json``, ``statement.md`` and all files that they name.
     ledger : the open ledger of the run, if it is at hand; its entry and totals are then compared, too.
     learner : that of the run, where it is not one of this library's, which are made from their options.
+    public_keys : each must have signed the folder (:func:`discreet.storage.signatures.read_public_key`).
+        Without them, signatures that are there are checked with the keys that they name, which anybody can
+        make.
+    limit_key : the key that the owner's limit must be signed with, in the statement and in the ledger.
 
     Returns
     -------
@@ -99,12 +115,12 @@ def verify(folder: str | Path, ledger: LedgerLike | None = None, *, learner: Any
             f"folder = {str(folder)!r}: must be a folder that `discreet learn` made, with its {JSON_NAME}"
         )
     try:
-        document = _read(folder / JSON_NAME)
+        document = read_json(folder / JSON_NAME)
         version = document.get("version") if isinstance(document, dict) else None
         if type(version) is int and version < VERSION:
             words = (
-                f"version {version}: written by an older version of this library, with a sentence about one "
-                f"release alone; must be version {VERSION} (verify it with the library that wrote it)"
+                f"version {version}: written by an older version of this library; must be version {VERSION} "
+                "(verify it with the library that wrote it)"
             )
             return [Check(f"{JSON_NAME}: version", words, VERSION, False)]
         broken = list(violations(document))
@@ -119,7 +135,8 @@ def verify(folder: str | Path, ledger: LedgerLike | None = None, *, learner: Any
         (f"{JSON_NAME}: text", lambda: _check_text(folder, document)),
         ("fingerprint", lambda: _leaves("fingerprint", document["fingerprint"], fingerprint_of(document))),
         ("files", lambda: _check_files(folder, document)),
-        (MARKDOWN_NAME, lambda: _check_markdown(folder, document)),
+        *((name, partial(_check_page, folder, document, name)) for name in PAGES),
+        ("signatures", lambda: _check_signatures(folder, document, public_keys)),
         ("statement", lambda: _check_document(folder, document)),
         ("sensitivities", lambda: _check_sensitivities(folder, document)),
         ("guarantee by another route", lambda: _check_accounting(document)),
@@ -128,6 +145,8 @@ def verify(folder: str | Path, ledger: LedgerLike | None = None, *, learner: Any
     ]
     if ledger is not None:
         parts.append(("ledger", lambda: _check_ledger(document, ledger)))
+    if limit_key is not None:
+        parts.append(("limit's key", lambda: _check_limit_key(document, ledger, limit_key)))
     for name, part in parts:
         try:
             found.extend(part())
@@ -139,21 +158,6 @@ def verify(folder: str | Path, ledger: LedgerLike | None = None, *, learner: Any
 _MADE = ("release.parquet", "schema.toml", MARKDOWN_NAME)
 _WRONG = (ValueError, OSError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError)
 """What a damaged or forged file can make the readers raise."""
-
-
-def _read(path: Path) -> Any:
-    """Strict JSON: no key twice, no NaN."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(pairs)
-        if len(table) < len(pairs):
-            raise ValueError("a key occurs twice in one object")
-        return table
-
-    def constant(text: str) -> Any:
-        raise ValueError(f"{text} is not a number of JSON")
-
-    return json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=unique, parse_constant=constant)
 
 
 def _same(stated: Any, recomputed: Any) -> bool:
@@ -189,7 +193,7 @@ def _leaves(name: str, stated: Any, recomputed: Any) -> Iterator[Check]:
 
 def _check_text(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
     """One text for one document: as it was written, but for what stands in the two free lines."""
-    own = (folder / JSON_NAME).read_bytes() == Statement(document).to_json().encode()
+    own = (folder / JSON_NAME).read_bytes() == Statement(ordered(document)).to_json().encode()
     yield Check(
         f"{JSON_NAME}: text", "as the library writes it", "so" if own else "other spaces or order", own
     )
@@ -209,11 +213,12 @@ def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
             yield Check(f"files: {name}", digest, "no such file in the folder", False)
         else:
             yield _compared(f"files: {name}", digest, file_hash(path))
-    for name in (JSON_NAME, MARKDOWN_NAME):
+    own = {JSON_NAME, *PAGES, *({SIGNATURES_NAME} & set(present))}
+    for name in sorted(own):
         path = present.get(name)
         whole = path is not None and not path.is_symlink() and path.is_file()
         yield Check(f"files: {name}", "a file", "a file" if whole else "a link, or no file", whole)
-    for name in sorted(present.keys() - stated.keys() - {JSON_NAME, MARKDOWN_NAME}):
+    for name in sorted(present.keys() - stated.keys() - own):
         yield Check(f"files: {name}", "not named", "lies in the folder", False)
     for path in sorted(folder.rglob("*")):
         if path.is_dir() and not path.is_symlink():
@@ -222,25 +227,39 @@ def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
                 yield Check(f"files: {name}/", "not named", "a folder that no file is named in", False)
 
 
-def _check_markdown(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
-    """The page, line by line, but for what people wrote after the two fields at its end."""
-    stated = (folder / MARKDOWN_NAME).read_bytes().decode("utf-8").split("\n")
-    rendered = markdown(document).split("\n")
-    yield Check(f"{MARKDOWN_NAME}: lines", len(stated), len(rendered), len(stated) == len(rendered))
-    signed = {len(rendered) - 4: SIGNED["operator"], len(rendered) - 2: SIGNED["approval"]}
-    for i, (one, other) in enumerate(zip(stated, rendered, strict=False)):
-        if i in signed:
-            said, one, other = one[len(signed[i]) :], one[: len(signed[i])], signed[i]
-            plain = re.fullmatch(_WRITTEN, said) is not None and said.isprintable()
-            words = "plain text on one line, Markdown's marks escaped"
-            yield Check(
-                f"{MARKDOWN_NAME}: text of line {i + 1}", words, words if plain else repr(said), plain
-            )
-        yield _compared(f"{MARKDOWN_NAME}: line {i + 1}", one, other)
+def _check_page(folder: Path, document: Mapping[str, Any], name: str) -> Iterator[Check]:
+    """A page, line by line, but for what people wrote into its lines for people."""
+    stated = (folder / name).read_bytes().decode("utf-8").split("\n")
+    rendered: list[Line] = [*PAGES[name](document), ""]
+    yield Check(f"{name}: lines", len(stated), len(rendered), len(stated) == len(rendered))
+    for i, (found, line) in enumerate(zip(stated, rendered, strict=False), 1):
+        one, other = found, line if isinstance(line, str) else line.text
+        if isinstance(line, Written):
+            rest = max(len(line.before), len(found) - len(line.after))
+            said = found[len(line.before) : rest]
+            one, other = found[: len(line.before)] + found[rest:], line.before + line.after
+            plain = re.fullmatch(line.allowed, said) is not None and said.isprintable()
+            words = "plain text on one line, marks of the page's language escaped"
+            yield Check(f"{name}: text of line {i}", words, words if plain else repr(said), plain)
+        yield _compared(f"{name}: line {i}", one, other)
 
 
-_WRITTEN = rf"( (?:[^{re.escape(MARKS)}]|\\[{re.escape(MARKS)}]){{0,500}})?"
-"""What people may write after the name of a line: text in which nothing is Markdown's."""
+def _check_signatures(
+    folder: Path, document: Mapping[str, Any], public_keys: Sequence[str]
+) -> Iterator[Check]:
+    """Signatures that are there, and those that must be."""
+    for found in found_in(folder, document, public_keys):
+        yield Check(*found)
+
+
+def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key: str) -> Iterator[Check]:
+    """Who signed the limit that bound the release, and the one that holds now."""
+    stated = document["ledger"]
+    told = None if stated is None else stated["after"].get("limit_key")
+    yield Check("key of the limit in the statement", told, key, told == key)
+    if ledger is not None and stated is not None:
+        held = ledger.owner(stated["dataset"])
+        yield Check("key of the limit in the ledger", held, key, held == key)
 
 
 def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
@@ -273,8 +292,18 @@ def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check
     recomputed = statement_of(facts).to_dict()
     kept = {key: value for key, value in document.items() if key != "fingerprint"}
     yield from _leaves("statement", kept, {key: recomputed[key] for key in recomputed if key in kept})
+    yield _compared(
+        "statement: order of fields", _order(kept), _order({key: recomputed[key] for key in kept})
+    )
     if ledger is not None:
         yield _compared("statement.ledger.dataset of the schema", ledger["dataset"], schema.dataset)
+
+
+def _order(tree: Any) -> Any:
+    """The keys of all objects, in their order."""
+    if isinstance(tree, dict):
+        return [[key, _order(one)] for key, one in tree.items()]
+    return [_order(one) for one in tree] if isinstance(tree, list) else None
 
 
 _FACTS = ("files", "date", "purpose", "synthetic", "replanned", "versions", *FREE)
@@ -423,10 +452,10 @@ def _check_file(path: Path, made: Path, steady: bool, drawn: bool) -> Iterator[C
         stated, other = (hashlib.sha256(content).hexdigest() for content in (found, expected))
         yield Check(name, stated, other, found == expected)
     elif kind == ".json":
-        document = _read(path)
+        document = read_json(path)
         text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         yield Check(f"{name}: text", "as it was written", "so", text.encode() == found)
-        yield from _leaves(name, document, _read(made))
+        yield from _leaves(name, document, read_json(made))
     elif kind == ".png":
         from matplotlib.image import imread
 
@@ -482,6 +511,10 @@ def _check_ledger(document: Mapping[str, Any], ledger: LedgerLike) -> Iterator[C
         name: dict(value) if isinstance(value, Mapping) else value
         for name, value in facts.items() if name != "name"  # a copy may have another one
     })  # fmt: skip
+    limit = (stated["after"]["limit_epsilon"], stated["after"]["limit_delta"])
+    if limit[0] is not None and entry.checked:
+        used = ledger.certified(stated["dataset"], limit[1], upto=entry.number).epsilon
+        yield Check("ledger: within the owner's limit", limit[0], used, used <= limit[0] * (1 + 1e-6))
     mark = next((one for one in entries if one.kind == "mark" and one.reservation == entry.number), None)
     if mark is None:
         yield Check("ledger: not marked as published (`discreet recover` does it)", None, None, True)

@@ -1,0 +1,155 @@
+"""The owner's rule over a folder: whose data lie there, and in which ledger their releases are written down.
+
+A file ``discreet.ledger.toml`` in a folder of data holds the name of their population, the identity of a
+ledger, and perhaps the owner's key and signature. It is over all files of its folder and of the folders
+below. :func:`discreet.stored.learn.learn` and :func:`discreet.stored.codebook.fit_codebook` refuse to
+release anything of them without that ledger (``--no-ledger``), with another one, under another population's
+name, or, where the rule has a key, while the ledger's limit is not signed with it.
+:func:`discreet.data.prepare.prepare` lays a copy beside the rows that it makes, and counted parts carry the
+rules over what they count (:mod:`discreet.stored.counted`).
+
+What it is not: a lock. It stops oversight and shortcuts of people who use this library. It does not stop who
+can read the data and removes the file, copies the data elsewhere, gives them as a frame in memory or from an
+object store, or computes without this library; that is a matter of the data's own access rights. So keep the
+file where those who run cannot write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from discreet.core import checks
+from discreet.storage import signatures
+from discreet.storage.files import write_aside
+from discreet.storage.signatures import PrivateKey
+
+__all__ = [
+    "NAME",
+    "Rule",
+    "check_dataset",
+    "check_rules",
+    "obeyed",
+    "read_rule",
+    "rules_over",
+    "require_ledger",
+]
+
+NAME = "discreet.ledger.toml"
+_TEXT = (
+    "# The owner's rule for the data in this folder and below: what is released of them is written down in "
+    "this\n# ledger, and under this name. Made by `discreet ledger --require`.\n"
+)
+
+
+class _Ledger(Protocol):
+    @property
+    def identity(self) -> str: ...
+    def owner(self, dataset: str) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What holds over a folder.
+
+    dataset : the population; ledger : its identity; key : the owner's public one, or empty.
+    """
+
+    dataset: str
+    ledger: str
+    key: str = ""
+
+    def content(self) -> dict[str, str]:
+        """What is signed."""
+        return {"dataset": self.dataset, "ledger": self.ledger, "key": self.key}
+
+
+def require_ledger(folder: str | Path, ledger: _Ledger, dataset: str, key: PrivateKey | None = None) -> Path:
+    """Lay a rule over a folder; returns its path.
+
+    Raises ``ValueError`` if there is one already, or the key is not that of the dataset's limit.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"require = {str(folder)!r}: must be a folder, that of the data")
+    path = folder / NAME
+    if os.path.lexists(path):
+        raise ValueError(f"require = {str(folder)!r}: holds {NAME} already, which only its owner may remove")
+    owner = ledger.owner(dataset)
+    if owner != (None if key is None else key.public):
+        raise ValueError(
+            f"key: must be {'left out, the limit is not signed' if owner is None else f'that of {owner}'}: "
+            f"the rule and the limit of {dataset!r} are signed together or not at all"
+        )
+    rule = Rule(dataset, ledger.identity, "" if key is None else key.public)
+    held = {name: value for name, value in rule.content().items() if value}
+    if key is not None:
+        held["signature"] = key.sign("discreet ledger rule, 1", rule.content())
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in held.items()]
+    write_aside(path, (_TEXT + "".join(lines)).encode())
+    return path
+
+
+def read_rule(path: str | Path) -> Rule:
+    """The rule in a file, its signature checked. Raises ``ValueError``: a rule that cannot be read holds."""
+    path = Path(path)
+    try:
+        held: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+        signature = held.pop("signature", None)
+        rule = Rule(**held)
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"{path}: is not a rule that can be read ({error}); its owner has to mend it"
+        ) from None
+    if not all(isinstance(value, str) for value in held.values()) or not rule.dataset or not rule.ledger:
+        raise ValueError(f"{path}: must hold dataset and ledger, as text")
+    if bool(rule.key) != bool(signature):
+        raise ValueError(f"{path}: must hold key and signature, or neither")
+    if rule.key and not signatures.is_valid(rule.key, "discreet ledger rule, 1", rule.content(), signature):
+        raise ValueError(f"{path}: its signature does not fit (it was changed)")
+    return rule
+
+
+def rules_over(files: Iterable[Path]) -> dict[Path, Rule]:
+    """All rules over some files: in their folders and above, by the paths as given and as they resolve."""
+    folders: dict[Path, None] = {}
+    for file in files:
+        for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):
+            folders |= dict.fromkeys(path.parents)
+    return {folder / NAME: read_rule(folder / NAME) for folder in folders if os.path.lexists(folder / NAME)}
+
+
+def check_rules(files: Iterable[Path], dataset: str, ledger: _Ledger | None) -> None:
+    """``ValueError`` where a release of a population, from these files, would break a rule over them."""
+    obeyed(rules_over(files), dataset, ledger)
+
+
+def obeyed(rules: Mapping[Path, Rule], dataset: str, ledger: _Ledger | None) -> None:
+    """``ValueError`` where a release of a population would break one of these rules."""
+    for path, rule in rules.items():
+        said = f"by the owner's rule {path}"
+        if ledger is None:
+            raise ValueError(
+                f"ledger: must be given, --no-ledger is forbidden {said}: releases of these data are written "
+                f"down in the ledger {rule.ledger}"
+            )
+        check_dataset(path, rule, dataset)
+        if rule.ledger != ledger.identity:
+            raise ValueError(f"ledger: must be that of identity {rule.ledger} {said}, is {ledger.identity}")
+        if rule.key and ledger.owner(dataset) != rule.key:
+            raise ValueError(
+                f"ledger: must hold a limit of {dataset!r} that is signed with the key {rule.key} {said}"
+            )
+
+
+def check_dataset(path: Path, rule: Rule, dataset: str) -> None:
+    """``ValueError`` for another population's name."""
+    if rule.dataset != dataset:
+        raise ValueError(
+            f"dataset = {checks.said(dataset)}: must be {rule.dataset!r} by the owner's rule {path}"
+        )

@@ -1,0 +1,79 @@
+"""Approving a release's folder: its statement is verified, and signed as it lies there."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from discreet.core import checks
+from discreet.storage.files import write_aside
+from discreet.storage.signatures import PrivateKey
+from discreet.stored.signing import (
+    SIGNATURES_NAME,
+    content_of,
+    read_signatures,
+    signed_hashes,
+    text_of_signatures,
+)
+from discreet.stored.statement import LedgerLike
+from discreet.stored.statement_page import JSON_NAME
+from discreet.stored.statement_schema import SIGNATURES_SCHEMA, read_json, violations
+from discreet.stored.verification import verify
+
+__all__ = ["sign"]
+
+
+def _hashes(folder: Path) -> dict[str, str] | None:
+    try:
+        return signed_hashes(folder)
+    except OSError:
+        return None  # for `verify` to find
+
+
+def sign(
+    folder: str | Path, key: PrivateKey, *, name: str = "", ledger: LedgerLike | None = None,
+    learner: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Verify a folder, and sign it; returns the entry that was added to ``signatures.json``.
+
+    Parameters
+    ----------
+    folder : that :func:`discreet.stored.learn.learn` made. Lines for people are filled in before: afterwards
+        nothing in it can be changed without breaking the signature.
+    key : :func:`discreet.storage.signatures.read_private_key`
+    name : whose key it is, in a line; as they say, since no key knows its holder
+    ledger, learner : as for :func:`discreet.stored.verification.verify`
+
+    Raises
+    ------
+    ValueError
+        If the folder does not verify, or was signed with this key already. Nothing was written.
+    """
+    folder = Path(folder)
+    if not isinstance(key, PrivateKey):
+        raise ValueError(f"key = {checks.said(key)}: must be a PrivateKey, as read_private_key gives it")
+    before = _hashes(folder)
+    wrong = [check for check in verify(folder, ledger, learner=learner) if not check.ok]
+    if wrong:
+        raise ValueError(f"folder = {str(folder)!r}: does not verify ({wrong[0].name}), and was not signed")
+    entries = read_signatures(folder)
+    if any(one["key"] == key.public for one in entries):
+        raise ValueError(f"key: has signed {str(folder)!r} already")
+    one: dict[str, Any] = {
+        "name": name,
+        "key": key.public,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "fingerprint": read_json(folder / JSON_NAME)["fingerprint"],
+        "files": signed_hashes(folder),
+    }
+    if one["files"] != before:
+        raise ValueError(f"folder = {str(folder)!r}: was changed while it was verified, and was not signed")
+    one["signature"] = key.sign("discreet statement, 1", content_of(one))
+    text = text_of_signatures([*entries, one])
+    broken = next(violations({"format": "discreet signatures", "version": 1, "signatures": [one]},
+                             SIGNATURES_SCHEMA), None)  # fmt: skip
+    if broken is not None:
+        raise ValueError(f"name = {checks.said(name)}: must be one line of at most 500 characters ({broken})")
+    write_aside(folder / SIGNATURES_NAME, text.encode())
+    return one

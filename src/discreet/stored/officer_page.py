@@ -1,0 +1,539 @@
+"""The page of a data protection officer: what a statement says, in her words, and what she has to answer.
+
+It is a function of ``statement.json`` alone, as ``statement.md`` is, so that ``discreet verify`` makes it
+again; people write into its blank lines only. The points are those of NIST SP 800-226 (March 2025), in our
+words: what the software knows stands beside each with its number, the others are questions. No number is
+better than the truth: all are rounded up, as on the statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from discreet.stored.deployments import PUBLISHED
+from discreet.stored.pages import (
+    Blank,
+    Block,
+    Bullets,
+    Heading,
+    Line,
+    Link,
+    Pairs,
+    Paragraph,
+    Table,
+    html_lines,
+    markdown_lines,
+)
+from discreet.stored.statement_page import hundredths, limit_words, times
+from discreet.written.sentences import up
+
+__all__ = ["HTML_NAME", "OFFICER_NAME", "officer_html", "officer_markdown"]
+
+OFFICER_NAME, HTML_NAME = "officer.md", "officer.html"
+NIST = "https://csrc.nist.gov/pubs/sp/800/226/final"
+_UNSTATED = "not stated"
+Document = Mapping[str, Any]
+
+
+def officer_markdown(doc: Document) -> list[Line]:
+    """The page in Markdown, line by line."""
+    return markdown_lines(list(_blocks(doc)))
+
+
+def officer_html(doc: Document) -> list[Line]:
+    """The page in HTML, line by line."""
+    return html_lines(_title(doc), list(_blocks(doc)))
+
+
+def _title(doc: Document) -> str:
+    return f"For the data protection officer: {doc['population']['dataset']}"
+
+
+def _blocks(doc: Document) -> Iterator[Block]:
+    yield Heading(1, _title(doc))
+    yield Paragraph(
+        "Made from statement.json, whose numbers it repeats. It is no certificate: it says what the noise "
+        "promises, and asks what no software can know. Write into the blank lines; 'discreet verify' finds "
+        "any other change."
+    )
+    yield Heading(2, "In one sentence")
+    yield Paragraph(doc["sentence"], strong=True)
+    if doc["warnings"]:
+        yield Bullets(tuple(doc["warnings"]))
+    yield Heading(2, "What was done, for whom, with which data")
+    yield Pairs(tuple(_fields(doc)))
+    yield Heading(2, "The promise in numbers")
+    yield from _promise(doc)
+    yield Heading(2, "What the words mean")
+    yield Pairs(tuple(_glossary(doc)))
+    yield Heading(2, "Beside published deployments")
+    yield from _compared(doc)
+    yield Heading(2, "Points of NIST SP 800-226")
+    yield from _points(doc)
+    yield Heading(2, "Signatures")
+    yield Paragraph(
+        f"Who signs has read this page and statement.md, whose fingerprint is {doc['fingerprint']}. A "
+        "signature on paper is written here; one that a computer can check is made by 'discreet sign'."
+    )
+    yield Blank("Operator", doc["operator"])
+    yield Blank("Approval (of this fingerprint)", doc["approval"])
+    for label in (
+        "Data protection officer, name",
+        "Decision, and its conditions",
+        "Place and date",
+        "Signature",
+    ):
+        yield Blank(label)
+
+
+# --------------------------------------------------------------------------------------- what was declared
+def _fields(doc: Document) -> Iterator[tuple[str, str]]:
+    people, data, guarantee = doc["population"], doc["data"], doc["guarantee"]
+    declared = data["declared"]
+
+    def told(name: str) -> str:
+        return declared[name] or _UNSTATED
+
+    yield "Population (data set)", people["dataset"]
+    yield (
+        "People",
+        (
+            f"{people['users']} (each a {people['unit']}); the number is public"
+            if people["users_public"]
+            else f"{people['users']} (each a {people['unit']})"
+        ),
+    )
+    yield "Controller", told("controller")
+    yield "Contact", told("contact")
+    yield "Purpose of the processing", told("purpose")
+    unnamed = doc["purpose"] in ("", f"learn, {doc['configuration']['algorithm']}")  # the default
+    yield "Purpose of this release", _UNSTATED if unnamed else doc["purpose"]
+    yield "Legal basis", told("legal_basis")
+    yield "Recipients of what is released", told("recipients")
+    yield "Retention of the raw data", told("retention")
+    yield "Columns of the records that form a person", told("columns")
+    names = data["columns"]
+    paid = data["reward"]["source"] == "column"
+    read = [name for part, name in names.items() if part != "reward" or paid]
+    yield "Columns of the rows that were read", ", ".join(read)
+    yield (
+        "What one person's record is",
+        (
+            f"up to {people['episodes_per_user']} episode{'s' if people['episodes_per_user'] > 1 else ''} "
+            f"of up to {people['horizon']} steps, each one of {people['states']} states, one of "
+            f"{people['actions']} actions and a reward"
+        ),
+    )
+    yield "Reward of one step", _reward(data["reward"])
+    yield (
+        "Return of one episode",
+        f"from {data['reward']['return_low']:g} to {data['reward']['return_high']:g}",
+    )
+    sources = [f"{fact}: {source}" for fact, source in people["provenance"].items()]
+    yield "Where public facts come from", "; ".join(sources) or _UNSTATED
+    noise = "with noise" if guarantee["epsilon"] is not None else "of exact sums"
+    yield "Method", f"{doc['configuration']['algorithm']}, after one release {noise}"
+    yield "Trust", _TRUST.get(guarantee["trust"], guarantee["trust"])
+    yield "Date", doc["date"]
+
+
+def _reward(reward: Document) -> str:
+    if reward["source"] == "outcomes":
+        paid = ", ".join(f"{label} {earned:g}" for label, earned in reward["outcomes"].items())
+        return f"paid by rule on arrival in a last state ({paid}); no column is read"
+    ends = f"from {reward['low']:g} to {reward['high']:g}"
+    return f"{ends}, public; no column is read" if reward["source"] == "known" else f"{ends}, of a column"
+
+
+_TRUST = {
+    "central": "central: whoever keeps the raw data is trusted; everybody else sees what is released",
+}
+
+
+# ------------------------------------------------------------------------------------------- the promise
+def _number(value: float | None) -> str:
+    return "none" if value is None else up(value)
+
+
+def _promise(doc: Document) -> Iterator[Block]:
+    guarantee, alone, ledger = doc["guarantee"], doc["alone"], doc["ledger"]
+    if guarantee["epsilon"] is None:
+        yield Paragraph("There is none: exact sums were released.", strong=True)
+        return
+    head = ["", "this release"]
+    own = doc["attacker"] if alone is None else alone
+    columns = [(guarantee, own)]
+    if alone is not None:
+        head.append(f"all {ledger['together']['reservations']} releases that the ledger holds")
+        columns.append((ledger["together"], doc["attacker"]))
+    rows = [
+        ["ε (epsilon)", *(_number(one["epsilon"]) for one, _ in columns)],
+        ["δ (delta)", *(up(one["delta"], 3) for one, _ in columns)],
+        ["ρ (zCDP)", *(_number(one["rho"]) for one, _ in columns)],
+        ["anything is at most ... times as likely", *(_times(one["epsilon"]) for one, _ in columns)],
+        ["right guesses in 100, at most (a coin: 50)", *(hundredths(_coin(bound)) for _, bound in columns)],
+        ["true less false alarms, at most", *(f"{hundredths(bound['advantage'])} %" for _, bound in columns)],
+    ]
+    if any(one["mu"] is not None for one, _ in columns):
+        rows.insert(3, ["μ (Gaussian DP)", *(_number(one["mu"]) for one, _ in columns)])
+    yield Table("What can be learned about one person, at most", tuple(head), tuple(map(tuple, rows)))
+    if ledger is None:
+        yield Paragraph(
+            "No ledger was kept: what else was released of these people is not known here.", strong=True
+        )
+        return
+    yield Paragraph(
+        f"Written down in the ledger {ledger['name']}, identity {ledger['identity']}, entry "
+        f"{ledger['number']}{', new with this release' if ledger['new'] else ''}; the owner's limit for all "
+        f"releases together: {limit_words(ledger['after'])}."
+    )
+
+
+def _times(epsilon: float | None) -> str:
+    return "no bound" if epsilon is None else times(epsilon)
+
+
+def _coin(attacker: Document) -> float:
+    """The best guess between two records, of which either is as likely."""
+    return {row["prior"]: float(row["right_guess"]) for row in attacker["priors"]}[0.5]
+
+
+# ------------------------------------------------------------------------------------------- the words
+def _glossary(doc: Document) -> Iterator[tuple[str, str]]:
+    """The terms that stand on this page or the statement, and no others."""
+    guarantee, people, ledger = doc["guarantee"], doc["population"], doc["ledger"]
+    unit = people["unit"]
+    yield (
+        "Release",
+        (
+            "what leaves the protected place: sums over all people with random noise on them "
+            "(release.parquet). Everything else in the folder is computed from it."
+        ),
+    )
+    if guarantee["epsilon"] is None:
+        return
+    epsilon = guarantee["epsilon"]
+    yield (
+        "ε (epsilon)",
+        (
+            f"how far one {unit} can move the odds of anything: by a factor of at most e to the power ε. "
+            f"Here ε = {up(epsilon)}: {times(epsilon)} times. 0 would tell nothing; every release adds to "
+            "it."
+        ),
+    )
+    yield (
+        "δ (delta)",
+        (
+            "the chance that the bound by ε fails; it must be far below 1 in the number of people."
+            if guarantee["delta"]
+            else "the chance that the bound by ε fails: 0 here."
+        ),
+    )
+    if guarantee["rho"] is not None:
+        yield (
+            "ρ (rho), zCDP",
+            (
+                "another measure of the same loss, which adds up more sharply over several releases; ε at a "
+                "δ follows from it."
+            ),
+        )
+    if guarantee["mu"] is not None or (ledger is not None and ledger["together"]["mu"] is not None):
+        yield (
+            "μ (mu), Gaussian DP",
+            (
+                "another measure: to find out whether a record was exchanged is as hard as to tell one draw "
+                "of a normal distribution from one that is shifted by μ standard deviations."
+            ),
+        )
+    yield (
+        "Unit of privacy, neighbours",
+        (
+            f"what is hidden: one {unit} with everything in her record, up to {people['episodes_per_user']} "
+            f"episode{'s' if people['episodes_per_user'] > 1 else ''}. Two data sets are neighbours if her "
+            "record is exchanged for another one; that the number of people is the same in both means that "
+            "it is not hidden."
+        ),
+    )
+    yield (
+        "False alarm, true alarm",
+        (
+            "an attacker who tests whether a record is that of one person or another is wrong at times (a "
+            "false alarm) and right at times (a true alarm). The table of the statement says how often "
+            "right, at most, for a given share of false alarms; without the release both are equal."
+        ),
+    )
+    yield (
+        "Belief before, belief after",
+        (
+            "how sure an attacker was of something about one person, and how sure he can be after an alarm. "
+            "The row 1 % is of somebody who thought it unlikely: guessing 'no' is then right in 99 % of "
+            "cases without any release."
+        ),
+    )
+    if guarantee["delta"]:
+        yield (
+            "No bound",
+            (
+                "with a chance of at most δ an outcome may tell everything, so that no limit can be given "
+                "for the worst one."
+            ),
+        )
+    yield (
+        "Sensitivity, scale (sigma), standard deviation",
+        (
+            "how much one person can change a table of sums (l1: all cells added up, l2: as a length); how "
+            "wide the noise on each cell is; and by how much a noisy cell typically differs from the true "
+            "one."
+        ),
+    )
+    lines = " ".join(one["description"] for one in doc["mechanisms"])
+    if "sqrt(2 rho)" in lines or "mu = sqrt(" in lines:
+        yield (
+            "sqrt(2 rho) = sqrt(k) x s, mu = sqrt(k) x s",
+            (
+                "how a mechanism's line comes to its loss: s is what one person can change in all tables "
+                "together, in units of their noise; k is in how many noisy sums she is."
+            ),
+        )
+    yield (
+        "Computed again, planned again",
+        (
+            "whatever is made from the release without the raw data costs no further privacy "
+            "(post-processing)."
+        ),
+    )
+    if ledger is not None:
+        yield (
+            "Ledger, limit, filter",
+            (
+                "the owner's book of all releases of the same people; the most that they may cost together; "
+                "and the rule that refuses a release which would pass it, however later ones depend on "
+                "earlier ones."
+            ),
+        )
+    if ledger is not None and ledger["after"].get("limit_key"):
+        yield (
+            "Signed limit",
+            ("the owner's key signed it, and only its holder can change it: who runs a release cannot."),
+        )
+    yield (
+        "Fingerprint, hash",
+        (
+            "64 digits that change if anything in a file changes; who keeps the fingerprint of what was "
+            "approved can tell whether it is what lies there."
+        ),
+    )
+
+
+# --------------------------------------------------------------------------------------- in comparison
+def _compared(doc: Document) -> Iterator[Block]:
+    guarantee, people, ledger = doc["guarantee"], doc["population"], doc["ledger"]
+    yield Paragraph(
+        "An ε compares with another only if the unit is the same: whose data are hidden, over which time, "
+        "and from whom. An ε of one day is spent again every day; one of a whole product is spent once. "
+        "That others have published with an ε does not make it a right one for these data."
+    )
+    whole = f"one {people['unit']}, the whole record"
+    mine: list[tuple[str | Link, ...]] = []
+    if guarantee["epsilon"] is not None:
+        delta = up(guarantee["delta"], 3)
+        mine.append(
+            ("This release", up(guarantee["epsilon"]), delta, whole, guarantee["trust"], "statement.md")
+        )
+        if doc["alone"] is not None:
+            all_ = ledger["together"]
+            numbers = _number(all_["epsilon"]), up(all_["delta"], 3)
+            mine.append(("All releases in the ledger", *numbers, whole, guarantee["trust"], "statement.md"))
+    others = [
+        (one.name, one.epsilon, one.delta, one.unit, one.trust, Link(one.source, one.address))
+        for one in PUBLISHED
+    ]
+    yield Table(
+        "ε beside those of published systems, as their makers state them",
+        ("system", "ε", "δ", "unit of privacy", "trust", "source"),
+        (*mine, *others),
+    )
+
+
+# ------------------------------------------------------------------------------------------- the points
+def _points(doc: Document) -> Iterator[Block]:
+    points = list(_asked(doc))
+    known, asked = (sum(bool(point[i]) for point in points) for i in (1, 2))
+    yield Paragraph(
+        f"Guidelines for Evaluating Differential Privacy Guarantees, March 2025 ({NIST}), in our words. Of "
+        f"{len(points)} points the software answers {known}, with the numbers that it has; {asked} wait for "
+        "an answer of yours. Each part of a promise rests on those below it: the last points carry the "
+        "first."
+    )
+    for number, (title, answer, question) in enumerate(points, 1):
+        yield Heading(3, f"{number}. {title}")
+        if answer:
+            yield Paragraph(f"The software: {answer}")
+        if question:
+            yield Paragraph(f"For you: {question}")
+            yield Blank(f"Answer {number}")
+
+
+def _asked(doc: Document) -> Iterator[tuple[str, str, str]]:
+    """(point, what the software answers, what the officer must), either may be empty."""
+    guarantee, people, delta = doc["guarantee"], doc["population"], doc["delta"]
+    private = guarantee["epsilon"] is not None
+    yield (
+        "The parameter ε",
+        _of_epsilon(doc),
+        "Is this much acceptable for what these records tell of a person?",
+    )
+    small, ratio = up(delta["delta"], 3), up(delta["ratio"], 3)
+    verdict = {
+        "pure": "δ = 0: pure differential privacy.",
+        "small": f"(ε, δ); δ = {small} is {ratio} times 1/people: at most a tenth, as it should be.",
+        "warn": f"(ε, δ); δ = {small} is {ratio} TIMES 1/people: more than a tenth.",
+        "none": "no differential privacy.",
+    }[delta["verdict"]]
+    more = f" ρ = {up(guarantee['rho'])} in zCDP holds too." if guarantee["rho"] is not None else ""
+    yield "The variant, and δ", verdict + more, ""
+    yield (
+        "The unit of privacy",
+        (
+            f"{guarantee['unit']}; exchanged for any other. The number of people is "
+            f"{'public' if guarantee['users_public'] else 'not published'}."
+            if private
+            else "nobody is protected."
+        ),
+        (
+            f"Is one {people['unit']} one person in these records (not several under one name, nor one "
+            "under several)? Is it known otherwise who is among them, and does that tell something?"
+        ),
+    )
+    yield "Comparing guarantees", "the table above, unit beside ε.", ""
+    yield (
+        "Several releases, and other kinds of release",
+        _of_releases(doc),
+        ("Were these people's data released elsewhere, with noise or without, or under another name?"),
+    )
+    yield "Algorithms and their correctness", _of_mechanisms(doc), ""
+    yield (
+        "Utility",
+        (
+            "the first line of report.md says whether the policy is shown to be better than what people did, "
+            "or that this release cannot tell."
+        ),
+        "Is the result worth what it costs, and fit for its purpose?",
+    )
+    yield (
+        "Bias",
+        (
+            "noise is no smaller where people are few, so that rare states and small groups are known worst; "
+            "the report says where support is lacking. It does not know groups that the states do not name."
+        ),
+        "Who could be harmed by a policy that is wrong for a small group, and who looks at that?",
+    )
+    yield (
+        "The query model",
+        (
+            "one release, asked once; nothing is answered later. "
+            f"{'It read no data: ' if doc['replanned'] else ''}Planning again costs nothing."
+        ),
+        "",
+    )
+    yield (
+        "Threat model and trust",
+        (
+            f"trust is {guarantee['trust']}; against anybody who sees all that is released, with any "
+            f"knowledge{' BUT THE SEED' if guarantee['randomness'] == 'seeded' else ''} and any computer."
+            if private
+            else "none is met."
+        ),
+        "Who keeps the raw data, and who of them is trusted on which ground (staff, contract)?",
+    )
+    yield (
+        "Side channels, and the mathematics in a computer",
+        _of_noise(doc),
+        ("Can people outside see how long a run takes, or its temporary files?"),
+    )
+    yield (
+        "Security and access to the raw data",
+        "",
+        ("Who can read the raw data, the ledger and the keys? How are they stored, backed up, deleted?"),
+    )
+    yield (
+        "Exposure at collection",
+        "",
+        (
+            "Are only those data collected that the purpose needs, and were people told? Whatever happens "
+            "before the release is not covered by ε."
+        ),
+    )
+    leaks = _leaks(people["provenance"])
+    yield (
+        "Facts that are published without noise",
+        (
+            (
+                f"READ OFF THESE DATA: {', '.join(leaks)}; "
+                if leaks
+                else "none was declared as read off these data; "
+            )
+            + "what is published exactly: the schema, and the number of people."
+        ),
+        "Is anything in the schema, or in the lines declared above, known from these data alone?",
+    )
+
+
+def _leaks(provenance: Mapping[str, str]) -> list[str]:
+    return [fact for fact, source in provenance.items() if source == "this data"]
+
+
+def _of_epsilon(doc: Document) -> str:
+    guarantee = doc["guarantee"]
+    if guarantee["epsilon"] is None:
+        return "none; exact sums were released."
+    said = f"ε = {up(guarantee['epsilon'])} by this release"
+    if doc["alone"] is not None:
+        together = doc["ledger"]["together"]
+        said += f"; {_number(together['epsilon'])} by all {together['reservations']} that the ledger holds"
+    return f"{said}. Computed from the noise, not typed in."
+
+
+def _of_releases(doc: Document) -> str:
+    ledger = doc["ledger"]
+    if ledger is None:
+        return "NO LEDGER was kept: nothing is known of other releases."
+    several = doc["alone"] is not None
+    cost = ledger["together"] if several else doc["guarantee"]
+    if cost["epsilon"] is None and not several:
+        return "exact sums were released, beside which nothing counts."
+    many = "this release is the only one of these people that the ledger holds"
+    if several:
+        many = f"{ledger['together']['reservations']} releases of these people in the ledger, together"
+    return (
+        f"{many}: ε = {_number(cost['epsilon'])} at δ = {up(cost['delta'], 3)}; "
+        f"{limit_words(ledger['after'])}. Other ledgers and other names are not seen from here."
+    )
+
+
+def _of_mechanisms(doc: Document) -> str:
+    many = len(doc["mechanisms"])
+    if not many:
+        return "no noise was added."
+    return (
+        f"{many} mechanism{'s' if many > 1 else ''}, listed in statement.md with sensitivity, scale and "
+        "where the proof stands; 'discreet verify' computes sensitivities and ε again, ε by a second route "
+        "too."
+    )
+
+
+def _of_noise(doc: Document) -> str:
+    guarantee = doc["guarantee"]
+    if guarantee["epsilon"] is None:
+        return "there is no noise."
+    if guarantee["randomness"] != "secure":
+        return "THE NOISE COMES FROM A SEED: for simulation only, it protects nobody from who knows the seed."
+    discrete = all("discrete" in one["record"].get("noise", "discrete") for one in doc["mechanisms"])
+    drawn = (
+        "noise is drawn exactly, in whole numbers, from the system's cryptographic source, so that attacks "
+        "on rounding of floating-point numbers find nothing"
+        if discrete
+        else "noise comes from the system's cryptographic source"
+    )
+    return f"{drawn}. Time, memory and temporary files are not covered."
