@@ -12,8 +12,10 @@ knows the standard deviation of every measurement. It
   no stationarity is assumed. What a step takes from the pool is uncertain by tau^2, which bonus and
   explorers know: a step that differs is looked at, and its own data win as they grow.
   ``shrink=False`` is the plain estimator;
-- believes of mean rewards what Bayes' rule says: a normal law over pairs, its mean and variance learned
-  from all pairs, then the pair's own data. A pair that noise hides is worth what pairs are worth in this
+- believes of mean rewards what Bayes' rule says: a law over pairs, a mixture of one that pays next to nothing
+  and of five over [0, 1] whose shares are learned from all pairs, then the pair's own data, wrong by the
+  noise of its reward sum and, as far as its mean is not 1/2, of its visits. Where few pairs pay, what is
+  hardly more than noise is taken to be nothing; a pair that noise hides is worth what pairs are worth in this
   world, not nothing, and may be worth more;
 - adds to Q the bonus c_s (sqrt(Var V) x + sqrt(r (1 - r)) x + (H - h) x^2) + c_p (sigma_p ||V - P V||_2 +
   sigma_r) + 0.6 s_r, x = 1 / sqrt(effective visits), sigma_p the noise of one entry of the row, sigma_r the

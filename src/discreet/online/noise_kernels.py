@@ -15,10 +15,11 @@ N_j(h, s, a), and its row is one more measurement of the average over steps, wit
 
 One call is: make the measurement's counts obey the flow of people (``_consistent``; where they all have one
 noise and one clock), take it in (``_absorb``), weigh all of them (``_weigh``), predict visits
-(``_flow``) and weigh them against the counts (``_visits``), pool the steps of each row (``_pool``), find how
-much they vary (``_residuals``), say what is believed of every step's reward (``_believe``), from the law of
-mean rewards over pairs on (``_prior``), shrink its row (``_shrink``), say what the explorers act on: a draw
-(``_explore``) or the upper end (``_hope_for``) of what is believed, and plan (``_induct``). These are loops
+(``_flow``) and weigh them against the counts (``_visits``), pool the steps of each row (``_pool``), add the
+noise of visits to that of rewards (``_visit_noise``), find how much steps vary (``_residuals``), say what
+is believed of every step's reward (``_believe``), from the law of mean rewards over pairs on (``_prior``),
+shrink its row (``_shrink``), say what the explorers act on: a draw (``_explore``) or the upper end
+(``_hope_for``) of what is believed, and plan (``_induct``). These are loops
 over all cells: a call for each cell would cost more than its work, since it counts references to every array.
 Everything is a stream of sums per cell: no history is kept. All of it is post-processing, and the
 intervals are heuristic: weights and rows come from the same noisy data.
@@ -67,11 +68,16 @@ _HOPEFUL = 2  # the explorer who draws nothing and hopes everywhere
 _FAR = 2.0  # its width, times the first one's
 _CARRIED = 0.5  # part of its hope for a cell that it carries to the step before
 _LUCKY = 5.0  # visits paid in full that it imagines of every cell
-_LEAST_PRIOR = 1.0e-4  # variance of mean rewards over pairs, at least
+_NOTHING = 0.02  # standard deviation of mean rewards of pairs that pay nothing
+_PAYING = 0.9  # share of pairs that pay before anything is seen; weighs as two pairs do
+_IMAGINED = 2.0
+_PAY, _PAY_STD = 0.5, 0.3  # mean and standard deviation of their mean rewards; weighs as one pair does
+_LEAST_PAY_VARIANCE = 1.0e-4  # of these, at least
+_ROUNDS = 20  # of expectation and maximisation
+_MOST_LOG_ODDS = 600.0
 _LEAST_VARIANCE = 1.0e-12  # of a sum of rewards
 _DRAWS = 5  # normal variables of a pair
 _HOLD = 2  # releases that an explorer keeps its normal variables for: noisy counts add up
-_KNOWN = 0.04  # variance of a mean reward at which it counts half in what is believed of others
 _SAMPLING = 0.2  # v: variance of a count per user behind it, of the order of a visit's
 
 
@@ -151,7 +157,7 @@ def memory_size(cells: int, states: int) -> int:
 
 def work_size(cells: int, rows: int, states: int) -> int:
     """Floats of scratch that ``noise_aware_step`` needs."""
-    flow = max((rows + 2) * states, flow_work_size(cells // rows, states), _DRAWS * rows)
+    flow = max((rows + 2) * states, flow_work_size(cells // rows, states), _DRAWS * rows, 3 * cells)
     return cells * (2 * states + 12) + rows * (states + 13) + flow
 
 
@@ -259,9 +265,11 @@ def noise_aware_step(
     _flow(problem, predict, knobs[FIRST] > 0.0, sums, model, scratch)
     _visits(model, 0.0 if known else 0.5 * knobs[CENTERED], predict)
     _pool(problem, knobs[SHRINK] > 0.0 and slots > 1, sums, model, pools)
+    if not known:
+        _visit_noise(problem, 0.5 * knobs[CENTERED], predict, sums, model, pools)
     usual, usual_reward = _residuals(problem, knobs[EXCESS], sums, model, pools)
     if not known:  # before rows are shrunk: it reads how much a visit weighs
-        _believe(problem, knobs[EXCESS], usual_reward, sums, model, pools)
+        _believe(problem, knobs[EXCESS], usual_reward, sums, model, pools, scratch)
     _shrink(problem, knobs[EXCESS], usual, sums, model, pools)
     width = _WIDTH * np.sqrt(log(1.0 + users))
     coins = np.empty(4, np.uint64)
@@ -463,6 +471,40 @@ def _pool(problem: Problem, shrink: bool, sums: Sums, model: Cells, pools: Pools
 
 
 @inlined
+def _visit_noise(
+    problem: Problem, half: float, predicted: bool, sums: Sums, model: Cells, pools: Pools
+) -> None:
+    """Add to the noise of reward sums what visits that are wrong by d do to them: (mean - 1/2) d.
+
+    A centred sum plus half of the visits is a sum of rewards; over the visits it is a mean. A pair that pays
+    nothing is blurred by half of the noise of its visits, one that pays 1/2 is not. Without centring the
+    factor is the mean reward.
+    """
+    rows, exposure, noise, expected = problem.rows, sums.exposure, model.noise, model.expected
+    visits, rewards, reward_noise = model.visits, model.rewards, model.reward_noise
+    pool_std, pool_reward, pool_variance = pools.std, pools.reward, pools.variance
+    states = np.float64(model.raw.shape[1])
+    for r in range(rows):
+        have = pool_std[r] < np.inf
+        blurred = 0.0
+        for c in range(r, visits.shape[0], rows):
+            if exposure[c] <= 0.0:
+                continue
+            n, own = expected[c], states * noise[c] * noise[c]
+            variance = own
+            if predicted and own > 0.0:  # as in _visits
+                flow = (_FLOW_ERROR * n) ** 2
+                variance = flow * own / (flow + own)
+            w = n / (own + n + 1.0)  # as in _pool
+            blurred += w * w * variance
+            mean = pool_reward[r] if have else (rewards[c] + 0.5) / (max(0.0, visits[c]) + 1.0)
+            mean = min(1.0, max(0.0, mean))
+            reward_noise[c] = np.sqrt(reward_noise[c] * reward_noise[c] + (mean - half) ** 2 * variance)
+        if have:
+            pool_variance[r] += (pool_reward[r] - half) ** 2 * blurred
+
+
+@inlined
 def _residuals(
     problem: Problem, excess: float, sums: Sums, model: Cells, pools: Pools
 ) -> tuple[float, float]:
@@ -514,7 +556,7 @@ def _residuals(
             top += w * w * (square - usual)
             null += (w * w * usual) ** 2 * 2.0 / states
             bottom += (w * n) ** 2 * others
-            gr = reward_noise[c] * reward_noise[c] + mean * mean * states * g * g
+            gr = reward_noise[c] * reward_noise[c]
             d = rewards[c] - visits[c] * mean
             w = n / (gr + n + 1.0)
             w *= _ALIKE / (_ALIKE * n * w + 1.0)
@@ -614,16 +656,54 @@ def _of_sum(visits: float, reward_noise: float, sampling: float, rewards: float)
     return reward_noise * reward_noise + n * sampling * _of_reward(rewards, n)
 
 
-@inlined
-def _prior(problem: Problem, sums: Sums, model: Cells, pools: Pools) -> tuple[float, float]:
-    """Mean and standard deviation of mean rewards over the pairs that were seen, by how well each is known.
+class Pairs(NamedTuple):
+    """Law of mean rewards over pairs: they pay nothing, or what a normal law says."""
 
-    They are what is believed of a pair that nobody has seen.
+    paying: float  # share of pairs that pay
+    mean: float  # of their mean rewards
+    variance: float
+
+
+@inlined
+def _paying(law: Pairs, total: float, visits: float, variance: float) -> float:
+    """Probability that a pair pays, from its sum of rewards, which is visits times its mean and an error."""
+    nothing, something = variance + (visits * _NOTHING) ** 2, variance + visits * visits * law.variance
+    d = total - visits * law.mean
+    log_odds = 0.5 * (d * d / something - total * total / nothing)
+    odds = (
+        np.sqrt(something / nothing) * np.exp(min(_MOST_LOG_ODDS, log_odds)) * (1.0 - law.paying) / law.paying
+    )
+    return 1.0 / (1.0 + odds)
+
+
+@inlined
+def _normal(first: float, spread: float, total: float, visits: float, variance: float) -> tuple[float, float]:
+    """Mean and variance of a mean reward that was N(first, spread), after its sum of rewards."""
+    precision = visits * visits / variance + 1.0 / spread
+    return (visits * total / variance + first / spread) / precision, 1.0 / precision
+
+
+@inlined
+def _posterior(law: Pairs, total: float, visits: float, variance: float) -> tuple[float, float]:
+    """Mean and variance of a pair's mean reward by Bayes' rule, from its sum of rewards."""
+    p = _paying(law, total, visits, variance)
+    low, low_variance = _normal(0.0, _NOTHING * _NOTHING, total, visits, variance)
+    high, high_variance = _normal(law.mean, law.variance, total, visits, variance)
+    spread = (1.0 - p) * low_variance + p * high_variance + p * (1.0 - p) * (high - low) ** 2
+    return (1.0 - p) * low + p * high, spread
+
+
+@inlined
+def _prior(problem: Problem, sums: Sums, model: Cells, pools: Pools, data: Floats) -> Pairs:
+    """Law of mean rewards over pairs, which makes the noisy sums of all of them likely.
+
+    In many worlds most pairs pay nothing and a few pay; in others all pay something. Shares and the law of
+    those who pay are found by expectation and maximisation, a few pairs imagined.
     """
     rows, exposure, visits, rewards = problem.rows, sums.exposure, model.visits, model.rewards
     reward_noise, sampling, pool_std = model.reward_noise, model.sampling, pools.std
     pool_total, pool_mass, pool_variance = pools.total, pools.mass, pools.variance
-    weights, means, squares = 1.0, 0.5, 0.5  # one pair: nothing or all
+    many = 0
     for r in range(rows):
         have = pool_std[r] < np.inf
         for c in range(r, problem.slots * rows, rows):
@@ -638,46 +718,67 @@ def _prior(problem: Problem, sums: Sums, model: Cells, pools: Pools) -> tuple[fl
                 continue
             if n <= 0.0 or variance == np.inf:
                 continue
-            mean = min(1.0, max(0.0, total / n))
-            weight = 1.0 / (1.0 + variance / (n * n * _KNOWN))
-            weights += weight
-            means += weight * mean
-            squares += weight * mean * mean
-    mean = means / weights
-    return mean, np.sqrt(max(_LEAST_PRIOR, squares / weights - mean * mean))
+            data[3 * many], data[3 * many + 1] = total, n
+            data[3 * many + 2] = max(variance, _LEAST_VARIANCE)
+            many += 1
+    law = Pairs(_PAYING, _PAY, _PAY_STD * _PAY_STD)
+    for _ in range(_ROUNDS):
+        count, weight, first = _IMAGINED * _PAYING, 1.0, _PAY
+        second = _PAY * _PAY + _PAY_STD * _PAY_STD
+        for i in range(many):
+            total, n, variance = data[3 * i], data[3 * i + 1], data[3 * i + 2]
+            p = _paying(law, total, n, variance)
+            mean, variance = _normal(law.mean, law.variance, total, n, variance)
+            count += p
+            weight += p
+            first += p * mean
+            second += p * (mean * mean + variance)
+        mean = first / weight
+        law = Pairs(
+            count / (_IMAGINED + many),
+            min(1.0, max(0.0, mean)),
+            max(_LEAST_PAY_VARIANCE, second / weight - mean * mean),
+        )
+    return law
 
 
 @inlined
-def _believe(problem: Problem, excess: float, usual: float, sums: Sums, model: Cells, pools: Pools) -> None:
+def _believe(
+    problem: Problem, excess: float, usual: float, sums: Sums, model: Cells, pools: Pools, work: Floats
+) -> None:
     """Mean reward of each step by Bayes' rule: other pairs, then the pooled steps, then the step itself.
 
-    Each is a normal law; the step's own mean differs from the pooled one by the variation over steps. What
-    is left of the first law's standard deviation is ``unknown``; the rest of the last one's is
-    ``reward_spread``.
+    The first is the law over pairs (:func:`_prior`), and what it says after the pair's own sum is taken to be
+    a normal law with that mean and variance; the step's own mean differs from the pooled one by the variation
+    over steps. What is left of the first law's standard deviation is ``unknown``; the rest of the last one's
+    is ``reward_spread``.
     """
     rows, exposure, visits, rewards = problem.rows, sums.exposure, model.visits, model.rewards
     reward_noise, sampling, unknown = model.reward_noise, model.sampling, model.unknown
     reward_spread, pool_std, pool_mass = model.reward_spread, pools.std, pools.mass
     pool_total, pool_variance = pools.total, pools.variance
     tops, nulls, bottoms = pools.reward_top, pools.reward_null, pools.reward_bottom
-    prior, std = _prior(problem, sums, model, pools)
-    first = std * std
+    law = _prior(problem, sums, model, pools, work)
+    prior, first = _posterior(law, 0.0, 0.0, 1.0)
+    std = np.sqrt(first)
     for r in range(rows):
         have = pool_std[r] < np.inf
         shared, shared_variance = prior, first
         if have:
-            n, v = pool_mass[r], max(pool_variance[r], _LEAST_VARIANCE)
-            precision = n * n / v + 1.0 / first
-            shared = (n * pool_total[r] / v + prior / first) / precision
-            shared_variance = 1.0 / precision + _variation(usual, excess, tops[r], nulls[r], bottoms[r])
+            v = max(pool_variance[r], _LEAST_VARIANCE)
+            shared, shared_variance = _posterior(law, pool_total[r], pool_mass[r], v)
+            shared_variance += _variation(usual, excess, tops[r], nulls[r], bottoms[r])
         for c in range(r, problem.slots * rows, rows):
             mean, variance = shared, shared_variance
             if exposure[c] > 0.0:
                 n = max(0.0, visits[c])
                 v = max(_of_sum(n, reward_noise[c], sampling[c], rewards[c]), _LEAST_VARIANCE)
-                precision = n * n / v + 1.0 / variance
-                mean = (n * rewards[c] / v + mean / variance) / precision
-                variance = 1.0 / precision
+                if have:
+                    precision = n * n / v + 1.0 / variance
+                    mean = (n * rewards[c] / v + mean / variance) / precision
+                    variance = 1.0 / precision
+                else:
+                    mean, variance = _posterior(law, rewards[c], n, v)
             rewards[c] = min(1.0, max(0.0, mean))
             unknown[c] = min(1.0, variance / first) * std
             reward_spread[c] = np.sqrt(max(0.0, variance - unknown[c] ** 2))
