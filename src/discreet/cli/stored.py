@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from discreet.data.readers import Progress
+    from discreet.data.readers import Progress, Source
     from discreet.data.schema import Schema
     from discreet.mdp.tabular import TabularMDP
     from discreet.storage.ledger import Totals
@@ -127,10 +127,25 @@ def learn(
     as_json: JsonFlag = False,
 ) -> None:
     """Learn a policy from people's trajectories: with one private release, a report and a statement."""
-    from discreet.stored.learn import Settings
-
     if out is None:
         raise ValueError("out is missing: give --out DIR, a new folder")
+    people = None
+    if from_release is None:
+        if rewards is not None:
+            raise ValueError(
+                f"rewards = {rewards}: must be given with --from-release; else the schema has them"
+            )
+        if algorithm is not None:
+            from discreet import registry
+
+            registry.entry("offline learner", algorithm)
+        _check_sources(files, schema, sql, ledger, no_ledger, synthetic, seed)
+        assert schema is not None
+        written = {"sql": sql, "delimiter": delimiter, "decimal": decimal, "encoding": encoding}
+        people = _looked_at(files, schema, written, out, synthetic)
+
+    from discreet.stored.learn import Settings
+
     settings = Settings(
         unsupported=unsupported,  # type: ignore[arg-type]  # checked there
         level=level,
@@ -163,15 +178,10 @@ def learn(
                 )
         outcome = _again(from_release, algorithm, preset, option, out, settings, rewards)
     else:
-        if rewards is not None:
-            raise ValueError(
-                f"rewards = {rewards}: must be given with --from-release; else the schema has them"
-            )
+        assert people is not None
         outcome = _first(
-            files, schema, algorithm, budget, preset, option, out, settings, users, ledger,
-            no_ledger,
-            seed, scratch, {"sql": sql, "delimiter": delimiter, "decimal": decimal, "encoding": encoding},
-        )  # fmt: skip
+            people, algorithm, budget, preset, option, out, settings, users, ledger, no_ledger, seed, scratch
+        )
     document = outcome.statement.to_dict()
     if as_json:
         print_json({"out": str(out), "statement": document})
@@ -187,9 +197,48 @@ def learn(
     to.print(f"Check it with `discreet verify {out}`; plan again, free of budget, with `--from-release`.")
 
 
+def _check_sources(
+    files: list[str] | None, schema: Path | None, sql: str | None, ledger: Path | None, no_ledger: bool,
+    synthetic: bool, seed: int | None,
+) -> None:  # fmt: skip
+    """``ValueError`` on options that do not go together, before any file is looked at."""
+    if schema is None:
+        raise ValueError("schema is missing: give --schema SCHEMA.toml")
+    if synthetic and (files or ledger is not None):
+        raise ValueError("synthetic: must be given without files and ledger, it makes its own people up")
+    if ledger is not None and no_ledger:
+        raise ValueError("ledger: must not be given together with --no-ledger")
+    if seed is not None and not (no_ledger or synthetic):
+        raise ValueError(f"seed = {seed}: noise from a seed protects nobody, must be given with --no-ledger")
+    if not (files or sql is not None or synthetic):
+        raise ValueError("files: none is given; give trajectories, or --synthetic for a rehearsal")
+
+
+def _looked_at(
+    files: list[str] | None, schema: Path, written: dict[str, Any], out: Path, synthetic: bool
+) -> tuple[Schema, Source | None]:
+    """The schema and the rows, after a look at names and types of columns; no source of made-up people.
+
+    What learns takes a second to import: what is wrong with a file is said before.
+    """
+    from discreet.data.schema import read_schema
+    from discreet.stored.folders import check_free
+
+    listed = files or ["duckdb://"]
+    for name in () if synthetic else listed:
+        if "://" not in name and not name.startswith("minari:") and not Path(name).exists():
+            raise ValueError(f"{name}: no such file")
+    public = read_schema(schema)
+    check_free(out)
+    if synthetic:
+        return public, None
+    from discreet.data.readers import open_source
+
+    return public, open_source(listed, public, **written)
+
+
 def _first(
-    files: list[str] | None,
-    schema: Path | None,
+    people: tuple[Schema, Source | None],
     algorithm: str | None,
     budget: dict[str, float],
     preset: str | None,
@@ -201,7 +250,6 @@ def _first(
     no_ledger: bool,
     seed: int | None,
     scratch: Path | None,
-    written: dict[str, Any],
 ) -> Outcome:
     """From data, or from made-up ones."""
     import tempfile
@@ -210,14 +258,11 @@ def _first(
     from discreet.core.randomness import Secure, Seeded
     from discreet.data.made_up import write_made_up
     from discreet.data.readers import open_source
-    from discreet.data.schema import read_schema
     from discreet.data.validate import DataError
     from discreet.storage.ledger import Ledger, default_path
     from discreet.stored import learn as pipeline
 
-    if schema is None:
-        raise ValueError("schema is missing: give --schema SCHEMA.toml")
-    public = read_schema(schema)
+    public, source = people
     algorithm = algorithm or _default(public)
     learner, privatizer = _asked(algorithm, preset, option, budget, exact=no_ledger)
     private = privatizer is not None or algorithm.startswith("dp-")
@@ -226,18 +271,6 @@ def _first(
             f"algorithm = {algorithm!r}: is not private, exact sums have no epsilon for a ledger; must "
             "be given with --no-ledger"
         )
-    if settings.synthetic and (files or ledger is not None):
-        raise ValueError("synthetic: must be given without files and ledger, it makes its own people up")
-    if ledger is not None and no_ledger:
-        raise ValueError("ledger: must not be given together with --no-ledger")
-    if seed is not None and not (no_ledger or settings.synthetic):
-        raise ValueError(f"seed = {seed}: noise from a seed protects nobody, must be given with --no-ledger")
-    if settings.synthetic:
-        written = {}
-    elif written["sql"] is not None and not files:
-        files = ["duckdb://"]
-    if not files and not settings.synthetic:
-        raise ValueError("files: none is given; give trajectories, or --synthetic for a rehearsal")
     book = None
     if not (no_ledger or settings.synthetic):
         path = default_path() if ledger is None else ledger
@@ -245,12 +278,13 @@ def _first(
             say(f"discreet: the ledger is new: {path}")
         book = Ledger.open(path)
     with tempfile.TemporaryDirectory() as made_up, book or nullcontext(), rows_bar() as progress:
-        if settings.synthetic:
-            files = [str(Path(made_up) / "people.parquet")]
-            write_made_up(public, users, files[0], seed=seed or 0)
+        if source is None:
+            file = Path(made_up) / "people.parquet"
+            write_made_up(public, users, file, seed=seed or 0)
+            source = open_source(file, public)
         try:
             return pipeline.learn(
-                open_source(files or [], public, **written), learner, out, privatizer=privatizer, ledger=book,
+                source, learner, out, privatizer=privatizer, ledger=book,
                 randomness=Secure() if seed is None else Seeded(seed), settings=settings, progress=progress,
                 scratch=scratch,
             )  # fmt: skip

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.compile import inlined, kernel
+from discreet.data.places import MISSING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-MISSING = -(2**63)  # an empty cell, in columns of integers
 KINDS = 12
 EMPTY, STATE, ACTION, REWARD, INADMISSIBLE, STEP, TWICE, GAP, BROKEN, SHORT, LEFT, MANY = range(KINDS)
 

@@ -41,6 +41,9 @@ from discreet.core import checks
 EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 """What stands for an empty cell in text."""
 
+MISSING = -(2**63)
+"""What stands for an empty cell in columns of integers. Compiled code holds it: it never changes."""
+
 DELIMITERS = (",", ";", "\t", "|")
 _LONGEST_LINE = 2**20  # bytes of a block of text, at least
 _TEXT = re.compile(r"\.(csv|tsv)(\.(gz|bz2|zst))?$", re.IGNORECASE)
@@ -149,31 +152,36 @@ class ParquetFile:
             raise Broken(f"{self.name}: not a Parquet file ({error})") from None
 
     @cached_property
-    def rows(self) -> int | None:
-        """In the footer."""
+    def _footer(self) -> tuple[Any, int]:
+        """(columns and types, number of rows)."""
         with self._open() as file:
-            return int(file.metadata.num_rows)
+            return file.schema_arrow, int(file.metadata.num_rows)
+
+    @property
+    def rows(self) -> int:
+        """In the footer."""
+        return self._footer[1]
 
     @property
     def size(self) -> int:
         """Its rows."""
-        return self.rows or 0
+        return self.rows
 
     def types(self) -> Mapping[str, Any]:
         """In the footer."""
-        with self._open() as file:
-            return {one.name: one.type for one in file.schema_arrow}
+        return {one.name: one.type for one in self._footer[0]}
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
         """In the footer."""
-        with self._open() as file:
-            return list(file.schema_arrow.names)
+        return list(self._footer[0].names)
 
     def batches(
         self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any] | None = None
     ) -> Iterator[pa.Table]:
         """Row group by row group."""
         with self._open() as file:
+            if not file.schema_arrow.equals(self._footer[0]):
+                raise Broken(f"{self.name}: its columns are not what they were a moment ago")
             try:
                 for batch in file.iter_batches(batch_size=batch_rows, columns=list(wanted)):
                     yield pa.table(batch).select(list(wanted))

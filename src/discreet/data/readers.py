@@ -22,15 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.shown import brief
-from discreet.data.kernels import MISSING
-from discreet.data.places import EMPTY, Broken, Place, Text, TextFile, places_of
+from discreet.data.places import EMPTY, MISSING, Broken, Place, Text, TextFile, places_of
 from discreet.data.schema import Schema
 
 __all__ = ["BATCH_ROWS", "UNREADABLE", "Broken", "Progress", "Source", "open_source"]
@@ -42,6 +40,7 @@ Progress = Callable[[str, int, int | None], None]
 BATCH_ROWS = 2**18
 UNREADABLE = -1  # the code of a value that is no index and no label
 _EXACT = 2.0**53
+_PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")
 
 
 @dataclass
@@ -141,27 +140,58 @@ class Source:
                 yield table.rename_columns(list(wanted.values()))
 
     def _users(self, raw: pa.Table) -> pa.Table:
-        return pa.table({"user": _key(_one(raw, "user"), self._text[0])})
+        return pa.table({"user": self._part("user", _one(raw, "user"))})
 
     def _canonical(self, raw: pa.Table, first: int) -> pa.Table:
-        schema = self.schema
-        state_labels, action_labels = schema.state_labels, schema.action_labels
-        step = _whole("step", _one(raw, "step"))
-        if schema.first_step:
-            step = np.where(step > MISSING, step - (step > MISSING) * schema.first_step, step)
-        rewards = np.full(raw.num_rows, np.nan) if "reward" not in raw.column_names else _reals(raw)
-        return pa.table(
-            {
-                "user": _key(_one(raw, "user"), self._text[0]),
-                "episode": _key(_one(raw, "episode"), self._text[1]),
-                "step": step,
-                "state": _codes("state", _one(raw, "state"), state_labels),
-                "action": _codes("action", _one(raw, "action"), action_labels),
-                "reward": rewards,
-                "next_state": _codes("next_state", _one(raw, "next_state"), state_labels),
-                "number": np.arange(first, first + raw.num_rows),
-            }
-        )
+        parts = {name: self._part(name, _one(raw, name)) for name in raw.column_names}
+        step = parts["step"]
+        if self.schema.first_step:
+            parts["step"] = np.where(step > MISSING, step - (step > MISSING) * self.schema.first_step, step)
+        if "reward" not in parts:
+            parts["reward"] = np.full(raw.num_rows, np.nan)
+        numbers = np.arange(first, first + raw.num_rows)
+        return pa.table({**{name: parts[name] for name in _PARTS}, "number": numbers})
+
+    def _part(self, name: str, column: Any) -> Any:
+        """One column of ours, whatever its type in the file."""
+        self._check_type(name, column.type)
+        if name in ("user", "episode"):
+            return _key(column, self._text[name == "episode"])
+        if name == "step":
+            return _whole(column)
+        return _reals(column) if name == "reward" else _codes(column, self._labels(name))
+
+    def _labels(self, name: str) -> tuple[str, ...] | None:
+        """Of what one column of ours holds."""
+        if name == "action":
+            return self.schema.action_labels
+        return self.schema.state_labels if name in ("state", "next_state") else None
+
+    def _check_type(self, name: str, kind: Any) -> None:
+        """Raise :class:`Broken` unless cells of this type can be told to be right or wrong."""
+        if _textual(kind) or pa.types.is_null(kind) or pa.types.is_integer(kind):
+            return
+        if name in ("user", "episode"):
+            raise Broken(f"users and episodes must be integers or text, not {kind}")
+        if self._labels(name) is not None:
+            raise Broken(f"the column of {name} must hold labels, not {kind}")
+        if not pa.types.is_floating(kind):
+            held = "numbers" if name == "reward" else "integers"
+            raise Broken(f"the column of {name} must hold {held}, not {kind}")
+
+    def check_types(self) -> None:
+        """Raise :class:`Broken` if a place states a type of a column that no row of it could be read from."""
+        wanted = _wanted(self.schema, users_only=False)
+        for place in self.places:
+            stated = place.types() or {}
+            for name, part in wanted.items():
+                if name not in stated:
+                    continue
+                kind = stated[name]
+                try:
+                    self._check_type(part, kind.value_type if pa.types.is_dictionary(kind) else kind)
+                except Broken as error:
+                    raise Broken(f"{place.name}: {error}") from None
 
     def place(self, number: int) -> str:
         """Where row ``number`` is, in words, with what it holds: private, for the owner's terminal only."""
@@ -238,6 +268,7 @@ def open_source(
                         f"{place.name}: the label {label!r} is an empty cell in CSV: give it in Parquet"
                     )
         _require(place, wanted)
+    source.check_types()
     return source
 
 
@@ -271,7 +302,11 @@ def _one(table: pa.Table, name: str) -> Any:
     """A column as one Arrow array, plain instead of dictionary-encoded."""
     column = table[name].combine_chunks()
     if isinstance(column, pa.ChunkedArray):
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+    return _plain(column)
+
+
+def _plain(column: Any) -> Any:
     if not pa.types.is_dictionary(column.type):
         return column
     words = column.dictionary
@@ -283,24 +318,25 @@ def _one(table: pa.Table, name: str) -> Any:
 def _key(column: Any, as_text: bool) -> Any:
     """Users or episodes without nulls: ``MISSING`` or an empty text stand for them."""
     if not as_text:
-        return pc.fill_null(column.cast(pa.int64()), MISSING)
-    kind = column.type
-    if not (_textual(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-        raise Broken(f"users and episodes must be integers or text, not {kind}")
-    return pc.fill_null(column.cast(pa.large_string()), "")
+        return _filled(column.cast(pa.int64()), MISSING)
+    return _filled(column.cast(pa.large_string()), "")
+
+
+def _filled(column: Any, value: Any) -> Any:
+    return pc.fill_null(column, value) if column.null_count else column
 
 
 def _textual(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _whole(name: str, column: Any) -> Ints:
+def _whole(column: Any) -> Ints:
     """Integers; ``MISSING`` where empty, ``UNREADABLE`` where it is no whole number."""
     kind = column.type
     if pa.types.is_null(kind):
         return np.full(len(column), MISSING)
     if pa.types.is_integer(kind):
-        filled = pc.fill_null(column.cast(pa.int64(), safe=False), MISSING)
+        filled = _filled(column.cast(pa.int64(), safe=False), MISSING)
         whole = np.asarray(filled.to_numpy(zero_copy_only=False))
         if (
             np.count_nonzero(whole == MISSING) > column.null_count
@@ -309,14 +345,10 @@ def _whole(name: str, column: Any) -> Ints:
         return whole
     empty = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
     if _textual(kind):
-        values = pd.to_numeric(pd.Series(column.to_pandas(), dtype=object), errors="coerce").to_numpy(
-            np.float64
-        )
-    elif pa.types.is_floating(kind):
+        values = _parsed(column)
+    else:
         values = np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
         empty |= np.isnan(values)
-    else:
-        raise Broken(f"the column of {name} must hold integers, not {kind}")
     out = np.full(len(column), UNREADABLE)
     whole = (values == np.floor(values)) & (np.abs(values) < _EXACT)
     out[whole] = values[whole].astype(np.int64)
@@ -324,12 +356,18 @@ def _whole(name: str, column: Any) -> Ints:
     return out
 
 
-def _codes(name: str, column: Any, labels: tuple[str, ...] | None) -> Ints:
+def _parsed(texts: Any) -> NDArray[np.float64]:
+    """Numbers; NaN where a text is none."""
+    import pandas as pd  # takes as long to import as the rest of this module
+
+    series = pd.Series(texts.to_pandas(), dtype=object)
+    return np.asarray(pd.to_numeric(series, errors="coerce").to_numpy(np.float64))
+
+
+def _codes(column: Any, labels: tuple[str, ...] | None) -> Ints:
     """Indices; through the labels if the schema has them."""
     if labels is None or pa.types.is_null(column.type):
-        return _whole(name, column)
-    if not (_textual(column.type) or pa.types.is_integer(column.type)):
-        raise Broken(f"the column of {name} must hold labels, not {column.type}")
+        return _whole(column)
     text = column.cast(pa.large_string())
     found = pc.index_in(text, value_set=pa.array(labels, pa.large_string()))
     codes = pc.fill_null(found.cast(pa.int64()), UNREADABLE).to_numpy(zero_copy_only=False).copy()
@@ -337,15 +375,10 @@ def _codes(name: str, column: Any, labels: tuple[str, ...] | None) -> Ints:
     return np.asarray(codes)
 
 
-def _reals(table: pa.Table) -> NDArray[np.float64]:
+def _reals(column: Any) -> NDArray[np.float64]:
     """Rewards; NaN where empty or no number."""
-    column = _one(table, "reward")
-    kind = column.type
-    if _textual(kind):
-        series = pd.Series(column.to_pandas(), dtype=object)
-        return np.asarray(pd.to_numeric(series, errors="coerce").to_numpy(np.float64))
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-        raise Broken(f"the column of reward must hold numbers, not {kind}")
+    if _textual(column.type):
+        return _parsed(column)
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 

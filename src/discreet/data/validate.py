@@ -37,7 +37,7 @@ from discreet.core import checks
 from discreet.core.trajectories import Trajectories
 from discreet.data import kernels
 from discreet.data.alike import Alike
-from discreet.data.kernels import MISSING
+from discreet.data.places import MISSING
 from discreet.data.readers import BATCH_ROWS, Progress, Source
 from discreet.data.schema import Schema
 

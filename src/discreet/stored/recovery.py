@@ -31,7 +31,8 @@ from discreet.core.shown import brief
 from discreet.data.schema import read_schema, write_schema
 from discreet.offline.releases import read_tables
 from discreet.storage.ledger import Ledger, Reservation
-from discreet.stored.learn import RELEASE, SCHEMA, Run, aside, fill, held
+from discreet.stored.folders import RELEASE, aside, held
+from discreet.stored.learn import SCHEMA, Run, fill
 from discreet.stored.planning import Settings, kind_of, learner_of
 from discreet.stored.statement import published_hashes, versions
 from discreet.stored.statement_page import FREE, JSON_NAME
