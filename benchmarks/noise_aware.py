@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import discreet as dr
-from discreet.experiments.simulate import Setup, default_workers
+from discreet.core.compile import processors
+from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import SUITE
 
 USERS = 20_000
@@ -50,7 +51,7 @@ TUNED_ON_TASK: dict[str, dict[str, Any]] = {
 
 def final_regrets(setup: Setup, seeds: int) -> NDArray[np.float64]:
     """(seeds,) final regret."""
-    with ThreadPoolExecutor(default_workers()) as pool:
+    with ThreadPoolExecutor(processors()) as pool:
         found = pool.map(lambda run: float(setup.run(REPORTING_SEED, run).regret[-1]), range(seeds))
         return np.array(list(found))
 

@@ -45,6 +45,7 @@ MISSING = -(2**63)
 """What stands for an empty cell in columns of integers. Compiled code holds it: it never changes."""
 
 DELIMITERS = (",", ";", "\t", "|")
+_SMALL = 2**16  # rows of a file whose columns one thread reads sooner than many
 _LONGEST_LINE = 2**20  # bytes of a block of text, at least
 _TEXT = re.compile(r"\.(csv|tsv)(\.(gz|bz2|zst))?$", re.IGNORECASE)
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
@@ -183,7 +184,8 @@ class ParquetFile:
             if not file.schema_arrow.equals(self._footer[0]):
                 raise Broken(f"{self.name}: its columns are not what they were a moment ago")
             try:
-                for batch in file.iter_batches(batch_size=batch_rows, columns=list(wanted)):
+                threads = self.rows > _SMALL
+                for batch in file.iter_batches(batch_rows, columns=list(wanted), use_threads=threads):
                     yield pa.table(batch).select(list(wanted))
             except OSError as error:  # pyarrow's name for a damaged page
                 raise Broken(f"{self.name}: cannot be read ({error})") from None

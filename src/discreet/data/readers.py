@@ -14,12 +14,13 @@ one way, or one person counts as two (:mod:`.alike` counts such names). CSV valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,8 @@ from discreet.data.schema import Schema
 __all__ = ["BATCH_ROWS", "UNREADABLE", "Broken", "Progress", "Source", "open_source"]
 
 Ints = NDArray[np.int64]
+T = TypeVar("T")
+R = TypeVar("R")
 Progress = Callable[[str, int, int | None], None]
 """Called as ``progress(what, rows done, rows in all or None)`` after every batch."""
 
@@ -94,8 +97,11 @@ class Source:
         progress: Progress | None = None,
         what: str = "read",
         users_only: bool = False,
+        pool: Pool | None = None,
     ) -> Iterator[pa.Table]:
         """All rows in order. ``users_only``: only the column ``user``, cheaply.
+
+        ``pool`` : threads that bring batches into one form while others are read and worked on.
 
         Raises
         ------
@@ -104,7 +110,7 @@ class Source:
         """
         done = 0
         try:
-            for table in _ahead(self._tables(batch_rows, users_only)):
+            for table in self._tables(batch_rows, users_only, pool):
                 done += table.num_rows
                 if table.num_rows:
                     yield table
@@ -113,11 +119,12 @@ class Source:
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise Broken(f"the rows after row {done} cannot be read: {error}") from None
 
-    def _tables(self, batch_rows: int, users_only: bool) -> Iterator[pa.Table]:
-        done = 0
-        for batch in self._raw(batch_rows, users_only):
-            yield self._users(batch) if users_only else self._canonical(batch, done)
-            done += batch.num_rows
+    def _tables(self, batch_rows: int, users_only: bool, pool: Pool | None) -> Iterator[pa.Table]:
+        raw = _ahead(_gathered(self._raw(batch_rows, users_only), batch_rows))
+        if users_only:
+            yield from map(self._users, raw)
+        else:
+            yield from in_order(pool, lambda part: self._canonical(*part), _numbered(raw))
 
     def _raw(self, batch_rows: int, users_only: bool) -> Iterator[pa.Table]:
         if self.minari is not None:
@@ -287,6 +294,61 @@ def _require(place: Place, wanted: dict[str, str]) -> None:
             raise Broken(
                 f"{place.name}: must have one column {name!r} ({part}_column), has {names.count(name)}"
             )
+
+
+def _gathered(tables: Iterable[pa.Table], batch_rows: int) -> Iterator[pa.Table]:
+    """The same rows in batches of about ``batch_rows``, never more: small files one after the other."""
+    held: list[pa.Table] = []
+    rows = 0
+    for table in tables:
+        if held and (rows + table.num_rows > batch_rows or not table.schema.equals(held[0].schema)):
+            yield held[0] if len(held) == 1 else pa.concat_tables(held)
+            held, rows = [], 0
+        held.append(table)
+        rows += table.num_rows
+    if held:
+        yield held[0] if len(held) == 1 else pa.concat_tables(held)
+
+
+def _numbered(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
+    """Each with the number of its first row."""
+    done = 0
+    for table in tables:
+        yield table, done
+        done += table.num_rows
+
+
+class Pool:
+    """Threads for work that does without Python's lock most of the time; none where ``workers`` is 1."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._threads = ThreadPoolExecutor(workers, "rows") if workers > 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+
+    def submit(self, work: Callable[[T], R], item: T) -> Callable[[], R]:
+        """Begin; what is returned waits for the end."""
+        return partial(work, item) if self._threads is None else self._threads.submit(work, item).result
+
+
+def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """``work`` of every item, in their order; as many at once as the pool has threads, and one ahead."""
+    if pool is None or pool.workers == 1:
+        yield from map(work, items)
+        return
+    waiting: deque[Callable[[], R]] = deque()
+    for item in items:
+        waiting.append(pool.submit(work, item))
+        if len(waiting) > pool.workers:
+            yield waiting.popleft()()
+    while waiting:
+        yield waiting.popleft()()
 
 
 def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:

@@ -12,7 +12,6 @@ policies computed on the true MDP. It is a quantity of the experiment, not a pri
 from __future__ import annotations
 
 import itertools
-import os
 import pickle
 import threading
 import time
@@ -29,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.compile import in_workers
+from discreet.core.compile import in_workers, processors
 from discreet.core.counts import CountQuery
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Seeded, SeededCoins
@@ -456,11 +455,6 @@ def _stepwise_worker(packed: bytes, seed: int, run: int) -> SeedRun:
     return setup.run(seed, run)
 
 
-def default_workers() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def iterate_runs(
     setup: Setup,
     seed: int,
@@ -474,7 +468,7 @@ def iterate_runs(
     ``progress(run, users)`` may be called from other threads.
     """
     checks.integer("seed", seed, 0)
-    workers = default_workers() if workers is None else checks.integer("workers", workers, 1)
+    workers = processors() if workers is None else checks.integer("workers", workers, 1)
     workers = min(workers, max(1, len(runs)))
     stop = threading.Event()
     if workers == 1:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from discreet.core import checks
+from discreet.core.compile import processors
 from discreet.envs import (
     bandit,
     combination_lock,
@@ -33,7 +34,7 @@ from discreet.envs import (
     switching_chain,
 )
 from discreet.experiments import statistics
-from discreet.experiments.simulate import Setup, default_workers
+from discreet.experiments.simulate import Setup
 from discreet.mdp.tabular import TabularMDP
 
 KINDS = (
@@ -220,7 +221,7 @@ def tuning_shares(setups: Iterable[Setup], seed: int, seeds: int) -> list[float]
     Shares below 1e-5 are alike. Seeds run side by side.
     """
     found = []
-    with ThreadPoolExecutor(default_workers()) as pool:
+    with ThreadPoolExecutor(processors()) as pool:
         for setup in setups:
             finals = list(pool.map(lambda run, s=setup: s.run(seed, run).regret[-1], range(seeds)))
             lost = setup.episodes * (setup.optimal_value - setup.uniform_value)

@@ -34,7 +34,6 @@ in [0, 1], so that no sensitivity grows.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -44,6 +43,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet.core import checks, kernels
+from discreet.core.compile import processors
 from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.layout import Layout
@@ -342,7 +342,7 @@ class OneShotRelease(Guarded):
                 add(*part)
             return
         # the samplers work outside of Python's lock, and each draw has coins of its own
-        with ThreadPoolExecutor(min(len(parts), os.cpu_count() or 1)) as pool:
+        with ThreadPoolExecutor(min(len(parts), processors())) as pool:
             for _ in pool.map(add, *zip(*parts, strict=True)):
                 pass
 
