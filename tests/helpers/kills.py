@@ -44,11 +44,11 @@ from discreet.data.schema import read_schema
 from discreet.offline.tabular import DPAPVI
 from discreet.storage.ledger import Ledger
 from discreet.stored import learn as pipeline
-from discreet.stored import planning
+from discreet.stored import folders, planning
 folder, schema = Path(sys.argv[1]), read_schema(Path(sys.argv[1]) / "schema.toml")
 STEPS = {
     "release": (planning._Counts, "release"), "policy": (planning, "write_policy"),
-    "statement": (pipeline, "write_statement"), "name": (pipeline, "_sync"), "mark": (Ledger, "mark"),
+    "statement": (pipeline, "write_statement"), "name": (folders, "_sync"), "mark": (Ledger, "mark"),
 }
 for step in sys.argv[2:]:
     child = os.fork()

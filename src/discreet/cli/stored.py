@@ -42,11 +42,11 @@ EncodingOption = Annotated[str, typer.Option(help="Of CSV files, as Python names
 
 @contextmanager
 def rows_bar() -> Iterator[Progress]:
-    """A bar on standard error for each pass over rows; yields the callback ``(what, done, total)``."""
+    """A bar on standard error for each stage; yields the callback ``(what, done, total)``."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rows]} rows"))
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[parts]}"))
     with Progress(
         *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
     ) as bar:
@@ -54,8 +54,13 @@ def rows_bar() -> Iterator[Progress]:
 
         def update(what: str, done: int, total: int | None) -> None:
             if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total, rows="0")
-            bar.update(tasks[what], completed=done, total=total, rows=f"{done:,}")
+                for stage in tasks.values():
+                    bar.stop_task(stage)
+                tasks[what] = bar.add_task(what, total=total, parts="")
+            of = f" of {total:,}" if total else ""
+            bar.update(
+                tasks[what], completed=done, total=total, parts=f"{done:,}{of}" if done or total else ""
+            )
 
         yield update
 
@@ -124,6 +129,9 @@ def learn(
     scratch: Annotated[
         Path | None, typer.Option(help="Folder for temporary files, where users are not in order.")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads that read, check and count (default: all processors).")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Learn a policy from people's trajectories: with one private release, a report and a statement."""
@@ -180,8 +188,9 @@ def learn(
     else:
         assert people is not None
         outcome = _first(
-            people, algorithm, budget, preset, option, out, settings, users, ledger, no_ledger, seed, scratch
-        )
+            people, algorithm, budget, preset, option, out, settings, users, ledger, no_ledger, seed, scratch,
+            workers,
+        )  # fmt: skip
     document = outcome.statement.to_dict()
     if as_json:
         print_json({"out": str(out), "statement": document})
@@ -250,6 +259,7 @@ def _first(
     no_ledger: bool,
     seed: int | None,
     scratch: Path | None,
+    workers: int | None,
 ) -> Outcome:
     """From data, or from made-up ones."""
     import tempfile
@@ -280,13 +290,13 @@ def _first(
     with tempfile.TemporaryDirectory() as made_up, book or nullcontext(), rows_bar() as progress:
         if source is None:
             file = Path(made_up) / "people.parquet"
-            write_made_up(public, users, file, seed=seed or 0)
+            write_made_up(public, users, file, seed=seed or 0, progress=progress)
             source = open_source(file, public)
         try:
             return pipeline.learn(
                 source, learner, out, privatizer=privatizer, ledger=book,
                 randomness=Secure() if seed is None else Seeded(seed), settings=settings, progress=progress,
-                scratch=scratch,
+                scratch=scratch, workers=workers,
             )  # fmt: skip
         except DataError as error:
             error.add_note(
@@ -314,7 +324,8 @@ def _again(
     if rewards is not None:
         known = read_rewards(rewards, read_schema(release.parent / pipeline.SCHEMA))
     learner = _asked_again(release, algorithm, preset, option)
-    return pipeline.plan_again(release, learner, out, settings=settings, rewards=known)
+    with rows_bar() as progress:
+        return pipeline.plan_again(release, learner, out, settings=settings, rewards=known, progress=progress)
 
 
 def _asked_again(release: Path, algorithm: str | None, preset: str | None, option: list[str] | None) -> Any:
@@ -517,8 +528,8 @@ def verify(
     book = None
     if not no_ledger and (ledger is not None or (path.exists() and _names_ledger(folder))):
         book = Ledger.open(path, create=False)
-    with book or nullcontext():
-        checks = compared(folder, book)
+    with book or nullcontext(), rows_bar() as progress:
+        checks = compared(folder, book, progress=progress)
     failed = [check for check in checks if not check.ok]
     if as_json:
         listed = [
@@ -558,10 +569,10 @@ def recover(
 
     path = ledger or default_path()
     book = Ledger.open(path, create=False) if ledger is not None or path.exists() else None
-    with book or nullcontext():
+    with book or nullcontext(), rows_bar() as progress:
         rows = []
         for one in recovery.lost(place, book):
-            made = recovery.finish(one, book) if finish else None
+            made = recovery.finish(one, book, progress) if finish else None
             rows.append(
                 {
                     "entry": one.number, "dataset": one.dataset, "time": one.time, "state": one.state,

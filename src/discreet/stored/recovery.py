@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from discreet.core.shown import brief
+from discreet.data.readers import Progress
 from discreet.data.schema import read_schema, write_schema
 from discreet.offline.releases import read_tables
 from discreet.storage.ledger import Ledger, Reservation
@@ -140,7 +141,7 @@ def _replanned(folder: Path) -> bool:
         return False
 
 
-def finish(one: Lost, ledger: Ledger | None) -> Path | None:
+def finish(one: Lost, ledger: Ledger | None, progress: Progress | None = None) -> Path | None:
     """Finish what a run left behind, as the table above says; None where there is nothing to do.
 
     A hidden folder becomes ``NAME``, or ``NAME-entry-NUMBER`` where that is taken, and is removed then.
@@ -155,17 +156,17 @@ def finish(one: Lost, ledger: Ledger | None) -> Path | None:
     with held(one.folder) as alone:
         if not alone:
             return None
-        return _finished(one, one.folder, ledger)
+        return _finished(one, one.folder, ledger, progress)
 
 
-def _finished(one: Lost, folder: Path, ledger: Ledger | None) -> Path:
+def _finished(one: Lost, folder: Path, ledger: Ledger | None, progress: Progress | None) -> Path:
     if one.state == "not marked":
         wrong = [check.name for check in verify(folder, ledger) if not check.ok]
         if wrong:
             raise ValueError(f"folder = {str(folder)!r}: does not verify ({wrong[0]}), and is not marked")
         document, out = json.loads((folder / JSON_NAME).read_text("utf-8")), folder
     else:
-        document, out = _named(one, folder)
+        document, out = _named(one, folder, progress)
     if ledger is not None and one.number is not None:
         told = document["ledger"]
         marked = any(entry.reservation == one.number for entry in ledger.entries(one.dataset))
@@ -177,13 +178,13 @@ def _finished(one: Lost, folder: Path, ledger: Ledger | None) -> Path:
     return out
 
 
-def _named(one: Lost, folder: Path) -> tuple[dict[str, Any], Path]:
+def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str, Any], Path]:
     """Policy, report and statement from a hidden folder's release, in a folder with a name."""
     release = folder / RELEASE
     schema, facts = read_schema(folder / SCHEMA), read_tables(release).facts
     run = Run.of(release, schema)
     run = replace(run, replanned=dict(run.versions) != versions(), versions=versions())
-    kind = kind_of(schema, learner_of(facts.algorithm or "", facts.options["learner"]))
+    kind = kind_of(schema, learner_of(facts.algorithm or "", facts.options["learner"]), progress)
     settings = Settings(
         **{name: facts.options[name] for name in ("unsupported", "level", "return_bound")},
         **_signed(folder), synthetic=run.synthetic,

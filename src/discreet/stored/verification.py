@@ -35,6 +35,7 @@ import numpy as np
 from discreet.accounting import calibration, numerical
 from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, joint_loss, no_guarantee
 from discreet.core.shown import brief
+from discreet.data.readers import Progress
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.linear.responses import planned_records
 from discreet.local.record import composable_from_dict
@@ -73,7 +74,13 @@ class Check:
     ok: bool
 
 
-def verify(folder: str | Path, ledger: LedgerLike | None = None, *, learner: Any = None) -> list[Check]:
+def verify(
+    folder: str | Path,
+    ledger: LedgerLike | None = None,
+    *,
+    learner: Any = None,
+    progress: Progress | None = None,
+) -> list[Check]:
     """Recompute every number, sentence, file and hash of the statement in a folder.
 
     Parameters
@@ -81,6 +88,7 @@ def verify(folder: str | Path, ledger: LedgerLike | None = None, *, learner: Any
     folder : with ``statement.json``, ``statement.md`` and all files that they name.
     ledger : the open ledger of the run, if it is at hand; its entry and totals are then compared, too.
     learner : that of the run, where it is not one of this library's, which are made from their options.
+    progress : called as ``progress(what, done, in all)`` for every part of the statement.
 
     Returns
     -------
@@ -128,7 +136,9 @@ def verify(folder: str | Path, ledger: LedgerLike | None = None, *, learner: Any
     ]
     if ledger is not None:
         parts.append(("ledger", lambda: _check_ledger(document, ledger)))
-    for name, part in parts:
+    for done, (name, part) in enumerate(parts):
+        if progress is not None:
+            progress("verify", done, len(parts))
         try:
             found.extend(part())
         except _WRONG as error:
