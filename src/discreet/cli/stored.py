@@ -12,6 +12,7 @@ import typer
 from discreet.cli.shell import (
     JsonFlag,
     announce_compilation,
+    check_files,
     command,
     console,
     new_table,
@@ -151,6 +152,8 @@ def learn(
         assert schema is not None
         written = {"sql": sql, "delimiter": delimiter, "decimal": decimal, "encoding": encoding}
         people = _looked_at(files, schema, written, out, synthetic)
+    elif not from_release.is_file():
+        raise ValueError(f"from-release = {str(from_release)!r}: must be a file, DIR/release.parquet")
 
     from discreet.stored.learn import Settings
 
@@ -233,17 +236,14 @@ def _looked_at(
     from discreet.data.schema import read_schema
     from discreet.stored.folders import check_free
 
-    listed = files or ["duckdb://"]
-    for name in () if synthetic else listed:
-        if "://" not in name and not name.startswith("minari:") and not Path(name).exists():
-            raise ValueError(f"{name}: no such file")
+    check_files([] if synthetic else files or [], schema=schema)
     public = read_schema(schema)
     check_free(out)
     if synthetic:
         return public, None
     from discreet.data.readers import open_source
 
-    return public, open_source(listed, public, **written)
+    return public, open_source(files or ["duckdb://"], public, **written)
 
 
 def _first(
@@ -318,8 +318,6 @@ def _again(
     from discreet.data.schema import read_rewards, read_schema
     from discreet.stored import learn as pipeline
 
-    if not release.is_file():
-        raise ValueError(f"from-release = {str(release)!r}: must be a file, DIR/release.parquet")
     known = None
     if rewards is not None:
         known = read_rewards(rewards, read_schema(release.parent / pipeline.SCHEMA))
@@ -408,15 +406,20 @@ def forecast_stored(
 ) -> None:
     """`discreet forecast --schema`: what `discreet learn` would give, without data."""
     from discreet.data.schema import read_schema
-    from discreet.stored.forecast import forecast_learn
 
     if users is None:
         raise ValueError("users is missing: give --users N, the expected number of people")
+    public = read_schema(schema)
     given = {name: value for name, value in budget.items() if value is not None}
     learner, privatizer = _asked(algorithm, preset, option, given)
     if privatizer is None:
         raise ValueError(f"algorithm = {algorithm!r}: must be dp-apvi, whose noise does not depend on data")
-    found = forecast_learn(read_schema(schema), users, privatizer, learner, share=share)
+
+    from discreet.stored.forecast import forecast_learn
+
+    with rows_bar() as progress:
+        progress("forecast", 0, None)
+        found = forecast_learn(public, users, privatizer, learner, share=share)
     if as_json:
         print_json(found.to_dict())
         return
@@ -443,8 +446,6 @@ def forecast_gain_stored(
 ) -> None:
     """`discreet forecast --target-gain`: the chance that a gain is shown; what is left open is found."""
     from discreet.data.schema import read_schema
-    from discreet.privatizers.central import Central
-    from discreet.stored import power
 
     public = read_schema(schema)
     if (target is None) == (world is None):
@@ -454,22 +455,30 @@ def forecast_gain_stored(
     epsilon, delta = budget.get("epsilon"), budget.get("delta")
     if users is None and epsilon is None:
         raise ValueError("users is missing: give --users N or --epsilon E; the other one is found")
-    known = _named_world(world) if world is not None else power.made_up_world(public, target or 0.0)
-    delta = 0.0 if delta is None else delta
-    if epsilon is None:
-        epsilon = power.epsilon_needed(known, users or 1, delta, draws=draws)
+
+    from discreet.privatizers.central import Central
+    from discreet.stored import power
+
+    rows = []
+    with rows_bar() as progress:
+        progress("make the world", 0, None)
+        known = _named_world(world) if world is not None else power.made_up_world(public, target or 0.0)
+        delta = 0.0 if delta is None else delta
         if epsilon is None:
-            say(f"discreet: no epsilon up to {power.EPSILONS[-1]:g} shows such a gain in 9 of 10 draws")
-            epsilon = power.EPSILONS[-1]
-    privatizer = Central(epsilon=epsilon, delta=delta)
-    if users is None:
-        users = power.people_needed(known, privatizer, draws=draws)
+            progress("find epsilon", 0, None)
+            epsilon = power.epsilon_needed(known, users or 1, delta, draws=draws)
+            if epsilon is None:
+                say(f"discreet: no epsilon up to {power.EPSILONS[-1]:g} shows such a gain in 9 of 10 draws")
+                epsilon = power.EPSILONS[-1]
+        privatizer = Central(epsilon=epsilon, delta=delta)
         if users is None:
-            raise ValueError(f"epsilon = {epsilon:g}: not even 1e9 people would show such a gain")
-    rows = [
-        power.forecast_gain(known, max(round(users * times), 1), privatizer, draws=draws)
-        for times in (1 / 3, 1.0, 3.0)
-    ]
+            progress("find how many people", 0, None)
+            users = power.people_needed(known, privatizer, draws=draws)
+            if users is None:
+                raise ValueError(f"epsilon = {epsilon:g}: not even 1e9 people would show such a gain")
+        for done, times in enumerate((1 / 3, 1.0, 3.0)):
+            progress("simulate releases", done, 3)
+            rows.append(power.forecast_gain(known, max(round(users * times), 1), privatizer, draws=draws))
     if as_json:
         print_json({"usual": known.usual, "best": known.best, "rows": [row.to_dict() for row in rows]})
         return
@@ -521,6 +530,9 @@ def verify(
     """Recompute every number and hash of a privacy statement; exit status 1 on a difference."""
     from contextlib import nullcontext
 
+    if not folder.is_dir():
+        raise ValueError(f"folder = {str(folder)!r}: must be a folder that `discreet learn` made")
+
     from discreet.storage.ledger import Ledger, default_path
     from discreet.stored.verification import verify as compared
 
@@ -563,6 +575,9 @@ def recover(
 ) -> None:
     """List releases that were paid for by runs that were killed; --finish makes whole folders of them."""
     from contextlib import nullcontext
+
+    if not place.is_dir():
+        raise ValueError(f"place = {str(place)!r}: must be the folder in which folders of runs lie")
 
     from discreet.storage.ledger import Ledger, default_path
     from discreet.stored import recovery
