@@ -138,6 +138,8 @@ def learn(
     """Learn a policy from people's trajectories: with one private release, a report and a statement."""
     if out is None:
         raise ValueError("out is missing: give --out DIR, a new folder")
+    given = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    budget = {name: value for name, value in given.items() if value is not None}
     people = None
     if from_release is None:
         if rewards is not None:
@@ -152,24 +154,7 @@ def learn(
         assert schema is not None
         written = {"sql": sql, "delimiter": delimiter, "decimal": decimal, "encoding": encoding}
         people = _looked_at(files, schema, written, out, synthetic)
-    elif not from_release.is_file():
-        raise ValueError(f"from-release = {str(from_release)!r}: must be a file, DIR/release.parquet")
-
-    from discreet.stored.learn import Settings
-
-    settings = Settings(
-        unsupported=unsupported,  # type: ignore[arg-type]  # checked there
-        level=level,
-        return_bound=return_bound,
-        operator=operator,
-        approval=approval,
-        purpose=purpose,
-        synthetic=synthetic,
-    )
-    given = {"epsilon": epsilon, "delta": delta, "rho": rho}
-    budget = {name: value for name, value in given.items() if value is not None}
-    announce_compilation()
-    if from_release is not None:
+    else:
         taken = [
             ("files", files),
             ("schema", schema),
@@ -187,6 +172,22 @@ def learn(
                 raise ValueError(
                     f"{name} = {value}: must not be given with --from-release, which reads no data"
                 )
+        if not from_release.is_file():
+            raise ValueError(f"from-release = {str(from_release)!r}: must be a file, DIR/release.parquet")
+
+    from discreet.stored.learn import Settings
+
+    settings = Settings(
+        unsupported=unsupported,  # type: ignore[arg-type]  # checked there
+        level=level,
+        return_bound=return_bound,
+        operator=operator,
+        approval=approval,
+        purpose=purpose,
+        synthetic=synthetic,
+    )
+    announce_compilation()
+    if from_release is not None:
         outcome = _again(from_release, algorithm, preset, option, out, settings, rewards)
     else:
         assert people is not None
