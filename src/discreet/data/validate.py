@@ -5,12 +5,15 @@ reward of 1.2 is more than the noise was calibrated for. So :func:`episodes` che
 reads, and ends with a :class:`DataError` that counts all offences if there was one; what it has yielded
 before is provisional until it ends.
 
-One person's rows may lie anywhere. If users come in a rising order (as numbers, as texts, or as texts by
-length), which a first pass over their column alone tells, the rows stream through; steps and episodes
-of one user may be in any order. Otherwise rows are spread by a hash of their user over partitions, each
-small enough to be sorted in memory: temporary files without a name (mode 0600, unlinked as soon as they
-are opened where the system can), so that nothing stays behind, even after kill -9. Memory is a few
-batches, plus the rows of one user, or one partition of about ``memory`` bytes.
+One person's rows may lie anywhere. If those of every user lie together (the users in any order), which a
+first pass over their column alone tells, the rows stream through; steps and episodes of one user may be in
+any order. Otherwise rows are spread by a hash of their user over partitions, small enough to be sorted in
+memory: temporary files without a name (mode 0600, unlinked as soon as they are opened where the system
+can), so that nothing stays behind, even after kill -9. Memory is a few batches a thread, plus the rows of
+one user and 8 bytes a user, or partitions of about ``memory`` bytes together.
+
+Units of whole users are sorted, checked and put together in threads (:class:`~discreet.data.readers.Pool`),
+and taken in their order: what is found and which episodes count does not depend on how many there are.
 
 Which m episodes of a user count under ``contribute = "random"`` depends on a secret key and on the names
 of the user's episodes alone, not on the order of rows, their contents, or other people.
@@ -261,7 +264,8 @@ def _partitioned(
     at_once = pool.workers + 1 if pool.workers > 1 else 1
     parts = min(_PARTITIONS, max(1, -(-source.size * _ROW * at_once // memory)))
     if source.size * _ROW <= memory:  # all of it fits
-        kept: list[list[pa.Table]] = [[] for _ in range(at_once if source.size > batch_rows else 1)]
+        number = min(_PARTITIONS, at_once) if source.size > batch_rows else 1
+        kept: list[list[pa.Table]] = [[] for _ in range(number)]
         for table, ends in _spread(source, batch_rows, len(kept), progress, pool):
             for part, (begin, end) in zip(kept, ends, strict=True):
                 if begin < end:
