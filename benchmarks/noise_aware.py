@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import discreet as dr
-from discreet.core.compile import processors
 from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import SUITE
+from discreet.machine import processors
 
 USERS = 20_000
 REPORTING_SEED = 901

@@ -54,7 +54,7 @@ from discreet.data.schema import read_schema
 schema, path = read_schema(sys.argv[1]), sys.argv[2]
 begin = time.process_time(), time.perf_counter()
 base = duckdb.connect()
-base.execute("SET threads = 1")
+base.execute("SET threads = 1; SET enable_progress_bar = false")
 states, actions = np.nonzero(schema.layout.row_index >= 0)
 mask = dict(state=states, action=actions)
 import pyarrow as pa

@@ -29,12 +29,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.compile import processors
 from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS
 from discreet.core.randomness import Seeded
 from discreet.envs import riverswim
 from discreet.experiments import statistics
 from discreet.experiments.simulate import Setup
+from discreet.machine import processors
 from discreet.mdp.tabular import TabularMDP
 from discreet.online.noise_aware import NoiseAwareUCBVI, chosen
 from discreet.privatizers.central import Central

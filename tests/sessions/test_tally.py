@@ -586,7 +586,7 @@ def test_any_number_of_threads_adds_alike(query: CountQuery, monkeypatch: pytest
     """More people than are added at once, so that steps are shared among threads."""
     data, found = people(2 * tally._BLOCK + 7, seed=5), []
     for threads in (1, 2, 3, 16):
-        monkeypatch.setattr("discreet.core.compile.processors", lambda threads=threads: threads)
+        monkeypatch.setattr("discreet.machine.processors", lambda threads=threads: threads)
         one = Tally(query)
         one.add(data)
         one.check()

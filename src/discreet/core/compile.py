@@ -133,11 +133,6 @@ def in_workers() -> dict[str, Any]:
     return {"initializer": announce, "initargs": (_announcer.say, _announcer.said)}
 
 
-def processors() -> int:
-    """Processors that this process may use; compiled code runs in as many threads, without Python's lock."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def kernel(function: F) -> F:
     """Compile ``function`` lazily, without the GIL, cached on disk where that is possible."""
     folder = cache_folder()

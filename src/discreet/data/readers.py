@@ -142,7 +142,6 @@ class Source:
         }
         asked = {name: types[part] for name, part in wanted.items()}
         for place in self.places:
-            _require(place, wanted)
             for table in place.batches(list(wanted), batch_rows, asked):
                 yield table.rename_columns(list(wanted.values()))
 

@@ -37,13 +37,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.compile import processors
 from discreet.core.trajectories import Trajectories
 from discreet.data import kernels
 from discreet.data.alike import Alike, Folded, distinct, hashed
 from discreet.data.places import MISSING
 from discreet.data.readers import BATCH_ROWS, Pool, Progress, Source, in_order
 from discreet.data.schema import Schema
+from discreet.machine import processors
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
-from discreet.core.compile import in_workers, processors
+from discreet.core.compile import in_workers
 from discreet.core.counts import CountQuery
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Seeded, SeededCoins
@@ -36,6 +36,7 @@ from discreet.core.session import CountSession
 from discreet.core.shown import brief
 from discreet.experiments.results import SeedRun
 from discreet.experiments.roles import check_role
+from discreet.machine import processors
 from discreet.mdp import planning
 from discreet.mdp.tabular import TabularMDP
 from discreet.protocol import Learner, Mechanism, Privatizer, Schedule, Session, Spec

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from discreet.core import checks
-from discreet.core.compile import processors
 from discreet.envs import (
     bandit,
     combination_lock,
@@ -35,6 +34,7 @@ from discreet.envs import (
 )
 from discreet.experiments import statistics
 from discreet.experiments.simulate import Setup
+from discreet.machine import processors
 from discreet.mdp.tabular import TabularMDP
 
 KINDS = (

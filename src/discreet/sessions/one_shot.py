@@ -43,7 +43,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet.core import checks, kernels
-from discreet.core.compile import processors
 from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS, CountQuery
 from discreet.core.guarantee import Guarantee, MechanismRecord
 from discreet.core.layout import Layout
@@ -57,6 +56,7 @@ from discreet.core.trajectories import Trajectories
 from discreet.core.typed import NoiseLaw
 from discreet.laws import noise as laws
 from discreet.local.record import ReportRecord
+from discreet.machine import processors
 from discreet.protocol import StepSums
 from discreet.sessions.tally import Tally
 from discreet.storage.saved_state import resume, state_of

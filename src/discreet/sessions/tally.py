@@ -192,7 +192,7 @@ class Tally:
             episodes of a user, or more episodes than can be summed exactly. The message is private.
         """
         from discreet.core import records_kernels
-        from discreet.core.compile import processors
+        from discreet.machine import processors
 
         if not isinstance(trajectories, Trajectories):
             raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")

@@ -37,11 +37,11 @@ from numpy.typing import NDArray
 
 from discreet import registry
 from discreet.core import checks
-from discreet.core.compile import processors
 from discreet.experiments import statistics, sweep
 from discreet.experiments.config import RunConfig
 from discreet.experiments.results import Result
 from discreet.experiments.suite import SUITE, SUITE_SEED, World, geometric_mean
+from discreet.machine import processors
 from discreet.mdp.tabular import TabularMDP
 from discreet.reproductions.page import power_of_ten, standard_error
 from discreet.reproductions.study import Job, Progress
