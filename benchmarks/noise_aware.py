@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import discreet as dr
-from discreet.experiments.engine import default_workers
 from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import SUITE
+from discreet.machine import processors
 
 USERS = 20_000
 REPORTING_SEED = 901
@@ -51,7 +51,7 @@ TUNED_ON_TASK: dict[str, dict[str, Any]] = {
 
 def final_regrets(setup: Setup, seeds: int) -> NDArray[np.float64]:
     """(seeds,) final regret."""
-    with ThreadPoolExecutor(default_workers()) as pool:
+    with ThreadPoolExecutor(processors()) as pool:
         found = pool.map(lambda run: float(setup.run(REPORTING_SEED, run).regret[-1]), range(seeds))
         return np.array(list(found))
 

@@ -33,8 +33,8 @@ from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS
 from discreet.core.randomness import Seeded
 from discreet.envs import riverswim
 from discreet.experiments import statistics
-from discreet.experiments.engine import default_workers
 from discreet.experiments.simulate import Setup
+from discreet.machine import processors
 from discreet.mdp.tabular import TabularMDP
 from discreet.online.noise_aware import NoiseAwareUCBVI, chosen
 from discreet.privatizers.central import Central
@@ -88,7 +88,7 @@ def noise_per_cell(setup: Setup) -> tuple[float, float]:
 def compare(runs: dict[str, Setup], seed: int, seeds: int) -> list[Arm]:
     """Every arm on the same seeds."""
     found = []
-    with ThreadPoolExecutor(default_workers()) as pool:
+    with ThreadPoolExecutor(processors()) as pool:
         for name, setup in runs.items():
             finals = pool.map(lambda run, s=setup: float(s.run(seed, run).regret[-1]), range(seeds))
             found.append(Arm(name, np.array(list(finals)), *noise_per_cell(setup)))

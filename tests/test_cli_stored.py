@@ -1,6 +1,8 @@
 """Commands for stored trajectories as a process sees them: statuses, streams, JSON, folders."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +293,51 @@ def test_another_versions_words_are_told(data: tuple[Path, Path], tmp_path: Path
     text = (out / "statement.json").read_text("utf-8")
     (out / "statement.json").write_text(text.replace('"discreet": "', '"discreet": "9.'), "utf-8")
     assert "says that version 9." in call("verify", out, code=1).stderr
+
+
+LOADED = """
+import sys
+from discreet.cli import main
+sys.argv = ["discreet", *sys.argv[1:]]
+try:
+    main()
+finally:
+    heavy = {"dp_accounting", "matplotlib", "numba", "pandas", "scipy"}
+    print(sorted(heavy & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "extra", "said"),
+    [
+        ("absent.parquet", [], [], "absent.parquet: no such file"),
+        ("people.parquet", ["horizon = -3"], [], "horizon = -3: must be"),
+        ("people.parquet", ["user_column = 'pid'"], [], "people.parquet: must have one column 'pid'"),
+        ("typed.parquet", [], [], "typed.parquet: the column of state must hold integers, not bool"),
+        ("people.toml", [], [], "must end in .parquet or .csv"),
+        ("people.parquet", [], ["--out", "."], "exists already"),
+        ("people.parquet", [], ["--algorithm", "dp-nothing"], "dp-nothing"),
+        ("people.parquet", [], ["--seed", "3"], "must be given with --no-ledger"),
+    ],
+)
+def test_files_are_looked_at_before_anything_that_takes_long(
+    data: tuple[Path, Path], tmp_path: Path, name: str, lines: list[str], extra: list[str], said: str
+) -> None:
+    """What is wrong is said by a process that has loaded nothing which takes long to load, or to search."""
+    rows = pd.read_parquet(data[0])
+    rows.assign(state=rows["state"] > 0).to_parquet(tmp_path / "typed.parquet")
+    kept = [
+        line
+        for line in data[1].read_text().splitlines()
+        if not any(line.startswith(new.partition(" ")[0]) for new in lines)
+    ]
+    (tmp_path / "changed.toml").write_text("\n".join([*lines, *kept]))
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, "learn", name, "--schema", "changed.toml", "--epsilon", "1",
+         "--delta", "1e-6", "--out", "out", *extra],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stdout.strip() == "[]"
+    assert not (tmp_path / "out").exists()

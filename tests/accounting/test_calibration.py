@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from discreet.accounting import calibration, numerical
+from discreet.accounting import calibration, convolution, numerical
 from discreet.core.counts import TRANSITIONS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.randomness import Secure, Seeded
@@ -94,6 +94,47 @@ def test_delta_agrees_with_importance_sampling():
     values = np.exp(count * normal - tilt * total) * np.maximum(0.0, -np.expm1(epsilon - total))
     error = values.std() / math.sqrt(values.size)
     assert values.mean() == pytest.approx(delta, abs=5 * error + 0.02 * delta)  # losses are rounded up
+
+
+WAYS = {
+    "discrete_gaussian": [("visits", 5.4, 1), ("transitions", 5.4, 1), ("centered rewards", 3.8, 1024)],
+    "discrete_laplace": [("visits", 6.0, 1), ("transitions", 6.0, 1), ("centered rewards", 3.0, 64)],
+    "laplace": [("visits", 6.0, 1), ("transitions", 6.0, 1), ("centered rewards", 3.0, 1)],
+}
+
+
+@pytest.mark.parametrize("noise", sorted(WAYS))
+def test_ways_that_are_left_out_cost_no_more(noise):
+    """The worst of all ways, each on the fine grid, though only few are composed there."""
+    query = CountQuery(Layout(3, 2, 6, None), center_rewards=True)
+    by_name = {name.replace(" ", "_"): (scale, grid) for name, scale, grid in WAYS[noise]}
+    scales = [(name, *by_name.get(name, (3.8, 64))) for name in query.row_families]
+    ways = calibration.exchanges(calibration.shift_patterns(query, 1), noise, scales)
+    most = max(sum(count for *_, count in way) for way in ways)
+    fine = [numerical.composed_epsilon(way, 1e-6, most) for way in ways]
+    numerical.composed_epsilon.cache_clear()
+    assert numerical.worst_epsilon(ways, 1e-6) == max(fine)
+    assert numerical.composed_epsilon.cache_info().misses < len(ways)
+    for bound, way in zip(numerical.coarse_epsilons(ways, 1e-6), ways, strict=True):
+        true = convolution.recomposed_epsilon(way, 1e-6)  # at most 1e-4 of itself too large
+        assert true * (1 - 1e-4) <= bound <= true * (1 + 2e-3)
+
+
+@pytest.mark.parametrize("wrong", [0.5, 0.9, 1.1, 2.0])
+def test_a_search_that_is_misled_ends_on_noise_that_meets_the_budget(monkeypatch, wrong):
+    """The coarse search only proposes: whatever it says, the exact accountant allows the factor."""
+    pattern = ((TRANSITIONS, 1.0, 40),)
+    asked = ((pattern,), "discrete_gaussian", ((TRANSITIONS, 28.66, 1),), 1.0, 1e-6, 1.0, 0.933)
+    calibration.least_factor.cache_clear()
+    right = calibration.least_factor(*asked)
+    calibration.least_factor.cache_clear()
+    coarse = numerical.coarse_epsilons
+    monkeypatch.setattr(numerical, "coarse_epsilons", lambda *a: [wrong * x for x in coarse(*a)])
+    found = calibration.least_factor(*asked)
+    calibration.least_factor.cache_clear()
+    ways = calibration.exchanges((pattern,), "discrete_gaussian", asked[2], found)
+    assert 0.995 < numerical.worst_epsilon(ways, 1e-6) <= 1.0
+    assert found == pytest.approx(right, rel=6e-3)
 
 
 def test_bad_input():

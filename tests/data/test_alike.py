@@ -9,9 +9,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from discreet.data.alike import Alike, folded
+from discreet.data.alike import Alike, distinct, folded, hashed
 from discreet.data.readers import open_source
-from discreet.data.validate import check
+from discreet.data.validate import check, partition_of
 
 
 def test_folding() -> None:
@@ -58,3 +58,20 @@ def test_the_warning_counts_and_names_nobody(schema: Any, make: Any, memory: int
         assert check(open_source(both, schema), memory=memory).users == 32
     assert "007" not in str(caught[0].message)
     assert "person counts as two" in str(caught[0].message)
+
+
+def test_hashes_of_texts_tell_them_apart() -> None:
+    names = pa.array([f"{i:x}" for i in range(50_000)] + ["", "a", "aa", "ä"], pa.large_string())
+    found = hashed(names)
+    assert (
+        distinct(found)
+        == distinct(hashed(names.take(pa.array(range(len(names)))[::-1])))
+        == len(set(names.to_pylist()))
+    )
+    assert (hashed(names.slice(7, 100)) == found[7:107]).all()
+    assert (hashed(names.cast(pa.string())) == found).all()
+    assert distinct(found[:0]) == 0
+    assert (hashed(pa.array([3, -1])) == np.array([3, -1]).view(np.uint64)).all()
+    parts = np.bincount(partition_of(names, 7), minlength=7)
+    assert parts.min() > 0.95 * len(names) / 7
+    assert np.bincount(partition_of(pa.array(range(7000)), 7), minlength=7).min() > 900

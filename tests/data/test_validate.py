@@ -1,5 +1,6 @@
 """Rows of people become episodes, or one error that names the first offence and counts all."""
 
+import hashlib
 import os
 from collections import Counter
 from dataclasses import replace
@@ -7,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.data.readers import open_source
 from discreet.data.validate import KINDS, DataError, Totals, check, episodes
+from discreet.sessions.tally import Tally
 
 SMALL = {"batch_rows": 7, "memory": 2000}  # of some hundred rows: many batches, many partitions
 
@@ -320,3 +323,86 @@ def test_a_file_that_changes_while_it_is_read(schema, make, tmp_path) -> None:
 
     with pytest.raises(ValueError, match="change while it was read"):
         check(open_source(path, schema), batch_rows=16, progress=meddle)
+
+
+def counted(source, query, **how):
+    """The tally of all episodes, and what else was found."""
+    tally, rows = Tally(query), 0
+    for part in episodes(source, **how):
+        tally.add(part.trajectories, part.user)
+        rows = part.rows
+    return tally, rows
+
+
+@pytest.mark.parametrize("order", ["sorted", "grouped", "shuffled"])
+@pytest.mark.parametrize("name", [int, lambda u: f"{(u * 7919) % 104729:x}"])
+@pytest.mark.parametrize("each", [1, 2])
+def test_any_number_of_workers_counts_alike(schema, make, tmp_path, order, name, each) -> None:
+    rows = make.people(300, each=each, name=name)
+    if order == "grouped":  # everybody's rows lie together, in no order of people
+        rows = sorted(rows, key=lambda row: hashlib.md5(str(row["user"]).encode()).digest())
+    elif order == "shuffled":
+        rows = make.shuffled(rows)
+    source = open_source(make.save(rows, tmp_path / "rows.parquet"), replace(schema, episodes_per_user=each))
+    query = CountQuery(schema.layout, center_rewards=True, episodes=each)
+    found = [
+        counted(source, query, workers=workers, **how)
+        for workers in (1, 2, 300)
+        for how in ({}, SMALL, {"batch_rows": 50})
+    ]
+    assert all(one == found[0] for one in found[1:])
+    assert found[0][0].people == 300
+    assert found[0][1] == len(rows)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("order", ["grouped", "shuffled"])
+def test_any_number_of_workers_finds_the_same_offences(schema, make, tmp_path, order, workers) -> None:
+    rows = make.people(200, name=lambda u: f"{(u * 7919) % 104729:x}")
+    rows[11]["state"], rows[300]["reward"], rows[301]["reward"] = 77, 9.0, None
+    given = make.shuffled(rows) if order == "shuffled" else rows
+    path = make.save(given, tmp_path / "rows.parquet")
+    least = min(given.index(rows[i]) for i in (11, 300, 301))
+    for how in ({}, SMALL):
+        with pytest.raises(DataError, match=rf"^rows.parquet row {least} \(") as caught:
+            check(open_source(path, schema), workers=workers, **how)
+        assert caught.value.counts["reward"] == 2
+        assert caught.value.counts["state"] == 1
+
+
+def test_who_comes_back_after_another_one_is_one_person(schema, make, tmp_path) -> None:
+    """People in no order, together but for one, whose two episodes lie far apart: too many for one person."""
+    rows = make.people(150, name=lambda u: f"{(u * 7919) % 104729:x}")
+    again = [{**row, "episode": 1} for row in rows if row["user"] == rows[0]["user"]]
+    path = make.save([*rows, *again], tmp_path / "rows.parquet")
+    for how in ({}, SMALL):
+        with pytest.raises(DataError, match="more than episodes_per_user = 1"):
+            check(open_source(path, schema), **how)
+        both = open_source(path, replace(schema, episodes_per_user=2))
+        assert check(both, **how).users == 150
+
+
+def test_many_small_files_are_read_as_one(schema, make, tmp_path) -> None:
+    rows = make.people(80)
+    one = open_source(make.save(rows, tmp_path / "one.parquet"), schema)
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for i, begin in enumerate(range(0, len(rows), 5)):
+        make.save(rows[begin : begin + 5], folder / f"{i:03}{'.csv' if i % 10 == 9 else '.parquet'}")
+    many = open_source(folder, schema)
+    sizes = [table.num_rows for table in many.batches(batch_rows=20)]
+    assert max(sizes) <= 20
+    assert sum(sizes) == len(rows)
+    assert len(sizes) < len(many.places)
+    assert everyone(many) == everyone(one)
+    make.save([{**row, "state": 9} for row in rows[5:10]], folder / "001.parquet")
+    with pytest.raises(DataError, match=r"^001.parquet row 0 \(.*state = 9"):
+        check(open_source(folder, schema))
+
+
+def test_columns_that_change_between_two_looks_are_refused(schema, make, tmp_path) -> None:
+    path = make.save(make.people(9), tmp_path / "rows.parquet")
+    source = open_source(path, schema)
+    make.save([{**row, "more": 1} for row in make.people(9)], path)
+    with pytest.raises(ValueError, match="not what they were"):
+        check(source)

@@ -579,3 +579,17 @@ def test_every_attribute_of_a_session_of_stored_people_is_saved_or_derived() -> 
     assert set(vars(session)) == set(named) - {"_counted"}
     made = Tally(QUERY)
     assert set(vars(made)) == {*made._BOUND, *made._STATE, "_most", "_steps", "_begins"}
+
+
+@ALL
+def test_any_number_of_threads_adds_alike(query: CountQuery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More people than are added at once, so that steps are shared among threads."""
+    data, found = people(2 * tally._BLOCK + 7, seed=5), []
+    for threads in (1, 2, 3, 16):
+        monkeypatch.setattr("discreet.machine.processors", lambda threads=threads: threads)
+        one = Tally(query)
+        one.add(data)
+        one.check()
+        found.append(one)
+    assert all(one == found[0] for one in found[1:])
+    assert all(np.array_equal(one.cells(), found[0].cells()) for one in found[1:])

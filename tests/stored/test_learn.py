@@ -81,6 +81,29 @@ def test_one_release_whatever_the_files_look_like(rows: Path, tmp_path: Path) ->
     assert not np.array_equal(released(tmp_path / "other noise")[0], released(tmp_path / "whole")[0])
 
 
+def test_every_stage_of_a_run_is_told(rows: Path, tmp_path: Path) -> None:
+    told: list[tuple[str, int, int | None]] = []
+
+    def progress(*stage: Any) -> None:
+        told.append(stage)
+
+    run(rows, tmp_path / "out", progress=progress, workers=1)
+    stages = list(dict.fromkeys(what for what, *_ in told))
+    assert stages == [
+        "find the noise", "look at the order", "check", "draw noise and write", "plan", "judge the policy",
+        "write policy, report, figures",
+    ]  # fmt: skip
+    drawn = [(done, total) for what, done, total in told if what == "draw noise and write"]
+    assert drawn == [(done, H) for done in range(H + 1)]
+    told.clear()
+    plan_again(tmp_path / "out" / "release.parquet", DPAPVI(), tmp_path / "again", progress=progress)
+    assert [what for what, *_ in told] == ["plan", "judge the policy", "write policy, report, figures"]
+    told.clear()
+    assert all(check.ok for check in verify(tmp_path / "again", progress=progress))
+    assert {what for what, *_ in told} == {"verify"}
+    assert [done for _, done, _ in told] == list(range(told[0][2] or 0))
+
+
 def test_minari_gives_the_same(rows: Path, tmp_path: Path) -> None:
     minari = pytest.importorskip("minari")
     del minari  # its reader has tests of its own; here only that the door is open

@@ -15,6 +15,7 @@ its truncated tails answer infinity.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Protocol, cast
@@ -109,11 +110,12 @@ def discrete_gaussian_epsilon(sigma: float, unit_shifts: int, delta: float) -> f
 # coordinate. The noise of each coordinate is independent and drawn after the user's record is in
 # (core.continual, c): trees with fresh nodes, batches, messages of one user.
 
+_COARSE = 32  # points of a coarse grid in the root mean square of a loss
 LEAST_DELTA = 1e-10  # a delta below it is not told from the Fourier transform's rounding in double precision
 
 
 @lru_cache(maxsize=256)
-def _coordinate_pld(noise: str, scale: float, shift: float, interval: float) -> Any:
+def _coordinate_pld(noise: str, scale: float, shift: float, interval: float, coarse: bool = False) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     if noise == "laplace":
@@ -129,30 +131,35 @@ def _coordinate_pld(noise: str, scale: float, shift: float, interval: float) -> 
         raise ValueError(f"shift = {shift!r}: must be a whole number of grid units for {noise} noise")
     whole = int(shift)
     if noise == "discrete_laplace":
-        return pld.from_discrete_laplace_mechanism(1.0 / scale, whole, value_discretization_interval=interval)
+        return pld.from_discrete_laplace_mechanism(
+            1.0 / scale, whole, value_discretization_interval=interval, use_connect_dots=coarse
+        )
     checks.choice("noise", noise, ("laplace", "gaussian", "discrete_laplace", "discrete_gaussian"))
     return _discrete_gaussian_pld(scale, whole, interval)
 
 
 def _discrete_gaussian_pld(sigma: float, shift: int, interval: float) -> Any:
-    """dp-accounting's distribution of losses by connecting dots, but for its loop over every integer.
+    """dp-accounting's distribution of losses by connecting dots, but for its loops over every integer.
 
-    Losses are linear in the noise, (shift^2 - 2 shift x) / (2 sigma^2). Where no two of them are further
-    apart than points of the grid, all points between the ends are next to one: the library finds them one
-    integer after the other, which takes minutes for the millions of integers of fine grids.
+    Losses are linear in the noise, (shift^2 - 2 shift x) / (2 sigma^2). The points are those of the grid that
+    are next to one: all between the ends, where no two losses are further apart than points. The library
+    finds them, and the noise at which each is lost, one after the other in Python: seconds for the millions
+    of integers of fine grids.
     """
     from dp_accounting.pld import pld_pmf, privacy_loss_mechanism
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    if shift / sigma**2 > interval:
-        return pld.from_discrete_gaussian_mechanism(
-            sigma, shift, value_discretization_interval=interval, use_connect_dots=True
-        )
     law = privacy_loss_mechanism.DiscreteGaussianPrivacyLoss(sigma, sensitivity=shift)
     ends = law.connect_dots_bounds()
-    low, high = (law.privacy_loss(x) / interval for x in (ends.upper_x, ends.lower_x))
-    points = np.arange(math.floor(low), math.ceil(high) + 1)
-    deltas = law.get_delta_for_epsilon(points * interval)
+    if shift / sigma**2 > interval:
+        losses = shift * (-0.5 * shift - np.arange(ends.upper_x, ends.lower_x - 1, -1)) / sigma**2 / interval
+        points = np.unique(np.concatenate([np.floor(losses), np.ceil(losses)])).astype(np.int64)
+    else:
+        low, high = (law.privacy_loss(x) / interval for x in (ends.upper_x, ends.lower_x))
+        points = np.arange(math.floor(low), math.ceil(high) + 1)
+    epsilons = points * interval
+    most = np.floor(np.clip(-0.5 * shift - epsilons * sigma**2 / shift, ends.lower_x - 1, ends.upper_x))
+    deltas = np.clip(law.mu_upper_cdf(most) - np.exp(epsilons + law.mu_lower_log_cdf(most)), 0.0, 1.0)
     return pld.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(interval, points, deltas))
 
 
@@ -167,30 +174,86 @@ def composed_epsilon(coordinates: tuple[Coordinate, ...], delta: float, most: in
     most : coordinates of the largest composition that this one is compared with (default: its own), so that
         they share one grid; all rounding of losses together adds at most 0.002 to epsilon.
     """
+    kept, delta = _moving(coordinates, delta)
+    return _composed(kept, delta, _fine(kept, most))
+
+
+def _moving(coordinates: tuple[Coordinate, ...], delta: float) -> tuple[list[Coordinate], float]:
+    """The coordinates that move, each kind once, and delta; ``ValueError`` if there is nothing to account."""
     delta = check_delta(delta)
     if delta < LEAST_DELTA:
         raise ValueError(f"delta = {delta:g}: must be at least {LEAST_DELTA:g} for numerical accounting")
-    kept = [(n, s, abs(x), c) for n, s, x, c in coordinates if c > 0 and x != 0]
-    if not kept:
+    kinds: Counter[tuple[str, float, float]] = Counter()
+    for noise, scale, shift, number in coordinates:
+        if number > 0 and shift != 0:
+            count = checks.integer("count", number, 1)
+            kinds[noise, checks.positive("scale", scale), abs(shift)] += count
+    if not kinds:
         raise ValueError("coordinates is empty: must hold at least one that moves")
-    number = sum(count for *_, count in kept)
-    interval = 2e-3 / max(number, most or 0)
+    return [(*kind, count) for kind, count in kinds.items()], delta
+
+
+def _fine(kept: Sequence[Coordinate], most: int | None) -> float:
+    """The step of the grid on which losses are stated."""
+    return 2e-3 / max(sum(count for *_, count in kept), most or 0)
+
+
+def _composed(kept: Sequence[Coordinate], delta: float, interval: float, coarse: bool = False) -> float:
     total: Any = None
     for noise, scale, shift, count in kept:
-        one = _coordinate_pld(noise, checks.positive("scale", scale), shift, interval)
-        many = one.self_compose(checks.integer("count", count, 1)) if count > 1 else one
+        one = _coordinate_pld(noise, scale, shift, interval, coarse)
+        many = one.self_compose(count) if count > 1 else one
         total = many if total is None else total.compose(many)
     return float(total.get_epsilon_for_delta(delta))
+
+
+def coarse_epsilons(
+    exchanges: Sequence[tuple[Coordinate, ...]], delta: float, most: int | None = None
+) -> list[float]:
+    """Upper bounds of what each way to exchange a user costs, some 1e-4 above it, in milliseconds each.
+
+    Losses lie on a coarser grid than those of :func:`composed_epsilon`. A loss between two of its points is
+    split between them in such a way that who forgets which one it was has the loss again, so what is found is
+    never less than the truth. A step of a 32nd of the losses' root mean square adds at most 1 / 4096 to their
+    variance.
+    """
+    ways = [_moving(tuple(way), delta) for way in exchanges]
+    fine = min(_fine(kept, most) for kept, _ in ways)
+    mean = min(_mean_square(kept) for kept, _ in ways)
+    step = fine * max(1, math.floor(math.sqrt(mean) / _COARSE / fine))
+    return [_coarse(tuple(kept), delta, step) for kept, delta in ways]
+
+
+def _mean_square(kept: Sequence[Coordinate]) -> float:
+    """Of the losses of one way, about."""
+    squares = math.fsum(count * (shift / scale) ** 2 for _, scale, shift, count in kept)
+    return squares / sum(count for *_, count in kept)
+
+
+@lru_cache(maxsize=1024)
+def _coarse(kept: tuple[Coordinate, ...], delta: float, interval: float) -> float:
+    return _composed(kept, delta, interval, coarse=True)
 
 
 def worst_epsilon(
     exchanges: Sequence[tuple[Coordinate, ...]], delta: float, most: int | None = None
 ) -> float:
-    """The largest :func:`composed_epsilon` over the ways to exchange a user; all share one grid of losses."""
+    """The largest :func:`composed_epsilon` over the ways to exchange a user; all share one grid of losses.
+
+    A way that costs less than that, by its upper bound on a coarse grid, is not composed on the fine one.
+    """
     if not exchanges:
         raise ValueError("exchanges is empty: must hold at least one way to exchange a user")
-    number = max(sum(count for *_, count in coordinates) for coordinates in exchanges)
-    return max(composed_epsilon(tuple(c), delta, max(number, most or 0)) for c in exchanges)
+    ways = list(dict.fromkeys(map(tuple, exchanges)))
+    number = max(most or 0, *(sum(count for *_, count in way) for way in ways))
+    if len(ways) == 1:
+        return composed_epsilon(ways[0], delta, number)
+    worst = -math.inf
+    for bound, way in sorted(zip(coarse_epsilons(ways, delta, number), ways, strict=True), reverse=True):
+        if bound <= worst:
+            break
+        worst = max(worst, composed_epsilon(way, delta, number))
+    return worst
 
 
 def zcdp_epsilon_numerically(rho: float, delta: float) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from discreet.cli.shell import JsonFlag, command, console, new_table, print_json, say
+from discreet.cli.shell import JsonFlag, check_files, command, console, new_table, print_json, say
 from discreet.cli.stored import DecimalOption, DelimiterOption, EncodingOption, SqlOption, rows_bar
 
 if TYPE_CHECKING:
@@ -65,15 +65,17 @@ def prepare(
     as_json: JsonFlag = False,
 ) -> None:
     """Make trajectories and their schema of records as they are, as a declaration says; spends nothing."""
-    from discreet.data.prepare import ROWS, SCHEMA
-    from discreet.data.prepare import prepare as make
-
     if schema is None:
         raise ValueError("schema is missing: give --schema P.toml, a schema with a section [prepare]")
     if out is None:
         raise ValueError("out is missing: give --out DIR, a new folder")
     if not files and sql is None:
         raise ValueError("files: none is given; give the records")
+    check_files(files or [], schema=schema)
+
+    from discreet.data.prepare import ROWS, SCHEMA
+    from discreet.data.prepare import prepare as make
+
     with rows_bar() as progress:
         made = make(
             files or ["duckdb://"], schema, out, sql=sql, delimiter=delimiter, decimal=decimal,
@@ -127,10 +129,14 @@ def codebook(
     from contextlib import nullcontext
 
     from discreet.core import checks
+
+    checks.choice("what", what, ("forecast", "fit", "verify"))
+    if what != "verify" and schema is not None:
+        check_files(files or [], schema=schema)
+
     from discreet.storage.ledger import Ledger, default_path
     from discreet.stored import codebook as library
 
-    checks.choice("what", what, ("forecast", "fit", "verify"))
     path = default_path() if ledger is None else ledger
     if what == "verify":
         if not files or len(files) != 1:

@@ -213,6 +213,16 @@ def progress_bar(title: str, total: int, unit: str = "users") -> Iterator[Progre
         bar.update(task, completed=total)
 
 
+def check_files(files: Sequence[str], **named: Path) -> None:
+    """Raise ``ValueError`` for what is not there, before anything that takes long is imported."""
+    for name, path in named.items():
+        if not path.is_file():
+            raise ValueError(f"{name} = {str(path)!r}: no such file")
+    for file in files:
+        if "://" not in file and not file.startswith("minari:") and not Path(file).exists():
+            raise ValueError(f"{file}: no such file")
+
+
 def announce_compilation() -> None:
     """Say why nothing seems to happen, when a kernel is compiled that is not in the cache."""
     from discreet.experiments.announcing import announce

@@ -12,6 +12,7 @@ import typer
 from discreet.cli.shell import (
     JsonFlag,
     announce_compilation,
+    check_files,
     command,
     console,
     new_table,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from discreet.data.readers import Progress
+    from discreet.data.readers import Progress, Source
     from discreet.data.schema import Schema
     from discreet.mdp.tabular import TabularMDP
     from discreet.storage.ledger import Ledger, Totals
@@ -42,11 +43,11 @@ EncodingOption = Annotated[str, typer.Option(help="Of CSV files, as Python names
 
 @contextmanager
 def rows_bar() -> Iterator[Progress]:
-    """A bar on standard error for each pass over rows; yields the callback ``(what, done, total)``."""
+    """A bar on standard error for each stage; yields the callback ``(what, done, total)``."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rows]} rows"))
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[parts]}"))
     with Progress(
         *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
     ) as bar:
@@ -54,8 +55,13 @@ def rows_bar() -> Iterator[Progress]:
 
         def update(what: str, done: int, total: int | None) -> None:
             if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total, rows="0")
-            bar.update(tasks[what], completed=done, total=total, rows=f"{done:,}")
+                for stage in tasks.values():
+                    bar.stop_task(stage)
+                tasks[what] = bar.add_task(what, total=total, parts="")
+            of = f" of {total:,}" if total else ""
+            bar.update(
+                tasks[what], completed=done, total=total, parts=f"{done:,}{of}" if done or total else ""
+            )
 
         yield update
 
@@ -125,26 +131,31 @@ def learn(
     scratch: Annotated[
         Path | None, typer.Option(help="Folder for temporary files, where users are not in order.")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads that read, check and count (default: all processors).")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Learn a policy from people's trajectories: with one private release, a report and a statement."""
-    from discreet.stored.learn import Settings
-
     if out is None:
         raise ValueError("out is missing: give --out DIR, a new folder")
-    settings = Settings(
-        unsupported=unsupported,  # type: ignore[arg-type]  # checked there
-        level=level,
-        return_bound=return_bound,
-        operator=operator,
-        approval=approval,
-        purpose=purpose,
-        synthetic=synthetic,
-    )
     given = {"epsilon": epsilon, "delta": delta, "rho": rho}
     budget = {name: value for name, value in given.items() if value is not None}
-    announce_compilation()
-    if from_release is not None:
+    people = None
+    if from_release is None:
+        if rewards is not None:
+            raise ValueError(
+                f"rewards = {rewards}: must be given with --from-release; else the schema has them"
+            )
+        if algorithm is not None:
+            from discreet import registry
+
+            registry.entry("offline learner", algorithm)
+        _check_sources(files, schema, sql, ledger, no_ledger, synthetic, seed)
+        assert schema is not None
+        written = {"sql": sql, "delimiter": delimiter, "decimal": decimal, "encoding": encoding}
+        people = _looked_at(files, schema, written, out, synthetic)
+    else:
         taken = [
             ("files", files),
             ("schema", schema),
@@ -162,16 +173,28 @@ def learn(
                 raise ValueError(
                     f"{name} = {value}: must not be given with --from-release, which reads no data"
                 )
+        if not from_release.is_file():
+            raise ValueError(f"from-release = {str(from_release)!r}: must be a file, DIR/release.parquet")
+
+    from discreet.stored.learn import Settings
+
+    settings = Settings(
+        unsupported=unsupported,  # type: ignore[arg-type]  # checked there
+        level=level,
+        return_bound=return_bound,
+        operator=operator,
+        approval=approval,
+        purpose=purpose,
+        synthetic=synthetic,
+    )
+    announce_compilation()
+    if from_release is not None:
         outcome = _again(from_release, algorithm, preset, option, out, settings, rewards)
     else:
-        if rewards is not None:
-            raise ValueError(
-                f"rewards = {rewards}: must be given with --from-release; else the schema has them"
-            )
+        assert people is not None
         outcome = _first(
-            files, schema, algorithm, budget, preset, option, out, settings, users, ledger,
-            no_ledger,
-            seed, scratch, {"sql": sql, "delimiter": delimiter, "decimal": decimal, "encoding": encoding},
+            people, algorithm, budget, preset, option, out, settings, users, ledger, no_ledger, seed, scratch,
+            workers,
         )  # fmt: skip
     document = outcome.statement.to_dict()
     if as_json:
@@ -188,9 +211,52 @@ def learn(
     to.print(f"Check it with `discreet verify {out}`; plan again, free of budget, with `--from-release`.")
 
 
+def _check_sources(
+    files: list[str] | None, schema: Path | None, sql: str | None, ledger: Path | None, no_ledger: bool,
+    synthetic: bool, seed: int | None,
+) -> None:  # fmt: skip
+    """``ValueError`` on options that do not go together, before any file is looked at."""
+    if schema is None:
+        raise ValueError("schema is missing: give --schema SCHEMA.toml")
+    if synthetic and (files or ledger is not None):
+        raise ValueError("synthetic: must be given without files and ledger, it makes its own people up")
+    if ledger is not None and no_ledger:
+        raise ValueError("ledger: must not be given together with --no-ledger")
+    if seed is not None and not (no_ledger or synthetic):
+        raise ValueError(f"seed = {seed}: noise from a seed protects nobody, must be given with --no-ledger")
+    if not (files or sql is not None or synthetic):
+        raise ValueError("files: none is given; give trajectories, or --synthetic for a rehearsal")
+
+
+def _looked_at(
+    files: list[str] | None, schema: Path, written: dict[str, Any], out: Path, synthetic: bool
+) -> tuple[Schema, Source | list[str] | None]:
+    """The schema and the rows, after a look at names and types of columns; files of counted parts; or None
+    for made-up people.
+
+    What learns takes a second to import: what is wrong with a file is said before.
+    """
+    from discreet.data.schema import read_schema
+    from discreet.storage.folders import check_free
+
+    check_files([] if synthetic else files or [], schema=schema)
+    public = read_schema(schema)
+    check_free(out)
+    if synthetic:
+        return public, None
+    from discreet.data.places import COUNTED
+    from discreet.data.readers import open_source
+
+    if files and all(name.endswith(COUNTED) for name in files):
+        for name in ("sql", "delimiter"):
+            if written[name] is not None:
+                raise ValueError(f"{name} = {written[name]!r}: must not be given with counted parts")
+        return public, files
+    return public, open_source(files or ["duckdb://"], public, **written)
+
+
 def _first(
-    files: list[str] | None,
-    schema: Path | None,
+    people: tuple[Schema, Source | list[str] | None],
     algorithm: str | None,
     budget: dict[str, float],
     preset: str | None,
@@ -202,7 +268,7 @@ def _first(
     no_ledger: bool,
     seed: int | None,
     scratch: Path | None,
-    written: dict[str, Any],
+    workers: int | None,
 ) -> Outcome:
     """From data, or from made-up ones."""
     import tempfile
@@ -211,15 +277,12 @@ def _first(
     from discreet.core.randomness import Secure, Seeded
     from discreet.data.made_up import write_made_up
     from discreet.data.readers import open_source
-    from discreet.data.schema import read_schema
     from discreet.data.validate import DataError
     from discreet.storage.ledger import Ledger, default_path
     from discreet.stored import learn as pipeline
-    from discreet.stored.counted import SUFFIX, merge_parts
+    from discreet.stored.counted import merge_parts
 
-    if schema is None:
-        raise ValueError("schema is missing: give --schema SCHEMA.toml")
-    public = read_schema(schema)
+    public, source = people
     algorithm = algorithm or _default(public)
     learner, privatizer = _asked(algorithm, preset, option, budget, exact=no_ledger)
     private = privatizer is not None or algorithm.startswith("dp-")
@@ -228,18 +291,6 @@ def _first(
             f"algorithm = {algorithm!r}: is not private, exact sums have no epsilon for a ledger; must "
             "be given with --no-ledger"
         )
-    if settings.synthetic and (files or ledger is not None):
-        raise ValueError("synthetic: must be given without files and ledger, it makes its own people up")
-    if ledger is not None and no_ledger:
-        raise ValueError("ledger: must not be given together with --no-ledger")
-    if seed is not None and not (no_ledger or settings.synthetic):
-        raise ValueError(f"seed = {seed}: noise from a seed protects nobody, must be given with --no-ledger")
-    if settings.synthetic:
-        written = {}
-    elif written["sql"] is not None and not files:
-        files = ["duckdb://"]
-    if not files and not settings.synthetic:
-        raise ValueError("files: none is given; give trajectories, or --synthetic for a rehearsal")
     book = None
     if not (no_ledger or settings.synthetic):
         path = default_path() if ledger is None else ledger
@@ -247,20 +298,18 @@ def _first(
             say(f"discreet: the ledger is new: {path}")
         book = Ledger.open(path)
     with tempfile.TemporaryDirectory() as made_up, book or nullcontext(), rows_bar() as progress:
-        if settings.synthetic:
-            files = [str(Path(made_up) / "people.parquet")]
-            write_made_up(public, users, files[0], seed=seed or 0)
+        if source is None:
+            file = Path(made_up) / "people.parquet"
+            write_made_up(public, users, file, seed=seed or 0, progress=progress)
+            source = open_source(file, public)
         how: dict[str, Any] = {
             "privatizer": privatizer, "ledger": book, "settings": settings, "progress": progress,
-            "randomness": Secure() if seed is None else Seeded(seed), "scratch": scratch,
+            "randomness": Secure() if seed is None else Seeded(seed),
         }  # fmt: skip
-        if files and all(name.endswith(SUFFIX) for name in files):
-            for name, value in {"sql": written["sql"], "delimiter": written["delimiter"]}.items():
-                if value is not None:
-                    raise ValueError(f"{name} = {value!r}: must not be given with counted parts")
-            return pipeline.learn(merge_parts(files), learner, out, schema=public, **how)
+        if isinstance(source, list):
+            return pipeline.learn(merge_parts(source), learner, out, schema=public, **how)
         try:
-            return pipeline.learn(open_source(files or [], public, **written), learner, out, **how)
+            return pipeline.learn(source, learner, out, scratch=scratch, workers=workers, **how)
         except DataError as error:
             error.add_note(
                 "This message is private, it quotes a person's row (rows are counted from 0, without a "
@@ -295,6 +344,7 @@ def count(
 ) -> None:
     """Count the people of a part of the data, for `discreet learn PARTS.tally` elsewhere: exact, raw sums."""
     from discreet import registry
+    from discreet.data.places import COUNTED
     from discreet.data.readers import open_source
     from discreet.data.schema import read_schema
     from discreet.data.validate import DataError
@@ -309,8 +359,8 @@ def count(
         if not value:
             raise ValueError(f"{what.lstrip('-')} is missing: give {what}")
     assert schema is not None and key is not None and out is not None
-    if out.suffix != counted.SUFFIX:
-        raise ValueError(f"out = {str(out)!r}: must end in {counted.SUFFIX}")
+    if out.suffix != COUNTED:
+        raise ValueError(f"out = {str(out)!r}: must end in {COUNTED}")
     if out.exists() or not out.absolute().parent.is_dir():
         raise ValueError(f"out = {str(out)!r}: must be a new file in a folder that exists")
     secret, public = counted.read_count_key(key), read_schema(schema)
@@ -348,13 +398,12 @@ def _again(
     from discreet.data.schema import read_rewards, read_schema
     from discreet.stored import learn as pipeline
 
-    if not release.is_file():
-        raise ValueError(f"from-release = {str(release)!r}: must be a file, DIR/release.parquet")
     known = None
     if rewards is not None:
         known = read_rewards(rewards, read_schema(release.parent / pipeline.SCHEMA))
     learner = _asked_again(release, algorithm, preset, option)
-    return pipeline.plan_again(release, learner, out, settings=settings, rewards=known)
+    with rows_bar() as progress:
+        return pipeline.plan_again(release, learner, out, settings=settings, rewards=known, progress=progress)
 
 
 def _asked_again(release: Path, algorithm: str | None, preset: str | None, option: list[str] | None) -> Any:
@@ -437,15 +486,20 @@ def forecast_stored(
 ) -> None:
     """`discreet forecast --schema`: what `discreet learn` would give, without data."""
     from discreet.data.schema import read_schema
-    from discreet.stored.forecast import forecast_learn
 
     if users is None:
         raise ValueError("users is missing: give --users N, the expected number of people")
+    public = read_schema(schema)
     given = {name: value for name, value in budget.items() if value is not None}
     learner, privatizer = _asked(algorithm, preset, option, given)
     if privatizer is None:
         raise ValueError(f"algorithm = {algorithm!r}: must be dp-apvi, whose noise does not depend on data")
-    found = forecast_learn(read_schema(schema), users, privatizer, learner, share=share)
+
+    from discreet.stored.forecast import forecast_learn
+
+    with rows_bar() as progress:
+        progress("forecast", 0, None)
+        found = forecast_learn(public, users, privatizer, learner, share=share)
     if as_json:
         print_json(found.to_dict())
         return
@@ -472,8 +526,6 @@ def forecast_gain_stored(
 ) -> None:
     """`discreet forecast --target-gain`: the chance that a gain is shown; what is left open is found."""
     from discreet.data.schema import read_schema
-    from discreet.privatizers.central import Central
-    from discreet.stored import power
 
     public = read_schema(schema)
     if (target is None) == (world is None):
@@ -483,22 +535,30 @@ def forecast_gain_stored(
     epsilon, delta = budget.get("epsilon"), budget.get("delta")
     if users is None and epsilon is None:
         raise ValueError("users is missing: give --users N or --epsilon E; the other one is found")
-    known = _world(world, public) if world is not None else power.made_up_world(public, target or 0.0)
-    delta = 0.0 if delta is None else delta
-    if epsilon is None:
-        epsilon = power.epsilon_needed(known, users or 1, delta, draws=draws)
+
+    from discreet.privatizers.central import Central
+    from discreet.stored import power
+
+    rows = []
+    with rows_bar() as progress:
+        progress("make the world", 0, None)
+        known = _world(world, public) if world is not None else power.made_up_world(public, target or 0.0)
+        delta = 0.0 if delta is None else delta
         if epsilon is None:
-            say(f"discreet: no epsilon up to {power.EPSILONS[-1]:g} shows such a gain in 9 of 10 draws")
-            epsilon = power.EPSILONS[-1]
-    privatizer = Central(epsilon=epsilon, delta=delta)
-    if users is None:
-        users = power.people_needed(known, privatizer, draws=draws)
+            progress("find epsilon", 0, None)
+            epsilon = power.epsilon_needed(known, users or 1, delta, draws=draws)
+            if epsilon is None:
+                say(f"discreet: no epsilon up to {power.EPSILONS[-1]:g} shows such a gain in 9 of 10 draws")
+                epsilon = power.EPSILONS[-1]
+        privatizer = Central(epsilon=epsilon, delta=delta)
         if users is None:
-            raise ValueError(f"epsilon = {epsilon:g}: not even 1e9 people would show such a gain")
-    rows = [
-        power.forecast_gain(known, max(round(users * times), 1), privatizer, draws=draws)
-        for times in (1 / 3, 1.0, 3.0)
-    ]
+            progress("find how many people", 0, None)
+            users = power.people_needed(known, privatizer, draws=draws)
+            if users is None:
+                raise ValueError(f"epsilon = {epsilon:g}: not even 1e9 people would show such a gain")
+        for done, times in enumerate((1 / 3, 1.0, 3.0)):
+            progress("simulate releases", done, 3)
+            rows.append(power.forecast_gain(known, max(round(users * times), 1), privatizer, draws=draws))
     if as_json:
         print_json({"usual": known.usual, "best": known.best, "rows": [row.to_dict() for row in rows]})
         return
@@ -562,14 +622,17 @@ def verify(
     """Recompute every number and hash of a privacy statement; exit status 1 on a difference."""
     from contextlib import nullcontext
 
+    if not folder.is_dir():
+        raise ValueError(f"folder = {str(folder)!r}: must be a folder that `discreet learn` made")
+
     from discreet.storage.signatures import read_public_key
     from discreet.stored.verification import verify as compared
 
     signers = [read_public_key(one) for one in public_key or []]
     owner = None if limit_key is None else read_public_key(limit_key, "limit-key")
     book = ledger_of(folder, ledger, no_ledger)
-    with book or nullcontext():
-        checks = compared(folder, book, public_keys=signers, limit_key=owner)
+    with book or nullcontext(), rows_bar() as progress:
+        checks = compared(folder, book, public_keys=signers, limit_key=owner, progress=progress)
     failed = [check for check in checks if not check.ok]
     if as_json:
         listed = [
@@ -647,15 +710,18 @@ def recover(
     """List releases that were paid for by runs that were killed; --finish makes whole folders of them."""
     from contextlib import nullcontext
 
+    if not place.is_dir():
+        raise ValueError(f"place = {str(place)!r}: must be the folder in which folders of runs lie")
+
     from discreet.storage.ledger import Ledger, default_path
     from discreet.stored import recovery
 
     path = ledger or default_path()
     book = Ledger.open(path, create=False) if ledger is not None or path.exists() else None
-    with book or nullcontext():
+    with book or nullcontext(), rows_bar() as progress:
         rows = []
         for one in recovery.lost(place, book):
-            made = recovery.finish(one, book) if finish else None
+            made = recovery.finish(one, book, progress) if finish else None
             rows.append(
                 {
                     "entry": one.number, "dataset": one.dataset, "time": one.time, "state": one.state,

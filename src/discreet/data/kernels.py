@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.compile import inlined, kernel
+from discreet.data.places import MISSING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-MISSING = -(2**63)  # an empty cell, in columns of integers
 KINDS = 12
 EMPTY, STATE, ACTION, REWARD, INADMISSIBLE, STEP, TWICE, GAP, BROKEN, SHORT, LEFT, MANY = range(KINDS)
 
@@ -118,3 +118,15 @@ def assemble(
                 states[out, t + 1] = end
             out += 1
         episode += 1
+
+
+@kernel
+def hash_texts(ends: Ints, letters: Bytes, out: NDArray[np.uint64]) -> None:
+    """64 bits of each text, letters[ends[i]:ends[i + 1]]: FNV-1a, and the last steps of splitmix64."""
+    for i in range(out.shape[0]):
+        mixed = np.uint64(0xCBF29CE484222325)
+        for at in range(ends[i], ends[i + 1]):
+            mixed = (mixed ^ np.uint64(letters[at])) * np.uint64(0x100000001B3)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        out[i] = mixed ^ (mixed >> np.uint64(31))

@@ -41,7 +41,12 @@ from discreet.core import checks
 EMPTY = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 """What stands for an empty cell in text."""
 
+MISSING = -(2**63)
+"""What stands for an empty cell in columns of integers. Compiled code holds it: it never changes."""
+
+COUNTED = ".tally"  # how parts end that were counted elsewhere (discreet.stored.counted)
 DELIMITERS = (",", ";", "\t", "|")
+_SMALL = 2**16  # rows of a file whose columns one thread reads sooner than many
 _LONGEST_LINE = 2**20  # bytes of a block of text, at least
 _TEXT = re.compile(r"\.(csv|tsv)(\.(gz|bz2|zst))?$", re.IGNORECASE)
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
@@ -149,33 +154,39 @@ class ParquetFile:
             raise Broken(f"{self.name}: not a Parquet file ({error})") from None
 
     @cached_property
-    def rows(self) -> int | None:
-        """In the footer."""
+    def _footer(self) -> tuple[Any, int]:
+        """(columns and types, number of rows)."""
         with self._open() as file:
-            return int(file.metadata.num_rows)
+            return file.schema_arrow, int(file.metadata.num_rows)
+
+    @property
+    def rows(self) -> int:
+        """In the footer."""
+        return self._footer[1]
 
     @property
     def size(self) -> int:
         """Its rows."""
-        return self.rows or 0
+        return self.rows
 
     def types(self) -> Mapping[str, Any]:
         """In the footer."""
-        with self._open() as file:
-            return {one.name: one.type for one in file.schema_arrow}
+        return {one.name: one.type for one in self._footer[0]}
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
         """In the footer."""
-        with self._open() as file:
-            return list(file.schema_arrow.names)
+        return list(self._footer[0].names)
 
     def batches(
         self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any] | None = None
     ) -> Iterator[pa.Table]:
         """Row group by row group."""
         with self._open() as file:
+            if not file.schema_arrow.equals(self._footer[0]):
+                raise Broken(f"{self.name}: its columns are not what they were a moment ago")
             try:
-                for batch in file.iter_batches(batch_size=batch_rows, columns=list(wanted)):
+                threads = self.rows > _SMALL
+                for batch in file.iter_batches(batch_rows, columns=list(wanted), use_threads=threads):
                     yield pa.table(batch).select(list(wanted))
             except OSError as error:  # pyarrow's name for a damaged page
                 raise Broken(f"{self.name}: cannot be read ({error})") from None

@@ -14,34 +14,36 @@ one way, or one person counts as two (:mod:`.alike` counts such names). CSV valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.shown import brief
-from discreet.data.kernels import MISSING
-from discreet.data.places import EMPTY, Broken, Place, Text, TextFile, places_of
+from discreet.data.places import EMPTY, MISSING, Broken, Place, Text, TextFile, places_of
 from discreet.data.schema import Schema
 
 __all__ = ["BATCH_ROWS", "UNREADABLE", "Broken", "Progress", "Source", "open_source"]
 
 Ints = NDArray[np.int64]
+T = TypeVar("T")
+R = TypeVar("R")
 Progress = Callable[[str, int, int | None], None]
 """Called as ``progress(what, rows done, rows in all or None)`` after every batch."""
 
 BATCH_ROWS = 2**18
 UNREADABLE = -1  # the code of a value that is no index and no label
 _EXACT = 2.0**53
+_PARTS = ("user", "episode", "step", "state", "action", "reward", "next_state")
 
 
 @dataclass
@@ -95,8 +97,11 @@ class Source:
         progress: Progress | None = None,
         what: str = "read",
         users_only: bool = False,
+        pool: Pool | None = None,
     ) -> Iterator[pa.Table]:
         """All rows in order. ``users_only``: only the column ``user``, cheaply.
+
+        ``pool`` : threads that bring batches into one form while others are read and worked on.
 
         Raises
         ------
@@ -105,7 +110,7 @@ class Source:
         """
         done = 0
         try:
-            for table in _ahead(self._tables(batch_rows, users_only)):
+            for table in self._tables(batch_rows, users_only, pool):
                 done += table.num_rows
                 if table.num_rows:
                     yield table
@@ -114,11 +119,12 @@ class Source:
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise Broken(f"the rows after row {done} cannot be read: {error}") from None
 
-    def _tables(self, batch_rows: int, users_only: bool) -> Iterator[pa.Table]:
-        done = 0
-        for batch in self._raw(batch_rows, users_only):
-            yield self._users(batch) if users_only else self._canonical(batch, done)
-            done += batch.num_rows
+    def _tables(self, batch_rows: int, users_only: bool, pool: Pool | None) -> Iterator[pa.Table]:
+        raw = _ahead(_gathered(self._raw(batch_rows, users_only), batch_rows))
+        if users_only:
+            yield from map(self._users, raw)
+        else:
+            yield from in_order(pool, lambda part: self._canonical(*part), _numbered(raw))
 
     def _raw(self, batch_rows: int, users_only: bool) -> Iterator[pa.Table]:
         if self.minari is not None:
@@ -136,32 +142,62 @@ class Source:
         }
         asked = {name: types[part] for name, part in wanted.items()}
         for place in self.places:
-            _require(place, wanted)
             for table in place.batches(list(wanted), batch_rows, asked):
                 yield table.rename_columns(list(wanted.values()))
 
     def _users(self, raw: pa.Table) -> pa.Table:
-        return pa.table({"user": _key(_one(raw, "user"), self._text[0])})
+        return pa.table({"user": self._part("user", _one(raw, "user"))})
 
     def _canonical(self, raw: pa.Table, first: int) -> pa.Table:
-        schema = self.schema
-        state_labels, action_labels = schema.state_labels, schema.action_labels
-        step = _whole("step", _one(raw, "step"))
-        if schema.first_step:
-            step = np.where(step > MISSING, step - (step > MISSING) * schema.first_step, step)
-        rewards = np.full(raw.num_rows, np.nan) if "reward" not in raw.column_names else _reals(raw)
-        return pa.table(
-            {
-                "user": _key(_one(raw, "user"), self._text[0]),
-                "episode": _key(_one(raw, "episode"), self._text[1]),
-                "step": step,
-                "state": _codes("state", _one(raw, "state"), state_labels),
-                "action": _codes("action", _one(raw, "action"), action_labels),
-                "reward": rewards,
-                "next_state": _codes("next_state", _one(raw, "next_state"), state_labels),
-                "number": np.arange(first, first + raw.num_rows),
-            }
-        )
+        parts = {name: self._part(name, _one(raw, name)) for name in raw.column_names}
+        step = parts["step"]
+        if self.schema.first_step:
+            parts["step"] = np.where(step > MISSING, step - (step > MISSING) * self.schema.first_step, step)
+        if "reward" not in parts:
+            parts["reward"] = np.full(raw.num_rows, np.nan)
+        numbers = np.arange(first, first + raw.num_rows)
+        return pa.table({**{name: parts[name] for name in _PARTS}, "number": numbers})
+
+    def _part(self, name: str, column: Any) -> Any:
+        """One column of ours, whatever its type in the file."""
+        self._check_type(name, column.type)
+        if name in ("user", "episode"):
+            return _key(column, self._text[name == "episode"])
+        if name == "step":
+            return _whole(column)
+        return _reals(column) if name == "reward" else _codes(column, self._labels(name))
+
+    def _labels(self, name: str) -> tuple[str, ...] | None:
+        """Of what one column of ours holds."""
+        if name == "action":
+            return self.schema.action_labels
+        return self.schema.state_labels if name in ("state", "next_state") else None
+
+    def _check_type(self, name: str, kind: Any) -> None:
+        """Raise :class:`Broken` unless cells of this type can be told to be right or wrong."""
+        if _textual(kind) or pa.types.is_null(kind) or pa.types.is_integer(kind):
+            return
+        if name in ("user", "episode"):
+            raise Broken(f"users and episodes must be integers or text, not {kind}")
+        if self._labels(name) is not None:
+            raise Broken(f"the column of {name} must hold labels, not {kind}")
+        if not pa.types.is_floating(kind):
+            held = "numbers" if name == "reward" else "integers"
+            raise Broken(f"the column of {name} must hold {held}, not {kind}")
+
+    def check_types(self) -> None:
+        """Raise :class:`Broken` if a place states a type of a column that no row of it could be read from."""
+        wanted = _wanted(self.schema, users_only=False)
+        for place in self.places:
+            stated = place.types() or {}
+            for name, part in wanted.items():
+                if name not in stated:
+                    continue
+                kind = stated[name]
+                try:
+                    self._check_type(part, kind.value_type if pa.types.is_dictionary(kind) else kind)
+                except Broken as error:
+                    raise Broken(f"{place.name}: {error}") from None
 
     def place(self, number: int) -> str:
         """Where row ``number`` is, in words, with what it holds: private, for the owner's terminal only."""
@@ -238,6 +274,7 @@ def open_source(
                         f"{place.name}: the label {label!r} is an empty cell in CSV: give it in Parquet"
                     )
         _require(place, wanted)
+    source.check_types()
     return source
 
 
@@ -258,6 +295,61 @@ def _require(place: Place, wanted: dict[str, str]) -> None:
             )
 
 
+def _gathered(tables: Iterable[pa.Table], batch_rows: int) -> Iterator[pa.Table]:
+    """The same rows in batches of about ``batch_rows``, never more: small files one after the other."""
+    held: list[pa.Table] = []
+    rows = 0
+    for table in tables:
+        if held and (rows + table.num_rows > batch_rows or not table.schema.equals(held[0].schema)):
+            yield held[0] if len(held) == 1 else pa.concat_tables(held)
+            held, rows = [], 0
+        held.append(table)
+        rows += table.num_rows
+    if held:
+        yield held[0] if len(held) == 1 else pa.concat_tables(held)
+
+
+def _numbered(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
+    """Each with the number of its first row."""
+    done = 0
+    for table in tables:
+        yield table, done
+        done += table.num_rows
+
+
+class Pool:
+    """Threads for work that does without Python's lock most of the time; none where ``workers`` is 1."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._threads = ThreadPoolExecutor(workers, "rows") if workers > 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+
+    def submit(self, work: Callable[[T], R], item: T) -> Callable[[], R]:
+        """Begin; what is returned waits for the end."""
+        return partial(work, item) if self._threads is None else self._threads.submit(work, item).result
+
+
+def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """``work`` of every item, in their order; as many at once as the pool has threads, and one ahead."""
+    if pool is None or pool.workers == 1:
+        yield from map(work, items)
+        return
+    waiting: deque[Callable[[], R]] = deque()
+    for item in items:
+        waiting.append(pool.submit(work, item))
+        if len(waiting) > pool.workers:
+            yield waiting.popleft()()
+    while waiting:
+        yield waiting.popleft()()
+
+
 def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """The same tables; the next one is read by a thread of its own while the last one is worked on."""
     with ThreadPoolExecutor(1, "read") as reader:
@@ -271,7 +363,11 @@ def _one(table: pa.Table, name: str) -> Any:
     """A column as one Arrow array, plain instead of dictionary-encoded."""
     column = table[name].combine_chunks()
     if isinstance(column, pa.ChunkedArray):
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+    return _plain(column)
+
+
+def _plain(column: Any) -> Any:
     if not pa.types.is_dictionary(column.type):
         return column
     words = column.dictionary
@@ -283,24 +379,25 @@ def _one(table: pa.Table, name: str) -> Any:
 def _key(column: Any, as_text: bool) -> Any:
     """Users or episodes without nulls: ``MISSING`` or an empty text stand for them."""
     if not as_text:
-        return pc.fill_null(column.cast(pa.int64()), MISSING)
-    kind = column.type
-    if not (_textual(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-        raise Broken(f"users and episodes must be integers or text, not {kind}")
-    return pc.fill_null(column.cast(pa.large_string()), "")
+        return _filled(column.cast(pa.int64()), MISSING)
+    return _filled(column.cast(pa.large_string()), "")
+
+
+def _filled(column: Any, value: Any) -> Any:
+    return pc.fill_null(column, value) if column.null_count else column
 
 
 def _textual(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _whole(name: str, column: Any) -> Ints:
+def _whole(column: Any) -> Ints:
     """Integers; ``MISSING`` where empty, ``UNREADABLE`` where it is no whole number."""
     kind = column.type
     if pa.types.is_null(kind):
         return np.full(len(column), MISSING)
     if pa.types.is_integer(kind):
-        filled = pc.fill_null(column.cast(pa.int64(), safe=False), MISSING)
+        filled = _filled(column.cast(pa.int64(), safe=False), MISSING)
         whole = np.asarray(filled.to_numpy(zero_copy_only=False))
         if (
             np.count_nonzero(whole == MISSING) > column.null_count
@@ -309,14 +406,10 @@ def _whole(name: str, column: Any) -> Ints:
         return whole
     empty = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
     if _textual(kind):
-        values = pd.to_numeric(pd.Series(column.to_pandas(), dtype=object), errors="coerce").to_numpy(
-            np.float64
-        )
-    elif pa.types.is_floating(kind):
+        values = _parsed(column)
+    else:
         values = np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
         empty |= np.isnan(values)
-    else:
-        raise Broken(f"the column of {name} must hold integers, not {kind}")
     out = np.full(len(column), UNREADABLE)
     whole = (values == np.floor(values)) & (np.abs(values) < _EXACT)
     out[whole] = values[whole].astype(np.int64)
@@ -324,12 +417,18 @@ def _whole(name: str, column: Any) -> Ints:
     return out
 
 
-def _codes(name: str, column: Any, labels: tuple[str, ...] | None) -> Ints:
+def _parsed(texts: Any) -> NDArray[np.float64]:
+    """Numbers; NaN where a text is none."""
+    import pandas as pd  # takes as long to import as the rest of this module
+
+    series = pd.Series(texts.to_pandas(), dtype=object)
+    return np.asarray(pd.to_numeric(series, errors="coerce").to_numpy(np.float64))
+
+
+def _codes(column: Any, labels: tuple[str, ...] | None) -> Ints:
     """Indices; through the labels if the schema has them."""
     if labels is None or pa.types.is_null(column.type):
-        return _whole(name, column)
-    if not (_textual(column.type) or pa.types.is_integer(column.type)):
-        raise Broken(f"the column of {name} must hold labels, not {column.type}")
+        return _whole(column)
     text = column.cast(pa.large_string())
     found = pc.index_in(text, value_set=pa.array(labels, pa.large_string()))
     codes = pc.fill_null(found.cast(pa.int64()), UNREADABLE).to_numpy(zero_copy_only=False).copy()
@@ -337,15 +436,10 @@ def _codes(name: str, column: Any, labels: tuple[str, ...] | None) -> Ints:
     return np.asarray(codes)
 
 
-def _reals(table: pa.Table) -> NDArray[np.float64]:
+def _reals(column: Any) -> NDArray[np.float64]:
     """Rewards; NaN where empty or no number."""
-    column = _one(table, "reward")
-    kind = column.type
-    if _textual(kind):
-        series = pd.Series(column.to_pandas(), dtype=object)
-        return np.asarray(pd.to_numeric(series, errors="coerce").to_numpy(np.float64))
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-        raise Broken(f"the column of reward must hold numbers, not {kind}")
+    if _textual(column.type):
+        return _parsed(column)
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 

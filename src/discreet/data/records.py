@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from discreet.data.alike import folded
 from discreet.data.declaration import UNITS, Declaration, Time, Value
-from discreet.data.kernels import MISSING
-from discreet.data.places import EMPTY, Broken, Place, TextFile
+from discreet.data.places import EMPTY, MISSING, Broken, Place, TextFile
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]

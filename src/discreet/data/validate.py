@@ -5,12 +5,15 @@ reward of 1.2 is more than the noise was calibrated for. So :func:`episodes` che
 reads, and ends with a :class:`DataError` that counts all offences if there was one; what it has yielded
 before is provisional until it ends.
 
-One person's rows may lie anywhere. If users come in a rising order (as numbers, as texts, or as texts by
-length), which a first pass over their column alone tells, the rows stream through; steps and episodes
-of one user may be in any order. Otherwise rows are spread by a hash of their user over partitions, each
-small enough to be sorted in memory: temporary files without a name (mode 0600, unlinked as soon as they
-are opened where the system can), so that nothing stays behind, even after kill -9. Memory is a few
-batches, plus the rows of one user, or one partition of about ``memory`` bytes.
+One person's rows may lie anywhere. If those of every user lie together (the users in any order), which a
+first pass over their column alone tells, the rows stream through; steps and episodes of one user may be in
+any order. Otherwise rows are spread by a hash of their user over partitions, small enough to be sorted in
+memory: temporary files without a name (mode 0600, unlinked as soon as they are opened where the system
+can), so that nothing stays behind, even after kill -9. Memory is a few batches a thread, plus the rows of
+one user and 8 bytes a user, or partitions of about ``memory`` bytes together.
+
+Units of whole users are sorted, checked and put together in threads (:class:`~discreet.data.readers.Pool`),
+and taken in their order: what is found and which episodes count does not depend on how many there are.
 
 Which m episodes of a user count under ``contribute = "random"`` depends on a secret key and on the names
 of the user's episodes alone, not on the order of rows, their contents, or other people.
@@ -21,14 +24,14 @@ from __future__ import annotations
 import hashlib
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -36,10 +39,11 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.trajectories import Trajectories
 from discreet.data import kernels
-from discreet.data.alike import Alike
-from discreet.data.kernels import MISSING
-from discreet.data.readers import BATCH_ROWS, Progress, Source
+from discreet.data.alike import Alike, Folded, distinct, hashed
+from discreet.data.places import MISSING
+from discreet.data.readers import BATCH_ROWS, Pool, Progress, Source, in_order
 from discreet.data.schema import Schema
+from discreet.machine import processors
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]
@@ -47,6 +51,7 @@ Flags = NDArray[np.uint8]
 MEMORY = 2**28
 _ROW = 160  # bytes a row takes while a partition is sorted and checked, about
 _PARTITIONS = 256  # files open at once
+_MOST_HASHES = 2**25  # of users whose rows lie together in no order: 256 MB
 
 KINDS = (
     "empty cell", "state", "action", "reward", "inadmissible action", "step", "repeated step", "missing step",
@@ -101,6 +106,7 @@ def episodes(
     scratch: str | Path | None = None,
     key: bytes | None = None,
     progress: Progress | None = None,
+    workers: int | None = None,
 ) -> Iterator[Checked]:
     """Check all rows and yield the episodes; provisional until the iterator has ended without an error.
 
@@ -109,13 +115,16 @@ def episodes(
     batch_rows : int
         Rows read at once.
     memory : int
-        Bytes that a partition may take while it is sorted, if users are not in order.
+        Bytes that partitions may take while they are sorted, if users are not in order.
     scratch : folder, optional
         Where the partitions go (as large as the data); the system's temporary folder.
     key : bytes, optional
         Chooses the episodes under ``contribute = "random"``; default: fresh from the system. A key
         that is known to others says who was left out.
     progress : callable, optional
+    workers : int, optional
+        Threads; default: one for each processor. What is found and which episodes count does not depend on
+        it; the order in which people are numbered may, where their rows do not lie together.
 
     Raises
     ------
@@ -126,16 +135,17 @@ def episodes(
     """
     checks.integer("batch_rows", batch_rows, 1)
     checks.integer("memory", memory, 1)
+    workers = processors() if workers is None else checks.integer("workers", workers, 1)
     key = secrets.token_bytes(32) if key is None else key
     check = _Check(source.schema, key)
     with ExitStack() as stack:
-        if _in_order(source, batch_rows, progress):
-            units = _streamed(source, batch_rows, progress)
+        pool = stack.enter_context(Pool(workers))
+        if _together(source, batch_rows, progress):
+            units = _streamed(source, batch_rows, progress, pool)
         else:
-            parts = min(_PARTITIONS, max(1, -(-source.size * _ROW // memory)))
-            units = _partitioned(source, batch_rows, parts, scratch, stack, progress)
-        for unit in units:
-            checked = check(unit)
+            units = _partitioned(source, batch_rows, memory, scratch, stack, progress, pool)
+        for unit in in_order(pool, check.looked_at, units):
+            checked = check.taken(unit)
             if checked is not None:
                 yield checked
     check.finish(source)
@@ -176,69 +186,106 @@ def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
     return bool(by_value.all()), bool(by_length.all())
 
 
-class _Order:
-    """Follows the users of a stream, batch by batch."""
+class _Together:
+    """Whether the rows of every user lie together: users rise, or none comes back after another one.
+
+    The second is told by 8 bytes a user (numbers themselves, or hashes of names: two users with one hash are
+    taken for one who came back), up to :data:`_MOST_HASHES` users.
+    """
 
     def __init__(self) -> None:
-        self.good = (True, True)
-        self.last: Any = None
+        self._rising = (True, True)
+        self._last: Any = None
+        self._seen: list[NDArray[np.uint64]] | None = []
+        self._users = 0
 
-    def __call__(self, keys: Any) -> bool:
-        whole = keys if self.last is None else pa.concat_arrays([self.last, keys])
+    def add(self, keys: Any) -> bool:
+        """The next rows' users; False where it is certain that they do not lie together."""
+        whole = keys if self._last is None else pa.concat_arrays([self._last, keys])
         now = _rising(whole)
-        self.good = self.good[0] and now[0], self.good[1] and now[1]
-        self.last = keys.slice(len(keys) - 1)
-        return any(self.good)
+        self._rising = self._rising[0] and now[0], self._rising[1] and now[1]
+        if self._seen is not None:
+            begins = np.flatnonzero(_changes(whole))
+            own = hashed(whole.take(pa.array(begins if self._last is None else begins[1:])))
+            self._seen.append(own)
+            self._users += len(own)
+            back = not any(self._rising) and distinct(own) < len(own)
+            if back or self._users > _MOST_HASHES:
+                self._seen = None
+        self._last = keys.slice(len(keys) - 1)
+        return any(self._rising) or self._seen is not None
+
+    def __bool__(self) -> bool:
+        if any(self._rising) or self._seen is None:
+            return any(self._rising)
+        return distinct(np.concatenate(self._seen)) == self._users
 
 
-def _in_order(source: Source, batch_rows: int, progress: Progress | None) -> bool:
-    order = _Order()
-    return all(
-        order(_array(table, "user"))
-        for table in source.batches(batch_rows, progress, "look at the order", users_only=True)
-    )
+def _together(source: Source, batch_rows: int, progress: Progress | None) -> bool:
+    users = _Together()
+    for table in source.batches(batch_rows, progress, "look at the order", users_only=True):
+        if not users.add(_array(table, "user")):
+            return False
+    return bool(users)
 
 
-def _streamed(source: Source, batch_rows: int, progress: Progress | None) -> Iterator[pa.Table]:
-    """Tables of whole users, from rows whose users come in order."""
-    order, held = _Order(), list[pa.Table]()
-    for table in source.batches(batch_rows, progress, "check"):
-        users = _array(table, "user")
-        if not order(users):
+def _streamed(
+    source: Source, batch_rows: int, progress: Progress | None, pool: Pool
+) -> Iterator[Callable[[], pa.Table]]:
+    """Makers of tables of whole users, from rows where every user's lie together."""
+    users, held = _Together(), list[pa.Table]()
+
+    def check() -> None:
+        if not users:
             raise ValueError("the order of users is not what it was: did a file change while it was read?")
-        cut = int(np.flatnonzero(_changes(users))[-1])  # where the last user of the batch begins
-        if cut == 0 and held and _array(held[-1], "user")[-1] == users[0]:
+
+    for table in source.batches(batch_rows, progress, "check", pool=pool):
+        own = _array(table, "user")
+        if not users.add(own):
+            check()
+        cut = int(np.flatnonzero(_changes(own))[-1])  # where the last user of the batch begins
+        if cut == 0 and held and _array(held[-1], "user")[-1] == own[0]:
             held.append(table)
             continue
         if held or cut:
-            yield pa.concat_tables([*held, table.slice(0, cut)]).combine_chunks()
+            yield partial(_joined, [*held, table.slice(0, cut)])
         held = [table.slice(cut)]
     if held:
-        yield pa.concat_tables(held).combine_chunks()
+        yield partial(_joined, held)
+    check()
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).combine_chunks()
 
 
 def _partitioned(
-    source: Source, batch_rows: int, parts: int, scratch: str | Path | None, stack: ExitStack,
-    progress: Progress | None,
-) -> Iterator[pa.Table]:  # fmt: skip
-    """Tables of whole users, from rows in any order."""
-    if parts == 1:
-        tables = list(source.batches(batch_rows, progress, "check"))
-        if tables:
-            yield pa.concat_tables(tables).combine_chunks()
+    source: Source, batch_rows: int, memory: int, scratch: str | Path | None, stack: ExitStack,
+    progress: Progress | None, pool: Pool,
+) -> Iterator[Callable[[], pa.Table]]:  # fmt: skip
+    """Makers of tables of whole users, from rows in any order."""
+    at_once = pool.workers + 1 if pool.workers > 1 else 1
+    parts = min(_PARTITIONS, max(1, -(-source.size * _ROW * at_once // memory)))
+    if source.size * _ROW <= memory:  # all of it fits
+        number = min(_PARTITIONS, at_once) if source.size > batch_rows else 1
+        kept: list[list[pa.Table]] = [[] for _ in range(number)]
+        for table, ends in _spread(source, batch_rows, len(kept), progress, pool):
+            for part, (begin, end) in zip(kept, ends, strict=True):
+                if begin < end:
+                    part.append(table.slice(begin, end - begin))
+        while kept:
+            tables = kept.pop(0)
+            if tables:
+                yield partial(_joined, tables)
         return
     files = [stack.enter_context(tempfile.TemporaryFile(dir=scratch)) for _ in range(parts)]  # noqa: SIM115
     writers: list[Any] = []
-    for table in source.batches(batch_rows, progress, "sort by user"):
+    for table, ends in _spread(source, batch_rows, parts, progress, pool):
         if not writers:
             writers = [pa.ipc.new_stream(file, table.schema) for file in files]
-        part = partition_of(_array(table, "user"), parts)
-        order = np.argsort(part, kind="stable")
-        ends = np.cumsum(np.bincount(part, minlength=parts))
-        table = table.take(pa.array(order))
-        for i, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        for writer, (begin, end) in zip(writers, ends, strict=True):
             if begin < end:
-                writers[i].write_table(table.slice(begin, end - begin))
+                writer.write_table(table.slice(begin, end - begin))
     done = 0
     for writer, file in zip(writers, files, strict=True) if writers else ():
         writer.close()
@@ -247,20 +294,31 @@ def _partitioned(
         file.truncate(0)
         done += table.num_rows
         if table.num_rows:
-            yield table
+            yield partial(_joined, [table])
         if progress is not None:
             progress("check", done, source.rows)
 
 
+def _spread(
+    source: Source, batch_rows: int, parts: int, progress: Progress | None, pool: Pool
+) -> Iterator[tuple[pa.Table, list[tuple[int, int]]]]:
+    """Batches whose rows are sorted by the partition of their user, with (begin, end) of each partition."""
+
+    def work(table: pa.Table) -> tuple[pa.Table, list[tuple[int, int]]]:
+        if parts == 1:
+            return table, [(0, table.num_rows)]
+        part = partition_of(_array(table, "user"), parts)
+        ends = np.cumsum(np.bincount(part, minlength=parts)).tolist()
+        order = np.argsort(part, kind="stable")
+        return table.take(pa.array(order)), list(zip([0, *ends[:-1]], ends, strict=True))
+
+    yield from in_order(pool, work, source.batches(batch_rows, progress, "sort by user", pool=pool))
+
+
 def partition_of(users: Any, parts: int) -> NDArray[np.uint8]:
     """The partition of each user, by a hash of its name."""
-    if pa.types.is_integer(users.type):
-        hashes = pd.util.hash_array(users.to_numpy(zero_copy_only=False))
-    else:
-        coded = users.dictionary_encode()
-        names = np.array(coded.dictionary.to_pylist(), dtype=object)
-        hashes = pd.util.hash_array(names, categorize=False)[coded.indices.to_numpy(zero_copy_only=False)]
-    return ((hashes >> np.uint64(7)) % np.uint64(parts)).astype(np.uint8)
+    mixed = hashed(users) * np.uint64(0x9E3779B97F4A7C15)  # numbers in a row are spread too
+    return ((mixed >> np.uint64(33)) % np.uint64(parts)).astype(np.uint8)
 
 
 def _array(table: pa.Table, name: str) -> Any:
@@ -285,6 +343,20 @@ def _changes(keys: Any) -> Flags:
 
 
 # ------------------------------------------------------------------------------------------ whole users
+@dataclass(frozen=True)
+class _Unit:
+    """What was found in some rows of whole users: offences as in ``check_rows``, else their episodes."""
+
+    rows: int
+    users: int
+    found: Ints
+    first: Ints
+    alike: Folded
+    names: Any
+    trajectories: Trajectories | None = None
+    user: Ints | None = None  # from 0
+
+
 class _Check:
     """Sorts, checks and assembles one table of whole users after the other."""
 
@@ -303,26 +375,29 @@ class _Check:
         self.users = self.rows = 0
         self.alike = Alike()
 
-    def __call__(self, table: pa.Table) -> Checked | None:
-        table, new_user, new_episode = _sorted(table, self.schema.horizon)
+    def looked_at(self, unit: Callable[[], pa.Table]) -> _Unit:
+        """Whole users, checked and put together: depends on nobody else, in any thread."""
+        table, new_user, new_episode = _sorted(unit(), self.schema.horizon)
         schema, layout = self.schema, self.schema.layout
+        found, first = np.zeros(kernels.KINDS, np.int64), np.full(kernels.KINDS, -1, np.int64)
         step, state, action, after, number = (
             _writable(table, name) for name in ("step", "state", "action", "next_state", "number")
         )
         reward = _writable(table, "reward")
-        keyless = _nameless(_array(table, "user")) | _nameless(_array(table, "episode"))
+        users = _array(table, "user")
+        keyless = _nameless(users) | _nameless(_array(table, "episode"))
         terminal = schema.terminal[0] if schema.terminal else -1
         most = schema.episodes_per_user if schema.contribute == "error" else 2**62
         kernels.check_rows(
             step, state, action, reward, after, number, keyless, new_user, new_episode,
             layout.row_index, layout.horizon, float(schema.low), float(schema.high), self.absorbing, terminal,
-            schema.unfinished == "terminal", schema.reads_rewards, most, self.found, self.first,
+            schema.unfinished == "terminal", schema.reads_rewards, most, found, first,
         )  # fmt: skip
-        self.rows += table.num_rows
-        names = _array(table, "user").take(pa.array(np.flatnonzero(new_user)))
-        self.alike.add(names)
-        if self.found.any():
-            return None
+        names = users.take(pa.array(np.flatnonzero(new_user)))
+        alike = self.alike.looked_at(names)
+        unit_of = partial(_Unit, table.num_rows, int(new_user.sum()), found, first, alike, names)
+        if found.any():
+            return unit_of()
         starts = np.flatnonzero(new_episode)
         user = np.cumsum(new_user)[starts] - 1
         keep = np.ones(len(starts), np.uint8)
@@ -335,11 +410,23 @@ class _Check:
             state, action, reward, after, new_episode, keep, float(schema.low), float(schema.high),
             self.absorbing, terminal, self.idle, self.known, states, actions, rewards,
         )  # fmt: skip
-        user = user[keep != 0] + self.users
-        self.users += int(new_user.sum())
         if schema.outcomes is not None:
             rewards = _earned(schema, states)
-        return Checked(Trajectories(states, actions, rewards), user, self.rows, names)
+        return unit_of(Trajectories(states, actions, rewards), user[keep != 0])
+
+    def taken(self, unit: _Unit) -> Checked | None:
+        """One unit after the other: the episodes, with numbers of their users that go on."""
+        self.rows += unit.rows
+        self.found += unit.found
+        for kind in np.flatnonzero(unit.first >= 0):
+            old = self.first[kind]
+            self.first[kind] = unit.first[kind] if old < 0 else min(old, unit.first[kind])
+        self.alike.take(unit.alike)
+        if self.found.any() or unit.trajectories is None or unit.user is None:
+            return None
+        user = unit.user + self.users
+        self.users += unit.users
+        return Checked(unit.trajectories, user, self.rows, unit.names)
 
     def _choose(self, table: pa.Table, starts: Ints, user: NDArray[Any], keep: Flags) -> None:
         """Of users with more than m episodes keep the m whose keyed hashes are the least."""
@@ -423,7 +510,11 @@ def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
     new_episode = new_user | _changes(names)
     step = _array(table, "step").to_numpy(zero_copy_only=False)
     steps_rise = bool(((step[1:] >= step[:-1]) | (new_episode[1:] != 0)).all())
-    if steps_rise and any(_rising(users)) and any(_rising(names, new_user)):
+    if (
+        steps_rise
+        and _apart(users, new_user)
+        and (any(_rising(names, new_user)) or int(new_user.sum()) == int(new_episode.sum()))
+    ):
         return table, new_user, new_episode
     user, name = _code(users), _code(names)
     pair = user * (int(name.max(initial=0)) + 1) + name
@@ -434,6 +525,14 @@ def _sorted(table: pa.Table, horizon: int) -> tuple[pa.Table, Flags, Flags]:
     new_user, new_episode = np.ones(len(user), np.uint8), np.ones(len(user), np.uint8)
     new_user[1:], new_episode[1:] = user[1:] != user[:-1], pair[1:] != pair[:-1]
     return table, new_user, new_episode
+
+
+def _apart(users: Any, begins: Flags) -> bool:
+    """Does nobody come back after another one?"""
+    if any(_rising(users)):
+        return True
+    firsts = users.take(pa.array(np.flatnonzero(begins)))
+    return bool(pc.count_distinct(firsts).as_py() == len(firsts))
 
 
 def _code(keys: Any) -> Ints:

@@ -18,7 +18,6 @@ Engines beyond the standard library are packages of their own; their modules are
 from __future__ import annotations
 
 import importlib
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -29,8 +28,9 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from discreet.core import checks
+from discreet.machine import processors
 
-__all__ = ["ENGINES", "RETRIES", "Engine", "EngineError", "Job", "default_workers", "open_engine", "results"]
+__all__ = ["ENGINES", "RETRIES", "Engine", "EngineError", "Job", "open_engine", "results"]
 
 R = TypeVar("R")
 
@@ -44,11 +44,6 @@ ENGINES: Mapping[str, tuple[str, str]] = {  # scheme: module, extra
 
 class EngineError(RuntimeError):
     """An engine that is not there, has other code, or lost the same task over and over."""
-
-
-def default_workers() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -101,7 +96,7 @@ class Engine(AbstractContextManager["Engine"]):
             return executor
         if not isinstance(executor, Executor):
             raise ValueError(f"executor = {checks.said(executor)}: must be a concurrent.futures.Executor")
-        width = workers or getattr(executor, "_max_workers", None) or default_workers()
+        width = workers or getattr(executor, "_max_workers", None) or processors()
         return cls(type(executor).__name__, executor, int(width))
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:

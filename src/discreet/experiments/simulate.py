@@ -32,10 +32,11 @@ from discreet.core.noise.seeds import SeededCoins
 from discreet.core.randomness import Seeded
 from discreet.core.session import CountSession
 from discreet.core.shown import brief
-from discreet.experiments.engine import Engine, Job, default_workers, results
+from discreet.experiments.engine import Engine, Job, results
 from discreet.experiments.played import Play, packed, processes
 from discreet.experiments.results import SeedRun
 from discreet.experiments.roles import check_role
+from discreet.machine import processors
 from discreet.mdp import planning
 from discreet.mdp.tabular import TabularMDP
 from discreet.protocol import Learner, Mechanism, Privatizer, Schedule, Session, Spec
@@ -469,7 +470,7 @@ def iterate_runs(
     asked just before a run begins; where it says False the run is left out.
     """
     checks.integer("seed", seed, 0)
-    wanted = default_workers() if workers is None else checks.integer("workers", workers, 1)
+    wanted = processors() if workers is None else checks.integer("workers", workers, 1)
     wanted = min(wanted, max(1, len(runs)))
     if wanted == 1 and executor is None:
         for run in runs:

@@ -33,8 +33,8 @@ from discreet.envs import (
     switching_chain,
 )
 from discreet.experiments import statistics
-from discreet.experiments.engine import default_workers
 from discreet.experiments.simulate import Setup
+from discreet.machine import processors
 from discreet.mdp.tabular import TabularMDP
 
 KINDS = (
@@ -221,7 +221,7 @@ def tuning_shares(setups: Iterable[Setup], seed: int, seeds: int) -> list[float]
     Shares below 1e-5 are alike. Seeds run side by side.
     """
     found = []
-    with ThreadPoolExecutor(default_workers()) as pool:
+    with ThreadPoolExecutor(processors()) as pool:
         for setup in setups:
             finals = list(pool.map(lambda run, s=setup: s.run(seed, run).regret[-1], range(seeds)))
             lost = setup.episodes * (setup.optimal_value - setup.uniform_value)

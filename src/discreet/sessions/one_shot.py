@@ -34,7 +34,6 @@ in [0, 1], so that no sensitivity grows.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -57,6 +56,7 @@ from discreet.core.trajectories import Trajectories
 from discreet.core.typed import NoiseLaw
 from discreet.laws import noise as laws
 from discreet.local.record import ReportRecord
+from discreet.machine import processors
 from discreet.protocol import StepSums
 from discreet.sessions.tally import Tally
 from discreet.storage.saved_state import resume, state_of
@@ -342,7 +342,7 @@ class OneShotRelease(Guarded):
                 add(*part)
             return
         # the samplers work outside of Python's lock, and each draw has coins of its own
-        with ThreadPoolExecutor(min(len(parts), os.cpu_count() or 1)) as pool:
+        with ThreadPoolExecutor(min(len(parts), processors())) as pool:
             for _ in pool.map(add, *zip(*parts, strict=True)):
                 pass
 

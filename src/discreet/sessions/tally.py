@@ -42,6 +42,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from typing import Any
 
@@ -190,6 +191,7 @@ class Tally:
             episodes of a user, or more episodes than can be summed exactly. The message is private.
         """
         from discreet.core import records_kernels
+        from discreet.machine import processors
 
         if not isinstance(trajectories, Trajectories):
             raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
@@ -202,14 +204,27 @@ class Tally:
         rewards = self._on_grid(records.rewards)
         self._people, self._episodes, self._last = self._people + new, self._episodes + n, last
         everywhere = np.zeros((0, layout.rows))
-        for begin in range(0, n, _BLOCK):
-            part = slice(begin, begin + _BLOCK)
-            for slot, (first, steps) in enumerate(self._steps):
-                records_kernels.add_trajectories(
-                    records.states[part], records.actions[part], rewards[part], layout.row_index, first,
-                    steps, 1, layout.rows, self._begins, query.reward_shift, 0.0, everywhere,
-                    self._counts[slot], self._sums[slot],
-                )  # fmt: skip
+
+        def count(slots: range) -> None:
+            for begin in range(0, n, _BLOCK):
+                part = slice(begin, begin + _BLOCK)
+                for slot in slots:
+                    first, steps = self._steps[slot]
+                    records_kernels.add_trajectories(
+                        records.states[part], records.actions[part], rewards[part], layout.row_index, first,
+                        steps, 1, layout.rows, self._begins, query.reward_shift, 0.0, everywhere,
+                        self._counts[slot], self._sums[slot],
+                    )  # fmt: skip
+
+        # a slot's sums are one thread's alone: they do not depend on how many there are
+        threads = min(processors(), len(self._steps)) if n >= _BLOCK else 1
+        shares = [range(first, len(self._steps), threads) for first in range(threads)]
+        if threads == 1:
+            count(shares[0])
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(count, shares):
+                pass
 
     def absent(self, people: int = 1) -> None:
         """Count people who are in the data set without an episode: the null contribution."""

@@ -42,9 +42,8 @@ from discreet.stored.planning import Kind, LinearSums, kind_of, name_of
 
 Hashes = NDArray[np.uint64]
 
-__all__ = ["SUFFIX", "Part", "count_part", "merge_parts", "new_count_key", "read_count_key"]
+__all__ = ["Part", "count_part", "merge_parts", "new_count_key", "read_count_key"]
 
-SUFFIX = ".tally"
 _LAYOUT = saved_state.FileLayout(b"\x89discreet-part0\n", 1, "a counted part")
 _RAW = "exact sums of people's data: raw, private to them, and protected by nothing"
 _KEY_BYTES = 32

@@ -152,6 +152,7 @@ def learn(
     progress: Progress | None = None,
     scratch: str | Path | None = None,
     schema: Schema | None = None,
+    workers: int | None = None,
 ) -> Outcome:
     """Learn a policy from stored trajectories, with one release, into a new folder.
 
@@ -170,7 +171,10 @@ def learn(
     randomness : Secure (default) or Seeded
         Seeded noise is for simulation: the statement says that it protects nobody; the ledger must be None.
     settings : Settings
-    progress, scratch
+    progress : callable, optional
+        Called as ``progress(what, done, in all)`` by every stage that may take long: ``done`` of how many
+        rows or parts (None: not known).
+    scratch, workers
         As for :func:`discreet.data.validate.episodes`.
 
     Raises
@@ -195,8 +199,9 @@ def learn(
     else:
         schema = source.schema
         check_rules(local_files(source.places), schema.dataset, ledger)
-    kind = kind_of(schema, learner)
+    kind = kind_of(schema, learner, progress)
     kind.check(settings)
+    kind.say("find the noise")
     session = kind.start(privatizer, Secure() if randomness is None else randomness)
     private = session.guarantee.epsilon is not None
     if ledger is not None and not private:
@@ -214,7 +219,7 @@ def learn(
                 raise ValueError(f"algorithm = {name_of(learner)!r}: cannot learn from counted parts")
             session.submit_tally(source.tally)
         else:
-            for part in episodes(source, progress=progress, scratch=scratch):
+            for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
                 session.submit_many(kind.told(part.trajectories), part.user)
         if not session.users:
             raise ValueError("source: holds no rows")
@@ -259,6 +264,7 @@ def learn(
                 run = replace(run, ledger=LedgerFacts.of(ledger, reservation), date=time)
             write_schema(schema, folder / SCHEMA)
             planned = kind.release(session, folder / RELEASE, {**facts, "run": run.told()}, settings)
+            kind.say("write policy, report, figures")
             statement, text = fill(folder, schema, planned, name_of(learner), options, settings, run)
     if ledger is not None and reservation is not None:
         ledger.mark(reservation, published_hashes(statement.document))
@@ -282,6 +288,7 @@ def plan_again(
     *,
     settings: Settings | None = None,
     rewards: Floats | None = None,
+    progress: Progress | None = None,
 ) -> Outcome:
     """Plan again from a folder's release, into a new folder: no data are read, no budget is spent.
 
@@ -292,6 +299,7 @@ def plan_again(
     learner : as for :func:`learn`; a budget that it holds is not used.
     rewards : (1 or H, S, A) in [0, 1], optional
         Known rewards, in place of the schema's; kept as ``rewards.npy``.
+    progress : as for :func:`learn`
 
     Raises
     ------
@@ -311,7 +319,8 @@ def plan_again(
         raise ValueError(
             "rewards: must not be given, first visits were released with the returns of the schema"
         )
-    kind = kind_of(schema if rewards is None else replace(schema, known=rewards, outcomes=None), learner)
+    known = schema if rewards is None else replace(schema, known=rewards, outcomes=None)
+    kind = kind_of(known, learner, progress)
     kind.check(settings)
     with aside(out) as hidden:
         write_schema(schema, hidden / SCHEMA)
@@ -320,6 +329,7 @@ def plan_again(
         shutil.copyfile(path, hidden / RELEASE)
         planned = kind.again(hidden / RELEASE, settings)
         options = {"learner": options_of(learner), **settings.chosen(), **kind.asked}
+        kind.say("write policy, report, figures")
         statement, text = fill(hidden, schema, planned, name_of(learner), options, settings, run)
     return Outcome(out, statement, text)
 

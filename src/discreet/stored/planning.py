@@ -8,10 +8,10 @@ the release, the schema, the learner's options and :class:`Settings`, and on not
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from discreet.core.layout import Layout
 from discreet.core.randomness import Randomness
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectories
+from discreet.data.readers import Progress
 from discreet.data.schema import Schema
 from discreet.knobs import Knobs
 from discreet.linear.responses import ResponseSession
@@ -50,6 +51,7 @@ Floats = NDArray[np.float64]
 __all__ = ["Kind", "Planned", "Settings", "kind_of", "learner_of", "name_of", "options_of", "write_plan"]
 
 Privatizer = Central | NoPrivacy
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +117,25 @@ class Planned:
     report: _Report
 
 
-class _Counts:
+class _Told:
+    """Who waits is told what is being done: parts and how many there are, as in reading."""
+
+    progress: Progress | None = None
+
+    def say(self, what: str, done: int = 0, total: int | None = None) -> None:
+        """A new stage, or the next part of one."""
+        if self.progress is not None:
+            self.progress(what, done, total)
+
+    def followed(self, what: str, parts: Iterable[T], total: int) -> Iterator[T]:
+        """The same parts; each is told when the next one is asked for."""
+        for done, part in enumerate(parts):
+            self.say(what, done, total)
+            yield part
+        self.say(what, total, total)
+
+
+class _Counts(_Told):
     """APVI and DP-APVI: one release of counts."""
 
     def __init__(self, schema: Schema, learner: tabular.APVI | tabular.DPAPVI) -> None:
@@ -143,14 +163,17 @@ class _Counts:
 
     def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
         released = session.release()
-        write_release(path, released, ReleaseFacts(**facts, laws=released.laws))
+        steps = self.followed("draw noise and write", released, released.query.slots)
+        write_release(path, steps, ReleaseFacts(**facts, laws=released.laws))
         return self.again(path, settings)
 
     def again(self, path: Path, settings: Settings) -> Planned:
         stored = read_release(path)
         if stored.facts.first_visits:
             raise ValueError(f"{path}: holds counts of first visits, for decision-points")
+        self.say("plan")
         learned = self.learner.learn(stored, self.spec)
+        self.say("judge the policy")
         named = {"states": self.schema.state_labels, "actions": self.schema.action_labels}
         found = report_of(
             stored, learned, self.spec, unsupported=settings.unsupported, level=settings.level,
@@ -162,7 +185,7 @@ class _Counts:
         return Planned(replace(table, values=_in_units(table.values, self.schema)), found)
 
 
-class _FirstVisits:
+class _FirstVisits(_Told):
     """Decision points: one release of what follows the first visit to each state."""
 
     def __init__(self, schema: Schema, learner: DecisionPoints) -> None:
@@ -192,19 +215,21 @@ class _FirstVisits:
 
     def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
         released = session.release()
-        write_release(path, released, ReleaseFacts(**facts, laws=released.laws))
+        steps = self.followed("draw noise and write", released, released.query.slots)
+        write_release(path, steps, ReleaseFacts(**facts, laws=released.laws))
         return self.again(path, settings)
 
     def again(self, path: Path, settings: Settings) -> Planned:
         stored = read_release(path)
         if not stored.facts.first_visits:
             raise ValueError(f"{path}: holds counts per step, must be a release of first visits")
+        self.say("plan and judge")
         learned = self.learner.of(stored, self.question, settings.level)
         report = decision_report_of(stored, learned, self.schema)
         return Planned(PolicyTable.of(learned, self.schema), report)
 
 
-class LinearSums:
+class LinearSums(_Told):
     """PEVI and its relatives: questions about sums of features, asked while planning."""
 
     def __init__(self, schema: Schema, learner: linear.Linear) -> None:
@@ -243,6 +268,7 @@ class LinearSums:
         )  # fmt: skip
 
     def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
+        self.say("plan, with noise")
         released, learned = self.learner.ask(session, self.known)
         write_tables(path, released.tables(), ReleaseFacts(**facts, query=released.query()))
         return self._planned(learned, settings)
@@ -250,6 +276,7 @@ class LinearSums:
     def again(self, path: Path, settings: Settings) -> Planned:
         stored = read_tables(path)
         facts = stored.facts
+        self.say("plan")
         tables = {(name, h): stored.table(name, h) for name in stored.families for h in stored.steps(name)}
         released = LinearRelease.of(facts.layout, facts.users, facts.guarantee, facts.query, tables)
         return self._planned(linear.replan(self.learner, released, self.features, self.known), settings)
@@ -281,15 +308,19 @@ def _in_units(values: Floats, schema: Schema) -> Floats:
 Kind = _Counts | _FirstVisits | LinearSums
 
 
-def kind_of(schema: Schema, learner: Any) -> Kind:
+def kind_of(schema: Schema, learner: Any, progress: Progress | None = None) -> Kind:
     """What is released for a learner, and how it plans. Raises ``ValueError`` on anything else."""
+    made: Kind
     if isinstance(learner, linear.Linear):
-        return LinearSums(schema, learner)
-    if isinstance(learner, DecisionPoints):
-        return _FirstVisits(schema, learner)
-    if not isinstance(learner, type) and hasattr(learner, "query") and hasattr(learner, "learn"):
-        return _Counts(schema, learner)
-    raise ValueError(f"learner = {checks.said(learner)}: must be an offline learner")
+        made = LinearSums(schema, learner)
+    elif isinstance(learner, DecisionPoints):
+        made = _FirstVisits(schema, learner)
+    elif not isinstance(learner, type) and hasattr(learner, "query") and hasattr(learner, "learn"):
+        made = _Counts(schema, learner)
+    else:
+        raise ValueError(f"learner = {checks.said(learner)}: must be an offline learner")
+    made.progress = progress
+    return made
 
 
 # ------------------------------------------------------------------------------ learners by name

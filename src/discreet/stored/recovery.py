@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from discreet.core.shown import brief
+from discreet.data.readers import Progress
 from discreet.data.schema import read_schema, write_schema
 from discreet.offline.releases import read_tables
 from discreet.storage.folders import HIDDEN, aside, held
@@ -154,7 +155,7 @@ def _replanned(folder: Path) -> bool:
         return False
 
 
-def finish(one: Lost, ledger: Ledger | None) -> Path | None:
+def finish(one: Lost, ledger: Ledger | None, progress: Progress | None = None) -> Path | None:
     """Finish what a run left behind, as the table above says; None where there is nothing to do.
 
     A hidden folder becomes ``NAME``, or ``NAME-entry-NUMBER`` where that is taken, and is removed then.
@@ -169,10 +170,10 @@ def finish(one: Lost, ledger: Ledger | None) -> Path | None:
     with held(one.folder) as alone:
         if not alone:
             return None
-        return _finished(one, one.folder, ledger)
+        return _finished(one, one.folder, ledger, progress)
 
 
-def _finished(one: Lost, folder: Path, ledger: Ledger | None) -> Path:
+def _finished(one: Lost, folder: Path, ledger: Ledger | None, progress: Progress | None) -> Path:
     if _is_codebook(folder):
         codebook.verify_codebook(folder)
         out = folder if one.state == "not marked" else folder.rename(_free_name(one, folder))
@@ -184,7 +185,7 @@ def _finished(one: Lost, folder: Path, ledger: Ledger | None) -> Path:
             raise ValueError(f"folder = {str(folder)!r}: does not verify ({wrong[0]}), and is not marked")
         document, out = json.loads((folder / JSON_NAME).read_text("utf-8")), folder
     else:
-        document, out = _named(one, folder)
+        document, out = _named(one, folder, progress)
     _mark(one, document["ledger"], published_hashes(document), ledger)
     if out != folder:
         shutil.rmtree(folder)
@@ -199,13 +200,13 @@ def _mark(one: Lost, told: Any, files: dict[str, str], ledger: Ledger | None) ->
         ledger.mark(Reservation(one.dataset, told["number"], told["head"]), files)
 
 
-def _named(one: Lost, folder: Path) -> tuple[dict[str, Any], Path]:
+def _named(one: Lost, folder: Path, progress: Progress | None) -> tuple[dict[str, Any], Path]:
     """Policy, report and statement from a hidden folder's release, in a folder with a name."""
     release = folder / RELEASE
     schema, facts = read_schema(folder / SCHEMA), read_tables(release).facts
     run = Run.of(release, schema)
     run = replace(run, replanned=dict(run.versions) != versions(), versions=versions())
-    kind = kind_of(schema, learner_of(facts.algorithm or "", facts.options["learner"]))
+    kind = kind_of(schema, learner_of(facts.algorithm or "", facts.options["learner"]), progress)
     settings = Settings(
         **{name: facts.options[name] for name in ("unsupported", "level", "return_bound")},
         **_signed(folder), synthetic=run.synthetic,

@@ -37,6 +37,7 @@ import numpy as np
 from discreet.accounting import calibration, numerical
 from discreet.core.guarantee import Guarantee, MechanismRecord, guarantee_of, joint_loss, no_guarantee
 from discreet.core.shown import brief
+from discreet.data.readers import Progress
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.linear.responses import planned_records
 from discreet.local.record import composable_from_dict
@@ -85,6 +86,7 @@ def verify(
     learner: Any = None,
     public_keys: Sequence[str] = (),
     limit_key: str | None = None,
+    progress: Progress | None = None,
 ) -> list[Check]:
     """Recompute every number, sentence, file and hash of the statement in a folder.
 
@@ -97,6 +99,7 @@ def verify(
         Without them, signatures that are there are checked with the keys that they name, which anybody can
         make.
     limit_key : the key that the owner's limit must be signed with, in the statement and in the ledger.
+    progress : called as ``progress(what, done, in all)`` for every part of the statement.
 
     Returns
     -------
@@ -147,7 +150,9 @@ def verify(
         parts.append(("ledger", lambda: _check_ledger(document, ledger)))
     if limit_key is not None:
         parts.append(("limit's key", lambda: _check_limit_key(document, ledger, limit_key)))
-    for name, part in parts:
+    for done, (name, part) in enumerate(parts):
+        if progress is not None:
+            progress("verify", done, len(parts))
         try:
             found.extend(part())
         except _WRONG as error:

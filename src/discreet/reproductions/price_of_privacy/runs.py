@@ -39,9 +39,9 @@ from discreet import registry
 from discreet.core import checks
 from discreet.experiments import statistics, sweep
 from discreet.experiments.config import RunConfig
-from discreet.experiments.engine import default_workers
 from discreet.experiments.results import Result
 from discreet.experiments.suite import SUITE, SUITE_SEED, World, geometric_mean
+from discreet.machine import processors
 from discreet.mdp.tabular import TabularMDP
 from discreet.reproductions.page import power_of_ten, standard_error
 from discreet.reproductions.study import Job, Progress
@@ -493,7 +493,7 @@ def _finish(
 
         return sweep.run(setup, resolved, out / "runs" / sweep.folder_name(resolved), 1, report)
 
-    threads = default_workers() if workers is None else checks.integer("workers", workers, 1)
+    threads = processors() if workers is None else checks.integer("workers", workers, 1)
     with ThreadPoolExecutor(2 * threads) as pool:
         futures = {
             config: pool.submit(one, first + i, config, seeds)
