@@ -69,6 +69,13 @@ def test_drawn_releases_have_these_expectations_and_this_noise() -> None:
         assert table.var(axis=0).mean() == pytest.approx(spread.mean(), rel=0.1)
 
 
+@pytest.mark.parametrize("gain", [0.02, 0.2, 1.0, 3.0])
+def test_a_made_up_world_has_any_gain_that_was_asked_for(gain: float) -> None:
+    """Small ones too: then actions differ less in where they lead."""
+    world = power.made_up_world(SCHEMA, gain, seed=1)
+    assert world.best == pytest.approx(gain, rel=1e-3)
+
+
 def test_a_made_up_world_has_the_gain_that_was_asked_for() -> None:
     world = power.made_up_world(SCHEMA, 1.5, seed=2)
     assert world.best == pytest.approx(1.5, rel=1e-4)

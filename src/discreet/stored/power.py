@@ -325,9 +325,12 @@ def made_up_world(schema: Schema, gain: float, *, seed: int = 0) -> PublicWorld:
     paid = np.zeros((size + 2, actions, size + 2))
     paid[:size, :, size + 1] = 1.0
 
-    def world(strength: float) -> PublicWorld:
+    alike = np.where(mask[:, :, None], (moves * behaviour[:, :, None]).sum(axis=1)[:, None], 0.0)
+
+    def world(strength: float, apart: float = 1.0) -> PublicWorld:
+        """apart : how far actions differ in where they lead, from 0, not at all."""
         good = end * np.clip(base[:, None] + strength * effect, 0.0, 1.0)
-        table = moves.copy()
+        table = alike + apart * (moves - alike)
         table[:size, :, size], table[:size, :, size + 1] = end - good, good
         table[size, :, size] = table[size + 1, :, size + 1] = 1.0
         layout = Layout(size + 2, actions, horizon, mask)
@@ -337,6 +340,12 @@ def made_up_world(schema: Schema, gain: float, *, seed: int = 0) -> PublicWorld:
         returns = Returns(terminal=(size, size + 1), outcomes={size + 1: most - least})
         return PublicWorld(mdp, np.repeat(behaviour[None], horizon, axis=0), returns, most - least)
 
+    if world(0.0).best > gain:  # where actions lead is worth more than that
+        low, high = 0.0, 1.0
+        for _ in range(30):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if world(0.0, middle).best < gain else (low, middle)
+        return world(0.0, high)
     low, high = 0.0, 0.05
     while world(high).best < gain:
         low, high = high, 2.0 * high
