@@ -64,7 +64,7 @@ class Engine(AbstractContextManager["Engine"]):
     Parameters
     ----------
     name : for messages
-    make : opens the executor; None for one that its owner opened and closes
+    executor : one that its owner opened and closes; or a function that opens one, again after a death
     width : how many tasks run at once
     ahead : tasks in flight for each of them, so that none waits for this process
     together : seconds of items that travel in one task; 0: one item each
@@ -96,7 +96,9 @@ class Engine(AbstractContextManager["Engine"]):
             return executor
         if not isinstance(executor, Executor):
             raise ValueError(f"executor = {checks.said(executor)}: must be a concurrent.futures.Executor")
-        width = workers or getattr(executor, "_max_workers", None) or processors()
+        width = getattr(executor, "_max_workers", None) or processors()
+        if workers is not None:
+            width = checks.integer("workers", workers, 1)
         return cls(type(executor).__name__, executor, int(width))
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
