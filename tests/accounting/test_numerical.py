@@ -2,7 +2,9 @@
 
 import math
 
+import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from discreet.accounting import budget, numerical
 
@@ -78,3 +80,25 @@ def test_losses_of_fine_grids_are_those_of_the_library(sigma: float, shift: int,
     ).self_compose(20)
     for delta in (1e-9, 1e-6, 1e-2):
         assert own.get_epsilon_for_delta(delta) == slow.get_epsilon_for_delta(delta)
+
+
+@pytest.mark.parametrize("delta", [1e-10, 3e-10, 1e-8])
+def test_rounding_of_transforms_is_on_the_safe_side(delta: float) -> None:
+    """300 coordinates that move by 1: their sum alone tells, and is a discrete Gaussian of 300 times the
+    variance (to 1e-90 at this sigma). Its curve, summed exactly, is below what is stated.
+    """
+    sigma, count = 5.7735, 300
+    variance = count * sigma**2
+    most = math.ceil(14 * math.sqrt(variance))
+    noise = np.arange(-most, most + 1.0)
+    weight = np.exp(-0.5 * noise**2 / variance)
+    weight /= math.fsum(weight)
+    loss = count * (count + 2.0 * noise) / (2.0 * variance)
+
+    def beyond(epsilon: float) -> float:
+        over = loss > epsilon
+        return math.fsum((weight[over] * -np.expm1(epsilon - loss[over])).tolist()) - delta
+
+    true = brentq(beyond, 0.0, 60.0, xtol=1e-13)
+    stated = numerical.composed_epsilon((("discrete_gaussian", sigma, 1.0, count),), delta)
+    assert true <= stated <= true + 0.003

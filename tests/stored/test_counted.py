@@ -211,6 +211,13 @@ def test_an_owners_rule_goes_with_the_part(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match="by the owner's rule"):
                 learn(merged, dr.DecisionPoints(), tmp_path / "out", ledger=ledger, **how)
         assert not (tmp_path / "out").exists()
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        for i, file in enumerate(split(STATIONARY, elsewhere)):  # counted under no rule, kept under one
+            count_part(open_source(file, STATIONARY), dr.DecisionPoints(), KEY).save(data / f"{i}.tally")
+        for given in (merge_parts(sorted(data.glob("*.tally"))), Part.load(data / "0.tally")):
+            with pytest.raises(ValueError, match="--no-ledger is forbidden"):
+                learn(given, dr.DecisionPoints(), tmp_path / "out", ledger=None, **how)
         learn(merged, dr.DecisionPoints(), tmp_path / "out", ledger=own, **how)
         assert [check.name for check in verify(tmp_path / "out", own) if not check.ok] == []
     parts[1].rules = {path: replace(rule, ledger="other") for path, rule in parts[1].rules.items()}

@@ -112,6 +112,7 @@ def discrete_gaussian_epsilon(sigma: float, unit_shifts: int, delta: float) -> f
 
 _COARSE = 32  # points of a coarse grid in the root mean square of a loss
 LEAST_DELTA = 1e-10  # a delta below it is not told from the Fourier transform's rounding in double precision
+_ROUNDING = 1e-13  # of probability: several times what that rounding has been seen to lose
 
 
 @lru_cache(maxsize=256)
@@ -204,7 +205,7 @@ def _composed(kept: Sequence[Coordinate], delta: float, interval: float, coarse:
         one = _coordinate_pld(noise, scale, shift, interval, coarse)
         many = one.self_compose(count) if count > 1 else one
         total = many if total is None else total.compose(many)
-    return float(total.get_epsilon_for_delta(delta))
+    return float(total.get_epsilon_for_delta(delta - _ROUNDING))
 
 
 def coarse_epsilons(

@@ -110,7 +110,8 @@ class Part:
             rules = {Path(path): Rule(**rule) for path, rule in json.loads(found["rules"]).items()}
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{name}: is no counted part ({error})") from None
-        if people.dtype != np.uint64 or people.shape != (tally.people, 2) or sorted(facts) != sorted(_FACTS):
+        fits = people.dtype == np.uint64 and people.shape == (tally.people, 2)
+        if not fits or sorted(facts) != sorted(_FACTS) or _repeated(people):
             raise ValueError(f"{name}: is no counted part (its people are not those of its sums)")
         return cls(tally, people, facts, rules)
 
@@ -130,12 +131,17 @@ class Part:
 
     @classmethod
     def load(cls, path: str | Path) -> Part:
-        """The part in a file, which stays. Raises ``ValueError`` if it is damaged, or no part."""
+        """The part in a file, which stays; also under the rules over that file.
+
+        Raises ``ValueError`` if it is damaged, or no part.
+        """
         try:
             content = Path(path).read_bytes()
         except OSError as error:
             raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
-        return cls.from_bytes(content, str(path))
+        part = cls.from_bytes(content, str(path))
+        part.rules |= rules_over([Path(path)])
+        return part
 
     def _values(self) -> dict[str, Any]:
         tally = np.frombuffer(self.tally.to_bytes(), np.uint8)
