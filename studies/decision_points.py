@@ -47,7 +47,7 @@ from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Returns, Spec
 from discreet.sessions.tally import Tally
 from discreet.simulation.crowds import rollouts
-from discreet.stored.power import made_up_world
+from discreet.stored.power import PublicWorld, made_up_world
 from discreet.tables import markdown
 
 Floats = NDArray[np.float64]
@@ -196,8 +196,11 @@ WORLDS: dict[str, Callable[[], World]] = {
 class Study:
     """One world: exact sums of people, releases of them, and true gains."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, simulated: bool = False) -> None:
+        if simulated and world.labels is not None:
+            raise ValueError("simulated: needs a world whose states are seen as they are")
         self.world = world
+        self.public = PublicWorld(world.mdp, world.behaviour, world.returns) if simulated else None
         mdp = world.mdp
         seen = mdp.layout
         if world.labels is not None:
@@ -228,6 +231,8 @@ class Study:
             own = privatizer.stored_mechanism(query, Seeded()).noise_scales
             scales = dict(zip(query.row_families, own.tolist(), strict=True))
         noise = generator_at(run_key(cohort, draw), ROLE_NOISE, users, int(1000 * (epsilon or 0)))
+        if self.public is not None:
+            return self.public.told(users, scales, noise)
         names = (VISITS, TRANSITIONS, CENTERED_REWARDS)
         visits, moves, returns = (
             table + scales[name] * noise.standard_normal(table.shape) if scales[name] else table.copy()
@@ -294,10 +299,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--epsilon", nargs="+", default=["1", "10", "none"])
     parser.add_argument("--draws", type=int, default=40)
     parser.add_argument("--cohorts", type=int, default=8)
+    parser.add_argument(
+        "--simulated", action="store_true", help="draw releases as the forecast does: for millions of people"
+    )
     parser.add_argument("--out", type=Path, help="a file for the rows, JSON a line")
     given = parser.parse_args(argv)
     for name in given.worlds:
-        study, rows = Study(WORLDS[name]()), []
+        study, rows = Study(WORLDS[name](), given.simulated), []
         print(f"## {name}: value of what people do {study.usual:.3f}\n", flush=True)
         for users in given.users:
             for epsilon in given.epsilon:

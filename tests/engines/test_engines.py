@@ -103,6 +103,15 @@ def test_other_code_is_refused_before_anything_runs() -> None:
         engine.check({**made_by(), "discreet": "0.0.0"})
 
 
+@pytest.mark.parametrize(
+    ("options", "said"), [("cluster=local,colour=1", "colour"), ("cluster", "must be KEY=VALUE")]
+)
+def test_options_that_are_none(options: str, said: str) -> None:
+    pytest.importorskip("submitit")
+    with pytest.raises(ValueError, match=f"engine = 'slurm://{options}': .*{said}"):
+        open_engine(f"slurm://{options}", 2)
+
+
 def test_nobody_there() -> None:
     pytest.importorskip("distributed")
     with pytest.raises(EngineError, match="dask://127.0.0.1:9': no scheduler answers there"):

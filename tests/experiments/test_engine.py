@@ -159,6 +159,8 @@ def test_workers_of_other_code_are_refused_before_anything_runs() -> None:
 
 
 def test_bad_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="workers = 0"):
+        open_engine("slurm://cluster=local", 0)
     with pytest.raises(ValueError, match="executor = 3: must be a concurrent.futures.Executor"):
         dr.simulate(*ARGUMENTS, executor=3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="engine = 'spark': must be local, dask://HOST:PORT"):

@@ -142,8 +142,10 @@ def open_engine(text: str, workers: int | None = None) -> Engine:
     EngineError
         If its package is not installed, or nobody answers there.
     ValueError
-        If it is no engine.
+        If it is no engine, or one of its options is none.
     """
+    if workers is not None:
+        checks.integer("workers", workers, 1)
     scheme, _, rest = text.partition("://")
     if scheme not in ENGINES:
         raise ValueError(f"engine = {text!r}: must be local, dask://HOST:PORT, ray, ray://HOST:PORT or slurm")

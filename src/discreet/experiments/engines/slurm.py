@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import submitit
-from submitit.core.utils import FailedJobError, UncompletedJobError
+from submitit.core.utils import UncompletedJobError
 
 from discreet.experiments.engine import Engine, EngineError
 
@@ -93,6 +93,8 @@ def open_engine(options: str, workers: int | None) -> Engine:
     try:
         jobs = submitit.AutoExecutor(folder=_FOLDER, cluster=cluster)
         jobs.update_parameters(**{"name": "discreet", "cpus_per_task": 1, **given})
-    except (RuntimeError, ValueError, NotImplementedError, TypeError, FailedJobError) as error:
+    except NameError as error:  # what submitit says to a parameter that it does not know
+        raise ValueError(f"engine = 'slurm://{options}': {str(error).splitlines()[0]}") from None
+    except (RuntimeError, ValueError, TypeError) as error:
         raise EngineError(f"engine = 'slurm://{options}': {error}") from None
     return _Slurm("slurm", _Executor(jobs), workers or _WORKERS, ahead=1, even=True)
