@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.experiments.simulate import Setup, iterate_runs
-from discreet.experiments.suite import BROAD, TRAINING, World
+from discreet.experiments.suite import BROAD, SUITE, TRAINING, World
 from discreet.mdp import planning
 from discreet.online.joint import JointModel
 from discreet.online.noise_aware import NoiseAwareUCBVI
@@ -128,9 +128,9 @@ def rows(
     known: dict[tuple[str, str, str, int, int, int], Row] = {}
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        whole = out.read_text().split("\n")[:-1] if out.exists() else []
-        out.write_text("".join(f"{text}\n" for text in whole))
-        known = {row.cell: row for row in (Row(**json.loads(text)) for text in whole)}
+        stored = read(out)
+        out.write_text("".join(f"{json.dumps(asdict(row))}\n" for row in stored))
+        known = {row.cell: row for row in stored}
     for k in users:
         for budget in budgets:
             for world in worlds:
@@ -143,6 +143,12 @@ def rows(
                 yield row
 
 
+def read(out: Path) -> list[Row]:
+    """The rows of a file of JSON lines, but for a last line that a kill cut off."""
+    whole = out.read_text().split("\n")[:-1] if out.exists() else []
+    return [Row(**json.loads(text)) for text in whole]
+
+
 def line(row: Row) -> str:
     """A row of the table."""
     return (
@@ -152,13 +158,14 @@ def line(row: Row) -> str:
 
 
 def page(found: Sequence[Row], title: str) -> str:
-    """Markdown: for each budget its worlds, with share and late share (mean, worst seed) at each K."""
+    """Markdown: a summary, then by budget its worlds: share and late share (mean, worst seed) at each K."""
     users = sorted({row.users for row in found})
     head = "| world | " + " | ".join(f"K = {k:,}: share | late".replace(",", " ") for k in users) + " |"
-    out = [f"# {title}\n"]
+    out = [f"# {title}\n", summary(found)]
     for budget in dict.fromkeys(row.budget for row in found):
         mine = [row for row in found if row.budget == budget]
-        out += [f"\n## {budget}\n", head, "|---" * (1 + 2 * len(users)) + "|"]
+        seeds = " and ".join(str(n) for n in sorted({row.seeds for row in mine}))
+        out += [f"\n## {budget}\n", f"{seeds} runs a cell.\n", head, "|---" * (1 + 2 * len(users)) + "|"]
         for world in dict.fromkeys(row.world for row in mine):
             cells = []
             for k in users:
@@ -171,6 +178,36 @@ def page(found: Sequence[Row], title: str) -> str:
                 )
             out.append(f"| {world} | " + " | ".join(cells) + " |")
     return "\n".join(out) + "\n"
+
+
+def summary(found: Sequence[Row]) -> str:
+    """Markdown: a line for each budget and K, over worlds.
+
+    Shares as geometric means over worlds, the median world's late share, the two worst and the worst run.
+    """
+    few, every = {w.name for w in SUITE}, {row.world for row in found}
+    out = [
+        f"| budget | users | {len(SUITE)} with few rewards | all {len(every)} worlds "
+        "| late share: median world | worst two worlds (mean) | worst single run |",
+        "|---" * 7 + "|",
+    ]
+    for budget in dict.fromkeys(row.budget for row in found):
+        for k in sorted({row.users for row in found}):
+            mine = [row for row in found if row.budget == budget and row.users == k]
+            if not mine:
+                continue
+            worst = sorted(mine, key=lambda row: -row.late)[:2]
+            run = max(mine, key=lambda row: row.late_worst)
+            shares = [_geometric([r.share for r in mine if r.world in among]) for among in (few, every)]
+            late = _percent(float(np.median([row.late for row in mine])))
+            means = ", ".join(f"{_percent(row.late)} ({row.world})" for row in worst)
+            one = f"{_percent(run.late_worst)} ({run.world})"
+            out.append(f"| {budget} | {k} | {shares[0]} | {shares[1]} | {late} | {means} | {one} |")
+    return "\n".join(out) + "\n"
+
+
+def _geometric(shares: Sequence[float]) -> str:
+    return f"{100 * np.exp(np.mean(np.log(shares))):.3g} %" if shares else "-"
 
 
 def _percent(x: float) -> str:
@@ -205,7 +242,11 @@ def main() -> None:
         print(line(row), flush=True)
         found.append(row)
     if args.page is not None:
-        args.page.write_text(page(found, f"The broad suite: {args.learner}, {args.seeds} seeds"))
+        if args.out is not None:  # with the cells of earlier commands, of other numbers of seeds too
+            mine = repr(LEARNERS[args.learner]), args.seed
+            found = [row for row in read(args.out) if (row.learner, row.seed) == mine]
+            found.sort(key=lambda row: list(BUDGETS).index(row.budget))
+        args.page.write_text(page(found, f"The broad suite: {args.learner}, seed {args.seed}"))
 
 
 if __name__ == "__main__":

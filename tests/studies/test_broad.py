@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -120,3 +121,32 @@ def test_a_line_of_the_table() -> None:
         "w", "bandit", "none", 20_000, 2, 12345.6, 7.0, 0.5, 0.75, 0.001, 0.0005, 0.002, 1.0, "learner", 0
     )
     assert line(row) == "| w | none | 2e+04 | 12 346 ± 7 | 50.000% | 75.000% | 0.1000% | 0.2000% |"
+
+
+def test_the_page_sums_up_every_row_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(world: str, users: int, share: float, late: float, seeds: int = 2, **other: object) -> Row:
+        stated = {"budget": "none", "learner": repr(LEARNER), "seed": 9, **other}
+        return Row(
+            world=world, kind="k", users=users, seeds=seeds, regret=1.0, error=0.1, share=share,
+            worst=2 * share, late=late, late_error=0.0, late_worst=3 * late, seconds=1.0, **stated,
+        )  # fmt: skip
+
+    stored = [
+        made("gamble", 100, 0.04, 0.2),
+        made("RiverSwim", 100, 0.01, 0.4),
+        made("bandit", 100, 0.02, 0.1, seeds=8, budget="pure 10"),
+        made("bandit", 100, 0.9, 0.9, learner="another"),
+        made("bandit", 100, 0.9, 0.9, seed=8),
+    ]
+    out, page = tmp_path / "rows.jsonl", tmp_path / "page.md"
+    out.write_text("".join(json.dumps(asdict(row)) + "\n" for row in stored) + '{"cut off')
+    argv = ["broad", "--worlds", "no such world", "--seed", "9", "--out", str(out), "--page", str(page)]
+    monkeypatch.setattr("sys.argv", argv)
+    broad.main()
+    lines = page.read_text().splitlines()
+    # the geometric mean of .01 and .04 is .02; RiverSwim is the one world of the older list
+    assert "| none | 100 | 1 % | 2 % | 30 % | 40 % (RiverSwim), 20 % (gamble) | 120 % (RiverSwim) |" in lines
+    assert "| pure 10 | 100 | - | 2 % | 10 % | 10 % (bandit) | 30 % (bandit) |" in lines
+    assert "| bandit | 2 % (4 %) | 10 % (30 %) |" in lines
+    assert [text for text in lines if text.endswith("runs a cell.")] == ["2 runs a cell.", "8 runs a cell."]
+    assert "90 %" not in page.read_text()
