@@ -247,7 +247,7 @@ def records(
     workers: WorkersOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Records of private RL: verify what is submitted, make a submission, show the tables (docs/records.md)."""
+    """Records of private RL: verify submissions, make them, show the tables (docs/records.md)."""
     from discreet.core import checks
 
     checks.choice("what", what, ("verify", "fill", "broad", "table", "tasks"))

@@ -40,7 +40,7 @@ __all__ = [
 
 FORMAT = 1
 RELATION = "replace"
-MARKS = ("<!-- records: begin -->", "<!-- records: end -->")
+_TASKS, _ROWS = "tasks", "records"  # what stands between a page's marks
 WORLDS = tuple(
     w.name for w in BROAD if w.kind not in ("large", "icu") and w.name != "Taxi"
 )  # below 50 states
@@ -132,7 +132,7 @@ TASKS: tuple[Task, ...] = (
     Task(
         "time-v1", "Time of a private episode",
         f"{_CHAIN}, K = 20 000 users, simulated: acting, noise, releases and planning, one thread, on a "
-        "machine that is named",
+        "machine that is named, after a run that does not count",
         "microseconds of wall time per user",
         "per_seed", "mean", 1.0, 1e-6, least=5, users=20_000, run=_CHAIN_RUN,
     ),
@@ -228,7 +228,8 @@ def _table(name: str, value: Any) -> dict[str, Any]:
 def _check_run(asked: Task, config: RunConfig) -> None:
     for name, wanted in asked.run.items():
         value = getattr(config, name)
-        if (dict(value) if isinstance(value, Mapping) else value) != wanted:
+        value = dict(value) if isinstance(value, Mapping) else value
+        if value != wanted:
             raise ValueError(f"run.{name} = {value!r}: must be {wanted!r} for {asked.name}")
 
 
@@ -446,7 +447,7 @@ def _again(given: Submission, setup: Setup) -> Check:
 def count_noise(setup: Setup, users: int) -> float:
     """Standard deviation of a transition count of one batch of people, transitions alone being released."""
     query = CountQuery(setup.mdp.layout, visits=False, known_rewards=True)
-    mechanism = setup.privatizer.mechanism(query, Schedule.one_shot(users), Seeded(0))
+    mechanism: Any = setup.privatizer.mechanism(query, Schedule.one_shot(users), Seeded(0))
     if hasattr(mechanism, "laws_at"):
         return float(mechanism.laws_at(users)[TRANSITIONS].std())
     return float(mechanism.laws.measurement(users, users)[TRANSITIONS].std())
@@ -485,9 +486,12 @@ def fill(path: Path, prepare: Prepare, seeds: int | None = None, workers: int | 
     else:
         seed = checks.integer("results.seed", content.get("results", {}).get("seed"), 0)
         runs = range(checks.integer("seeds", asked.least if seeds is None else seeds, asked.least))
-        done = sorted(iterate_runs(setup, seed, runs, workers), key=lambda one: one.run)
+        timed = asked.name.startswith("time-")
+        if timed:
+            setup.run(seed, len(runs))  # loads what is compiled
+        done = sorted(iterate_runs(setup, seed, runs, 1 if timed else workers), key=lambda one: one.run)
         values = [float(one.regret[-1]) for one in done]
-        if asked.name.startswith("time-"):
+        if timed:
             values = [float(f"{1e6 * one.seconds / setup.episodes:.4g}") for one in done]
         content["results"] = {"seed": seed, "per_seed": values}
     return to_toml(_checked(path, content).content)
@@ -502,7 +506,8 @@ def broad(
     texts by task, and what is missing for the other tasks.
     """
     rows = [json.loads(line) for line in lines if line.strip()]
-    texts, missing = {}, []
+    texts: dict[str, str] = {}
+    missing: list[str] = []
     for asked in (one for one in TASKS if one.form == "per_world"):
         late = asked.name.startswith("late")
         mine = [row for row in rows if (row["budget"], row["users"]) == (budget, asked.users)]
@@ -524,7 +529,7 @@ def broad(
                 for row in chosen
             ]
             content = {
-                "format": FORMAT, "task": asked.name, **about, "note": f"learner: {learner}",
+                "format": FORMAT, "task": asked.name, **about,
                 "guarantee": dict(guarantee), "results": {"seed": seed, "worlds": worlds},
             }  # fmt: skip
             name = asked.name if asked.name not in texts else f"{asked.name}-{seed}-{len(texts)}"
@@ -560,15 +565,17 @@ def table(given: Sequence[Submission]) -> str:
             key=lambda row: (row.epsilon is None, interval(row).estimate, row.system),
         )
         parts.append(f"### {one.title}\n\n`{one.name}`: {one.metric}.")
-        lines: list[tuple[str, ...]] = [("system", "true guarantee", "result", "runs", "who", "file")]
+        lines: list[tuple[str, ...]] = [("system", "true guarantee", "result", "runs", "who", "file", "note")]
         for row in rows:
             claim = str(row.content["guarantee"].get("claim", ""))
             promise = f"none{f' ({claim})' if claim else ''}"
             if row.epsilon is not None:
-                promise = f"ε = {row.epsilon:.3g}, δ = {row.delta:.0e}, {row.trust}".replace("e-0", "e-")
+                delta = f"δ = {row.delta:.0e}".replace("e-0", "e-") if row.delta else "pure"
+                promise = f"ε = {row.epsilon:.3g}, {delta}, {row.trust}"
             result = said(row) if row.epsilon is None else f"**{said(row)}**"
-            file = f"[{row.path.name}](records/{row.path.name})"
-            lines.append((row.system, promise, result, _counted(row), str(row.content["who"]), file))
+            file = f"[{row.path.stem.removeprefix(f'{one.name}-')}](records/{row.path.name})"
+            who, note = str(row.content["who"]), str(row.content.get("note", ""))
+            lines.append((row.system, promise, result, _counted(row), who, file, note))
         parts.append(markdown(lines) if rows else "No row yet.")
     return "\n\n".join(parts) + "\n"
 
@@ -585,8 +592,12 @@ def _counted(given: Submission) -> str:
 
 
 def written(page: str, given: Sequence[Submission]) -> str:
-    """A page with the tables between its two marks."""
-    begin, end = (page.find(mark) for mark in MARKS)
-    if begin < 0 or end < begin:
-        raise ValueError(f"page: must have the lines {MARKS[0]} and {MARKS[1]}, in this order")
-    return f"{page[: begin + len(MARKS[0])]}\n\n{table(given)}\n{page[end:]}"
+    """A page with the tasks and the tables between its marks, ``<!-- tasks: begin -->`` and so on."""
+    for name, text in ((_TASKS, markdown(tasks_table())), (_ROWS, table(given).rstrip("\n"))):
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        before, found, rest = page.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise ValueError(f"page: must have the lines {begin} and {end}, in this order")
+        page = f"{before}{begin}\n\n{text}\n\n{end}{after}"
+    return page
