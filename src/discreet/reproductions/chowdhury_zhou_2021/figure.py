@@ -201,9 +201,8 @@ def figure(document: Mapping[str, Any]) -> Any:
             axes.set_xlabel("users (episodes); pooled counts and practical bonuses, see the docs")
         if column == 0:
             axes.text(
-                0.02, 0.76, "NOT PRIVATE at any stated ε:\nnoise shared among cells (LDP) or\nredrawn on "
+                0.02, 0.76, "no ε follows from this noise: one draw\nfor all pairs (LDP), or drawn again on\n"
                 "cumulative counts (JDP)", transform=axes.transAxes, ha="left", va="top", fontsize=9,
-                color="#B00020", weight="bold",
             )  # fmt: skip
         if column == 2:
             _mark_beginnings(axes, curves)
