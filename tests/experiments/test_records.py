@@ -137,6 +137,18 @@ def test_a_run_of_ours_is_filled_in_verified_and_repeated(tmp_path: Path) -> Non
     assert records.verify(given(tmp_path, content), prepare)[0].ok is False
 
 
+def test_times_are_filled_in_after_a_run_that_does_not_count(tmp_path: Path) -> None:
+    run = {"env": "riverswim", "env_options": {"rewards": "bernoulli"}, "episodes": 20_000}
+    draft = submission(task="time-v1", machine="one", run=run, results={"seed": 5})
+    (tmp_path / "draft.toml").write_text(to_toml(draft))
+    (tmp_path / "full.toml").write_text(records.fill(tmp_path / "draft.toml", prepare))
+    full = records.read(tmp_path / "full.toml")
+    assert full.epsilon is None  # the settings promise nothing
+    assert len(full.results["per_seed"]) == 5
+    assert all(0 < one < 1e4 for one in full.results["per_seed"])
+    assert [one.ok for one in records.verify(full, prepare, rerun=True)] == [True, True, None]
+
+
 def test_broad_rows_come_from_the_studys_lines(tmp_path: Path) -> None:
     row = {
         "kind": "", "budget": "(1, 1e-6)", "users": 20_000, "seeds": 32, "regret": 50.0, "error": 5.0,
