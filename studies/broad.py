@@ -69,7 +69,7 @@ class Row:
     late_error: float
     late_worst: float
     seconds: float  # mean of a run
-    learner: str  # its specification in words
+    learner: str  # its options in words
     seed: int
 
     @property
@@ -83,7 +83,7 @@ def curves(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Final regrets (N,), regret of the last quarter (N,), both over uniform play's, and mean seconds.
 
-    ``learner`` is a specification; for worlds that are pooled it is run with ``stationary=True``.
+    ``learner`` is a learner with its options; for worlds that are pooled it is run with ``stationary=True``.
     """
     if world.pooled:
         learner = replace(learner, stationary=True)

@@ -244,7 +244,7 @@ def test_a_sound_learner_passes(failures: Callable[..., dict[str, str]]) -> None
         (Dicing, "repeats under a seed", "two runs of one seed differ"),
         (Dicing, "no policy foresees its user", "changed policy"),
         (Inadmissible, "plans are sound", "not admissible in state 2"),
-        (Thawed, "is a frozen specification", "can be changed"),
+        (Thawed, "is a frozen value", "can be changed"),
     ],
 )
 def test_broken_learners_are_caught(

@@ -746,11 +746,11 @@ def _people_are_sound(name: str) -> None:
 
 # ----------------------------------------------------------------------------------- the suite
 LEARNER_CHECKS: dict[str, Callable[[str], None]] = {
-    "is a frozen specification": _learner_specification,
+    "is a frozen value": _learner_specification,
     "noise off equals the baseline": _noise_off,
 }
 PRIVATIZER_CHECKS: dict[str, Callable[[str], None]] = {
-    "is a frozen specification": _privatizer_specification,
+    "is a frozen value": _privatizer_specification,
     "keeps the order of calls": _order_of_calls,
     "noise covers the public support": _support_is_public,
 }

@@ -1,4 +1,4 @@
-"""Frozen specifications whose options have presets: what is given wins, the rest is the preset's."""
+"""Frozen values whose options have presets: what is given wins, the rest is the preset's."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ The only interaction loop there is::
         for _ in range(plan.users):
             session.submit(encoder(rollout(mdp, plan.policy, environment), plan, coins))
 
-A :class:`Privatizer` is a frozen specification without shapes or data; ``start`` binds everything
+A :class:`Privatizer` is a frozen value without shapes or data; ``start`` binds everything
 that enters the noise scale; a :class:`Plan` is all that is public before people act; a
 :class:`Release` is all that a learner ever sees of people. What passes at that door (plans, reports,
 releases) is defined in :mod:`discreet.core.releases`, which knows no learner.
@@ -247,7 +247,7 @@ class StepwiseRelease(Protocol):
         ...
 
 
-# ------------------------------------------------- the privatizer: a specification, then a session
+# ------------------------------------------------- the privatizer: frozen options, then a session
 @runtime_checkable
 class Session(Protocol):
     """Stateful, in the trusted core. Order: release, begin, submit x plan.users, release, ..."""
@@ -294,7 +294,7 @@ Ask = Callable[[Response], Estimate]
 
 @runtime_checkable
 class Learner(Protocol):
-    """Frozen specification, then pure state passing: no reference to data or to a session's inside.
+    """Frozen options, then pure state passing: no reference to data or to a session's inside.
 
     ``ties`` is the 128-bit key (2 words) of the public coins that break ties.
     """

@@ -200,7 +200,8 @@ def test_verdicts_follow_the_numbers(small: Small) -> None:
     row["left"] = max(r["left"] for r in given["proven"])
     assert verdict(given, keeps) == pages.OPEN
     assert verdict(given, "sdp-pe as printed (C = 1), none") == pages.FAILS
-    assert verdict(given, "the published calibration buys") == pages.FAILS
+    assert verdict(given, "the privatizer is (ε, β)-shuffle private, messages being single bits") == HOLDS
+    assert verdict(given, "the bound on the regret of SDP-PE as printed") == pages.OPEN
     assert verdict(given, "noise of a counter under shuffle") == HOLDS
     last = max(TINY.users)
     for row in given["rows"]:

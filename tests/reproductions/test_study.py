@@ -54,7 +54,7 @@ def test_a_study_leaves_numbers_page_and_figures(tmp_path: Path, monkeypatch: py
     }  # fmt: skip
     assert (tmp_path / "reproductions" / "one.md").read_text() == "n = 3\n"
     assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["one-a.pdf", "one-a.png"]
-    assert said[0] == "FAILS: n: 3"
+    assert said[0] == "does not hold: n: 3"
     assert len(said) == 4
 
 

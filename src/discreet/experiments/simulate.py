@@ -76,7 +76,7 @@ class Setup:
     Parameters
     ----------
     mdp : TabularMDP
-    learner, privatizer : specifications
+    learner, privatizer : frozen values
     episodes : int
         K, the number of users.
     by : "auto", "episode" or "batch"
@@ -522,7 +522,7 @@ def simulate(
     ----------
     mdp : TabularMDP
         The world; ``dr.make("riverswim")``.
-    learner, privatizer : specifications
+    learner, privatizer : frozen values
         Such as ``dr.DPUCBVI()`` and ``dr.Central(epsilon=1.0)``.
     episodes : int
         K, users in one run, one episode each; at most 1e10.

@@ -1,6 +1,6 @@
 """What all tabular learners share: knobs, schedule, query, and the pure step from release to plan.
 
-A learner is a frozen specification. ``plan`` converts a release to rows and calls the same compiled
+A learner is a frozen value. ``plan`` converts a release to rows and calls the same compiled
 ``plan_step`` and ``choose`` that the fused simulation calls, so that both agree bit for bit. Nothing
 here touches privacy: every knob is post-processing, but for ``stationary``, ``derive_visits``,
 ``center_rewards`` and ``known_rewards``, which choose the sums that the privatizer is asked for, and
@@ -112,7 +112,7 @@ class TabularLearner(Knobs, ABC):
         Ask for sums of r - 1/2, which one user can change by half as much. With ``derive_visits`` (both are
         the default) one user moves 3 H of l1 instead of 6 H: half the noise at the same guarantee.
     known_rewards : bool
-        Use the public rewards of the specification; ask for none.
+        Use the public rewards of the spec; ask for none.
     failure : float
         In (0, 1): probability that a concentration bound fails.
     """
@@ -207,7 +207,7 @@ class TabularLearner(Knobs, ABC):
         if self.stationary and not spec.stationary:
             raise ValueError("stationary = True: must be false, the problem is not declared stationary")
         if self.known_rewards and spec.known_rewards is None:
-            raise ValueError("known_rewards = True: must be false, the specification declares no rewards")
+            raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
     def _batch(self, users: int, spec: Spec) -> int:
         """How many users follow the release made after ``users`` of them."""

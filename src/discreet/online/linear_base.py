@@ -105,7 +105,7 @@ class LinearLearner(Knobs):
     switches : int, optional
         The cap of "determinant"; None: steps times d log2(1 + K), which exact sums cannot exceed by much.
     known_rewards : bool
-        Use the public rewards of the specification; False: estimate them from a family of their own.
+        Use the public rewards of the spec; False: estimate them from a family of their own.
     failure : float
         In (0, 1): probability that a width fails.
     tie_break : "random" or "first"
@@ -182,7 +182,7 @@ class LinearLearner(Knobs):
             )
             raise ValueError(f"spec.features = {given}: must be {self.FEATURES.__name__}, {worlds}")
         if self.known_rewards and spec.known_rewards is None:
-            raise ValueError("known_rewards = True: must be false, the specification declares no rewards")
+            raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
     def schedule(self, spec: Spec) -> Schedule:
         """Times of release: geometric by default, public."""

@@ -76,7 +76,7 @@ __all__ = ["LSVIUCB"]
 class LSVIUCB(LinearLearner):
     """Optimistic least-squares value iteration on features of pairs (``spec.features`` must be ``Features``).
 
-    Knobs that are left open (None) are chosen by :meth:`tuned` from the public specification.
+    Knobs that are left open (None) are chosen by :meth:`tuned` from the public spec.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ class LSVIUCB(LinearLearner):
 
     # --------------------------------------------------------------------------- public facts
     def tuned(self, spec: Spec) -> Self:
-        """This learner with every open knob chosen from the public specification.
+        """This learner with every open knob chosen from the public spec.
 
         Raises ``ValueError`` if it does not fit: no features of pairs, or 1 is not in their span where
         targets are centred.

@@ -83,7 +83,7 @@ class RandomizedLearner(Knobs):
     stationary : bool
         Pool the counts of all steps; only where the problem is declared stationary.
     known_rewards : bool
-        Use the public rewards of the specification.
+        Use the public rewards of the spec.
     replan_growth : float
         Release when the users have grown by this factor, 1.0 being every user.
     samples : int
@@ -130,7 +130,7 @@ class RandomizedLearner(Knobs):
         if self.stationary and not spec.stationary:
             raise ValueError("stationary = True: must be false, the problem is not declared stationary")
         if self.known_rewards and spec.known_rewards is None:
-            raise ValueError("known_rewards = True: must be false, the specification declares no rewards")
+            raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
 
     def _known(self, spec: Spec) -> Floats | None:
         """(H, R) public mean rewards where they are to be used."""

@@ -251,7 +251,7 @@ class StagedLearner(Knobs):
         Raises
         ------
         ValueError
-            If K is not known or too small for one stage, or the specification lacks what is taken as public.
+            If K is not known or too small for one stage, or the spec lacks what is taken as public.
         """
         if spec.users is None:
             raise ValueError("users = None: must be known, stages are fixed in advance")
@@ -261,7 +261,7 @@ class StagedLearner(Knobs):
                 "step of one state)"
             )
         if self.known_rewards and spec.known_rewards is None:
-            raise ValueError("known_rewards = True: must be false, the specification declares no rewards")
+            raise ValueError("known_rewards = True: must be false, the spec declares no rewards")
         least = self.least_users(spec)
         if spec.users < least:
             raise ValueError(

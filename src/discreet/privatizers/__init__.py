@@ -1,4 +1,4 @@
-"""Privatizers for sums of counts: none, central (joint DP) and local, as frozen specifications.
+"""Privatizers for sums of counts: none, central (joint DP) and local, as frozen values.
 
 A privatizer knows no shapes and holds no data; ``start`` binds the query, the schedule and the
 source of randomness, sets the noise scales from the query's exact sensitivity, and hands out a

@@ -1,4 +1,4 @@
-"""Shuffle privacy as a specification: which flips, or which reports, a batch of users gets."""
+"""Shuffle privacy as a frozen value: which flips, or which reports, a batch of users gets."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = [
-    "HOLDS", "Claims", "budget", "claims_table", "clearly_below", "filled", "plus", "power_of_ten",
-    "reference_lines", "standard_error", "tidy",
+    "FAILS", "HOLDS", "OPEN", "Claims", "budget", "claims_table", "clearly_below", "filled", "papers", "plus",
+    "power_of_ten", "reference_lines", "standard_error", "tally", "tidy", "verdict",
 ]  # fmt: skip
 
-HOLDS = "holds"
+HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told at this size"
 WIDTH = 115
 _AS_THEY_ARE = ("#", "```", "!", "|")
 
@@ -51,18 +51,42 @@ class Claims:
     def __init__(self) -> None:
         self.found: list[dict[str, Any]] = []
 
-    def add(self, claim: str, verdict: bool | str, numbers: str) -> None:
-        """A claim, its verdict (whether it holds, or in words), and the numbers that decide it."""
+    def add(self, claim: str, verdict: bool | str, numbers: str, source: str = "") -> None:
+        """A claim, its verdict (whether it holds, or in words), the reason and the numbers that decide it.
+
+        source : where the paper makes it (theorem, figure, section); none: it is not the paper's.
+        """
         told = {"verdict": verdict} if isinstance(verdict, str) else {"holds": bool(verdict)}
-        self.found.append({"claim": claim, **told, "numbers": numbers})
+        where = {"source": source} if source else {}
+        self.found.append({"claim": claim, **told, "numbers": numbers, **where})
 
 
-def claims_table(found: Sequence[Mapping[str, Any]], verdict: str = "verdict") -> Table:
-    """A line a claim; what does not hold stands out. verdict : the head of its column."""
-    lines = [("claim", verdict, "numbers")]
+def verdict(one: Mapping[str, Any]) -> str:
+    """:data:`HOLDS`, :data:`FAILS` or :data:`OPEN`."""
+    return str(one["verdict"]) if "verdict" in one else HOLDS if one["holds"] else FAILS
+
+
+def papers(found: Sequence[Mapping[str, Any]], ours: bool = False) -> list[Mapping[str, Any]]:
+    """The claims that the paper makes; ours : the others."""
+    return [one for one in found if ("source" in one) != ours]
+
+
+def tally(found: Sequence[Mapping[str, Any]]) -> str:
+    """``3 hold, 1 does not, 2 cannot be told at this size``."""
+    words = [verdict(one) for one in found]
+    holds, fails, opened = (words.count(word) for word in (HOLDS, FAILS, OPEN))
+    said = [f"{holds} hold{'s' if holds == 1 else ''}", f"{fails} do{'es' if fails == 1 else ''} not"]
+    return ", ".join(said + [f"{opened} {OPEN}"] * bool(opened))
+
+
+def claims_table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """A line a claim; what does not hold stands out. Where the paper makes it, if it is the paper's."""
+    sourced = any("source" in one for one in found)
+    lines: list[tuple[str, ...]] = [("claim", *(["in the paper"] * sourced), "verdict", "reason and figures")]
     for one in found:
-        word = one["verdict"] if "verdict" in one else HOLDS if one["holds"] else "fails"
-        lines.append((one["claim"], word if word == HOLDS else f"**{word}**", one["numbers"]))
+        word = verdict(one)
+        where = [one.get("source", "")] * sourced
+        lines.append((one["claim"], *where, word if word == HOLDS else f"**{word}**", one["numbers"]))
     return lines
 
 

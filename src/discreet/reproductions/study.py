@@ -21,6 +21,7 @@ from typing import Any
 
 from discreet.core import checks
 from discreet.experiments import plots
+from discreet.reproductions.page import verdict
 from discreet.storage.files import write_aside
 from discreet.tables import Table
 
@@ -96,7 +97,8 @@ class Study:
 
     run : a job to the document, plain values that can be written as JSON. Where a figure needs more than
     these, it is under the key ``found``, which is not written.
-    claims : to {claim, holds or verdict, numbers}; tables : (title, table) that a terminal shows;
+    claims : to {claim, holds or verdict, numbers, and source if the paper makes it};
+    tables : (title, table) that a terminal shows;
     figures : stem of a file's name to what draws it; page : its Markdown, None if it is written by hand;
     planned : how many runs ``progress`` will tell of, by ``quick``.
     """
@@ -131,8 +133,8 @@ def reproduce(study: Study, job: Job) -> dict[str, Any]:
     numbers = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     write_aside(job.out / f"{study.name}.json", numbers.encode())
     for one in document["claims"]:
-        word = one["verdict"] if "verdict" in one else "holds" if one["holds"] else "FAILS"
-        job.say(f"{word}: {one['claim']}: {one['numbers']}")
+        where = f" ({one['source']})" if "source" in one else ""
+        job.say(f"{verdict(one)}: {one['claim']}{where}: {one['numbers']}")
     for path in paths:
         job.say(f"reproduce: {path}")
     return document

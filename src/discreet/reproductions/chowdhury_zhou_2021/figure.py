@@ -35,8 +35,7 @@ from discreet.reproductions.study import Job
 from discreet.tables import Table
 
 # Means of the public code's gap regret after 1000, 5000, 10 000 and 20 000 users (20 runs), measured
-# from the original script. LDP varies too much between
-# runs for more than an order.
+# from the original script. LDP varies too much between runs for more than an order.
 REFERENCE = {
     ("VI", "none", 1.0): (628, 1025, 1196, 1370),
     ("VI", "central", 1.0): (1516, 2514, 2880, 3249),
@@ -170,7 +169,7 @@ def claims(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     for kind in () if document["quick"] else _KINDS:
         finals = [gaps[_curve(kind, *curve)][-1] for curve in _CURVES]
         claim = f"{kind}: none < JDP 1 < JDP 0.5 < LDP 1 < LDP 0.5 after {_AT[-1]} users"
-        found.add(claim, finals == sorted(finals), ", ".join(map(number, finals)))
+        found.add(claim, finals == sorted(finals), ", ".join(map(number, finals)), "section 6, Figure 2")
     return found.found
 
 
@@ -202,9 +201,8 @@ def figure(document: Mapping[str, Any]) -> Any:
             axes.set_xlabel("users (episodes); pooled counts and practical bonuses, see the docs")
         if column == 0:
             axes.text(
-                0.02, 0.76, "NOT PRIVATE at any stated ε:\nnoise shared among cells (LDP) or\nredrawn on "
+                0.02, 0.76, "no ε follows from this noise: one draw\nfor all pairs (LDP), or drawn again on\n"
                 "cumulative counts (JDP)", transform=axes.transAxes, ha="left", va="top", fontsize=9,
-                color="#B00020", weight="bold",
             )  # fmt: skip
         if column == 2:
             _mark_beginnings(axes, curves)

@@ -1,6 +1,7 @@
 """Chowdhury and Zhou 2021: what their public code computes (``code:cz22``), as a set-up.
 
-Its noise gives no differential privacy: draws are shared by cells, or made again for the same sums.
+No ε follows from its noise: draws are shared by cells, or made again for the same sums. What is said of it is
+shown on the code itself by :mod:`discreet.reproductions.public_code`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class PublishedCode(Setup):
 
     @cached_property
     def guarantee(self) -> Any:
-        """None: not private at any stated level."""
+        """None: no ε follows from the code's noise."""
         if self.mode == 0:
             return no_guarantee("seeded")
         return no_guarantee(

@@ -11,7 +11,7 @@ one table of curves:
 - our estimators at a true rho;
 - every algorithm with the constant that is best on instances that no other curve uses: the baselines too.
 
-Instances and seeds are not those of :data:`REFERENCE`, another code's means: a check from outside.
+Instances and seeds are not those of :data:`REFERENCE`, a second implementation's means: a check from outside.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Curve:
     """A line of the table.
 
     raw : on the features as printed. divided : what all noise is divided by (the budget is then no
-    guarantee that anybody stated). reference : another code's means at USERS, if it has them.
+    guarantee that anybody stated). reference : a second implementation's means at USERS, if it has them.
     """
 
     name: str

@@ -38,7 +38,7 @@ from discreet.reproductions.page import standard_error
 STATES, ACTIONS, HORIZON = 5, 3, 5
 USERS = (100, 300, 1000, 3000, 10_000, 30_000)
 
-# Means over 12 instances of another code; their standard errors are .02 to .06.
+# Means over 12 instances of a second implementation; their standard errors are .02 to .06.
 REFERENCE: dict[str, tuple[float, ...]] = {
     "APVI, theory": (1.31, 1.31, 1.01, 0.71, 0.49, 0.30),
     "APVI, c1=.2 c3=.02": (0.46, 0.30, 0.22, 0.15, 0.10, 0.06),
@@ -126,7 +126,7 @@ def tabular_panel(
     -------
     dict
         ``users``, ``instances``, ``runs``, and ``rows``: name to {``mean``, ``error``, ``reference``
-        (another code's mean; None where it has no such cell)}.
+        (a second implementation's mean; None where it has no such cell)}.
     """
     worlds = [instance(i) for i in range(checks.integer("instances", instances, 2))]
     document: dict[str, Any] = {"users": list(users), "instances": instances, "runs": runs, "rows": {}}
