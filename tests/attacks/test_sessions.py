@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from covering import by_turns
 from interrupts import interrupted
 
 from discreet.core.counts import CountQuery
@@ -299,10 +300,12 @@ def test_sums_that_float64_would_round_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"center_rewards": True}, {"stationary": True}, {"visits": False}, {"known_rewards": True}],
+    ("options", "noise"),
+    by_turns(
+        [{}, {"center_rewards": True}, {"stationary": True}, {"visits": False}, {"known_rewards": True}],
+        ["laplace", "gaussian"],
+    ),
 )
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_every_cell_of_every_secure_release_is_noisy_and_on_its_grid(
     options: dict[str, bool], noise: Any
 ) -> None:

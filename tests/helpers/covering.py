@@ -34,6 +34,12 @@ def by_turns(*axes: Axis) -> list[Any]:
     return _marked(named, {tuple([*axis][k % len(axis)] for axis in named) for k in turns})
 
 
+def every_second(values: Axis, first: int = 0) -> list[Any]:
+    """Every second value, and the others in the slow suite: for one fault that is built into many things."""
+    (named,) = _named([values])
+    return _marked([named], {(name,) for name in [*named][first::2]})
+
+
 def _named(axes: Sequence[Axis]) -> list[Mapping[str, Any]]:
     return [axis if isinstance(axis, Mapping) else {str(value): value for value in axis} for axis in axes]
 
