@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from covering import by_turns
 from interrupts import interrupted
 
 from discreet.core.counts import CountQuery
@@ -300,14 +299,19 @@ def test_sums_that_float64_would_round_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "noise"),
-    by_turns(
-        [{}, {"center_rewards": True}, {"stationary": True}, {"visits": False}, {"known_rewards": True}],
-        ["laplace", "gaussian"],
-    ),
+    "options",
+    [{}, {"center_rewards": True}, {"stationary": True}, {"visits": False}, {"known_rewards": True}],
+)
+@pytest.mark.parametrize(
+    "budget",
+    [
+        {"epsilon": 0.01, "delta": 1e-6, "noise": "laplace"},
+        {"mu": 0.003},  # about the same, and its scales are known at once
+    ],
+    ids=["laplace", "gaussian"],
 )
 def test_every_cell_of_every_secure_release_is_noisy_and_on_its_grid(
-    options: dict[str, bool], noise: Any
+    options: dict[str, bool], budget: dict[str, Any]
 ) -> None:
     mask = np.array([[True, True], [True, False]])
     query = CountQuery(Layout(2, 2, 2, mask), **options)
@@ -315,9 +319,7 @@ def test_every_cell_of_every_secure_release_is_noisy_and_on_its_grid(
     inside = np.concatenate([query.support[name].ravel() for name in query.families])
     seen = []
     for _ in range(4):
-        session = Central(release="tree", epsilon=0.01, delta=1e-6, noise=noise).start(
-            query, Schedule(4), Secure()
-        )
+        session = Central(release="tree", **budget).start(query, Schedule(4), Secure())
         session.release()
         for _ in range(1, 4):
             encoder = session.begin(Plan(POLICY))
