@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 WORKERS ?= 2
+# Neighbours in a file share what they set up: each worker begins with a part of its own, and helps when it is done.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: run test test-statistics test-engines goldens mutate lint format types imports bench warmup setup clean help
 .DEFAULT_GOAL := help
@@ -28,10 +30,10 @@ warmup: $(STAMP) ## Compile whatever changed since the last time
 	@$(BIN)/discreet warmup
 
 test: lint types imports warmup ## Lint, types, import contracts, tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not statistics and not engines"
+	$(PYTEST) -m "not statistics and not engines"
 
 test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two cores)
-	$(BIN)/python -m pytest -n $(WORKERS) -m statistics
+	$(PYTEST) -m statistics
 
 test-engines: warmup ## Dask, Ray and submitit with real workers, some of them killed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,dask,ray,slurm]' pyspark

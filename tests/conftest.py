@@ -1,6 +1,7 @@
 """Tests need not wait for the disk: what is in the system's cache outlives a killed process.
 
-That files and tables are synchronised is tested by those that ask for ``disk_is_waited_for``.
+That files and tables are synchronised is tested by those that ask for ``disk_is_waited_for``. Tests of
+folders whose subject is no figure ask for ``figures_are_sketched``.
 """
 
 import os
@@ -30,3 +31,21 @@ def _nobody_waits_for_the_disk() -> Iterator[None]:
 def disk_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """As users have it."""
     _patched(monkeypatch, *_WAITS)
+
+
+@pytest.fixture(scope="module")
+def figures_are_sketched() -> Iterator[None]:
+    """Reports of stored people write small pictures of what they hold (``tests/helpers/drawn.py``)."""
+    from drawn import sketched
+
+    with pytest.MonkeyPatch.context() as patch:
+        sketched(patch.setattr)
+        yield
+
+
+@pytest.fixture
+def figures_by_matplotlib(figures_are_sketched: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As users have it, for one test of such a module."""
+    from drawn import by_matplotlib
+
+    by_matplotlib(monkeypatch.setattr)

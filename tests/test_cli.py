@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from discreet import cli, registry
+from discreet import cli, conformance, registry
 from discreet.audits import replay
 from discreet.audits import run as audits
 from discreet.cli import simulations
+from discreet.core.layout import Layout
 from discreet.experiments import engine, simulate
 from discreet.experiments import sweep as sweeps
 from discreet.experiments.results import Result as RunResult
@@ -369,8 +370,11 @@ def test_sweep_makes_a_folder_a_run_and_a_figure(swept: tuple[Path, Path, Any]) 
     assert "regret.png" in text
 
 
-def test_a_sweep_in_parts_is_the_sweep(swept: tuple[Path, Path, Any], tmp_path: Path) -> None:
+def test_a_sweep_in_parts_is_the_sweep(
+    swept: tuple[Path, Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, out, found = swept
+    monkeypatch.setattr(simulations, "_figures", lambda *_: [])  # drawn above
     listed = document("sweep", path, "--out", tmp_path, "--list")
     assert [one["only"] for one in listed] == [1, 2, 3, 4, 5]
     assert {Path(one["out"]).name for one in listed} == {p.name for p in out.iterdir() if p.is_dir()}
@@ -481,18 +485,19 @@ def test_forecast_says_what_would_be_chosen_and_what_it_costs() -> None:
 
 @pytest.fixture
 def one_audit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is asked for as JSON and in words is played once, with few replays: these are tested elsewhere."""
+    """What is asked for as JSON and in words is played once, and small: audits are tested elsewhere."""
     played: dict[str, Any] = {}
 
     def audit(*given: Any, _audit: Any = audits.audit, **more: Any) -> Any:
         key = repr((given, more))
         if key not in played:
-            played[key] = _audit(*given, **more)
+            played[key] = _audit(*given, layout=Layout(4, 2, 8), **more)
         return played[key]
 
     monkeypatch.setattr(audits, "audit", audit)
     monkeypatch.setattr(replay, "_FIRST", 6)
-    monkeypatch.setattr(replay, "_SEEDS", 24)
+    monkeypatch.setattr(replay, "_SEEDS", 8)
+    monkeypatch.setattr(replay, "_TARGETS", 2)
 
 
 def test_audit_prints_bounds_identities_and_what_a_pass_means(one_audit: None) -> None:
@@ -513,7 +518,10 @@ def test_audit_prints_bounds_identities_and_what_a_pass_means(one_audit: None) -
     assert "Mechanism at the size asked for: gaussian; in the games: gaussian." in text
 
 
-def test_audit_runs_under_a_learner(one_audit: None) -> None:
+def test_audit_runs_under_a_learner(one_audit: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = audits.core.black_box
+    fewest = lambda start, plays, runs, *how: play(start, plays, 200, *how)  # noqa: E731
+    monkeypatch.setattr(audits.core, "black_box", fewest)
     out = document(
         "audit", "--privatizer", "central", "--learner", "private-ucb-vi", "--epsilon", "1",
         "--delta", "1e-6", "--runs", "800",
@@ -591,11 +599,18 @@ def test_reproduce_knows_its_papers() -> None:
     assert "qiao-wang-2023-offline, price-of-privacy" in said
 
 
-def test_warmup_says_what_it_does() -> None:
+def test_warmup_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a few pairs: `make test` runs it on all of them before, and the slow suite counts them."""
+    few = [*conformance._pairs_of(registry.entries("learner")[:1])][:4]
+    monkeypatch.setattr(conformance, "_pairs_of", lambda _: iter(few))
     result = call("warmup", "--json")
-    found = json.loads(result.stdout)
-    assert found["combinations"] >= 8 * 3 * 4
+    assert json.loads(result.stdout)["combinations"] > len(few)
     assert "kernels ready after" in result.stderr
+
+
+@pytest.mark.statistics
+def test_warmup_runs_every_combination() -> None:
+    assert json.loads(call("warmup", "--json").stdout)["combinations"] >= 8 * 3 * 4
 
 
 # ------------------------------------------------------------------------------------- processes

@@ -19,6 +19,7 @@ from discreet import cli
 
 ROOT = Path(__file__).parents[1]
 WARD = ROOT / "docs" / "examples" / "ward"
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
 RUNNER = CliRunner()
 BUDGET = ["--epsilon", "3", "--delta", "1e-6"]
 

@@ -302,9 +302,16 @@ def test_sums_that_float64_would_round_are_refused() -> None:
     "options",
     [{}, {"center_rewards": True}, {"stationary": True}, {"visits": False}, {"known_rewards": True}],
 )
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize(
+    "budget",
+    [
+        {"epsilon": 0.01, "delta": 1e-6, "noise": "laplace"},
+        {"mu": 0.003},  # about the same, and its scales are known at once
+    ],
+    ids=["laplace", "gaussian"],
+)
 def test_every_cell_of_every_secure_release_is_noisy_and_on_its_grid(
-    options: dict[str, bool], noise: Any
+    options: dict[str, bool], budget: dict[str, Any]
 ) -> None:
     mask = np.array([[True, True], [True, False]])
     query = CountQuery(Layout(2, 2, 2, mask), **options)
@@ -312,9 +319,7 @@ def test_every_cell_of_every_secure_release_is_noisy_and_on_its_grid(
     inside = np.concatenate([query.support[name].ravel() for name in query.families])
     seen = []
     for _ in range(4):
-        session = Central(release="tree", epsilon=0.01, delta=1e-6, noise=noise).start(
-            query, Schedule(4), Secure()
-        )
+        session = Central(release="tree", **budget).start(query, Schedule(4), Secure())
         session.release()
         for _ in range(1, 4):
             encoder = session.begin(Plan(POLICY))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from covering import by_turns, every_second
 from scipy import stats
 
 from discreet.audits import games as audit
@@ -115,7 +116,7 @@ def failed(start: Any, learner: Any = None, **options: Any) -> set[str]:
     return {shorts[one.name] for one in found if one.passed is False}
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", every_second([*RIGHT]))
 def test_what_is_right_passes(name: str) -> None:
     """Restarts are real: saved to a file, and restored."""
     found = white_box(RIGHT[name].start, layout=LAYOUT, users=8, restart=saved_and_restored)
@@ -220,7 +221,7 @@ class HalfScale(CountSession):
         return super()._node_noise(end, factor / 2, level)
 
 
-@pytest.mark.parametrize("name", [*WALKS, *CLOCKS, "batches laplace", "decaying"])
+@pytest.mark.parametrize("name", every_second([*WALKS, *CLOCKS, "batches laplace", "decaying"]))
 def test_a_noise_scale_halved(name: str) -> None:
     assert "law" in failed(broken(RIGHT[name], HalfScale))
 
@@ -241,7 +242,9 @@ class Underpriced(CountSession):
         self._laws = self._mechanism.laws
 
 
-@pytest.mark.parametrize("name", [*WALKS, *CLOCKS, "decaying", "laplace at delta", "local laplace"])
+@pytest.mark.parametrize(
+    "name", every_second([*WALKS, *CLOCKS, "decaying", "laplace at delta", "local laplace"], first=1)
+)
 def test_a_level_left_out_of_the_composition(name: str) -> None:
     assert failed(broken(RIGHT[name], Underpriced)) == {"loss"}
 
@@ -282,11 +285,14 @@ class TwinFamilies(CountSession):
 
 
 @pytest.mark.parametrize(
-    "name", ["tree laplace", "square root", "signed digits", "batches gaussian", *CLOCKS]
+    ("name", "kind"),
+    by_turns(
+        ["tree laplace", "square root", "signed digits", "batches gaussian", *CLOCKS],
+        {"one draw": SharedDraw, "twins": TwinFamilies},
+    ),
 )
-def test_one_draw_shared_among_cells(name: str) -> None:
-    for kind in (SharedDraw, TwinFamilies):
-        assert "cells" in failed(broken(RIGHT[name], kind))
+def test_one_draw_shared_among_cells(name: str, kind: type[CountSession]) -> None:
+    assert "cells" in failed(broken(RIGHT[name], kind))
 
 
 class DrawnTwice(CountSession):
@@ -299,7 +305,7 @@ class DrawnTwice(CountSession):
         return super()._noisy(walk, leaf)
 
 
-@pytest.mark.parametrize("name", WALKS)
+@pytest.mark.parametrize("name", every_second([*WALKS]))
 def test_a_node_drawn_twice(name: str) -> None:
     assert "fresh" in failed(broken(WALKS[name], DrawnTwice))
 

@@ -453,7 +453,7 @@ def test_report_grid_rounds_up_by_at_most_five_percent() -> None:
 def test_error_events_are_rarer_than_stated() -> None:
     """Spec 10.12, fewer runs: S = A = H = 2, K = 64, failure .2, both families of privatizer."""
     for privatizer in (Central(release="tree", epsilon=1.0), Local(epsilon=1.0)):
-        runs, broken = 120, 0
+        runs, broken = 60, 0
         session = privatizer.start(QUERY, Schedule(64), Seeded(0))
         bounds = [
             np.concatenate(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from covering import pairwise
 from scipy import stats
 
 import discreet as dr
@@ -40,23 +41,28 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("by", ["episode", "batch"])
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
-@pytest.mark.parametrize("privatizer", [NONE, CENTRAL, LOCAL], ids=["none", "central", "local"])
-@pytest.mark.parametrize("learner", [dr.PrivateUCBVI, dr.DPUCBVI, dr.PrivateUCBPO])
+@pytest.mark.parametrize(
+    ("learner", "privatizer", "schedule", "variant", "by"),
+    pairwise(
+        {"private-vi": dr.PrivateUCBVI, "dp": dr.DPUCBVI, "private-po": dr.PrivateUCBPO},
+        {"none": NONE, "central": CENTRAL, "local": LOCAL},
+        SCHEDULES,
+        VARIANTS,
+        ["episode", "batch"],
+    ),
+)
 def test_stepwise_equals_fused_bit_for_bit(
-    learner: type, privatizer: object, schedule: dict[str, float], by: str
+    learner: type, privatizer: object, schedule: dict[str, float], variant: dict[str, bool], by: str
 ) -> None:
-    for variant in VARIANTS:
-        mdp = world(stationary="stationary" in variant)
-        specification = learner(**schedule, **variant)
-        fused = Setup(mdp, specification, privatizer, 60, by)  # type: ignore[arg-type]
-        stepwise = Setup(mdp, specification, privatizer, 60, by, stepwise=True)  # type: ignore[arg-type]
-        assert fused.fused
-        assert not stepwise.fused
-        one, other = fused.run(1, 2), stepwise.run(1, 2)
-        assert (one.regret == other.regret).all()
-        assert (one.gap_regret == other.gap_regret).all()
+    mdp = world(stationary="stationary" in variant)
+    specification = learner(**schedule, **variant)
+    fused = Setup(mdp, specification, privatizer, 60, by)  # type: ignore[arg-type]
+    stepwise = Setup(mdp, specification, privatizer, 60, by, stepwise=True)  # type: ignore[arg-type]
+    assert fused.fused
+    assert not stepwise.fused
+    one, other = fused.run(1, 2), stepwise.run(1, 2)
+    assert (one.regret == other.regret).all()
+    assert (one.gap_regret == other.gap_regret).all()
 
 
 def test_masks_and_gaussian_noise_are_equal_too() -> None:
@@ -69,24 +75,28 @@ def test_masks_and_gaussian_noise_are_equal_too() -> None:
             assert (runs[0].regret == runs[1].regret).all()
 
 
-@pytest.mark.parametrize("by", ["episode", "batch"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {}, {"stationary": True}, {"known_rewards": True}, {"shrink": False, "derive_visits": False},
-        {"pooled": "all", "center_rewards": False}, {"pooled": "first", "known_rewards": True},
-        {"consistent": False},
-    ],
+AWARE = (
+    {}, {"stationary": True}, {"known_rewards": True}, {"shrink": False, "derive_visits": False},
+    {"pooled": "all", "center_rewards": False}, {"pooled": "first", "known_rewards": True},
+    {"consistent": False},
 )  # fmt: skip
-def test_the_noise_aware_learner_is_equal_too(options: dict[str, bool], by: str) -> None:
+UNDER = {
+    "none": NONE,
+    "gaussian": dr.Central(epsilon=3.0, delta=1e-6),
+    "laplace": dr.Central(epsilon=3.0),
+    "local": LOCAL,
+}
+
+
+@pytest.mark.parametrize(("options", "privatizer", "by"), pairwise(AWARE, UNDER, ["episode", "batch"]))
+def test_the_noise_aware_learner_is_equal_too(options: dict[str, bool], privatizer: object, by: str) -> None:
     mdp = world() if "stationary" in options else masked()
-    for privatizer in (NONE, dr.Central(epsilon=3.0, delta=1e-6), dr.Central(epsilon=3.0), LOCAL):
-        runs = [
-            Setup(mdp, dr.NoiseAwareUCBVI(**options), privatizer, 150, by, stepwise).run(2, 1)  # type: ignore[arg-type]
-            for stepwise in (False, True)
-        ]
-        assert (runs[0].regret == runs[1].regret).all()
-        assert (runs[0].gap_regret == runs[1].gap_regret).all()
+    runs = [
+        Setup(mdp, dr.NoiseAwareUCBVI(**options), privatizer, 150, by, stepwise).run(2, 1)  # type: ignore[arg-type]
+        for stepwise in (False, True)
+    ]
+    assert (runs[0].regret == runs[1].regret).all()
+    assert (runs[0].gap_regret == runs[1].gap_regret).all()
 
 
 @pytest.mark.parametrize("clocks", ["common", "rows"])
@@ -114,15 +124,15 @@ EXPLORED = {
 }
 
 
-@pytest.mark.parametrize("by", ["episode", "batch"])
-@pytest.mark.parametrize("stationary", [False, True])
-@pytest.mark.parametrize("name", EXPLORED)
-def test_explorers_are_equal_too(name: str, stationary: bool, by: str) -> None:
+@pytest.mark.parametrize(
+    ("privatizer", "stationary", "by"), pairwise(EXPLORED, [False, True], ["episode", "batch"])
+)
+def test_explorers_are_equal_too(privatizer: object, stationary: bool, by: str) -> None:
     """A fifth of 300 users follow explorers, and the explorers play policies of their own."""
     mdp, finals = world(), {}
     for share in (0.0, 0.2):
         learner = dr.NoiseAwareUCBVI(explore_share=share, stationary=stationary)
-        fused, stepwise = (Setup(mdp, learner, EXPLORED[name], 300, by, flag) for flag in (False, True))
+        fused, stepwise = (Setup(mdp, learner, privatizer, 300, by, flag) for flag in (False, True))
         assert fused.fused
         assert fused.exploring.sum() == 300 * share
         one, other = fused.run(2, 1), stepwise.run(2, 1)
@@ -170,7 +180,7 @@ def test_leaf_user_and_leaf_batch_are_both_equal() -> None:
         assert (runs[0].regret == runs[1].regret).all()
 
 
-@pytest.mark.parametrize("stepwise", [False, True])
+@pytest.mark.parametrize("stepwise", [False, pytest.param(True, marks=pytest.mark.statistics)])
 def test_any_number_of_workers_gives_the_same_result(stepwise: bool) -> None:
     setup = Setup(world(), dr.PrivateUCBVI(), CENTRAL, 40, stepwise=stepwise)
     one = {r.run: r.regret for r in iterate_runs(setup, 5, range(3), workers=1)}

@@ -1,37 +1,66 @@
-"""Figures of a report are a function of the report: equal reports are drawn once in a test run.
+"""Figures of a report are a function of the report: tests whose subject is no figure have them sketched.
 
-For tests that have the same folder made or verified many times. That equal reports give equal bytes is tested
-where nothing is remembered (tests/stored/test_report.py, tests/test_cli_stored.py).
+That figures show what they should, and that equal reports give equal bytes, is tested with those that users
+have (tests/stored/test_report.py, tests/stored/test_decision_points.py, tests/test_cli_stored.py).
 """
 
 from __future__ import annotations
 
-import pickle
+import hashlib
+import io
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
+import numpy as np
 
 from discreet.storage.files import write_aside
+from discreet.stored import decision_report, report
+from discreet.stored.decision_report import DecisionReport
 from discreet.stored.report import Report
 
-_DRAWN: dict[bytes, tuple[tuple[str, bytes], ...]] = {}
+_MADE = (
+    (Report, "_values_figure"),
+    (Report, "_support_figure"),
+    (DecisionReport, "_figure"),
+    (report, "save_figure"),
+    (decision_report, "save_figure"),
+)
+_BY_MATPLOTLIB = [(where, name, getattr(where, name)) for where, name in _MADE]
 
 
-def drawn_once(patch: pytest.MonkeyPatch) -> None:
-    """Remember what reports draw, by all that they hold."""
-    patch.setattr(Report, "figures", _remembering(Report.figures))
+def sketched(put: Callable[[Any, str, Any], None]) -> None:
+    """Files of the same names are small pictures and texts of all that the report holds, without Matplotlib.
+
+    put : ``setattr``, or that of a ``MonkeyPatch``.
+    """
+    for where, name in _MADE:
+        put(where, name, _sketch if name == "save_figure" else _naming(name))
 
 
-def _remembering(draw: Any) -> Any:
-    def figures(self: Any, folder: Path | str) -> tuple[Path, ...]:
-        key, folder = pickle.dumps(vars(self)), Path(folder)
-        if key not in _DRAWN:
-            _DRAWN[key] = tuple((path.name, path.read_bytes()) for path in draw(self, folder))
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, content in _DRAWN[key]:
-                write_aside(folder / name, content)
-        return tuple(folder / name for name, _ in _DRAWN[key])
+def by_matplotlib(put: Callable[[Any, str, Any], None]) -> None:
+    """As users have it."""
+    for where, name, function in _BY_MATPLOTLIB:
+        put(where, name, function)
 
-    return figures
+
+def _naming(name: str) -> Callable[[Any], str]:
+    def all_that_it_holds(self: Any) -> str:
+        with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
+            held = f"{name} {vars(self)!r}"
+        assert " at 0x" not in held
+        return held
+
+    return all_that_it_holds
+
+
+def _sketch(figure: str, path: Path) -> None:
+    from PIL import Image
+
+    digest, content = hashlib.sha256(figure.encode()), io.BytesIO()
+    if path.suffix == ".svg":
+        content.write(f"<svg><text>{digest.hexdigest()}</text></svg>\n".encode())
+    else:
+        Image.frombytes("L", (8, 4), digest.digest()).save(content, path.suffix[1:])
+    write_aside(path, content.getvalue())

@@ -1,4 +1,4 @@
-"""``learn``, killed at random moments."""
+"""``learn``, killed at random moments: of processes that sketch figures (for ``figures_are_sketched``)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ from discreet.data.schema import Schema, write_schema
 from discreet.offline.releases import read_tables
 from discreet.storage.ledger import Ledger
 from discreet.stored.verification import verify
+
+SKETCHED = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from drawn import sketched
+sketched(setattr)
+"""
 
 WORKER = """
 import sys, itertools
@@ -70,7 +77,10 @@ def kill_at(schema: Schema, folder: Path, *steps: str) -> None:
     write_schema(schema, folder / "schema.toml")
     write_made_up(schema, 30, folder / "people.parquet", seed=1)
     done = subprocess.run(
-        [sys.executable, "-c", KILLED_AT, str(folder), *steps], capture_output=True, text=True, check=False
+        [sys.executable, "-c", SKETCHED + KILLED_AT, str(folder), *steps],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -86,7 +96,7 @@ def kill_at_random(schema: Schema, folder: Path, kills: int, seed: int) -> int:
     draw, longest = np.random.default_rng(seed), 0.0
     for worker in range(kills):
         process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(folder), str(worker)],
+            [sys.executable, "-c", SKETCHED + WORKER, str(folder), str(worker)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert process.stdout is not None

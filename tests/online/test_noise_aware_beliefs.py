@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from covering import by_turns
 from scipy import special, stats
 
 import discreet as dr
@@ -520,8 +521,7 @@ SETTINGS = {
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(("name", "seed"), by_turns([*SETTINGS], range(3)))
 def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
     setting = SETTINGS[name]
     steps = slice(0, setting.slots * ROWS)

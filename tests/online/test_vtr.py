@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from covering import pairwise
 
 import discreet as dr
 from discreet import envs
@@ -270,18 +271,19 @@ def coverage(learner, privatizer, runs, users=60):
     return outside, pessimistic, floored
 
 
-@pytest.mark.parametrize("learner", [UCRLVTR, UCRLVTRPlus])
 @pytest.mark.parametrize(
-    "privatizer",
-    [
-        dr.NoPrivacy(),
-        dr.Central(epsilon=2.0, delta=1e-5),
-        dr.Central(epsilon=2.0),
-        dr.Local(epsilon=2.0, delta=1e-5),
-    ],
-    ids=("none", "central", "pure", "local"),
+    ("learner", "privatizer", "targets"),
+    pairwise(
+        {"vtr": UCRLVTR, "vtr+": UCRLVTRPlus},
+        {
+            "none": dr.NoPrivacy(),
+            "central": dr.Central(epsilon=2.0, delta=1e-5),
+            "pure": dr.Central(epsilon=2.0),
+            "local": dr.Local(epsilon=2.0, delta=1e-5),
+        },
+        ["raw", "span"],
+    ),
 )
-@pytest.mark.parametrize("targets", ["raw", "span"])
 def test_widths_cover_and_values_are_optimistic(learner, privatizer, targets):
     """At scale 1: a run fails with probability at most .05; more than 7 of 12: 2e-8."""
     exact = learner(bonus_scale=1.0, ridge="bound", targets=targets, tie_batches=1)

@@ -15,6 +15,7 @@ SCHEMA = Schema("ward", "patient", Layout(4, 2, 3), terminal=(3,), low=-1.0)
 
 
 @pytest.mark.statistics
+@pytest.mark.usefixtures("figures_are_sketched")
 @pytest.mark.parametrize("part", range(4))
 def test_fifty_kills(part: int, tmp_path: Path) -> None:
     assert kill_at_random(SCHEMA, tmp_path, 50, seed=part) >= 1

@@ -28,6 +28,7 @@ from discreet.stored.counted import Part, count_part, merge_parts
 from discreet.stored.learn import learn
 from discreet.stored.verification import verify
 
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
 STEPS = Schema("ward", "patient", Layout(5, 3, 4), terminal=(4,), episodes_per_user=2, contribute="random")
 STATIONARY = Schema(
     "ward", "patient", Layout(5, 3, 4), stationary=True, terminal=(3, 4), outcomes={4: 1.0}

@@ -31,7 +31,7 @@ from discreet.stored.statement import RunFacts, file_hash, statement_of, write_s
 from discreet.stored.verification import verify
 from discreet.written.plain import records_from_dict
 
-pytestmark = pytest.mark.usefixtures("equal_figures_drawn_once")
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
 H, S, A = 3, 4, 2
 MASK = np.array([[1, 1], [1, 0], [0, 1], [1, 1]], bool)
 SCHEMA = Schema("ward", "patient", Layout(S, A, H, MASK), terminal=(3,), low=-1.0, high=1.0)
@@ -435,7 +435,7 @@ def test_known_rewards_of_any_range_verify(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("episodes", [1, 2])
-@pytest.mark.parametrize("learner", [DPVAPVI(rho=50.0, split=True), DPPEVI(epsilon=5.0, noise="laplace")])
+@pytest.mark.parametrize("learner", [DPVAPVI(rho=1.0, split=True), DPPEVI(epsilon=5.0, noise="laplace")])
 def test_sensitivities_of_linear_sums_are_verified(
     learner: Any, episodes: int, rows: Path, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ from discreet.stored.officer_page import officer_html, officer_markdown
 from discreet.stored.pages import text_of
 from discreet.written.sentences import up
 
-pytestmark = pytest.mark.usefixtures("equal_figures_drawn_once")
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
 TOLD = {
     "controller": "Hospital <H> & Co.", "legal_basis": "Art. 9 (2) (j)", "recipients": "public",
     "purpose": "better care", "retention": "ten years", "contact": "d@e.org", "columns": "patient, map",

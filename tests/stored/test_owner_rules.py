@@ -17,7 +17,7 @@ from discreet.storage.ledger import Ledger
 from discreet.storage.owner_rules import NAME, require_ledger
 from discreet.stored.codebook import fit_codebook
 
-pytestmark = pytest.mark.usefixtures("equal_figures_drawn_once")
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
 SCHEMA = Schema("ward", "patient", Layout(3, 2, 2))
 DECLARATION = """
 dataset = "ward"

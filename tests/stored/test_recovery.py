@@ -26,6 +26,7 @@ from discreet.stored.learn import learn, plan_again
 from discreet.stored.recovery import finish, lost
 from discreet.stored.verification import verify
 
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
 MASK = np.array([[1, 1], [1, 0], [0, 1], [1, 1]], bool)
 SCHEMA = Schema("ward", "patient", Layout(4, 2, 3, MASK), terminal=(3,), low=-1.0)
 DECLARATION = """

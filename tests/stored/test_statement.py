@@ -35,7 +35,7 @@ from discreet.stored.statement import (
 from discreet.stored.statement_schema import JSON_SCHEMA, violations
 from discreet.stored.verification import verify
 
-pytestmark = pytest.mark.usefixtures("equal_figures_drawn_once")
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
 MASK = np.array([[True, True], [True, False], [True, True]])
 NONE = dict.fromkeys(
     ("reservations", "epsilon", "delta", "method", "pure", "mu", "rho", "limit_epsilon", "limit_delta")

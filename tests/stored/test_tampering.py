@@ -41,7 +41,7 @@ SCHEMA = Schema(
 )  # fmt: skip
 Place = tuple[Path, Path, dict[str, bytes]]
 
-pytestmark = pytest.mark.usefixtures("equal_figures_drawn_once")
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")
 
 
 @pytest.fixture(scope="module")

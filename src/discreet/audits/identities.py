@@ -26,6 +26,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,12 @@ def _nth(layout: Layout, state: int, action: int) -> int:
 
 def _admissible(layout: Layout, state: int) -> Any:
     return np.flatnonzero(np.ones(layout.actions) if layout.mask is None else layout.mask[state])
+
+
+@lru_cache(maxsize=4)  # a bench looks at them more than once
+def _random_lives(layout: Layout, seed: int, number: int) -> tuple[Trajectory, ...]:
+    luck = np.random.default_rng(seed)
+    return tuple(_random_life(layout, luck) for _ in range(number))
 
 
 def _random_life(layout: Layout, luck: np.random.Generator) -> Trajectory:
@@ -235,8 +242,7 @@ class _Bench:
 
     def pairs(self, number: int) -> list[tuple[Trajectory, Trajectory]]:
         """The extreme pairs, and so many random ones."""
-        luck = np.random.default_rng(self.seed)
-        lives = [_random_life(self.query.layout, luck) for _ in range(2 * number)]
+        lives = _random_lives(self.query.layout, self.seed, 2 * number)
         return [*self.ends(), *zip(lives[::2], lives[1::2], strict=True)]
 
 

@@ -23,7 +23,6 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
 from discreet.core import checks
@@ -47,6 +46,8 @@ def check_delta(value: Any, name: str = "delta") -> float:
 
 def root(function: Callable[[float], float], low: float, high: float) -> float:
     """The root of a monotone function inside a bracket, to relative 4e-16 or absolute 1e-300."""
+    from scipy.optimize import brentq  # a fifth of what one run imports, and most runs need no root
+
     return float(brentq(function, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps, maxiter=500))
 
 

@@ -95,9 +95,9 @@ def test_streaming_equals_the_matrix_form(decay: float) -> None:
     ],
     ids=["laplace", "gaussian", "decaying"],
 )
-def test_covariance_of_the_releases(privatizer: Central) -> None:
+@pytest.mark.parametrize("runs", [400, pytest.param(1500, marks=pytest.mark.statistics)])
+def test_covariance_of_the_releases(privatizer: Central, runs: int) -> None:
     """Measurements have independent noise of the stated std; sums the covariance that follows."""
-    runs = 1500
     sums, fresh = [], []
     for run in range(runs):
         out = played(privatizer.start(QUERY, SCHEDULE, Seeded(5, run)))
