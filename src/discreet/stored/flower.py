@@ -34,6 +34,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
@@ -43,6 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.randomness import Randomness
+from discreet.storage.folders import check_free
 from discreet.storage.ledger import Ledger
 from discreet.stored.learn import learn
 from discreet.stored.planning import Settings
@@ -55,7 +57,12 @@ __all__ = ["flower_client", "flower_server", "mask", "refusal"]
 _CLIENT = "flwr.client.mod.secure_aggregation.secaggplus_mod"
 _SERVER = "flwr.server.workflow.secure_aggregation.secaggplus_workflow"
 _RECORD = "discreet_sites"
+_LOG = logging.getLogger(__name__)
 _STAGES = ("setup", "share_keys", "collect_masked_vectors", "unmask")
+
+
+class Refusal(ValueError):
+    """A site's answer to a server that asks what its plan does not say: public words, sent to the server."""
 
 
 def _flwr() -> None:
@@ -145,7 +152,7 @@ def refusal(
 
 
 def _sealed(site: Site, keys: Sequence[tuple[str, bytes, bytes]]) -> dict[str, Any]:
-    """Flower's encryption between two sites, under keys that hang on the secret, the plan and all keys seen."""
+    """Flower's encryption between sites, under keys that hang on the secret, the plan and all keys seen."""
     from flwr.common.secure_aggregation.crypto import symmetric_encryption as plain
 
     seen = hashlib.sha256(site.plan.digest.encode())
@@ -187,32 +194,37 @@ def flower_client(site: Callable[[Any], Site]) -> Any:
 
         def fit(self, parameters: Any, config: Any) -> Any:
             if config.get("plan") != self.here.plan.digest:
-                raise ValueError("plan: the analyst's must be that of this site")
+                raise Refusal("plan: the analyst's must be that of this site")
             return [self.here.send().astype(np.float64)], 1, {}
 
-    def guard(message: Any, context: Any, call_next: Any) -> Any:
+    def answered(message: Any, context: Any, call_next: Any) -> Any:
         if message.metadata.message_type != "train":
-            raise ValueError(
-                f"message of type {message.metadata.message_type!r}: must be of secure aggregation"
-            )
+            raise Refusal(f"message = {message.metadata.message_type!r}: must be of secure aggregation")
         here, records = site(context), context.state.config_records
         told = dict(message.content.config_records["secaggplus_configs"])
         stage = told.pop("stage", None)
         before = dict(records.get(_RECORD, {}))
-        own = message.metadata.dst_node_id
-        if why := refusal(here.plan, stage, told, own, before):
-            raise ValueError(f"secure aggregation: {why}")
+        if why := refusal(here.plan, stage, told, message.metadata.dst_node_id, before):
+            raise Refusal(f"secure aggregation: {why}")
         if stage == "share_keys":
             before["nodes"] = [int(node) for node in told]
             before["keys"] = [part for node in told for part in told[node]]
         before["stage"] = stage
         nodes, seen = before.get("nodes", []), before.get("keys", [])
         keys = [(str(node), seen[2 * i], seen[2 * i + 1]) for i, node in enumerate(nodes)]
-        answer = _own(_CLIENT, pseudo_rand_gen=mask, **_sealed(here, keys)).secaggplus_mod(
-            message, context, call_next
-        )
+        flower = _own(_CLIENT, pseudo_rand_gen=mask, **_sealed(here, keys))
+        answer = flower.secaggplus_mod(message, context, call_next)
         records[_RECORD] = ConfigRecord(before)
         return answer
+
+    def guard(message: Any, context: Any, call_next: Any) -> Any:
+        try:
+            return answered(message, context, call_next)
+        except Refusal:
+            raise
+        except Exception:  # its text may tell of people, and Flower would send it to the server
+            _LOG.exception("this site does not answer")
+            raise RuntimeError("this site does not answer: its own log says why") from None
 
     return ClientApp(client_fn=lambda context: Sending(site(context)).to_client(), mods=[guard])
 
@@ -227,7 +239,7 @@ def flower_server(
     ledger: Ledger | None = None,
     settings: Settings | None = None,
     randomness: Randomness | None = None,
-    timeout: float | None = None,
+    timeout: float | None = 3600.0,
 ) -> Any:
     """The ServerApp of the analyst: it waits for the sites of a plan, opens their sum, and learns from it.
 
@@ -277,10 +289,12 @@ def flower_server(
         def evaluate(self, server_round: int, parameters: Any) -> Any:
             return None
 
+    check_free(Path(out))
     app = ServerApp()
 
     @app.main()
     def main(grid: Any, context: Any) -> None:
+        check_free(Path(out))
         strategy = Sum()
         legacy = LegacyContext(context, config=ServerConfig(num_rounds=1), strategy=strategy)
         secagg = _own(_SERVER, pseudo_rand_gen=mask).SecAggPlusWorkflow(timeout=timeout, **_ranges(plan))

@@ -60,6 +60,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import tomllib
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -76,7 +77,7 @@ from discreet.core.guarantee import Guarantee, joint_loss
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Randomness, Secure, SecureCoins
 from discreet.core.shown import brief
-from discreet.data.schema import Schema
+from discreet.data.schema import Schema, read_schema
 from discreet.laws.noise import GaussianSumLaw
 from discreet.privatizers.central import Central
 from discreet.protocol import StepSums
@@ -85,13 +86,13 @@ from discreet.sessions.tally import Tally
 from discreet.storage.ledger import Ledger
 from discreet.storage.owner_rules import obeyed
 from discreet.stored.counted import Part, digest_of, facts_of
-from discreet.stored.planning import Kind, LinearSums, kind_of, name_of, options_of
+from discreet.stored.planning import Kind, LinearSums, kind_of, learner_of, name_of, options_of
 from discreet.stored.split_noise import SplitNoise
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-__all__ = ["BOUND", "MODULUS", "MOST_SITES", "Site", "SitePlan", "SiteSums"]
+__all__ = ["BOUND", "MODULUS", "MOST_SITES", "Site", "SitePlan", "SiteSums", "read_site_plan"]
 
 BOUND = 2**29  # C: what a site sends is below it
 MODULUS = 2**40
@@ -121,6 +122,8 @@ class SitePlan:
         exchanged is then left out; before that, nobody sends anything.
     colluding : int
         c: how many sites may pass on what they know, their own noise among it. 2 k > n + c.
+    name : str
+        Of the run. A site with a ledger answers a plan once; to do the same again, give it another name.
 
     Raises
     ------
@@ -137,11 +140,14 @@ class SitePlan:
     noise: Literal["analyst", "sites"] = "analyst"
     needed: int | None = None
     colluding: int = 1
+    name: str = ""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
         sites = checks.integer("sites", self.sites, 2, MOST_SITES)
         checks.choice("noise", self.noise, ("analyst", "sites"))
+        if not isinstance(self.name, str):
+            raise ValueError(f"name = {checks.said(self.name)}: must be text")
         put(self, "needed", checks.integer("needed", sites if self.needed is None else self.needed, 2, sites))
         checks.integer("colluding", self.colluding, 0, sites - 1)
         if 2 * self.fewest <= sites + self.colluding:
@@ -242,7 +248,7 @@ class SitePlan:
     def digest(self) -> str:
         """64 hexadecimal digits: two plans with the same are the same."""
         told = {
-            "form": _FORM, "schema": self.schema.hash, "algorithm": name_of(self.learner),
+            "form": _FORM, "name": self.name, "schema": self.schema.hash, "algorithm": name_of(self.learner),
             "learner": options_of(self.learner), "privatizer": options_of(self.privatizer),
             "scales": self.mechanism.noise_scales.tolist(), **self.told(self.sites),
         }  # fmt: skip
@@ -312,15 +318,13 @@ class Site:
         """(entries,) what this site adds to the sum, in units: first the ledger is charged, then noise drawn.
 
         Not to be seen by anybody before it is masked: without noise shares it is exact, and a share alone
-        hides little. Each call is a contribution of its own, and costs its own budget.
+        hides little. Raises ``ValueError`` if the ledger says that this site has answered this plan, and
+        ``BudgetError`` if the owner's limit would be passed; nothing is charged then.
         """
         plan, tally = self.plan, self.part.tally
         with self._book() as ledger:
             if ledger is not None:
-                ledger.reserve(
-                    plan.schema.dataset, plan.records, delta=plan.guarantee.delta, users=tally.people,
-                    purpose=f"one of {plan.sites} sites, plan {plan.digest[:16]}",
-                )  # fmt: skip
+                self._charge(ledger)
         if plan.split is None:
             return tally.units()
         cells, coins, parts = tally.cells(), SecureCoins(), [np.array([tally.people], np.int64)]
@@ -333,6 +337,25 @@ class Site:
                 raise OverflowError("a noise value above the range of a secure sum was drawn")
             parts.append((cells[begin:end] * grid + noise).astype(np.int64))
         return np.concatenate(parts)
+
+    def _charge(self, ledger: Ledger) -> None:
+        """Write down what the release costs; once for a plan: two sums over other sites tell sites apart."""
+        plan = self.plan
+        dataset, purpose = plan.schema.dataset, f"one of {plan.sites} sites, plan {plan.digest}"
+
+        def answers() -> list[int]:
+            return [one.number for one in ledger.entries(dataset) if one.purpose == purpose]
+
+        refused = ValueError(
+            "plan: this site has answered it, by its ledger, and answers once; a new run needs another name"
+        )
+        if answers():
+            raise refused
+        reservation = ledger.reserve(
+            dataset, plan.records, delta=plan.guarantee.delta, users=self.part.tally.people, purpose=purpose
+        )
+        if answers()[0] != reservation.number:  # another process was faster
+            raise refused
 
 
 class _Shared:
@@ -432,3 +455,40 @@ class SiteSums:
         session = self.plan.privatizer.stored(self.plan.query, randomness)
         session.submit_tally(Tally.of_units(self.plan.query, _GRID, self.units))
         return session
+
+
+# ------------------------------------------------------------------------------ a plan as a file
+
+_KEYS = ("schema", "algorithm", "learner", "privatizer", "sites", "noise", "needed", "colluding", "name")
+
+
+def read_site_plan(path: str | Path) -> SitePlan:
+    """The plan in a TOML file, beside the schema that it names.
+
+    Keys: ``schema`` (a file), ``algorithm`` ("decision-points" or "dp-apvi"), tables ``learner`` (its
+    options, if any) and ``privatizer`` (of :class:`Central`: ``epsilon``, ``delta``, ..), and ``sites``,
+    ``noise``, ``needed``, ``colluding``, ``name`` as for :class:`SitePlan`.
+
+    Raises
+    ------
+    ValueError
+        If it is not such a file, or what it says does not fit together.
+    """
+    path = Path(path)
+    try:
+        told = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read as TOML ({error})") from None
+    if wrong := set(told) - set(_KEYS):
+        raise ValueError(f"{path}: key {min(wrong)!r} is unknown, must be one of {', '.join(_KEYS)}")
+    if lacks := [key for key in ("schema", "algorithm", "privatizer", "sites") if key not in told]:
+        raise ValueError(f"{path}: key {lacks[0]!r} is missing")
+    try:
+        return SitePlan(
+            read_schema(path.parent / str(told.pop("schema"))),
+            learner_of(told.pop("algorithm"), told.pop("learner", {})),
+            Central(**told.pop("privatizer")),
+            **told,
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
