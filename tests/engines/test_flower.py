@@ -73,7 +73,7 @@ def same(one: Path, other: Path) -> bool:
 def noise_in(folder: Path, whole: dr.Part) -> np.ndarray:
     """Of every cell of a release, in units of its standard deviation."""
     release, cells = dr.read_release(folder / "release.parquet"), whole.tally.cells()
-    (step,) = release
+    step = release.step(0)
     tables = {"transition_counts": step.transitions, "visits": step.visits}
     tables["centered_reward_sums"] = step.rewards
     query = whole.tally.query
@@ -187,6 +187,9 @@ def play(plan: dr.SitePlan, hospitals: Path, out: Path, tamper: Any = None, **si
 
     def site(context: Any) -> dr.Site:
         i = context.node_config["partition-id"]
+        last = context.state.config_records.get("discreet_sites", {}).get("stage")
+        if i == sites.get("gone") and last == "share_keys":
+            raise RuntimeError("patient 17 is not in the file")
         mine = sites.get(f"plan_{i}", plan)
         key = sites.get(f"key_{i}", KEY)
         return dr.Site(mine, dr.Part.load(hospitals / f"{i}.tally"), key, sites.get("ledger"))
@@ -204,6 +207,19 @@ def test_the_sum_is_the_pooled_one(hospitals: Path, tmp_path: Path) -> None:
     play(plan_of(), hospitals, tmp_path / "a")
     pooled(hospitals, tmp_path / "pooled")
     assert same(tmp_path / "a", tmp_path / "pooled")
+
+
+@pytest.mark.parametrize("noise", ["analyst", "sites"])
+def test_a_site_drops_out(noise: str, hospitals: Path, tmp_path: Path) -> None:
+    """After keys were exchanged: the sum is that of the others. Why it did is told to nobody."""
+    grid = play(plan_of(noise=noise, needed=3), hospitals, tmp_path / "a", gone=3)
+    assert grid.errors == ["this site does not answer: its own log says why"]
+    whole = pooled(hospitals, tmp_path / "pooled", range(3))
+    assert noise == "sites" or same(tmp_path / "a", tmp_path / "pooled")
+    assert looks_normal(noise_in(tmp_path / "a", whole))
+    assert [check.name for check in dr.verify(tmp_path / "a") if not check.ok] == []
+    with pytest.raises(RuntimeError, match="fewer than 4 of 4 sites answered"):
+        play(plan_of(noise=noise), hospitals, tmp_path / "b", gone=3)
 
 
 def test_a_vector_on_its_way_looks_uniform(hospitals: Path, tmp_path: Path) -> None:
