@@ -33,8 +33,8 @@ test: lint types imports warmup ## Lint, types, import contracts, tests
 test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two cores)
 	$(BIN)/python -m pytest -n $(WORKERS) -m statistics
 
-test-engines: warmup ## Dask, Ray and submitit with real workers, some of them killed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,dask,ray,slurm]' pyspark
+test-engines: warmup ## Dask, Ray, submitit and Flower with real workers, some of them killed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,dask,ray,slurm,flower]' 'flwr[simulation]' pyspark
 	$(BIN)/python -m pytest -n 0 -m engines tests/engines
 
 goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended
