@@ -36,6 +36,7 @@ SCHEMA = Schema(
 KEY = bytes(range(32))
 BUDGET = dr.Central(epsilon=1.0, delta=1e-6)
 ALARM = 1e-6
+CONFIGS = "secaggplus_configs"
 SITES = 4
 
 
@@ -133,6 +134,12 @@ def test_simulation(noise: str, hospitals: Path, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------ any server
 
 
+@pytest.fixture(autouse=True)
+def claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sites' claims end with the test."""
+    monkeypatch.setattr("discreet.stored.flower.gettempdir", lambda: str(tmp_path))
+
+
 class Grid:
     """What stands between the apps: messages pass ``tamper(stage, node, told)`` on the way to a site."""
 
@@ -156,11 +163,11 @@ class Grid:
 
         node = message.metadata.dst_node_id
         message.metadata.__dict__["_message_id"] = "message"
-        told = dict(message.content.config_records["secaggplus_configs"])
+        told = dict(message.content.config_records[CONFIGS])
         if self.tamper is not None:
             told = self.tamper(told["stage"], node, told)
         content = message.content
-        content.config_records["secaggplus_configs"] = ConfigRecord(told)
+        content.config_records[CONFIGS] = ConfigRecord(told)
         copy = Message(content, node, message.metadata.message_type, group_id="1")
         copy.metadata.__dict__["_message_id"] = "message"
         try:
@@ -195,6 +202,7 @@ def play(plan: dr.SitePlan, hospitals: Path, out: Path, tamper: Any = None, **si
         return dr.Site(mine, dr.Part.load(hospitals / f"{i}.tally"), key, sites.get("ledger"))
 
     grid = Grid(dr.flower_client(site), tamper)
+    sites.get("grids", []).append(grid)
     server = dr.flower_server(plan, out, randomness=Seeded(3) if plan.noise == "analyst" else None)
     try:
         server(grid, Context(1, 0, {}, RecordDict(), {}))
@@ -230,7 +238,7 @@ def test_a_vector_on_its_way_looks_uniform(hospitals: Path, tmp_path: Path) -> N
     sent = [
         bytes_to_ndarray(part)
         for answer in grid.answers
-        for record in [answer.content.config_records["secaggplus_configs"]]
+        for record in [answer.content.config_records[CONFIGS]]
         for part in record.get("masked_params", ())
     ]
     words = np.concatenate([one.ravel() for one in sent])
@@ -303,12 +311,31 @@ def test_a_site_answers_once(hospitals: Path, tmp_path: Path) -> None:
         play(plan_of(), hospitals, tmp_path / "a", ledger=tmp_path / "ledger")
     grid = play(plan_of(name="again"), hospitals, tmp_path / "b")
     for stage in ("setup", "share_keys", "collect_masked_vectors", "unmask"):
-        content = RecordDict({"secaggplus_configs": ConfigRecord({"stage": stage})})
+        content = RecordDict({CONFIGS: ConfigRecord({"stage": stage})})
         assert grid.ask(Message(content, 1001, "train")).has_error()
     assert set(grid.errors) == {
         "secure aggregation: this site has sent its sums in this run, and does so once",
         "secure aggregation: stage 'unmask' does not follow 'unmask'",
     }
+
+
+def test_two_processes_of_a_site_answer_once(hospitals: Path, tmp_path: Path) -> None:
+    """A server that asks twice at a time, so that neither process knows of the other's answer."""
+    from flwr.app import ConfigRecord, Message, RecordDict
+
+    asked, grids = dict[str, tuple[Any, Any]](), list[Grid]()
+
+    def watch(stage: str, node: int, told: dict[str, Any]) -> dict[str, Any]:
+        if node == 1001:
+            asked[stage] = deepcopy((grids[0].contexts[node], told))
+        return told
+
+    play(plan_of(), hospitals, tmp_path / "a", watch, grids=grids)
+    (grid,) = grids
+    for stage in ("collect_masked_vectors", "unmask"):
+        grid.contexts[1001], told = asked[stage]
+        assert grid.ask(Message(RecordDict({CONFIGS: ConfigRecord(told)}), 1001, "train")).has_error()
+        assert grid.errors[-1] == f"secure aggregation: another process has answered {stage!r}"
 
 
 def test_other_plans_and_other_secrets_do_not_meet(hospitals: Path, tmp_path: Path) -> None:

@@ -266,6 +266,8 @@ def test_refusals_of_a_site() -> None:
         ("unmask", {**sums, "dead_nids": [8]}, sent, "named once"),
         ("unmask", {"active_nids": [9, 7], "dead_nids": [8]}, sent, "must be 3 at least"),
         ("share_keys", {**keys, "10": [b"", b""]}, {"stage": "setup"}, "keys of 4 sites"),
+        ("share_keys", {"7": [], "8": [], "08": []}, {"stage": "setup"}, "keys of 2 sites"),
+        ("share_keys", {"8": [], "9": [], "10": []}, {"stage": "setup"}, "this one among them"),
         ("look", {}, {}, "none of secure aggregation"),
     ):
         assert words in str(refusal(plan, stage, told, 7, before))

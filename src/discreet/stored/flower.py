@@ -20,7 +20,8 @@ one another. Then the round fails, and nothing is sent.
 *What a site checks of the server's messages* (:func:`refusal`): that sizes and ranges are those of its plan;
 that it is shown one pair of keys for each of the n sites, and was dealt shares by each of them; that it is
 asked for its sums once in a run; and that at the end every site is either in the sum or dropped out, itself
-in it, k in it at least, and this once. On anything else it raises, and Flower sends the error instead.
+in it, k in it at least, and this once (Flower may serve two messages at a time: a file in the machine's
+temporary folder decides which is first). On anything else it raises, and Flower sends the error instead.
 Flower's own checks stand beside these.
 
 What is left to a server that lies: to let a round fail, also after sites have charged their ledgers; and to
@@ -35,9 +36,11 @@ import base64
 import hashlib
 import hmac
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
@@ -136,8 +139,9 @@ def refusal(
     if last != _STAGES[_STAGES.index(stage) - 1]:
         return f"stage {stage!r} does not follow {last!r}"
     if stage == "share_keys":
-        if len(told) != plan.sites or str(own) not in told:
-            return f"keys of {len(told)} sites: must be of {plan.sites}, this one among them"
+        shown = {str(int(node)) for node in told}  # not one site by two names
+        if len(shown) != plan.sites or shown != set(told) or str(own) not in shown:
+            return f"keys of {len(shown)} sites: must be of {plan.sites}, this one among them"
     elif stage == "collect_masked_vectors":
         sources = list(told.get("srcs", ()))
         if len(sources) != plan.sites - 1 or set(sources) != nodes - {own}:
@@ -168,6 +172,16 @@ def _sealed(site: Site, keys: Sequence[tuple[str, bytes, bytes]]) -> dict[str, A
         "encrypt": lambda key, text: plain.encrypt(bound(key), text),
         "decrypt": lambda key, text: plain.decrypt(bound(key), text),
     }
+
+
+def _claim(stage: str, *keys: bytes) -> None:
+    """Answer a stage of a round, known by this site's own keys, once: processes of one machine may race."""
+    name = hashlib.sha256(b"\0".join((stage.encode(), *keys))).hexdigest()[:32]
+    path = Path(gettempdir()) / f"discreet-site-{name}"
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        raise Refusal(f"secure aggregation: another process has answered {stage!r}") from None
 
 
 def flower_client(site: Callable[[Any], Site]) -> Any:
@@ -204,7 +218,10 @@ def flower_client(site: Callable[[Any], Site]) -> Any:
         told = dict(message.content.config_records["secaggplus_configs"])
         stage = told.pop("stage", None)
         before = dict(records.get(_RECORD, {}))
-        if why := refusal(here.plan, stage, told, message.metadata.dst_node_id, before):
+        if before.get("run") != context.run_id:  # of an earlier one
+            before = {"run": context.run_id}
+        own = message.metadata.dst_node_id
+        if why := refusal(here.plan, stage, told, own, before):
             raise Refusal(f"secure aggregation: {why}")
         if stage == "share_keys":
             before["nodes"] = [int(node) for node in told]
@@ -212,6 +229,8 @@ def flower_client(site: Callable[[Any], Site]) -> Any:
         before["stage"] = stage
         nodes, seen = before.get("nodes", []), before.get("keys", [])
         keys = [(str(node), seen[2 * i], seen[2 * i + 1]) for i, node in enumerate(nodes)]
+        if stage in _STAGES[2:]:
+            _claim(stage, *(key for node, *pair in keys if node == str(own) for key in pair))
         flower = _own(_CLIENT, pseudo_rand_gen=mask, **_sealed(here, keys))
         answer = flower.secaggplus_mod(message, context, call_next)
         records[_RECORD] = ConfigRecord(before)
@@ -245,9 +264,9 @@ def flower_server(
 
     Parameters
     ----------
-    plan : that of the sites. out, ledger, settings, randomness : as for :func:`~discreet.stored.learn.learn`;
-    the ledger is one that the
-        analyst keeps beside those of the sites.
+    plan : that of the sites.
+    out, ledger, settings, randomness : as for :func:`~discreet.stored.learn.learn`
+        The ledger is one that the analyst keeps beside those of the sites.
     timeout : seconds after which a site that has not answered counts as dropped out; None: never.
 
     Returns
