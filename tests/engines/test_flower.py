@@ -25,8 +25,8 @@ from discreet.data.made_up import write_made_up
 from discreet.data.schema import Schema
 from discreet.storage.ledger import Ledger
 
-os.environ["FLWR_TELEMETRY_ENABLED"] = os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 flwr = pytest.importorskip("flwr")
+os.environ["FLWR_TELEMETRY_ENABLED"] = os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 

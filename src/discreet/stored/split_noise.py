@@ -3,7 +3,7 @@ r"""Noise that several sites draw apart: what a sum of discrete Gaussians hides,
 Every site adds to each cell of its sums an independent discrete Gaussian variable of parameter sigma^2,
 nearly its variance (P(x) proportional to e^{-x^2 / (2 sigma^2)} on the integers, drawn exactly by
 :mod:`discreet.core.noise.exact`), and what is opened is the sum over sites. A sum of n discrete Gaussians is
-no discrete Gaussian. It is close to one; how close is Kairouz, Liu and Steinke 2021 (The distributed discrete
+no discrete Gaussian, but close to one: Kairouz, Liu and Steinke 2021 say how close (The distributed discrete
 Gaussian mechanism for federated learning with secure aggregation). What is used here is derived here, with
 constants of our own.
 
