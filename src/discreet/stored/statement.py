@@ -749,7 +749,8 @@ def _not_covered(facts: RunFacts) -> Iterator[str]:
     yield "What holds of everybody: a conclusion about all such people reaches those not in the data, too."
     yield from _of_sites(facts)
     if facts.ledger is None:
-        yield "Any other release of the same people: NO LEDGER was kept here, and losses add up."
+        here = " here" if SITES in facts.options else ""
+        yield f"Any other release of the same people: NO LEDGER was kept{here}, and losses add up."
     else:
         yield (
             f"Releases of the same people that are not counted here: those after entry {facts.ledger.number} "
