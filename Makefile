@@ -35,9 +35,13 @@ test: lint types imports warmup ## Lint, types, import contracts, tests
 test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two cores)
 	$(PYTEST) -m statistics
 
-test-engines: warmup ## Dask, Ray and submitit with real workers, some of them killed
+test-engines: warmup ## Dask, Ray, submitit and Flower with real workers, some of them killed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,dask,ray,slurm]' pyspark
 	$(BIN)/python -m pytest -n 0 -m engines tests/engines
+	@# Flower holds back typer, rich, protobuf and ray, so that it has an environment of its own
+	$(PYTHON) -m venv $(VENV)-flower
+	$(VENV)-flower/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,flower]' 'flwr[simulation]'
+	$(VENV)-flower/bin/python -m pytest -n 0 -m engines tests/engines/test_flower.py
 
 goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended
 	$(BIN)/python -m tests.goldens
@@ -64,4 +68,4 @@ bench: warmup ## Microseconds per episode, side by side
 	$(BIN)/python benchmarks/run.py
 
 clean: ## Forget the environment and every cache in this folder
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-flower .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -173,6 +173,8 @@ if TYPE_CHECKING:
     from discreet.stored.counted import merge_parts as merge_parts
     from discreet.stored.counted import new_count_key as new_count_key
     from discreet.stored.counted import read_count_key as read_count_key
+    from discreet.stored.flower import flower_client as flower_client
+    from discreet.stored.flower import flower_server as flower_server
     from discreet.stored.forecast import SchemaForecast as SchemaForecast
     from discreet.stored.forecast import forecast_learn as forecast_learn
     from discreet.stored.learn import Outcome as Outcome
@@ -186,6 +188,10 @@ if TYPE_CHECKING:
     from discreet.stored.power import made_up_world as made_up_world
     from discreet.stored.power import people_needed as people_needed
     from discreet.stored.report import report_of as report_of
+    from discreet.stored.sites import Site as Site
+    from discreet.stored.sites import SitePlan as SitePlan
+    from discreet.stored.sites import SiteSums as SiteSums
+    from discreet.stored.sites import read_site_plan as read_site_plan
     from discreet.stored.statement import Statement as Statement
     from discreet.stored.verification import verify as verify
     from discreet.stored.world_table import read_world as read_world
@@ -349,6 +355,12 @@ _HOMES = {
     "merge_parts": "stored.counted",
     "new_count_key": "stored.counted",
     "read_count_key": "stored.counted",
+    "Site": "stored.sites",
+    "SitePlan": "stored.sites",
+    "SiteSums": "stored.sites",
+    "read_site_plan": "stored.sites",
+    "flower_client": "stored.flower",
+    "flower_server": "stored.flower",
     "GainForecast": "stored.power",
     "PublicWorld": "stored.power",
     "epsilon_needed": "stored.power",

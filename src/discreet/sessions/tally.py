@@ -343,6 +343,32 @@ class Tally:
             parts.append((table.sum(axis=0) if "pooled" in name else table).ravel())
         return np.concatenate(parts)
 
+    # -------------------------------------------------------------------------------- as integers
+    def units(self) -> NDArray[np.int64]:
+        """All of it as integers: people, episodes, every slot's counts, every slot's rewards in 1 / grid.
+
+        **Raw data.** Those of tallies that could be merged add up to those of the merged one.
+        """
+        told = np.array([self._people, self._episodes], np.int64)
+        sums = np.rint(self._sums * self.grid).astype(np.int64)
+        return np.concatenate([told, *(counts.astype(np.int64) for counts in self._counts), sums.ravel()])
+
+    @classmethod
+    def of_units(cls, query: CountQuery, grid: int, units: NDArray[np.int64]) -> Tally:
+        """The tally that these integers are of. Raises ``ValueError`` if they are of none."""
+        new = cls(query, grid)
+        cells = new._counts[0].size
+        told, counts, sums = np.split(units, [2, 2 + cells * len(new._counts)])
+        if units.dtype != np.int64 or units.shape != (2 + cells * len(new._counts) + new._sums.size,):
+            raise ValueError("units: must be as many 64-bit integers as the query has cells, and two more")
+        if not ((counts >= 0) & (counts <= _MOST_COUNT)).all():
+            raise ValueError("units: counts must be 32-bit integers")
+        new._people, new._episodes = int(told[0]), int(told[1])
+        new._counts = list(counts.astype(np.uint32).reshape(len(new._counts), cells))
+        new._sums = sums.reshape(new._sums.shape) / grid
+        new.check()
+        return new
+
     # -------------------------------------------------------------------------------- as bytes
     def to_bytes(self) -> bytes:
         """All of it: **raw data**. :meth:`from_bytes` reads it."""

@@ -42,7 +42,9 @@ from discreet.stored.planning import Kind, LinearSums, kind_of, name_of
 
 Hashes = NDArray[np.uint64]
 
-__all__ = ["Part", "count_part", "merge_parts", "new_count_key", "read_count_key"]
+__all__ = [
+    "Part", "count_part", "digest_of", "facts_of", "merge_parts", "new_count_key", "read_count_key",
+]  # fmt: skip
 
 _LAYOUT = saved_state.FileLayout(b"\x89discreet-part0\n", 1, "a counted part")
 _RAW = "exact sums of people's data: raw, private to them, and protected by nothing"
@@ -180,9 +182,7 @@ def count_part(
     ValueError
         If the learner asks for more than sums, or the source holds nobody.
     """
-    if not isinstance(key, bytes) or len(key) != _KEY_BYTES:
-        raise ValueError(f"key: must be {_KEY_BYTES} secret bytes")
-    schema = source.schema
+    which, schema = digest_of(key), source.schema
     kind, rules = kind_of(schema, learner), rules_over(local_files(source.places))
     for path, rule in rules.items():
         check_dataset(path, rule, schema.dataset)
@@ -200,7 +200,7 @@ def count_part(
     everybody = np.concatenate(people)
     if len(everybody) > tally.people:
         tally.absent(len(everybody) - tally.people)
-    return Part(tally, everybody, {**facts_of(schema, kind), "key": _digest(key)}, rules)
+    return Part(tally, everybody, {**facts_of(schema, kind), "key": which}, rules)
 
 
 def facts_of(schema: Schema, kind: Kind) -> dict[str, str]:
@@ -209,8 +209,10 @@ def facts_of(schema: Schema, kind: Kind) -> dict[str, str]:
     return {"schema": schema.hash, "dataset": schema.dataset, "question": question}
 
 
-def _digest(key: bytes) -> str:
-    """Which key it was; the key does not follow from it."""
+def digest_of(key: bytes) -> str:
+    """Which key it was; the key does not follow from it. Raises ``ValueError`` unless it is one."""
+    if not isinstance(key, bytes) or len(key) != _KEY_BYTES:
+        raise ValueError(f"key: must be {_KEY_BYTES} secret bytes")
     return hashlib.blake2b(b"which key", digest_size=8, key=key).hexdigest()
 
 

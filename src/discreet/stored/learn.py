@@ -62,8 +62,10 @@ from discreet.stored.planning import (
     options_of,
     write_plan,
 )
+from discreet.stored.sites import SiteSums
 from discreet.stored.statement import (
     PAGES,
+    SITES,
     LedgerFacts,
     RunFacts,
     Statement,
@@ -141,7 +143,7 @@ class Run:
 
 
 def learn(
-    source: Source | Part,
+    source: Source | Part | SiteSums,
     learner: tabular.APVI | tabular.DPAPVI | DecisionPoints | linear.Linear,
     out: str | Path,
     *,
@@ -158,9 +160,10 @@ def learn(
 
     Parameters
     ----------
-    source : Source, or Part
+    source : Source, Part or SiteSums
         Files and their schema (:func:`discreet.data.readers.open_source`); or what was counted elsewhere
-        (:func:`discreet.stored.counted.merge_parts`), with its ``schema``.
+        (:func:`discreet.stored.counted.merge_parts`), with its ``schema``; or the sum over sites that do not
+        share data (:mod:`discreet.stored.sites`), with the learner and the privatizer of their plan.
     learner : DecisionPoints, DPAPVI, APVI, or one of the linear learners, which hold their budget themselves
     out : folder
         Must not exist, or be empty.
@@ -196,13 +199,19 @@ def learn(
         obeyed(source.rules, schema.dataset, ledger)
     elif schema is not None:
         raise ValueError("schema: must be given with a counted part only, a source has its own")
+    elif isinstance(source, SiteSums):
+        source.check(learner, privatizer)
+        schema = source.plan.schema
     else:
         schema = source.schema
         check_rules(local_files(source.places), schema.dataset, ledger)
     kind = kind_of(schema, learner, progress)
     kind.check(settings)
     kind.say("find the noise")
-    session = kind.start(privatizer, Secure() if randomness is None else randomness)
+    randomness = Secure() if randomness is None else randomness
+    session: Any = (
+        source.session(randomness) if isinstance(source, SiteSums) else kind.start(privatizer, randomness)
+    )
     private = session.guarantee.epsilon is not None
     if ledger is not None and not private:
         raise ValueError("ledger: must be None (--no-ledger), exact sums have no epsilon to write down")
@@ -218,7 +227,7 @@ def learn(
             if not isinstance(session, OneShotSession):
                 raise ValueError(f"algorithm = {name_of(learner)!r}: cannot learn from counted parts")
             session.submit_tally(source.tally)
-        else:
+        elif not isinstance(source, SiteSums):
             for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
                 session.submit_many(kind.told(part.trajectories), part.user)
         if not session.users:
@@ -229,6 +238,8 @@ def learn(
         if privatizer is not None:
             options["privatizer"] = options_of(privatizer)
         options |= {**settings.chosen(), **kind.asked}
+        if isinstance(source, SiteSums):
+            options[SITES] = source.plan.told(source.sent)
         facts = {
             "layout": kind.layout,
             "users": session.users,
@@ -329,6 +340,8 @@ def plan_again(
         shutil.copyfile(path, hidden / RELEASE)
         planned = kind.again(hidden / RELEASE, settings)
         options = {"learner": options_of(learner), **settings.chosen(), **kind.asked}
+        if SITES in (first := read_tables(path).facts.options):
+            options[SITES] = first[SITES]
         kind.say("write policy, report, figures")
         statement, text = fill(hidden, schema, planned, name_of(learner), options, settings, run)
     return Outcome(out, statement, text)

@@ -548,8 +548,10 @@ _PROOFS = {
     "discreet.accounting.calibration and discreet.accounting.numerical",
     "secure": "exact samplers: discreet.core.noise.exact",
     "reports": "likelihood ratios of reports: discreet.local.reports",
+    "sites": "noise in shares of several sites: discreet.stored.split_noise",
     "attacker": "attacker's table and groups: discreet.stored.tradeoff and discreet.accounting.budget",
 }
+SITES = "sites"  # the options' part about sites that do not share data (discreet.stored.sites)
 _SOURCES = {
     "secure": "operating system's cryptographic source; discrete noise drawn exactly, in integers; no seed",
     "seeded": "SEEDED GENERATOR, FOR SIMULATION ONLY: whoever knows the seed can remove the noise",
@@ -580,6 +582,8 @@ def _mechanism(record: MechanismRecord | ReportRecord, facts: RunFacts) -> dict[
         proof = [_PROOFS["reports"]]
     if facts.guarantee.randomness == "secure":
         proof.append(_PROOFS["secure"])
+    if facts.options.get(SITES, {}).get("noise") == "sites":
+        proof.append(_PROOFS["sites"])
     return {
         "description": record.line(facts.guarantee.delta),
         "loss": record.loss,
@@ -644,7 +648,12 @@ def _warnings(facts: RunFacts, whole: _Whole, verdict: str) -> Iterator[str]:
         yield "NO PRIVACY GUARANTEE: exact sums were released."
     if guarantee.randomness == "seeded":
         yield "SEEDED NOISE: for simulation only; whoever knows the seed can remove the noise."
-    if ledger is None:
+    if ledger is None and SITES in facts.options:
+        yield (
+            "NO LEDGER HERE: each site writes this release into a ledger of its own, if it keeps one; what "
+            "other releases of the same people cost is not known here, and losses add up."
+        )
+    elif ledger is None:
         yield (
             "NO LEDGER: nothing was written down; what other releases of the same people cost is not known "
             "here, and losses add up."
@@ -697,6 +706,30 @@ def _covered(facts: RunFacts) -> Iterator[str]:
         yield f"Who has more than {m} episodes: {m} of them count, chosen by a secret key."
 
 
+def _of_sites(facts: RunFacts) -> Iterator[str]:
+    """What a release over several sites rests on, and what it does not hide."""
+    told = facts.options.get(SITES)
+    if told is None or facts.guarantee.epsilon is None:
+        return
+    yield (
+        f"A person whose records are at more than one of the {told['sites']} sites: that nobody is, is "
+        f"declared and was not checked; who is at j of them is protected as j {facts.schema.unit}s together "
+        "are."
+    )
+    yield (
+        "What went between sites and analyst before the release: single sites' sums, which are hidden by "
+        "masks, hence by limits of computing, not by noise."
+    )
+    if told["noise"] == "analyst":
+        yield f"What the analyst sees: the exact sum over {told['sent']} sites, before noise."
+        return
+    yield (
+        f"What more than {told['colluding']} of the sites know together of their own noise, if they pass it "
+        f"on: this statement counts the noise of {told['honest']} honest sites among the {told['sent']} in "
+        "the sum; with fewer, rho grows in inverse proportion."
+    )
+
+
 def _not_covered(facts: RunFacts) -> Iterator[str]:
     schema = facts.schema
     yield "The raw data themselves, where they are stored, and copies of them."
@@ -714,8 +747,10 @@ def _not_covered(facts: RunFacts) -> Iterator[str]:
     if schema.unstated:
         yield f"Facts whose origin nobody stated: {', '.join(schema.unstated)}; if from this data, they leak."
     yield "What holds of everybody: a conclusion about all such people reaches those not in the data, too."
+    yield from _of_sites(facts)
     if facts.ledger is None:
-        yield "Any other release of the same people: NO LEDGER was kept, and losses add up."
+        here = " here" if SITES in facts.options else ""
+        yield f"Any other release of the same people: NO LEDGER was kept{here}, and losses add up."
     else:
         yield (
             f"Releases of the same people that are not counted here: those after entry {facts.ledger.number} "

@@ -1,0 +1,17 @@
+"""At the analyst's: open the sum, and learn from it into the folder ``policy``."""
+
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+import discreet as dr
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run once."""
+    home = Path(str(context.run_config["analyst"]))
+    dr.flower_server(dr.read_site_plan(home / "plan.toml"), home / "policy")(grid, context)

@@ -1,0 +1,57 @@
+"""Four made-up hospitals, each with a folder of its own: rows, their counted part, a plan, the sites' secret.
+
+python docs/examples/hospitals/make_hospitals.py FOLDER
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import discreet as dr
+from discreet.data.made_up import write_made_up
+
+HOSPITALS, PATIENTS = 4, 3000
+SCHEMA = dr.Schema(
+    "sepsis of four hospitals", "patient", dr.Layout(8, 3, 6), stationary=True, terminal=(6, 7),
+    outcomes={7: 1.0},
+)  # fmt: skip
+PLAN = """\
+schema = "schema.toml"
+algorithm = "decision-points"
+sites = 4
+needed = 3          # one hospital may drop out
+colluding = 1       # and one may pass on what it knows
+noise = "sites"
+name = "spring"
+
+[privatizer]
+epsilon = 1.0
+delta = 1e-6
+"""
+
+
+def main(folder: Path) -> None:
+    """What the hospitals and the analyst agree on, then what each of them does at home."""
+    folder.mkdir()
+    analyst = folder / "analyst"
+    analyst.mkdir()
+    dr.write_schema(SCHEMA, analyst / "schema.toml")
+    (analyst / "plan.toml").write_text(PLAN)
+    secret = dr.new_count_key(folder / "run.key")  # the hospitals', by a way of their own: not the analyst's
+    for number in range(HOSPITALS):
+        home = folder / f"hospital-{number}"
+        home.mkdir()
+        for name in ("schema.toml", "plan.toml"):
+            shutil.copy(analyst / name, home)
+        shutil.copy(secret, home)
+        write_made_up(SCHEMA, PATIENTS, home / "patients.parquet", seed=number)
+        source = dr.open_source(home / "patients.parquet", dr.read_schema(home / "schema.toml"))
+        plan, key = dr.read_site_plan(home / "plan.toml"), dr.read_count_key(home / "run.key")
+        dr.count_part(source, plan.learner, key).save(home / "patients.tally")
+    print(plan.guarantee)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
