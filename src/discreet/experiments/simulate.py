@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -33,7 +35,7 @@ from discreet.core.randomness import Seeded
 from discreet.core.session import CountSession
 from discreet.core.shown import brief
 from discreet.experiments.engine import Engine, Job, results
-from discreet.experiments.played import Play, packed, processes
+from discreet.experiments.played import NoWorkers, Play, packed, processes
 from discreet.experiments.results import SeedRun
 from discreet.experiments.roles import check_role
 from discreet.machine import processors
@@ -478,16 +480,15 @@ def iterate_runs(
                 yield setup.run(seed, run, progress, threading.Event())
         return
     stop = threading.Event()
-    here = setup.fused and executor is None
+    if executor is None and not setup.fused:
+        yield from _in_processes(setup, seed, runs, wanted, progress, take)
+        return
     if executor is not None:
         engine = Engine.of(executor, workers)
-    elif here:
-        engine = Engine("threads", partial(ThreadPoolExecutor, wanted), wanted, ahead=1, together=0.0)
+        call: _Here | Play = Play(pickle.loads, packed(setup, engine.name), seed)
     else:
-        engine = processes(wanted)
-    call: _Here | Play = _Here(setup, seed, progress, stop)
-    if not here:
-        call = Play(pickle.loads, packed(setup, engine.name), seed)
+        engine = Engine("threads", partial(ThreadPoolExecutor, wanted), wanted, ahead=1, together=0.0)
+        call = _Here(setup, seed, progress, stop)
 
     def own(_: int, run: int) -> bool:
         return take is None or take(run)
@@ -498,9 +499,53 @@ def iterate_runs(
         stack.callback(stop.set)
         found = results(engine, [Job(call, tuple(runs), setup.label)], own)
         for _, result in stack.enter_context(closing(found)):
-            if progress is not None and not here:
+            if progress is not None and executor is not None:
                 progress(result.run, setup.episodes)
             yield result
+
+
+def _in_processes(
+    setup: Setup,
+    seed: int,
+    runs: Sequence[int],
+    workers: int,
+    progress: Progress | None,
+    take: Callable[[int], bool] | None,
+) -> Iterator[SeedRun]:
+    """In processes beside this one; here, one after the other and with a warning, where there can be none."""
+    sent = packed(setup, f"workers = {workers}")
+    mine: dict[int, bool] = {}  # a run is asked for once: whoever says yes has claimed it
+
+    def own(_: int, run: int) -> bool:
+        return mine.setdefault(run, take is None or take(run))
+
+    done: set[int] = set()
+    try:
+        with processes(workers, sent) as engine:
+            job = Job(Play(pickle.loads, sent, seed), tuple(runs), setup.label)
+            with closing(results(engine, [job], own)) as found:
+                for _, result in found:
+                    done.add(result.run)
+                    if progress is not None:
+                        progress(result.run, setup.episodes)
+                    yield result
+    except NoWorkers as reason:
+        warnings.warn(
+            f"the runs are done one after the other, since other processes cannot help: {reason}",
+            RuntimeWarning,
+            stacklevel=_caller(),
+        )
+        for run in runs:
+            if run not in done and own(0, run):
+                yield setup.run(seed, run, progress, threading.Event())
+
+
+def _caller() -> int:
+    """The ``stacklevel`` of a warning that points out of this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("discreet."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def simulate(
