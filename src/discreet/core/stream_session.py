@@ -23,15 +23,8 @@ from discreet.core.layout import Layout
 from discreet.core.lifecycle import Saveable
 from discreet.core.randomness import Key, Randomness, Seeded
 from discreet.core.releases import (
-    Estimate,
-    Floats,
-    Measurement,
-    Message,
-    Plan,
-    Release,
-    Schedule,
-    numbered,
-)
+    Estimate, Floats, Measurement, Message, Plan, Release, Schedule, numbered,
+)  # fmt: skip
 from discreet.core.trajectories import Trajectory, checked
 
 if TYPE_CHECKING:
@@ -159,10 +152,19 @@ class StreamSession(Saveable, ABC):
         """Users come: before anything of theirs is added, so that no record is ever added twice."""
         self._users += users
 
-    def submit(self, message: Message) -> None:
-        """Add one user's message. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
+    def submit(self, message: Message | Trajectory) -> None:
+        """Add one user's message. Raises ``ValueError`` (and adds nothing) if it is broken or late.
+
+        Where the server is trusted with it, the trajectory of a user of the open plan is taken as it is.
+        """
         with self._call():
             self._check_open()
+            trust = self._guarantee.trust
+            if isinstance(message, Trajectory) and trust in ("none", "joint"):
+                message = Message(self.open_plan.number, message)
+            if not isinstance(message, Message):
+                what, made = type(message).__name__, "encoder(trajectory, plan, coins), the encoder of begin"
+                raise ValueError(f"message is a {what}: must be what devices make ({trust} privacy): {made}")
             self._check_in_time(message)
             self._add(message)
 
