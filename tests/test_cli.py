@@ -296,11 +296,12 @@ def test_help_shows_sweep_tables() -> None:
 
 def test_what_takes_hours_is_said_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "slow" not in call("run", *SMALL).stderr
-    monkeypatch.setattr(simulations, "_MANY_CELLS", 1e3)
-    said = call("run", *SMALL, "--learner", "dp-ucbvi", "--episodes", "1000").stderr
-    assert "this is slow" in said
-    assert "stationary=true" in said
-    assert "replan_growth" in said
+    monkeypatch.setattr(simulate, "_PROBED", 0.0)
+    monkeypatch.setattr(simulate, "_LONG", 0.0)
+    said = call("run", *SMALL, "--learner", "dp-ucbvi", "--episodes", "1001").stderr
+    assert "discreet: this is slow: about 0 seconds, since the learner plans 1,001 times for 1,001 users" in said
+    assert "stationary=True" in said
+    assert "replan_growth=1.2" in said
 
 
 def test_the_public_codes_statement_says_why_it_is_none() -> None:

@@ -36,25 +36,6 @@ if TYPE_CHECKING:
     from discreet.experiments.sweep import Comparison, Sweep
 
 NARROW = 110  # columns below which names get no column of their own
-_MANY_CELLS = 1e10  # released cells from which a run takes minutes
-
-
-def _announce_cost(setup: Setup, seeds: int) -> None:
-    """Say ahead what takes hours, and how to make it take seconds."""
-    learner, cells = setup.learner, getattr(setup.query, "cells", 0)
-    releases = setup.times.size - 1
-    if float(cells) * releases * seeds < _MANY_CELLS:
-        return
-    pooled = not setup.mdp.stationary or getattr(learner, "stationary", True)
-    ways = (
-        "" if pooled else "--option stationary=true (pools the steps)",
-        "" if releases < 1000 else "--option replan_growth=1.2 (policies change on a public schedule)",
-    )
-    advice = " and ".join(way for way in ways if way)
-    say(
-        f"discreet: this is slow: {cells:,} cells a release, {releases:,} releases, {seeds} "
-        f"seed{'s' if seeds > 1 else ''}" + (f"; faster: {advice}" if advice else "")
-    )
 
 
 def _announce_delta(setup: Setup) -> None:
@@ -357,7 +338,6 @@ def _run_all(
                 )
         setup = registry.prepare(resolved)
         _announce_delta(setup)
-        _announce_cost(setup, resolved.seeds)
         made.append((setup, resolved, out, title or f"{resolved.learner}, {resolved.privatizer}"))
     mine = [
         [run for run in range(config.seeds) if chosen is None or chosen(i, run)]
