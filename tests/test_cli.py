@@ -299,7 +299,9 @@ def test_what_takes_hours_is_said_ahead(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(simulate, "_PROBED", 0.0)
     monkeypatch.setattr(simulate, "_LONG", 0.0)
     said = call("run", *SMALL, "--learner", "dp-ucbvi", "--episodes", "1001").stderr
-    assert "discreet: this is slow: about 0 seconds, since the learner plans 1,001 times for 1,001 users" in said
+    assert (
+        "discreet: this is slow: about 0 seconds, since the learner plans 1,001 times for 1,001 users" in said
+    )
     assert "stationary=True" in said
     assert "replan_growth=1.2" in said
 

@@ -274,7 +274,11 @@ def test_a_sound_learner_passes(failures: Callable[..., dict[str, str]]) -> None
         (Inadmissible, "plans are sound", "not admissible in state 2"),
         (Thawed, "is a frozen specification", "can be changed"),
         (Dividing, "runs with some privatizer", "RuntimeWarning: invalid value encountered in divide"),
-        (Picky, "runs with some privatizer", "fits none of .* partners; the first does not fit: spec: is not"),
+        (
+            Picky,
+            "runs with some privatizer",
+            "fits none of .* partners; the first does not fit: spec: is not",
+        ),
     ],
 )
 def test_broken_learners_are_caught(

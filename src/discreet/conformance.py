@@ -8,12 +8,12 @@ registers, and a test suite of yours does the same::
         case.run()
 
 Checks are small (three states, a dozen users), so that they may run over every pair of learner and
-privatizer. They show that a component keeps the rules of :mod:`discreet.protocol`: equal
-seeds give equal results; what is registered starts, with a partner at least; the compiled and the step-by-step run are the same bits; a policy is a
-function of earlier releases only; a learner holds nothing but what was released; the stated
-guarantee is what the noise buys; bad input is refused. Sessions of your own privatizers also go through the
-white box of the audit (false alarms: 1e-6), since nothing else knows their noise. All this does not replace
-the proof in a mechanism's docstring.
+privatizer. They show that a component keeps the rules of :mod:`discreet.protocol`: it starts, with some
+partner; equal seeds give equal results; the compiled and the step-by-step run are the same bits; a policy
+is a function of earlier releases only; a learner holds nothing but what was released; the stated guarantee
+is what the noise buys; bad input is refused. Sessions of your own privatizers also go through the white box
+of the audit (false alarms: 1e-6), since nothing else knows their noise. All this does not replace the proof
+in a mechanism's docstring.
 """
 
 from __future__ import annotations
@@ -626,7 +626,7 @@ def _any_learner(privatizer: str) -> Setup:
 
 
 def _privatizer_starts(privatizer: str) -> None:
-    """It starts and releases with some learner: a privatizer that refuses all would pass every other check."""
+    """It starts and releases with some learner: one that refuses all would pass every other check."""
     _interact(_any_learner(privatizer))
 
 

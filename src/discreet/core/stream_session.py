@@ -22,9 +22,16 @@ from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Saveable
 from discreet.core.randomness import Key, Randomness, Seeded
-from discreet.core.releases import (
-    Estimate, Floats, Measurement, Message, Plan, Release, Schedule, numbered,
-)  # fmt: skip
+from discreet.core.releases import (  # fmt: skip
+    Estimate,
+    Floats,
+    Measurement,
+    Message,
+    Plan,
+    Release,
+    Schedule,
+    numbered,
+)
 from discreet.core.trajectories import Trajectory, checked
 
 if TYPE_CHECKING:

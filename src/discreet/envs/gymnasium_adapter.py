@@ -47,7 +47,7 @@ def from_gymnasium(
     env_id : str or gymnasium.Env
         ``"FrozenLake-v1"``, ``"Taxi-v4"``, ``"CliffWalking-v1"``, ..., or an environment of your own (wrapped
         or not) with two attributes: ``P[s][a] = [(probability, next state, reward, ended), ...]``, lists or
-        mappings, and ``initial_state_distrib`` (S,). An action that ``P[s]`` has not is not admissible in s; a
+        mappings, and ``initial_state_distrib`` (S,). An action that ``P[s]`` lacks is not admissible in s; a
         state without any is where episodes have ended.
     horizon : int, optional
         H; None: the environment's own limit of steps, where it has one.
@@ -164,8 +164,8 @@ def _entries(table: Any) -> Iterator[tuple[int, int, float, int, float, bool]]:
                     one = s, a, float(p), int(after), float(r), bool(ended)
                 except (TypeError, ValueError):
                     raise ValueError(
-                        f"P[{s}][{a}] holds {checks.said(outcome)}: must be (probability, next state, reward, "
-                        "ended)"
+                        f"P[{s}][{a}] holds {checks.said(outcome)}: must be (probability, next state, "
+                        "reward, ended)"
                     ) from None
                 total += one[2]
                 if one[2] > 0:

@@ -70,8 +70,8 @@ class FeaturesFit:
             return f"not refuted{told}{chance}"
         least = "at least " if self.failure else ""
         return (
-            f"the features do not fit: probabilities are off by {least}{self.transitions:.2g}, mean rewards by "
-            f"{least}{self.rewards:.2g}{at}{chance}"
+            f"the features do not fit: probabilities are off by {least}{self.transitions:.2g}, mean rewards "
+            f"by {least}{self.rewards:.2g}{at}{chance}"
         )
 
 

@@ -111,9 +111,9 @@ class _Process(SpawnProcess):
     """Its worker imports our modules, not the script: a plain script needs no ``if __name__ == ...``."""
 
     @staticmethod
-    def _Popen(process_obj: Any) -> Any:  # noqa: N802 (the standard library's name)
+    def _Popen(process_obj: Any) -> Any:
         with _no_script():
-            return SpawnProcess._Popen(process_obj)  # type: ignore[attr-defined]
+            return SpawnProcess._Popen(process_obj)
 
 
 class _Context(SpawnContext):
@@ -137,7 +137,9 @@ class _Processes(Engine):
         from concurrent.futures import ProcessPoolExecutor
 
         if script and getattr(current_process(), "_inheriting", False):
-            raise SystemExit(1)  # a worker, which imports a script that starts workers: who started it goes on
+            raise SystemExit(
+                1
+            )  # a worker, which imports a script that starts workers: who started it goes on
         if script and _script() is None:
             raise NoWorkers("what is sent to them is defined in no file that they could import")
         self._script = script
@@ -156,13 +158,13 @@ class _Processes(Engine):
             super().reopen(error)
         elif self._script:
             raise NoWorkers(
-                'they import this script, since it defines what they run: put what calls this under `if __name__ == '
-                '"__main__":`'
+                "they import this script, since it defines what they run: put what calls this under `if "
+                '__name__ == "__main__":`'
             ) from error
         else:
             raise EngineError(
-                f"{self.name}: a worker process ended before its first run; is memory short? workers = 1 needs "
-                "least"
+                f"{self.name}: a worker process ended before its first run; is memory short? workers = 1 "
+                "needs least"
             ) from error
 
     def close(self) -> None:

@@ -546,7 +546,9 @@ def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
         left = (end - begin) * (setup.episodes - first) / (last - first) * turns
         if left > _LONG:
             faster = [
-                "" if releases < _MANY_RELEASES else "replan_growth=1.2 (policies change on a public schedule)",
+                ""
+                if releases < _MANY_RELEASES
+                else "replan_growth=1.2 (policies change on a public schedule)",
                 ""
                 if not setup.mdp.stationary or getattr(setup.learner, "stationary", True)
                 else "stationary=True (pools the steps)",
