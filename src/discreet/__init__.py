@@ -192,7 +192,7 @@ if TYPE_CHECKING:
     from discreet.stored.verification import verify as verify
     from discreet.stored.world_table import read_world as read_world
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     # worlds

@@ -555,7 +555,12 @@ def compare(
         if style == "text":
             _print_comparison(first, comparisons)
         else:
-            print(sweeps.to_markdown(comparisons) if style == "markdown" else sweeps.to_latex(comparisons))
+            world = f"{first.users:,} users on {first.environment}"
+            print(
+                sweeps.to_markdown(comparisons)
+                if style == "markdown"
+                else sweeps.to_latex(comparisons, world)
+            )
 
 
 def _comparison_json(first: Result, comparisons: Sequence[Comparison]) -> dict[str, Any]:
@@ -593,6 +598,16 @@ def plot(
     out: Annotated[Path, typer.Option(help="File: .png, .pdf or .svg.")] = Path("regret.png"),
     scale: Annotated[str, typer.Option(help="log or linear.")] = "log",
     title: Annotated[str | None, typer.Option(help="Title of the figure.")] = None,
+    style: Annotated[Path | None, typer.Option(help="A style file of matplotlib; it wins.")] = None,
+    columns: Annotated[
+        int | None, typer.Option(help="1 or 2: width in columns of a journal, letters for print.")
+    ] = None,
+    journal: Annotated[
+        str,
+        typer.Option(
+            help="acm, elsevier, icml, ieee, jmlr, nature, neurips, plos, pnas, science or springer."
+        ),
+    ] = "nature",
     as_json: JsonFlag = False,
 ) -> None:
     """Draw cumulative regret against users, mean and band over seeds, with a reference."""
@@ -600,7 +615,7 @@ def plot(
     from discreet.experiments.sweep import load_results
 
     results = load_results(folders)
-    regret_figure(results, out, scale=scale, title=title)
+    regret_figure(results, out, scale=scale, title=title, style=style, columns=columns, journal=journal)
     if as_json:
         print_json({"figure": str(out), "curves": [legend_label(result) for result in results]})
     else:

@@ -22,7 +22,7 @@ from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.core.lifecycle import Saveable
 from discreet.core.randomness import Key, Randomness, Seeded
-from discreet.core.releases import (  # fmt: skip
+from discreet.core.releases import (
     Estimate,
     Floats,
     Measurement,
@@ -166,18 +166,15 @@ class StreamSession(Saveable, ABC):
         """
         with self._call():
             self._check_open()
-            trust = self._guarantee.trust
-            if isinstance(message, Trajectory) and trust in ("none", "joint"):
+            if isinstance(message, Trajectory) and self._guarantee.trust in ("none", "joint"):
                 message = Message(self.open_plan.number, message)
             if not isinstance(message, Message):
-                what, made = type(message).__name__, "encoder(trajectory, plan, coins), the encoder of begin"
-                raise ValueError(f"message is a {what}: must be what devices make ({trust} privacy): {made}")
+                raise ValueError(f"message is a {type(message).__name__}: must be what begin's encoder makes")
             self._check_in_time(message)
             self._add(message)
 
     def _check_in_time(self, message: Message) -> None:
-        number = self.open_plan.number
-        if message.plan != number:
+        if message.plan != (number := self.open_plan.number):
             raise ValueError(f"message.plan = {message.plan}: must be {number}, the plan that is open")
 
     @abstractmethod
@@ -229,21 +226,17 @@ class StreamSession(Saveable, ABC):
                 raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
             if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
                 return self._last
-            n, schedule = self.users, self._schedule
+            n, schedule, most = self.users, self._schedule, self._schedule.max_releases
             if schedule.users is not None and n >= schedule.users + schedule.final > 0:
                 raise RuntimeError(
                     f"release: all {n} declared users have come, nobody is left to use a release"
                 )
-            if schedule.max_releases is not None and n > 0 and self._number >= schedule.max_releases:
-                raise RuntimeError(
-                    f"release: all {schedule.max_releases} releases of the schedule have been made"
-                )
+            if most is not None and n > 0 and self._number >= most:
+                raise RuntimeError(f"release: all {most} releases of the schedule have been made")
             self._next = {}
             estimates, measurement = self._made(n, self._schedule.leaf_at(n, self._leaf))
             number = 0 if n == 0 else self._number + 1
-            last = Release(
-                estimates, users=n, number=number, guarantee=self._guarantee, measurement=measurement
-            )
+            last = Release(estimates, n, number, self._guarantee, measurement)
             # one call of no Python function: a batch is closed when the release that tells of it is made
             vars(self).update(self._next, _next={}, _last=last, _number=number, _fresh=True)
             return last

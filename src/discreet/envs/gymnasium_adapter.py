@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.machine import optional
 from discreet.mdp.tabular import RewardMap, TabularMDP
 
 if TYPE_CHECKING:
@@ -120,11 +121,7 @@ def to_gymnasium(mdp: TabularMDP, seed: int | None = None) -> gymnasium.Env[np.i
 
 
 def _gymnasium() -> Any:
-    try:
-        import gymnasium
-    except ImportError as missing:
-        raise ImportError("this needs Gymnasium: pip install 'discreet[gymnasium]'") from missing
-    return gymnasium
+    return optional("gymnasium", "gymnasium", "a Gymnasium environment")
 
 
 def _made(env_id: Any, options: dict[str, Any]) -> Any:

@@ -536,7 +536,7 @@ def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
 
     def watch(_: int, users: int) -> None:
         seen.append((time.perf_counter(), users))
-        if seen[-1][0] - seen[0][0] > _PROBED:
+        if len(seen) > 1 and seen[-1][0] - seen[0][0] > _PROBED:
             raise _Enough
 
     try:
