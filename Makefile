@@ -7,7 +7,7 @@ WORKERS ?= 2
 # Neighbours in a file share what they set up: each worker begins with a part of its own, and helps when it is done.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: run test test-statistics test-engines goldens mutate lint format types imports bench warmup setup clean help
+.PHONY: run test test-statistics test-engines goldens mutate lint format types imports wheel-check bench warmup setup clean help
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -63,6 +63,9 @@ types: $(STAMP) ## Types
 
 imports: $(STAMP) ## Which room may import which
 	$(BIN)/lint-imports
+
+wheel-check: ## The wheel in an empty environment, on every Python from 3.11 to 3.13 that is here
+	.ci/wheel_check
 
 bench: warmup ## Microseconds per episode, side by side
 	$(BIN)/python benchmarks/run.py

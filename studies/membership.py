@@ -27,7 +27,7 @@ from discreet.audits.membership import AttackResult, Knowledge, Target, membersh
 from discreet.core.guarantee import Guarantee
 from discreet.core.randomness import Seeded
 from discreet.envs.random_mdps import random_mdp
-from discreet.experiments import plots
+from discreet.experiments import style
 from discreet.mdp.tabular import TabularMDP
 from discreet.offline.tabular import APVI, DPAPVI
 from discreet.privatizers.central import Central
@@ -204,7 +204,7 @@ def _draw(axes: Axes, title: str, curves: Sequence[tuple[str, AttackResult]], dr
             false, true = roc.curve
             axes.plot(
                 np.maximum(false, _FLOOR / 10), np.maximum(true, _FLOOR / 10), drawstyle="steps-post",
-                color=plots.PALETTE[k], linestyle=plots.LINES[i], linewidth=1.4,
+                color=style.PALETTE[k], linestyle=style.LINES[i], linewidth=1.4,
                 label=f"{name}: {_SEES[roc.adversary]}",
             )  # fmt: skip
     axes.plot(rates, drawn.bound(rates), color="black", linewidth=1.8, label="bound of the guarantee")
@@ -250,7 +250,7 @@ def _panels(
 
 def figure(results: Sequence[tuple[Setting, AttackResult]], path: Path) -> None:
     """Draw the ROC curves of the settings with n = 100 and known others."""
-    page = plots.new_figure(9.0, 8.2)
+    page = style.new_figure(9.0, 8.2)
     axes = page.subplots(2, 2, sharex=True, sharey=True)
     for place, (title, curves) in zip(axes.ravel(), _panels(results), strict=True):
         _draw(place, title, curves, curves[-1][1])
@@ -260,7 +260,7 @@ def figure(results: Sequence[tuple[Setting, AttackResult]], path: Path) -> None:
     for place in axes.ravel():
         found |= {label: handle for handle, label in zip(*place.get_legend_handles_labels(), strict=True)}
     page.legend(found.values(), found.keys(), loc="outside lower center", ncols=3, fontsize=8, frameon=False)
-    plots.save_figure(page, path)
+    style.save_figure(page, path)
 
 
 # --------------------------------------------------------------------------------------------- run

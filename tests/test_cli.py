@@ -295,13 +295,17 @@ def test_help_shows_sweep_tables() -> None:
     assert "tables `runs`" in " ".join(call("sweep", "--help").stdout.split())
 
 
+@pytest.mark.filterwarnings("default:this is slow:UserWarning")
 def test_what_takes_hours_is_said_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "slow" not in call("run", *SMALL).stderr
-    monkeypatch.setattr(simulations, "_MANY_CELLS", 1e3)
-    said = call("run", *SMALL, "--learner", "dp-ucbvi", "--episodes", "1000").stderr
-    assert "this is slow" in said
-    assert "stationary=true" in said
-    assert "replan_growth" in said
+    monkeypatch.setattr(simulate, "_PROBED", -1.0)
+    monkeypatch.setattr(simulate, "_LONG", -1.0)
+    said = call("run", *SMALL, "--learner", "dp-ucbvi", "--episodes", "1001").stderr
+    assert (
+        "discreet: this is slow: about 0 seconds, since the learner plans 1,001 times for 1,001 users" in said
+    )
+    assert "stationary=True" in said
+    assert "replan_growth=1.2" in said
 
 
 def test_the_public_codes_statement_says_why_it_is_none() -> None:
@@ -438,10 +442,10 @@ def test_compare_in_three_styles_and_json(swept: tuple[Path, Path, Any]) -> None
 def test_plot(swept: tuple[Path, Path, Any], tmp_path: Path) -> None:
     found = document("plot", swept[1], "--out", tmp_path / "figure.svg", "--scale", "linear")
     assert len(found["curves"]) == 5
-    svg = (tmp_path / "figure.svg").read_text()
-    assert "joint DP, ε = 10; 6 seeds" in svg
-    assert "not private" in svg
-    assert "uniform policy" in svg
+    assert "joint DP, ε = 10; 6 seeds" in " ".join(found["curves"])
+    wide = document("plot", swept[1], "--out", tmp_path / "two.svg", "--columns", 2, "--journal", "pnas")
+    assert wide["figure"] == str(tmp_path / "two.svg")
+    assert f'width="{178 / 25.4 * 72:.6f}pt"' in (tmp_path / "two.svg").read_text()
     assert "figure.bmp" in call("plot", swept[1], "--out", tmp_path / "figure.bmp", code=2).stderr
 
 

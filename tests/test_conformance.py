@@ -176,6 +176,17 @@ class Inadmissible(Greedy):
         return dr.Plan(np.ones((state["spec"].horizon, state["spec"].states), np.int64)), state
 
 
+class Dividing(Greedy):
+    def plan(self, state: Any, release: Release, ask: Any) -> tuple[dr.Plan, Any]:
+        policy = (np.zeros(1) / release.users).astype(np.int64)
+        return dr.Plan(np.zeros((state["spec"].horizon, state["spec"].states), np.int64) + policy), state
+
+
+class Picky(Greedy):
+    def query(self, spec: dr.Spec) -> dr.CountQuery:
+        raise ValueError("spec: is not to my taste")
+
+
 @dataclass
 class Thawed:
     schedule = Greedy.schedule
@@ -226,6 +237,19 @@ def forged(guarantee: dr.Guarantee, epsilon: float) -> dr.Guarantee:
     return false
 
 
+class Quiet(Wrapped):
+    """Half the noise that it states."""
+
+    def release(self) -> Release:
+        release = self.inner.release()
+        exact = self.inner.query.from_cells(self.inner._cells)
+        estimates = {
+            name: dataclasses.replace(estimate, value=(estimate.value + exact[name]) / 2)
+            for name, estimate in release.estimates.items()
+        }
+        return dataclasses.replace(release, estimates=estimates)
+
+
 class Boastful(Wrapped):
     """Another guarantee on every release."""
 
@@ -254,6 +278,10 @@ class Wrapping:
         if self.claim != 1.0:
             session._guarantee = forged(session.guarantee, self.claim * self.epsilon)
         return session if self.session is None else self.session(session)
+
+
+def refusing(session: Any) -> Any:
+    raise RuntimeError("not today")
 
 
 @pytest.fixture
@@ -286,6 +314,12 @@ def test_a_sound_learner_passes(failures: Callable[..., dict[str, str]]) -> None
         (Dicing, "no policy foresees its user", "changed policy"),
         (Inadmissible, "plans are sound", "not admissible in state 2"),
         (Thawed, "is a frozen value", "can be changed"),
+        (Dividing, "runs with some privatizer", "RuntimeWarning: invalid value encountered in divide"),
+        (
+            Picky,
+            "runs with some privatizer",
+            "fits none of .* partners; the first does not fit: spec: is not",
+        ),
     ],
 )
 def test_broken_learners_are_caught(
@@ -302,6 +336,8 @@ def test_broken_learners_are_caught(
         ({"session": Sparse}, "noise covers the public support", "non-zero cells|have no noise"),
         ({"session": Early}, "keeps the order of calls", "release 0 must be zeros"),
         ({"session": Boastful}, "guarantee is stated", "the guarantee changed on the way"),
+        ({"session": Quiet}, "noise passes the white-box audit", "noise has the claimed law and scale: "),
+        ({"session": refusing}, "starts with some learner", "RuntimeError: not today"),
     ],
 )
 def test_broken_privatizers_are_caught(
@@ -309,6 +345,18 @@ def test_broken_privatizers_are_caught(
 ) -> None:
     found = failures("privatizer", Wrapping, check, **options)
     assert re.search(message, found[check]), found
+
+
+def test_a_privatizer_that_fits_no_learner_is_caught(failures: Callable[..., dict[str, str]]) -> None:
+    @dataclass(frozen=True)
+    class Never(dr.Proposes):
+        trust = "joint"
+
+        def mechanism(self, query: Any, schedule: Any, randomness: Any) -> Any:
+            raise ValueError("query: none is good enough")
+
+    found = failures("privatizer", Never)
+    assert "query: none is good enough" in found["starts with some learner"]
 
 
 def test_broken_worlds_are_caught(failures: Callable[..., dict[str, str]]) -> None:

@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from discreet.experiments.engine import Engine as Engine
     from discreet.experiments.engine import EngineError as EngineError
     from discreet.experiments.engine import open_engine as open_engine
+    from discreet.experiments.features_fit import FeaturesFit as FeaturesFit
+    from discreet.experiments.features_fit import features_fit as features_fit
     from discreet.experiments.forecast import Forecast as Forecast
     from discreet.experiments.forecast import forecast_run as forecast_run
     from discreet.experiments.plots import regret_figure as regret_figure
@@ -196,7 +198,7 @@ if TYPE_CHECKING:
     from discreet.stored.verification import verify as verify
     from discreet.stored.world_table import read_world as read_world
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     # worlds
@@ -208,6 +210,8 @@ _HOMES = {
     "LinearMixtureMDP": "mdp.mixture",
     "Features": "linear.features",
     "MixtureFeatures": "linear.features",
+    "FeaturesFit": "experiments.features_fit",
+    "features_fit": "experiments.features_fit",
     "Layout": "core.layout",
     "expert_policy": "envs",
     "from_gymnasium": "envs",
@@ -409,4 +413,4 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and no others
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -8,11 +8,12 @@ registers, and a test suite of yours does the same::
         case.run()
 
 Checks are small (three states, a dozen users), so that they may run over every pair of learner and
-privatizer. They show that a component keeps the rules of :mod:`discreet.protocol`: equal
-seeds give equal results; the compiled and the step-by-step run are the same bits; a policy is a
-function of earlier releases only; a learner holds nothing but what was released; the stated
-guarantee is what the noise buys; bad input is refused. They do not replace the proof in a
-mechanism's docstring.
+privatizer. They show that a component keeps the rules of :mod:`discreet.protocol`: it starts, with some
+partner; equal seeds give equal results; the compiled and the step-by-step run are the same bits; a policy
+is a function of earlier releases only; a learner holds nothing but what was released; the stated guarantee
+is what the noise buys; bad input is refused. Sessions of your own privatizers also go through the white box
+of the audit (false alarms: 1e-6), since nothing else knows their noise. All this does not replace the proof
+in a mechanism's docstring.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import dataclasses
 import io
 import math
 import pickle
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 _USERS = 11
 _EPSILON = 1.5
+_ALARM = 1e-6  # of a false alarm in one white-box audit
 _PARTNERS = ("private-ucb-vi", "private-ucb-po")  # learners that a privatizer is tried with
 _HOUSES_OF_DATA = (
     "discreet.core.session",
@@ -88,14 +91,20 @@ class Case:
     def run(self) -> None:
         """Raise ``AssertionError`` if the check fails; return in silence if it does not apply."""
         try:
-            self.body()
+            self._checked()
         except NotApplicable:
             return
+
+    def _checked(self) -> None:
+        """The check; what divides by zero or makes no number of a number fails it."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            self.body()
 
     def outcome(self) -> Outcome:
         """Run it and say what came out, whatever it is."""
         try:
-            self.body()
+            self._checked()
         except NotApplicable as reason:
             return Outcome(self.subject, self.check, "skipped", str(reason))
         except Exception as error:
@@ -545,6 +554,22 @@ def _learner_specification(learner: str) -> None:
     _refuses_unknown("learner", learner)
 
 
+def _learner_runs(learner: str) -> None:
+    """It runs with some privatizer: a learner that fits none would pass every other check."""
+    names = [name for entry in registry.entries("privatizer") for name in _variants(entry)]
+    _first_fitting(names, partial(_setup, learner)).run(0, 0)
+
+
+def _first_fitting(partners: Iterable[str], setup_of: Callable[[str], Setup]) -> Setup:
+    reasons = []
+    for partner in partners:
+        try:
+            return setup_of(partner)
+        except NotApplicable as reason:
+            reasons.append(str(reason))
+    raise AssertionError(f"fits none of {len(reasons)} partners; the first {reasons[0]}")
+
+
 def _noise_off(learner: str) -> None:
     """Without noise a private learner is its baseline, bit for bit."""
     baseline = registry.entry("learner", learner).baseline
@@ -593,6 +618,33 @@ def _privatizer_specification(privatizer: str) -> None:
                 _expect(option in str(error), f"{option} = {value}: the error does not name it: {error}")
             else:
                 raise AssertionError(f"{option} = {value} was accepted")
+
+
+def _any_learner(privatizer: str) -> Setup:
+    names = dict.fromkeys([*_PARTNERS, *(entry.name for entry in registry.entries("learner"))])
+    return _first_fitting(names, lambda learner: _setup(learner, privatizer))
+
+
+def _privatizer_starts(privatizer: str) -> None:
+    """It starts and releases with some learner: one that refuses all would pass every other check."""
+    _interact(_any_learner(privatizer))
+
+
+def _white_box(privatizer: str) -> None:
+    """What its sessions release keeps the identities of the white-box audit, in its own law of noise."""
+    from discreet.audits.games import reactive
+    from discreet.audits.identities import white_box
+    from discreet.core.layout import Layout
+
+    setup = _any_learner(privatizer)
+    start, budget = setup.privatizer.start, getattr(setup.privatizer, "budget", None)
+    featured = getattr(setup.learner, "FEATURES", None) is not None
+    asks, layout = (setup.learner, None) if featured else (reactive(start), Layout(3, 2, 3))
+    found = white_box(start, asks, layout, seed=1, alarm=_ALARM, budget=budget)
+    failed = [f"{one.name}: {one.found}" for one in found if one.passed is False]
+    _expect(not failed, f"white-box audit: {'; '.join(failed)}")
+    if setup.guarantee.trust == "joint" and not any("loss" in one.name and one.passed for one in found):
+        raise AssertionError("white-box audit: could not compare the realised loss with the claimed one")
 
 
 def _order_of_calls(privatizer: str) -> None:
@@ -747,10 +799,12 @@ def _people_are_sound(name: str) -> None:
 # ----------------------------------------------------------------------------------- the suite
 LEARNER_CHECKS: dict[str, Callable[[str], None]] = {
     "is a frozen value": _learner_specification,
+    "runs with some privatizer": _learner_runs,
     "noise off equals the baseline": _noise_off,
 }
 PRIVATIZER_CHECKS: dict[str, Callable[[str], None]] = {
     "is a frozen value": _privatizer_specification,
+    "starts with some learner": _privatizer_starts,
     "keeps the order of calls": _order_of_calls,
     "noise covers the public support": _support_is_public,
 }
@@ -763,6 +817,9 @@ PAIR_CHECKS: dict[str, Callable[[str, str], None]] = {
     "no policy foresees its user": _no_foresight,
     "guarantee is stated": _guaranteed,
     "guarantee is what the noise buys": _recomputed,
+}
+OWN_PRIVATIZER_CHECKS: dict[str, Callable[[str], None]] = {  # the library's own have tests of their audits
+    "noise passes the white-box audit": _white_box,
 }
 ENVIRONMENT_CHECKS: dict[str, Callable[[str], None]] = {
     "world is sound": _world_is_sound,
@@ -841,7 +898,10 @@ def _single(entry: Entry) -> Iterator[Case]:
         "privatizer": PRIVATIZER_CHECKS,
         "environment": ENVIRONMENT_CHECKS,
     }
-    for check, body in suites[entry.kind].items():
+    checks = dict(suites[entry.kind])
+    if entry.kind == "privatizer" and entry.plugin is not None:
+        checks |= OWN_PRIVATIZER_CHECKS
+    for check, body in checks.items():
         yield Case(f"{entry.kind} {entry.name}", check, partial(body, entry.name))
 
 

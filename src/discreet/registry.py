@@ -30,6 +30,8 @@ from discreet.experiments.config import RunConfig, Value
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    import gymnasium
+
     from discreet.experiments.engine import Engine
     from discreet.experiments.results import Result
     from discreet.experiments.simulate import Setup
@@ -717,8 +719,16 @@ def _quoted(names: Iterable[str]) -> str:
     return "must be one of " + ", ".join(map(repr, names)) if names else "no presets"
 
 
-def make(name: str, **options: Any) -> TabularMDP:
-    """Build an environment by name: ``make("riverswim", rewards="bernoulli")``."""
+def make(name: str | gymnasium.Env[Any, Any], **options: Any) -> TabularMDP:
+    """Build an environment: ``make("riverswim", rewards="bernoulli")``, ``make(env, horizon=50)``.
+
+    name : one of ``discreet list``, ``"gym:ID"``, or a tabular Gymnasium environment
+        (:func:`discreet.from_gymnasium` says what it needs).
+    """
+    if not isinstance(name, str):
+        from discreet.envs import from_gymnasium
+
+        return from_gymnasium(name, **options)
     environment: TabularMDP = build("environment", name, None, options)
     return environment
 

@@ -18,6 +18,7 @@ from discreet.laws.counts import report_grid
 from discreet.privatizers.central import Central
 from discreet.privatizers.local import Local
 from discreet.privatizers.none import NoPrivacy
+from discreet.privatizers.shuffle import Shuffle
 from discreet.protocol import Message, Plan, Release, Response, Schedule
 
 LAYOUT = Layout(2, 2, 2)
@@ -467,3 +468,33 @@ def test_error_events_are_rarer_than_stated() -> None:
         out = noises(privatizer, 64, list(range(1, 64)), runs)
         broken = int((np.abs(out) > np.array(bounds)[None]).any(axis=(1, 2)).sum())
         assert broken / runs <= 0.2 + SE * np.sqrt(0.2 * 0.8 / runs)
+
+
+@pytest.mark.parametrize("privatizer", [NoPrivacy(), Central(epsilon=1.0)])
+def test_a_trusted_server_takes_trajectories_as_they_are(privatizer: NoPrivacy | Central) -> None:
+    ours, theirs = (privatizer.start(QUERY, Schedule(4), Seeded(5)) for _ in range(2))
+    for session in (ours, theirs):
+        session.release()
+    with pytest.raises(RuntimeError, match="no plan is open: call begin first"):
+        ours.submit(user(0))
+    ours.begin(Plan(POLICY, users=3))
+    feed(theirs, 0, 3)
+    for i in range(3):
+        ours.submit(user(i))
+    mine, other = ours.release(), theirs.release()
+    for name, estimate in mine.estimates.items():
+        np.testing.assert_array_equal(estimate.value, other.estimates[name].value)
+    with pytest.raises(RuntimeError, match="no plan is open: call begin first"):
+        ours.submit(user(3))
+
+
+@pytest.mark.parametrize("privatizer", [Local(epsilon=1.0), Shuffle(epsilon=1.0)])
+def test_raw_data_do_not_leave_a_device(privatizer: Local | Shuffle) -> None:
+    session = privatizer.start(QUERY, Schedule(300, growth=300.0), Seeded(5))
+    session.release()
+    session.begin(Plan(POLICY, users=1))
+    with pytest.raises(ValueError, match="is a Trajectory: must be what begin's encoder makes"):
+        session.submit(user(0))
+    with pytest.raises(ValueError, match="message is a tuple: must be what begin's"):
+        session.submit((1, 2))
+    assert session.users == 0

@@ -2,10 +2,12 @@
 
 import sys
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
 
+import discreet as dr
 from discreet.envs import from_gymnasium, random_mdp, riverswim, to_gymnasium
 from discreet.mdp.planning import optimal_values, uniform_policy, value
 from discreet.mdp.tabular import TabularMDP
@@ -231,3 +233,49 @@ def test_the_extra_is_named(monkeypatch):
     for call in (lambda: to_gymnasium(riverswim()), lambda: from_gymnasium("Taxi-v4")):
         with pytest.raises(ImportError, match=r"pip install 'discreet\[gymnasium\]'"):
             call()
+
+
+class Clinic(gymnasium.Env):
+    """An environment of one's own: who is discharged (2) or dies has no action; 1 cannot wait."""
+
+    observation_space = gymnasium.spaces.Discrete(4)
+    action_space = gymnasium.spaces.Discrete(2)
+    initial_state_distrib = (1.0, 0.0, 0.0, 0.0)
+    P = {  # noqa: RUF012
+        0: {0: [(0.5, 0, 0.0, False), (0.5, 1, 0.0, False)], 1: [(1.0, 2, 2.0, True)]},
+        1: {1: [(0.75, 0, -1.0, False), (0.25, 3, -6.0, True)]},
+        2: {},
+    }
+
+
+def test_an_environment_of_ones_own_as_an_object() -> None:
+    mdp = dr.make(Clinic(), horizon=3)
+    assert (mdp.states, mdp.actions, mdp.horizon, mdp.terminal) == (4, 2, 3, (2, 3))
+    np.testing.assert_array_equal(mdp.mask, [[True, True], [False, True], [True, True], [True, True]])
+    # At once: 2. To wait pays at most .5 * 2 + .5 * (-1 + .75 * 2 - .25 * 5) < 1.
+    best = mdp.initial @ optimal_values(mdp)[0][0]
+    assert mdp.reward_map.original_return(best, 3) == pytest.approx(2.0)
+    dr.simulate(mdp, dr.NoiseAwareUCBVI(), dr.Central(epsilon=1.0, delta=1e-6), 200)
+    with pytest.raises(ValueError, match="horizon = None: must be given, since Clinic has no limit of steps"):
+        dr.make(Clinic())
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ([[[(0.5, 0, 0.0, False)]]], r"P\[0\]\[0\]: probabilities sum to 0.5, must sum to 1"),
+        ([[[(1.0, 0, 0.0)]]], r"P\[0\]\[0\] holds \(1.0, 0, 0.0\): must be \(probability"),
+        ({0: {0: [(1.0, 1, 0.0, False)]}, 1: {}}, r"P\[1\]: has no action, though 0 may lead there"),
+        ([{}], "P: must have an action"),
+    ],
+)
+def test_tables_that_are_none_are_refused(table: Any, said: str) -> None:
+    env = Clinic()
+    env.P = table
+    with pytest.raises(ValueError, match=said):
+        dr.make(env, horizon=2)
+
+
+def test_what_is_no_environment_is_refused() -> None:
+    with pytest.raises(ValueError, match="env_id = 3: must be the name of a Gymnasium environment or an"):
+        dr.make(3)

@@ -1,13 +1,17 @@
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from discreet.core.guarantee import no_guarantee
-from discreet.experiments.plots import PALETTE, legend_label, look, privacy_words, regret_figure
+from discreet.experiments import statistics, style
+from discreet.experiments.plots import legend_label, privacy_words, regret_figure
 from discreet.experiments.results import Result
+from discreet.experiments.style import PALETTE, look
 
 Make = Callable[..., Result]
 
@@ -34,8 +38,10 @@ def test_figure_holds_mean_band_and_reference(make_result: Make) -> None:
     assert reference.get_linestyle() != "-"
     assert len(axes.collections) == 1  # a band where there are several seeds, none for one
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == [legend_label(results[0]), legend_label(results[1]), "uniform policy (never learns)"]
+    labels = [text.get_text() for text in axes.texts]  # at the curves' ends, from below
+    assert labels == ["NoPrivacy: not private", "NoPrivacy: not private", "uniform policy (never learns)"]
+    assert not figure.legends
+    assert "over 1 to 8 seeds" in axes.get_title(loc="left")
     assert regret_figure(results, scale="linear").axes[0].get_xscale() == "linear"
 
 
@@ -92,3 +98,52 @@ def test_a_true_epsilon_beside_the_stated_one_is_told_apart() -> None:
     assert said(1.0034) == "joint DP, ε = 1.003 (stated 1)"
     assert said(2.0076) == "joint DP, ε = 2.01 (stated 1)"
     assert said(1.0) == "joint DP, ε = 1"
+
+
+def test_bands_on_logarithmic_axes_are_of_the_logarithm(make_result: Make) -> None:
+    result = make_result(seeds=8)
+    mean, half = statistics.bands(result.regret)
+    assert half is not None
+    for scale, low in (("log", mean * np.exp(-half / mean)), ("linear", mean - half)):
+        (band,) = regret_figure([result], scale=scale).axes[0].collections
+        drawn = band.get_paths()[0].vertices
+        assert drawn[:, 1].min() == pytest.approx(low.min())
+    lower, upper = style.interval([2.0, 0.0], [1.0, 0.0], True)
+    assert lower == pytest.approx([2 * np.exp(-0.5), 0.0])
+    assert upper == pytest.approx([2 * np.exp(0.5), 0.0])
+    np.testing.assert_allclose(style.error_bars([2.0], [1.0], False), [[1.0], [1.0]])
+
+
+def test_columns_of_a_journal_and_a_style_file(make_result: Make, tmp_path: Path) -> None:
+    result = make_result(seeds=3)
+    figure = regret_figure([result], tmp_path / "one.pdf", columns=1, journal="nature")
+    assert figure.get_size_inches()[0] * 25.4 == pytest.approx(89.0)
+    assert regret_figure([result], columns=2, journal="ieee").get_size_inches()[0] == pytest.approx(
+        181.9 / 25.4
+    )
+    written = (tmp_path / "one.pdf").read_bytes()
+    assert b"/FontFile2" in written  # embedded, TrueType
+    assert b"/Type3" not in written
+    regret_figure([result], tmp_path / "one.svg")
+    assert b"<text" not in (tmp_path / "one.svg").read_bytes()  # letters are outlines
+    own = tmp_path / "own.mplstyle"
+    own.write_text("axes.labelsize: 17\n")
+    assert regret_figure([result], style=own, columns=1).axes[0].xaxis.label.get_fontsize() == 17.0
+    with pytest.raises(ValueError, match=r"style = .*none': no such file"):
+        regret_figure([result], style=tmp_path / "none")
+    with pytest.raises(ValueError, match="columns = 3: must be"):
+        regret_figure([result], columns=3)
+    with pytest.raises(ValueError, match="journal = 'gazette': must be one of 'acm'"):
+        regret_figure([result], columns=1, journal="gazette")
+
+
+def test_names_at_curves_ends_do_not_lie_on_each_other(make_result: Make) -> None:
+    figure = regret_figure([make_result(seeds=2, slope=0.5 + 0.01 * i) for i in range(5)])
+    figure.draw_without_rendering()
+    boxes = [Text.get_window_extent(text) for text in figure.axes[0].texts]  # without its line
+    boxes.sort(key=lambda box: box.y0)
+    assert all(below.y1 <= above.y0 + 1 for below, above in itertools.pairwise(boxes))
+    assert max(box.x1 for box in boxes) <= figure.bbox.width + 1
+    many = regret_figure([make_result() for _ in range(40)])  # no room: a legend
+    assert many.legends
+    assert not many.axes[0].texts

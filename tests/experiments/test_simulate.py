@@ -261,16 +261,28 @@ def test_bad_arguments() -> None:
         dr.simulate(world(stationary=False), dr.UCBVI(stationary=True), NONE, 5)
 
 
-def test_a_script_whose_workers_cannot_import_it_is_told_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [False, True])
+def test_a_plain_script_has_several_workers(tmp_path: Path, own: bool) -> None:
+    """They do not import it; where they must, since its learner is defined there, one process does it all."""
     script = tmp_path / "script.py"
     script.write_text(
         "import discreet as dr\n"
+        "class Mine(dr.DPUCBVI): pass\n"
+        "print('read')\n"
         "world = dr.make('random', states=2, actions=2, horizon=2)\n"
-        "dr.simulate(world, dr.DPUCBVI(replan_growth=2.0), dr.Shuffle(epsilon=1.0), 4, seeds=2, workers=2)\n"
+        f"learner = {'Mine' if own else 'dr.DPUCBVI'}(replan_growth=2.0)\n"
+        "print(dr.simulate(world, learner, dr.Shuffle(epsilon=1.0), 4, seeds=2, workers=2).runs)\n"
     )
     found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
-    assert found.returncode == 1
-    assert '`if __name__ == "__main__":`' in found.stderr.splitlines()[-1]
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.splitlines()[-1] == "[0 1]"
+    if own:
+        assert "one after the other" in found.stderr
+        assert '`if __name__ == "__main__":`' in found.stderr
+        assert f"{script}:6: RuntimeWarning" in found.stderr
+    else:
+        assert found.stdout == "read\n[0 1]\n"
+        assert not found.stderr
 
 
 def test_what_cannot_be_sent_to_a_worker_is_refused_before_any_starts() -> None:

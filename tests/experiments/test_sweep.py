@@ -150,8 +150,8 @@ def test_comparison_as_text_markdown_and_latex(make_result: Make, private: Calla
     assert "joint DP, ε = 1" in markdown[3]
     latex = sweep.to_latex(comparisons)
     assert r"base\_line" in latex
-    assert r"$\varepsilon$ = 1" in latex
-    assert "95\\%" in latex.replace(" ", "")
+    assert r"$\varepsilon$ = \num{1}" in latex
+    assert r"\num{95} \%" in latex
     rows = [line for line in latex.splitlines() if line.endswith(r"\\")]
     assert len(rows) == 3
     assert {line.replace(r"\&", "").count("&") for line in rows} == {6}

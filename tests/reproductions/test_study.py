@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from discreet import reproductions
-from discreet.experiments import plots
+from discreet.experiments import style
 from discreet.reproductions.page import filled
 from discreet.reproductions.study import Job, Study, file_name, kept, reproduce
 from discreet.storage.files import write_aside
@@ -45,7 +45,7 @@ STUDY = Study(
 
 
 def test_a_study_leaves_numbers_page_and_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "save_figure", lambda figure, path: _save(path, figure))
+    monkeypatch.setattr(style, "save_figure", lambda figure, path: _save(path, figure))
     said: list[str] = []
     found = reproduce(STUDY, Job(tmp_path, quick=True, say=said.append))
     assert found == json.loads((tmp_path / "one.json").read_text()) == {

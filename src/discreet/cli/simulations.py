@@ -36,25 +36,6 @@ if TYPE_CHECKING:
     from discreet.experiments.sweep import Comparison, Sweep
 
 NARROW = 110  # columns below which names get no column of their own
-_MANY_CELLS = 1e10  # released cells from which a run takes minutes
-
-
-def _announce_cost(setup: Setup, seeds: int) -> None:
-    """Say ahead what takes hours, and how to make it take seconds."""
-    learner, cells = setup.learner, getattr(setup.query, "cells", 0)
-    releases = setup.times.size - 1
-    if float(cells) * releases * seeds < _MANY_CELLS:
-        return
-    pooled = not setup.mdp.stationary or getattr(learner, "stationary", True)
-    ways = (
-        "" if pooled else "--option stationary=true (pools the steps)",
-        "" if releases < 1000 else "--option replan_growth=1.2 (policies change on a public schedule)",
-    )
-    advice = " and ".join(way for way in ways if way)
-    say(
-        f"discreet: this is slow: {cells:,} cells a release, {releases:,} releases, {seeds} "
-        f"seed{'s' if seeds > 1 else ''}" + (f"; faster: {advice}" if advice else "")
-    )
 
 
 def _announce_delta(setup: Setup) -> None:
@@ -357,7 +338,6 @@ def _run_all(
                 )
         setup = registry.prepare(resolved)
         _announce_delta(setup)
-        _announce_cost(setup, resolved.seeds)
         made.append((setup, resolved, out, title or f"{resolved.learner}, {resolved.privatizer}"))
     mine = [
         [run for run in range(config.seeds) if chosen is None or chosen(i, run)]
@@ -575,7 +555,12 @@ def compare(
         if style == "text":
             _print_comparison(first, comparisons)
         else:
-            print(sweeps.to_markdown(comparisons) if style == "markdown" else sweeps.to_latex(comparisons))
+            world = f"{first.users:,} users on {first.environment}"
+            print(
+                sweeps.to_markdown(comparisons)
+                if style == "markdown"
+                else sweeps.to_latex(comparisons, world)
+            )
 
 
 def _comparison_json(first: Result, comparisons: Sequence[Comparison]) -> dict[str, Any]:
@@ -613,6 +598,16 @@ def plot(
     out: Annotated[Path, typer.Option(help="File: .png, .pdf or .svg.")] = Path("regret.png"),
     scale: Annotated[str, typer.Option(help="log or linear.")] = "log",
     title: Annotated[str | None, typer.Option(help="Title of the figure.")] = None,
+    style: Annotated[Path | None, typer.Option(help="A style file of matplotlib; it wins.")] = None,
+    columns: Annotated[
+        int | None, typer.Option(help="1 or 2: width in columns of a journal, letters for print.")
+    ] = None,
+    journal: Annotated[
+        str,
+        typer.Option(
+            help="acm, elsevier, icml, ieee, jmlr, nature, neurips, plos, pnas, science or springer."
+        ),
+    ] = "nature",
     as_json: JsonFlag = False,
 ) -> None:
     """Draw cumulative regret against users, mean and band over seeds, with a reference."""
@@ -620,7 +615,7 @@ def plot(
     from discreet.experiments.sweep import load_results
 
     results = load_results(folders)
-    regret_figure(results, out, scale=scale, title=title)
+    regret_figure(results, out, scale=scale, title=title, style=style, columns=columns, journal=journal)
     if as_json:
         print_json({"figure": str(out), "curves": [legend_label(result) for result in results]})
     else:

@@ -159,16 +159,22 @@ class StreamSession(Saveable, ABC):
         """Users come: before anything of theirs is added, so that no record is ever added twice."""
         self._users += users
 
-    def submit(self, message: Message) -> None:
-        """Add one user's message. Raises ``ValueError`` (and adds nothing) if it is broken or late."""
+    def submit(self, message: Message | Trajectory) -> None:
+        """Add one user's message. Raises ``ValueError`` (and adds nothing) if it is broken or late.
+
+        Where the server is trusted with it, the trajectory of a user of the open plan is taken as it is.
+        """
         with self._call():
             self._check_open()
+            if isinstance(message, Trajectory) and self._guarantee.trust in ("none", "joint"):
+                message = Message(self.open_plan.number, message)
+            if not isinstance(message, Message):
+                raise ValueError(f"message is a {type(message).__name__}: must be what begin's encoder makes")
             self._check_in_time(message)
             self._add(message)
 
     def _check_in_time(self, message: Message) -> None:
-        number = self.open_plan.number
-        if message.plan != number:
+        if message.plan != (number := self.open_plan.number):
             raise ValueError(f"message.plan = {message.plan}: must be {number}, the plan that is open")
 
     @abstractmethod
@@ -220,21 +226,17 @@ class StreamSession(Saveable, ABC):
                 raise RuntimeError(f"release: {self._awaited} users of the open plan have not been submitted")
             if self._last is not None and (self._fresh or (self._plan is not None and not self._plan.last)):
                 return self._last
-            n, schedule = self.users, self._schedule
+            n, schedule, most = self.users, self._schedule, self._schedule.max_releases
             if schedule.users is not None and n >= schedule.users + schedule.final > 0:
                 raise RuntimeError(
                     f"release: all {n} declared users have come, nobody is left to use a release"
                 )
-            if schedule.max_releases is not None and n > 0 and self._number >= schedule.max_releases:
-                raise RuntimeError(
-                    f"release: all {schedule.max_releases} releases of the schedule have been made"
-                )
+            if most is not None and n > 0 and self._number >= most:
+                raise RuntimeError(f"release: all {most} releases of the schedule have been made")
             self._next = {}
             estimates, measurement = self._made(n, self._schedule.leaf_at(n, self._leaf))
             number = 0 if n == 0 else self._number + 1
-            last = Release(
-                estimates, users=n, number=number, guarantee=self._guarantee, measurement=measurement
-            )
+            last = Release(estimates, n, number, self._guarantee, measurement)
             # one call of no Python function: a batch is closed when the release that tells of it is made
             vars(self).update(self._next, _next={}, _last=last, _number=number, _fresh=True)
             return last

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.shown import brief
+from discreet.data.numbers import parsed
 from discreet.data.places import EMPTY, MISSING, Broken, Place, Text, TextFile, places_of
 from discreet.data.schema import Schema
 
@@ -406,7 +407,7 @@ def _whole(column: Any) -> Ints:
         return whole
     empty = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
     if _textual(kind):
-        values = _parsed(column)
+        values = parsed(column)
     else:
         values = np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
         empty |= np.isnan(values)
@@ -415,14 +416,6 @@ def _whole(column: Any) -> Ints:
     out[whole] = values[whole].astype(np.int64)
     out[empty] = MISSING
     return out
-
-
-def _parsed(texts: Any) -> NDArray[np.float64]:
-    """Numbers; NaN where a text is none."""
-    import pandas as pd  # takes as long to import as the rest of this module
-
-    series = pd.Series(texts.to_pandas(), dtype=object)
-    return np.asarray(pd.to_numeric(series, errors="coerce").to_numpy(np.float64))
 
 
 def _codes(column: Any, labels: tuple[str, ...] | None) -> Ints:
@@ -439,7 +432,7 @@ def _codes(column: Any, labels: tuple[str, ...] | None) -> Ints:
 def _reals(column: Any) -> NDArray[np.float64]:
     """Rewards; NaN where empty or no number."""
     if _textual(column.type):
-        return _parsed(column)
+        return parsed(column)
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 

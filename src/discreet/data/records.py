@@ -16,14 +16,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from discreet.data.alike import folded
 from discreet.data.declaration import UNITS, Declaration, Time, Value
+from discreet.data.numbers import parsed
 from discreet.data.places import EMPTY, MISSING, Broken, Place, TextFile
+from discreet.machine import optional as of_extra
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -335,9 +336,7 @@ def _number(name: str, column: Any, comma: bool) -> tuple[Floats, Flags]:
         try:
             found = text.cast(pa.float64()).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
-            found = pd.to_numeric(pd.Series(text.to_pandas(), dtype=object), errors="coerce").to_numpy(
-                np.float64
-            )
+            found = parsed(text)
     elif pa.types.is_null(kind):
         return np.full(len(column), np.nan), np.zeros(len(column), bool)
     elif (
@@ -418,11 +417,12 @@ def times(
         if zoned and time.zone is None:
             wrong[own] = True  # an instant, beside a clock of unknown place
             continue
-        parsed = pd.to_datetime(
-            pd.Series(words.take(pa.array(own)).to_pylist(), dtype=object),
+        pandas: Any = of_extra("pandas", "pandas", "a time in text")
+        read = pandas.to_datetime(
+            pandas.Series(words.take(pa.array(own)).to_pylist(), dtype=object),
             format=time.format or "ISO8601", errors="coerce", utc=zoned,
         )  # fmt: skip
-        instants = pa.array(parsed.to_numpy("datetime64[us]"), pa.timestamp("us"))
+        instants = pa.array(read.to_numpy("datetime64[us]"), pa.timestamp("us"))
         empty = np.asarray(instants.is_null().to_numpy(zero_copy_only=False))
         if zoned:
             instants = instants.cast(pa.timestamp("us", tz="UTC"))

@@ -10,6 +10,14 @@ For each counter of each family, visited or not, the device sends her own bits a
 A rounded reward has the mean r, and privacy needs no more: the law of what a trajectory sends is a
 mixture over bits, and the divergence of mixtures is no larger than that of the worst pair of bits.
 
+Fair flips, where there are more than a thousand in a counter (batches of a few users), are not thrown one
+by one: their number of ones is drawn by its distribution function F, from a uniform U in [0, 1) whose bits
+are looked at while they matter. With u = floor(2^64 U), X = #{k : F(k) <= U} has the law of binomial(m, 1/2),
+and is known from u alone unless u = floor(2^64 F(k)) for some k: then (one time in 10^16) all m bits of U are
+drawn, and compared with F(k) = (C(m, 0) + ... + C(m, k)) / 2^m in integers. F is tabulated in integers of 192
+bits: rounding errors, m^2 2^-192 at most, are below 2^-160 and leave floor(2^64 F(k)) without doubt, or no
+table is used.
+
 The noise bits do not depend on the trajectory. Messages that carried the integer y + noise of one user
 to the reader one by one would not be private, whatever the noise (tests/shuffle/test_session.py): only the
 sum over users of a counter may leave the shuffler.
@@ -22,6 +30,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -31,6 +40,12 @@ from discreet.device.envelope import WordCoins, drawn_nonce
 from discreet.device.guarantee import MessageGuarantee
 from discreet.device.messages import COIN, Family, Form, write
 
+_TABULATED = (
+    1024,
+    2**16,
+)  # fair flips of a counter between which their number of ones is drawn by its distribution
+_FIXED = 192  # bits after the point, of a tabulated probability
+_DOUBT = 1 << (_FIXED - 160)
 MOST_FLIPS = 2**28  # of one user's message: 32 MB of fair coins, 1 GB of others
 
 __all__ = ["BitCoins", "ShuffleEncoder", "SimulatedCoins", "Sizes", "SystemCoins", "checked_life"]
@@ -81,6 +96,12 @@ def noise_ones(family: Family, counters: int, coins: BitCoins) -> NDArray[np.int
             f"flips = {m} in each of {counters} counters: more than {MOST_FLIPS} coins of one device; form "
             "larger batches"
         )
+    if (
+        family.coin == COIN // 2
+        and _TABULATED[0] < m <= _TABULATED[1]
+        and (table := _distribution(m)) is not None
+    ):
+        return _inverted(m, *table, counters, coins)
     if family.coin == COIN // 2:
         width = next(w for w in (8, 16, 32, 64) if m <= w or w == 64)
         each, last = -(-m // width), (m - 1) % width + 1
@@ -93,6 +114,58 @@ def noise_ones(family: Family, counters: int, coins: BitCoins) -> NDArray[np.int
     if family.paired:
         ones[:, m // 2 :] = 1 - ones[:, m // 2 :]
     return np.asarray(ones.sum(axis=1))
+
+
+@lru_cache(maxsize=16)
+def _distribution(m: int) -> tuple[int, NDArray[np.uint64]] | None:
+    """(first k, floor(2^64 F(k)) from it on, up to 2^64 - 1) of binomial(m, 1/2); None if one is in doubt."""
+    n, central = m // 2, 1 << _FIXED  # C(2n, n) / 4^n, the product of 1 - 1 / 2i, four at a time
+    for i in range(1, n + 1, 4):
+        over = under = 1
+        for j in range(i, min(i + 4, n + 1)):
+            over, under = over * (2 * j - 1), under * (2 * j)
+        central = central * over // under
+    centre, half = (m - 1) // 2, 1 << (_FIXED - 1)
+    chance = central * m // (m + 1) if m % 2 else central * n // (n + 1)  # P(centre)
+    below = half if m % 2 else half - central // 2  # F(centre)
+    left, k = [], centre
+    while below > 0:
+        left.append(below)
+        below -= chance
+        chance = chance * k // (m - k + 1)
+        k -= 1
+        if left[-1] >> (_FIXED - 64) == 0:
+            break
+    left.reverse()
+    every = [*left, *((1 << _FIXED) - f for f in reversed(left[: len(left) - m % 2]))]
+    shift = _FIXED - 64
+    if any((f - _DOUBT) >> shift != (f + _DOUBT) >> shift for f in every if f > _DOUBT and f != half):
+        return None
+    return centre - len(left) + 1, np.array([min(f >> shift, 2**64 - 1) for f in every], np.uint64)
+
+
+def _inverted(
+    m: int, first: int, floors: NDArray[np.uint64], counters: int, coins: BitCoins
+) -> NDArray[np.int64]:
+    """(counters,) ones among m fair flips each."""
+    drawn = coins.words(counters)
+    at = np.searchsorted(floors, drawn)
+    ones = first + at
+    tied = floors[np.minimum(at, floors.size - 1)] == drawn
+    for i in np.flatnonzero(tied | (drawn == 0)).tolist():
+        ones[i] = _by_all_bits(m, int(drawn[i]), coins)
+    return np.asarray(ones, np.int64)
+
+
+def _by_all_bits(m: int, leading: int, coins: BitCoins) -> int:
+    """X of a U whose first 64 bits are known: the others are drawn."""
+    more = m - 64
+    tail = int.from_bytes(coins.words(-(-more // 64)).tobytes(), "little") & ((1 << more) - 1)
+    u, term, total, k = (leading << more) | tail, 1, 1, 0
+    while total <= u:
+        term = term * (m - k) // (k + 1)
+        total, k = total + term, k + 1
+    return k
 
 
 def _rounded(rewards: NDArray[np.float64], coins: BitCoins) -> NDArray[np.int64]:

@@ -9,11 +9,15 @@ CliffWalking every step costs 1, and not arriving would become the best policy.)
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core import checks
+from discreet.machine import optional
 from discreet.mdp.tabular import RewardMap, TabularMDP
 
 if TYPE_CHECKING:
@@ -42,7 +46,10 @@ def from_gymnasium(
     Parameters
     ----------
     env_id : str or gymnasium.Env
-        ``"FrozenLake-v1"``, ``"Taxi-v4"``, ``"CliffWalking-v1"``, ..., or an environment of your own.
+        ``"FrozenLake-v1"``, ``"Taxi-v4"``, ``"CliffWalking-v1"``, ..., or an environment of your own (wrapped
+        or not) with two attributes: ``P[s][a] = [(probability, next state, reward, ended), ...]``, lists or
+        mappings, and ``initial_state_distrib`` (S,). An action that ``P[s]`` lacks is not admissible in s; a
+        state without any is where episodes have ended.
     horizon : int, optional
         H; None: the environment's own limit of steps, where it has one.
     is_slippery, map_name : optional
@@ -57,7 +64,8 @@ def from_gymnasium(
     Raises
     ------
     ValueError
-        For an unknown environment or one without a transition table or initial distribution.
+        For an unknown environment, one without a transition table or initial distribution, or with a
+        table that is none: the message names the state and the action.
     ImportError
         If Gymnasium is not installed.
     """
@@ -68,16 +76,20 @@ def from_gymnasium(
         if not hasattr(inner, attribute):
             raise ValueError(
                 f"env_id = {label!r}: must be a tabular environment with a transition table; this one has "
-                f"no attribute {attribute!r}"
+                f"no attribute {attribute!r} (P[s][a] = [(probability, next state, reward, ended), ...] and "
+                "initial_state_distrib, (S,), are read)"
             )
     if horizon is None:
         horizon = None if env.spec is None else env.spec.max_episode_steps
         if horizon is None:
             raise ValueError(f"horizon = None: must be given, since {label} has no limit of steps")
     initial = np.asarray(inner.initial_state_distrib, dtype=np.float64)
-    table, states, terminal = _read(inner.P)
-    transitions = np.zeros((states, int(table.action.max()) + 1, states))
+    table, states, terminal = _read(inner.P, _size(getattr(env, "observation_space", None)))
+    actions = max(int(table.action.max()) + 1, _size(getattr(env, "action_space", None)))
+    transitions = np.zeros((states, actions, states))
     np.add.at(transitions, (table.state, table.action, table.successor), table.probability)
+    mask = np.zeros((states, actions), bool)
+    mask[table.state, table.action] = True
     low, high = float(min(table.reward.min(), 0)), float(max(table.reward.max(), 0))
     width = high - low if high > low else 1.0
     if isinstance(env_id, str):
@@ -86,6 +98,7 @@ def from_gymnasium(
         transitions,
         initial=np.pad(initial, (0, states - initial.size)),
         horizon=horizon,
+        mask=None if mask.all() else mask,
         terminal=terminal,
         name=f"gym:{label}",
         reward_map=RewardMap(scale=1.0 / width, offset=(0.0 - low) / width),
@@ -108,11 +121,7 @@ def to_gymnasium(mdp: TabularMDP, seed: int | None = None) -> gymnasium.Env[np.i
 
 
 def _gymnasium() -> Any:
-    try:
-        import gymnasium
-    except ImportError as missing:
-        raise ImportError("this needs Gymnasium: pip install 'discreet[gymnasium]'") from missing
-    return gymnasium
+    return optional("gymnasium", "gymnasium", "a Gymnasium environment")
 
 
 def _made(env_id: Any, options: dict[str, Any]) -> Any:
@@ -136,30 +145,64 @@ def _made(env_id: Any, options: dict[str, Any]) -> Any:
         ) from unknown
 
 
-def _read(table: Any) -> tuple[_Table, int, list[int]]:
-    """Entries of a ``P[s][a] = [(p, s', r, ended), ...]``, the number of states, the terminal ones."""
-    rows = [
-        (s, a, p, after, r, ended)
-        for s in range(len(table))
-        for a in range(len(table[s]))
-        for p, after, r, ended in table[s][a]
-        if p > 0
-    ]
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    s, a, p, after, r, ended = columns
-    states = len(table)
-    goals = np.unique(after[ended.astype(bool)])
+def _size(space: Any) -> int:
+    """How many values a discrete space has; 0 for another one."""
+    return int(getattr(space, "n", 0)) if np.ndim(getattr(space, "n", 0)) == 0 else 0
+
+
+def _entries(table: Any) -> Iterator[tuple[int, int, float, int, float, bool]]:
+    """(s, a, p, s', r, ended) of a ``P[s][a] = [(p, s', r, ended), ...]``, p > 0."""
+    for s, actions in _items(table):
+        for a, outcomes in _items(actions):
+            total = 0.0
+            for outcome in outcomes:
+                try:
+                    p, after, r, ended = outcome
+                    one = s, a, float(p), int(after), float(r), bool(ended)
+                except (TypeError, ValueError):
+                    raise ValueError(
+                        f"P[{s}][{a}] holds {checks.said(outcome)}: must be (probability, next state, "
+                        "reward, ended)"
+                    ) from None
+                total += one[2]
+                if one[2] > 0:
+                    yield one
+            if not math.isclose(total, 1.0, abs_tol=1e-9):
+                raise ValueError(f"P[{s}][{a}]: probabilities sum to {total:g}, must sum to 1")
+
+
+def _items(table: Any) -> Iterable[tuple[int, Any]]:
+    return sorted(table.items()) if isinstance(table, Mapping) else enumerate(table)
+
+
+def _read(table: Any, declared: int) -> tuple[_Table, int, list[int]]:
+    """Entries of a table, the number of states (at least as many as declared), the terminal ones."""
+    rows = [*_entries(table)]
+    if not rows:
+        raise ValueError("P: must have an action in at least one state")
+    s, a, p, after, r, ended = (np.array(column) for column in zip(*rows, strict=True))
+    states = max(declared, len(table), int(s.max()) + 1, int(after.max()) + 1)
+    goals, actions = np.unique(after[ended]), np.unique(a)
+    empty = np.setdiff1d(np.arange(states), s)
+    goes_on = np.isin(after, empty) & ~ended
+    if goes_on.any():
+        raise ValueError(
+            f"P[{after[goes_on][0]}]: has no action, though {s[goes_on][0]} may lead there without an end of "
+            "the episode"
+        )
     moves_on = np.isin(s, goals) & ((after != s) | (r != 0))
     if moves_on.any():
         # The table goes on after the end: ended episodes need a place of their own.
-        end, actions = states, np.unique(a)
-        after = np.where(ended, end, after)
-        s, a = np.append(s, np.full(actions.size, end)), np.append(a, actions)
-        p, r = np.append(p, np.ones(actions.size)), np.append(r, np.zeros(actions.size))
-        after = np.append(after, np.full(actions.size, end))
-        states, goals = states + 1, np.array([end])
+        after = np.where(ended, states, after)
+        empty, goals = np.append(empty, states), np.array([states])
+        states += 1
+    stay, any_action = (x.ravel() for x in np.meshgrid(empty, actions, indexing="ij"))
     entries = _Table(
-        s.astype(np.int64), a.astype(np.int64), p.astype(float), after.astype(np.int64), r.astype(float)
+        np.append(s, stay).astype(np.int64),
+        np.append(a, any_action).astype(np.int64),
+        np.append(p, np.ones(stay.size)),
+        np.append(after, stay).astype(np.int64),
+        np.append(r, np.zeros(stay.size)),
     )
     return entries, states, [int(goal) for goal in goals]
 
@@ -181,4 +224,5 @@ def _rewards(table: _Table, transitions: NDArray[np.float64]) -> dict[str, Any]:
     reached = transitions > 0
     by_successor = support[law.argmax(axis=-1)]
     most, least = (f(np.where(reached, by_successor, b), -1) for f, b in ((np.max, 0.0), (np.min, 1.0)))
-    return {"rewards": most if (most == least).all() else by_successor}
+    one_each = (most == least)[reached.any(axis=-1)].all()
+    return {"rewards": most if one_each else by_successor}

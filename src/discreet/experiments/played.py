@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from multiprocessing import get_context
+from multiprocessing import current_process
+from multiprocessing.context import SpawnContext, SpawnProcess
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from discreet.experiments.announcing import in_workers
@@ -17,7 +23,7 @@ if TYPE_CHECKING:
     from discreet.experiments.results import SeedRun
     from discreet.experiments.simulate import Setup
 
-__all__ = ["Play", "differing", "packed", "processes", "versions"]
+__all__ = ["NoWorkers", "Play", "differing", "packed", "processes", "versions"]
 
 _FEW = 4  # set-ups that a worker keeps: a sweep's runs come in order
 _SECONDS = 0.2  # of cheap runs in one task of a process next door
@@ -82,13 +88,62 @@ def _begin(stop: Any, initializer: Callable[..., None] | None = None, initargs: 
         initializer(*initargs)
 
 
-class _Processes(Engine):
-    """A pool that is replaced when a worker dies, unless it never did anything."""
+class NoWorkers(EngineError):
+    """Processes cannot be started here; what they were to do can be done in this one."""
 
-    def __init__(self, workers: int) -> None:
+
+_hiding = threading.Lock()
+
+
+@contextmanager
+def _no_script() -> Iterator[None]:
+    """While this holds, a process that is started is not told to import the script that runs."""
+    with _hiding:
+        script = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = script
+
+
+class _Process(SpawnProcess):
+    """Its worker imports our modules, not the script: a plain script needs no ``if __name__ == ...``."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        with _no_script():
+            return SpawnProcess._Popen(process_obj)
+
+
+class _Context(SpawnContext):
+    Process = _Process
+
+
+def _script() -> Path | None:
+    """The file of the script that runs, if there is one: a notebook's or a terminal's names lie in none."""
+    name = getattr(sys.modules["__main__"], "__file__", None)
+    found = None if name is None else Path(name)
+    return found if found is not None and found.is_file() else None
+
+
+class _Processes(Engine):
+    """A pool that is replaced when a worker dies, unless it never did anything.
+
+    script : workers import the script that runs, since what they are sent is defined there.
+    """
+
+    def __init__(self, workers: int, script: bool = False) -> None:
         from concurrent.futures import ProcessPoolExecutor
 
-        context = get_context("spawn")
+        if script and getattr(current_process(), "_inheriting", False):
+            raise SystemExit(
+                1
+            )  # a worker, which imports a script that starts workers: who started it goes on
+        if script and _script() is None:
+            raise NoWorkers("what is sent to them is defined in no file that they could import")
+        self._script = script
+        context = SpawnContext() if script else _Context()
         self._shared = context.Event()
         begin = partial(_begin, self._shared, **in_workers())
         super().__init__(
@@ -99,19 +154,28 @@ class _Processes(Engine):
         )
 
     def reopen(self, error: BaseException) -> None:
-        if not self.served:
-            raise EngineError(
-                f"{self.name}: a worker process ended before its run; a script must call simulate under "
-                '`if __name__ == "__main__":`, since workers import it, or with workers=1 (else memory may '
-                "be short)"
+        if self.served:
+            super().reopen(error)
+        elif self._script:
+            raise NoWorkers(
+                "they import this script, since it defines what they run: put what calls this under `if "
+                '__name__ == "__main__":`'
             ) from error
-        super().reopen(error)
+        else:
+            raise EngineError(
+                f"{self.name}: a worker process ended before its first run; is memory short? workers = 1 "
+                "needs least"
+            ) from error
 
     def close(self) -> None:
         self._shared.set()
         super().close()
 
 
-def processes(workers: int) -> Engine:
-    """So many processes beside this one."""
-    return _Processes(workers)
+def processes(workers: int, sent: bytes = b"") -> Engine:
+    """So many processes beside this one, for what is pickled in ``sent``.
+
+    They import the script that runs only where something in ``sent`` is defined there. Raises
+    :class:`NoWorkers` (or its engine does, before a first result) where they would but cannot.
+    """
+    return _Processes(workers, script=b"__main__" in sent or b"__mp_main__" in sent)

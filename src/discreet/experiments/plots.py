@@ -1,14 +1,13 @@
-"""Figures: cumulative regret against users, with its spread and a reference that needs no data.
+"""Figures of regret: cumulative regret against users, with its spread and a reference that needs no data.
 
-Every curve is a mean over seeds with a pointwise 95 % band (Student's t); its legend line states the
-learner, the trust model with the true epsilon, and the number of seeds. The dashed line is the
-uniform policy, which never learns. Colours are those of Okabe and Ito, told apart by most
-colour-blind readers; line styles repeat the distinction for print. Figures are built without
-matplotlib's global state and need no display.
+Every curve is a mean over seeds with a pointwise 95 % band (Student's t; on logarithmic axes that of the
+logarithm); the name at its end, or in the legend, states the learner and the trust model with the true
+epsilon. The dashed line is the uniform policy, which never learns.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,16 @@ import numpy as np
 from discreet.core import checks
 from discreet.experiments import statistics
 from discreet.experiments.labels import short_labels
-from discreet.storage.files import write_aside
+from discreet.experiments.style import (
+    draw_interval,
+    label_ends,
+    look,
+    new_figure,
+    save_figure,
+    styled,
+    tidy,
+    width_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,9 +34,6 @@ if TYPE_CHECKING:
 
     from discreet.experiments.results import Result
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
-LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-FORMATS = (".png", ".pdf", ".svg")
 _TRUST = {"joint": "joint DP", "local": "local DP", "shuffle": "shuffle DP"}
 
 
@@ -54,14 +59,18 @@ def legend_label(result: Result, label: str | None = None) -> str:
     )
 
 
-def draw_regret(axes: Axes, results: Sequence[Result], scale: str = "log", reference: bool = True) -> None:
+def draw_regret(
+    axes: Axes, results: Sequence[Result], scale: str = "log", reference: bool = True
+) -> list[tuple[float, str, str]]:
     """Draw curves, bands and the reference of the uniform policy into axes.
 
-    scale : "log" (both axes) or "linear". Results must share environment and number of users.
+    scale : "log" (both axes) or "linear". Results must share environment and number of users. Returns what
+    :func:`~discreet.experiments.style.label_ends` takes: (height of a curve's end, its name, its colour).
     """
     checks.choice("scale", scale, ("log", "linear"))
     _comparable(results)
     labels, _ = short_labels(results)
+    ends = []
     for i, (result, label) in enumerate(zip(results, labels, strict=True)):
         colour, line = look(i)
         mean, half = statistics.bands(result.regret)
@@ -75,9 +84,9 @@ def draw_regret(axes: Axes, results: Sequence[Result], scale: str = "log", refer
             zorder=3,
         )
         if half is not None:
-            axes.fill_between(
-                result.episodes, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0, zorder=2
-            )
+            draw_interval(axes, result.episodes, mean, half, colour, scale == "log")
+        words = privacy_words(result.guarantee).replace("e-0", "e-")
+        ends.append((float(mean[-1]), f"{label}: {words}", colour))
     first = results[0]
     if reference:
         longest = max(results, key=lambda result: result.users)
@@ -90,6 +99,8 @@ def draw_regret(axes: Axes, results: Sequence[Result], scale: str = "log", refer
             label="uniform policy (never learns)",
             zorder=4,
         )
+        never = float(longest.episodes[-1] * (first.optimal_value - first.uniform_value))
+        ends.append((never, "uniform policy (never learns)", "0.2"))
     if scale == "log":
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -97,20 +108,18 @@ def draw_regret(axes: Axes, results: Sequence[Result], scale: str = "log", refer
         axes.set_ylim(bottom=max(lowest, 1e-3) * 0.5)
     else:
         axes.set_ylim(bottom=0)
-    axes.set_xlabel("users (episodes)")
-    axes.set_ylabel("cumulative regret")
-    axes.grid(True, which="major", color="0.9", linewidth=0.6, zorder=0)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def look(i: int) -> tuple[str, Any]:
-    """Colour and line style of the i-th curve: different for the first 32."""
-    return PALETTE[i % len(PALETTE)], LINES[(i + i // len(PALETTE)) % len(LINES)]
+    tidy(axes, x="users (episodes)", y="cumulative regret")
+    return ends
 
 
 def _width(i: int, curves: int) -> float:
     """Curves drawn later are thinner: where they lie on each other, all are seen."""
     return 1.4 if curves < 2 else 2.4 - 1.2 * i / (curves - 1)
+
+
+def _folded(said: str, width: float) -> str:
+    """Lines of at most so many letters."""
+    return "\n".join(textwrap.fill(line, int(width)) for line in said.split("\n"))
 
 
 def _comparable(results: Sequence[Result]) -> None:
@@ -123,15 +132,15 @@ def _comparable(results: Sequence[Result]) -> None:
         )
 
 
-def new_figure(width: float = 7.0, height: float = 4.6) -> Figure:
-    """An empty figure in inches, outside matplotlib's global state, text kept as text in PDF and SVG."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
-
-
 def regret_figure(
-    results: Sequence[Result], path: Path | str | None = None, *, scale: str = "log", title: str | None = None
+    results: Sequence[Result],
+    path: Path | str | None = None,
+    *,
+    scale: str = "log",
+    title: str | None = None,
+    style: Path | str | None = None,
+    columns: int | None = None,
+    journal: str = "nature",
 ) -> Figure:
     """Cumulative regret of several results on one environment.
 
@@ -141,39 +150,36 @@ def regret_figure(
     path : where to save it (.png, .pdf or .svg), or None.
     scale : "log" or "linear".
     title : first line of the title, the environment by default; the second says what the band is.
+    style : a matplotlib style file, which wins over the library's own.
+    columns : 1 or 2, of a journal: its width, in small letters; None: 7 inches, for screens.
+    journal : whose columns (:data:`~discreet.experiments.style.JOURNALS`).
 
     Raises
     ------
     ValueError
-        No results, different environments, an unknown scale or file format.
+        No results, different environments, an unknown scale, journal or file format, no style file.
     """
     _comparable(results)
-    figure = new_figure(height=4.2 + 0.18 * len(results))
-    axes = figure.add_subplot()
-    draw_regret(axes, results, scale)
-    several = any(len(result.runs) > 1 for result in results)
-    band = "mean and pointwise 95 % band (t) over seeds" if several else "one seed"
-    shared = short_labels(results)[1]
-    said = f"{title or results[0].environment}\n{band}{f'; all with {shared}' if shared else ''}"
-    axes.set_title(said, fontsize=9, loc="left")
-    figure.legend(loc="outside lower left", fontsize=8, frameon=False, ncols=1)
-    if path is not None:
-        save_figure(figure, Path(path))
+    width = 7.0 if columns is None else width_of(columns, journal)
+    small = columns is not None
+    with styled(style, columns):
+        figure = new_figure(width, min(0.64, 0.9 - 0.035 * width) * width)
+        axes = figure.add_subplot()
+        ends = draw_regret(axes, results, scale)
+        axes.set_xlim(right=max(result.users for result in results))
+        counts = sorted({len(result.runs) for result in results})
+        seeds = f"{counts[0]} seed{'s' if counts[0] > 1 else ''}"
+        if len(counts) > 1:
+            seeds = f"{counts[0]} to {counts[-1]} seeds"
+        log = ", of the logarithm" if scale == "log" else ""
+        band = f"mean and pointwise 95 % band (t{log}) over {seeds}" if counts[-1] > 1 else "one seed"
+        shared = short_labels(results)[1]
+        said = f"{title or results[0].environment}\n{band}{f'; all with {shared}' if shared else ''}"
+        folded = _folded(said, (width - 0.5) / (0.055 if small else 0.075))
+        axes.set_title(folded, loc="left", fontsize=None if small else 9.0)
+        if not label_ends(axes, ends, 6.0 if small else 7.5):
+            figure.set_size_inches(width, figure.get_size_inches()[1] + 0.16 * (len(results) + 1))
+            figure.legend(loc="outside lower left", frameon=False, ncols=1, fontsize=None if small else 8.0)
+        if path is not None:
+            save_figure(figure, Path(path))
     return figure
-
-
-def save_figure(figure: Figure, path: Path) -> None:
-    """Write a .png (200 dpi), .pdf or .svg, whole or not at all; equal figures give equal bytes."""
-    import io
-
-    import matplotlib
-
-    suffix = path.suffix.lower()
-    if suffix not in FORMATS:
-        raise ValueError(f"path = {str(path)!r}: must end with one of {', '.join(FORMATS)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}[suffix]
-    content = io.BytesIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "discreet"}):
-        figure.savefig(content, format=suffix[1:], dpi=200, metadata=metadata)
-    write_aside(path, content.getvalue())

@@ -27,6 +27,7 @@ from discreet.core.shown import brief
 from discreet.experiments import statistics
 from discreet.experiments.config import MADE_BY, flattened, identity, made_by, read_toml, to_toml
 from discreet.experiments.labels import said_options
+from discreet.machine import optional
 from discreet.storage.files import write_aside
 
 if TYPE_CHECKING:
@@ -308,13 +309,12 @@ class Result:
         """Long form: a row for each repetition and recorded episode.
 
         Columns: run, episode, regret, gap_regret, learner, privatizer, environment, epsilon (true; NaN
-        without a guarantee).
+        without a guarantee). Needs pandas (``pip install 'discreet[pandas]'``).
         """
-        import pandas as pd
-
+        pandas: Any = optional("pandas", "pandas", "to_pandas")
         seeds, recorded = self.regret.shape
         epsilon = np.nan if self.guarantee.epsilon is None else self.guarantee.epsilon
-        return pd.DataFrame(
+        frame: pd.DataFrame = pandas.DataFrame(
             {
                 "run": np.repeat(self.runs, recorded),
                 "episode": np.tile(self.episodes, seeds),
@@ -326,12 +326,26 @@ class Result:
                 "epsilon": epsilon,
             }
         )
+        return frame
 
-    def plot(self, path: Path | str | None = None, *others: Result, scale: str = "log") -> Figure:
-        """Cumulative regret against users, with ``others`` beside it; saved if ``path`` is given."""
-        from discreet.experiments import plots
+    def plot(
+        self,
+        path: Path | str | None = None,
+        *others: Result,
+        scale: str = "log",
+        style: Path | str | None = None,
+        columns: int | None = None,
+        journal: str = "nature",
+    ) -> Figure:
+        """Cumulative regret against users, with ``others`` beside it; saved if ``path`` is given.
 
-        return plots.regret_figure([self, *others], path, scale=scale)
+        For print: see :func:`discreet.regret_figure`.
+        """
+        from discreet.experiments.plots import regret_figure
+
+        return regret_figure(
+            [self, *others], path, scale=scale, style=style, columns=columns, journal=journal
+        )
 
     def paired(self, other: Result) -> statistics.Paired:
         """Differences of the final regret, this minus other, over the seeds that both have.

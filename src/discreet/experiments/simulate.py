@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -33,7 +35,7 @@ from discreet.core.randomness import Seeded
 from discreet.core.session import CountSession
 from discreet.core.shown import brief
 from discreet.experiments.engine import Engine, Job, results
-from discreet.experiments.played import Play, packed, processes
+from discreet.experiments.played import NoWorkers, Play, packed, processes
 from discreet.experiments.results import SeedRun
 from discreet.experiments.roles import check_role
 from discreet.machine import processors
@@ -56,6 +58,9 @@ Progress = Callable[[int, int], None]
 
 MAX_RECORDED = 1000
 _MOST_FLOW = 2**26  # transition counts of a flow, half a GB, where the query itself keeps none
+_MANY_RELEASES, _MANY_CELLS = 1000, 1e10  # in a run, from which its time is estimated ahead
+_PROBED, _LONG = 0.3, 20.0  # seconds: of the estimate, and from which it is said
+_MOST_PROJECTED = 10**6  # transition probabilities of a world that is compared with its features at once
 _BATCH_PAYS = 50  # mean users a batch from which the flow is no slower than episodes (spec: 20 to 350)
 _CHUNK_SECONDS = 0.2
 
@@ -110,6 +115,19 @@ class Setup:
                 f"{_MOST_FLOW} are allowed for sums of features; use 'episode' or 'auto'"
             )
         _ = self.guarantee  # does everything fit? raise now if not
+        self._warn_of_misfit()
+
+    def _warn_of_misfit(self) -> None:
+        """A linear learner in a world that is not linear in its features learns something else: say so."""
+        features = self.mdp.features
+        size = self.mdp.transition_slots * self.mdp.states**2 * self.mdp.actions
+        if features is None or not hasattr(self.learner, "FEATURES") or size > _MOST_PROJECTED:
+            return
+        from discreet.experiments.features_fit import world_misfit
+
+        found = world_misfit(self.mdp, features)
+        if not found.fits:
+            warnings.warn(f"{type(self.learner).__name__}: {found}", UserWarning, stacklevel=_caller())
 
     @cached_property
     def spec(self) -> Spec:
@@ -472,22 +490,23 @@ def iterate_runs(
     checks.integer("seed", seed, 0)
     wanted = processors() if workers is None else checks.integer("workers", workers, 1)
     wanted = min(wanted, max(1, len(runs)))
+    if executor is None:
+        _warn_of_time(setup, seed, -(-len(runs) // wanted))
     if wanted == 1 and executor is None:
         for run in runs:
             if take is None or take(run):
                 yield setup.run(seed, run, progress, threading.Event())
         return
     stop = threading.Event()
-    here = setup.fused and executor is None
+    if executor is None and not setup.fused:
+        yield from _in_processes(setup, seed, runs, wanted, progress, take)
+        return
     if executor is not None:
         engine = Engine.of(executor, workers)
-    elif here:
-        engine = Engine("threads", partial(ThreadPoolExecutor, wanted), wanted, ahead=1, together=0.0)
+        call: _Here | Play = Play(pickle.loads, packed(setup, engine.name), seed)
     else:
-        engine = processes(wanted)
-    call: _Here | Play = _Here(setup, seed, progress, stop)
-    if not here:
-        call = Play(pickle.loads, packed(setup, engine.name), seed)
+        engine = Engine("threads", partial(ThreadPoolExecutor, wanted), wanted, ahead=1, together=0.0)
+        call = _Here(setup, seed, progress, stop)
 
     def own(_: int, run: int) -> bool:
         return take is None or take(run)
@@ -498,9 +517,100 @@ def iterate_runs(
         stack.callback(stop.set)
         found = results(engine, [Job(call, tuple(runs), setup.label)], own)
         for _, result in stack.enter_context(closing(found)):
-            if progress is not None and not here:
+            if progress is not None and executor is not None:
                 progress(result.run, setup.episodes)
             yield result
+
+
+class _Enough(Exception):
+    """The first moments of a run, from which its time was estimated."""
+
+
+def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
+    """Say ahead what takes long since it plans often, from the first moments of a run; and what is faster."""
+    releases = setup.times.size - 1
+    cells = float(getattr(setup.query, "cells", 0)) * releases
+    if releases < _MANY_RELEASES and cells < _MANY_CELLS:
+        return
+    seen: list[tuple[float, int]] = []
+
+    def watch(_: int, users: int) -> None:
+        seen.append((time.perf_counter(), users))
+        if len(seen) > 1 and seen[-1][0] - seen[0][0] > _PROBED:
+            raise _Enough
+
+    try:
+        setup.run(seed, 0, watch)
+    except _Enough:
+        (begin, first), (end, last) = seen[0], seen[-1]
+        left = (end - begin) * (setup.episodes - first) / (last - first) * turns
+        if left > _LONG:
+            faster = [
+                ""
+                if releases < _MANY_RELEASES
+                else "replan_growth=1.2 (policies change on a public schedule)",
+                ""
+                if not setup.mdp.stationary or getattr(setup.learner, "stationary", True)
+                else "stationary=True (pools the steps)",
+            ]
+            advice = " and ".join(way for way in faster if way)
+            warnings.warn(
+                f"this is slow: about {_in_words(left)}, since the learner plans {releases:,} times for "
+                f"{setup.episodes:,} users" + (f"; faster: {advice}" if advice else ""),
+                UserWarning,
+                stacklevel=_caller(),
+            )
+
+
+def _in_words(seconds: float) -> str:
+    for size, name in ((3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} seconds"
+
+
+def _in_processes(
+    setup: Setup,
+    seed: int,
+    runs: Sequence[int],
+    workers: int,
+    progress: Progress | None,
+    take: Callable[[int], bool] | None,
+) -> Iterator[SeedRun]:
+    """In processes beside this one; here, one after the other and with a warning, where there can be none."""
+    sent = packed(setup, f"workers = {workers}")
+    mine: dict[int, bool] = {}  # a run is asked for once: whoever says yes has claimed it
+
+    def own(_: int, run: int) -> bool:
+        return mine.setdefault(run, take is None or take(run))
+
+    done: set[int] = set()
+    try:
+        with processes(workers, sent) as engine:
+            job = Job(Play(pickle.loads, sent, seed), tuple(runs), setup.label)
+            with closing(results(engine, [job], own)) as found:
+                for _, result in found:
+                    done.add(result.run)
+                    if progress is not None:
+                        progress(result.run, setup.episodes)
+                    yield result
+    except NoWorkers as reason:
+        warnings.warn(
+            f"the runs are done one after the other, since other processes cannot help: {reason}",
+            RuntimeWarning,
+            stacklevel=_caller(),
+        )
+        for run in runs:
+            if run not in done and own(0, run):
+                yield setup.run(seed, run, progress, threading.Event())
+
+
+def _caller() -> int:
+    """The ``stacklevel`` of a warning that points out of this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("discreet."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def simulate(

@@ -373,6 +373,7 @@ class Comparison:
     privacy: str
     mean: statistics.Interval
     paired: statistics.Paired | None  # None for the baseline itself
+    guarantee: str = ""  # its first sentence
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -399,6 +400,7 @@ def compare(results: Sequence[Result], baseline: int = 0) -> list[Comparison]:
             privacy_words(result.guarantee),
             statistics.mean_interval(result.final_regret),
             None if result is reference else result.paired(reference),
+            re.split(r"(?<=\.) (?=[A-Z])", result.guarantee.statement, maxsplit=1)[0],
         )
         for result, label in zip(results, short_labels(results)[0], strict=True)
     ]
@@ -452,19 +454,42 @@ _LATEX = {
     "\\": r"\textbackslash{}",
     "ε": r"$\varepsilon$",
     "δ": r"$\delta$",
+    "μ": r"$\mu$",
+    "ρ": r"$\rho$",
     "—": "---",
 }
 
 
-def to_latex(comparisons: Sequence[Comparison]) -> str:
-    """A table in LaTeX (booktabs)."""
+_NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
 
-    def cells(row: Sequence[str]) -> str:
-        return " & ".join("".join(_LATEX.get(ch, ch) for ch in cell) for cell in row) + r" \\"
 
-    body = [cells(row) for row in comparison_rows(comparisons)]
-    note = "".join(_LATEX.get(ch, ch) for ch in caption(comparisons))
-    return "\n".join(
-        [r"\begin{tabular}{llrrrrr}", r"\toprule", cells(HEAD), r"\midrule", *body, r"\bottomrule",
-         r"\end{tabular}", f"% {note}"]
-    )  # fmt: skip
+def _latex(text: str, numbers: bool = True) -> str:
+    """Text in LaTeX; numbers by siunitx, which prints real minus signs and powers of ten."""
+    found, at = [], 0
+    for number in _NUMBER.finditer(text) if numbers else ():
+        found.append("".join(_LATEX.get(ch, ch) for ch in text[at : number.start()]))
+        found.append(rf"\num{{{number.group().replace(',', '').replace('e-0', 'e-')}}}")
+        at = number.end()
+    return "".join([*found, *(_LATEX.get(ch, ch) for ch in text[at:])])
+
+
+def to_latex(comparisons: Sequence[Comparison], world: str = "") -> str:
+    """A table in LaTeX, with its caption: needs booktabs and siunitx.
+
+    world : of all of them, for the caption: ``"20,000 users on riverswim"``.
+    """
+    rows = [
+        " & ".join(_latex(cell, numbers=i > 0) for i, cell in enumerate(row)) + r" \\"
+        for row in comparison_rows(comparisons)
+    ]
+    head = " & ".join(map(_latex, HEAD)) + r" \\"
+    told = dict.fromkeys(c.guarantee for c in comparisons if c.guarantee)
+    counts = sorted({c.mean.count for c in comparisons})
+    seeds = f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+    parts = [f"Final regret{f' of {world}' if world else ''}; {seeds}.", caption(comparisons), *told]
+    lines = [
+        r"% \usepackage{booktabs, siunitx}", r"\begin{table}", r"\centering",
+        rf"\caption{{{_latex(' '.join(parts))}}}", r"\begin{tabular}{llrrrrr}", r"\toprule", head,
+        r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", r"\end{table}",
+    ]  # fmt: skip
+    return "\n".join(lines)

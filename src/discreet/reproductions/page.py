@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,12 +14,9 @@ from numpy.typing import ArrayLike
 from discreet.experiments.statistics import number
 from discreet.tables import Table
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 __all__ = [
     "FAILS", "HOLDS", "OPEN", "Claims", "budget", "claims_table", "clearly_below", "filled", "papers", "plus",
-    "power_of_ten", "reference_lines", "standard_error", "tally", "tidy", "verdict",
+    "power_of_ten", "reference_lines", "standard_error", "tally", "verdict",
 ]  # fmt: skip
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told at this size"
@@ -122,23 +119,3 @@ def standard_error(values: ArrayLike) -> float:
 def clearly_below(mean: float, error: float, other_mean: float, other_error: float) -> bool:
     """Whether a mean is smaller by two standard errors of the difference."""
     return bool(other_mean - mean > 2 * math.hypot(error, other_error))
-
-
-# --------------------------------------------------------------------------------------- axes
-def tidy(axes: Axes, scales: str = "", title: str = "", size: float = 9, **labels: str) -> None:
-    """Axes as all figures have them.
-
-    scales : "x", "y" or "xy" are logarithmic; title : above, at the left; labels : ``x`` and ``y``.
-    """
-    if "x" in scales:
-        axes.set_xscale("log")
-    if "y" in scales:
-        axes.set_yscale("log")
-    axes.grid(True, color="0.9", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    if title:
-        axes.set_title(title, fontsize=size, loc="left")
-    if "x" in labels:
-        axes.set_xlabel(labels["x"])
-    if "y" in labels:
-        axes.set_ylabel(labels["y"])

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from discreet.core import checks
-from discreet.experiments import plots
+from discreet.experiments import style
 from discreet.reproductions.page import verdict
 from discreet.storage.files import write_aside
 from discreet.tables import Table
@@ -147,7 +147,7 @@ def _draw(study: Study, document: Document, out: Path) -> list[Path]:
         drawn = draw(document)
         for suffix in (".png", ".pdf") if drawn is not None else ():
             paths.append(out / "figures" / f"{stem}{suffix}")
-            plots.save_figure(drawn, paths[-1])
+            style.save_figure(drawn, paths[-1])
     if study.page is not None:
         paths.append(out / "reproductions" / f"{study.name}.md")
         paths[-1].parent.mkdir(parents=True, exist_ok=True)

@@ -65,7 +65,11 @@ def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None 
 
     A seeded run continued here equals the uninterrupted one bit for bit; a secure one has the same law.
     """
-    saved = saved_state.read(path, CLASSES)
+    try:
+        saved = saved_state.read(path, CLASSES)
+    except FileNotFoundError as error:
+        error.add_note("a saved session is restored once: that takes its file away, for good")
+        raise
     claim = saved_state.Claim(saved, folder)
     session = _revived(saved)
     try:

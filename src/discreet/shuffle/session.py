@@ -409,7 +409,7 @@ class ShuffleSession(StreamSession):
     def _encoder(self) -> Encoder:
         return BitEncoder(self._device(), self._key is None)
 
-    def submit(self, message: Message) -> None:
+    def submit(self, message: Message | Trajectory) -> None:
         """Hand one message to the shuffler; a bad one raises ``ValueError``, is counted, and adds nothing."""
         super().submit(message)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.storage.files import write_aside
+from discreet.experiments import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,11 +38,5 @@ def plain_axes(axes: Axes) -> None:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Written aside, then renamed; equal figures give equal bytes."""
-    import matplotlib
-
-    suffix = path.suffix[1:]
-    content = io.BytesIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "discreet"}):
-        figure.savefig(content, format=suffix, dpi=200, metadata={"Date": None} if suffix == "svg" else {})
-    write_aside(path, content.getvalue())
+    """Written aside, then renamed; equal figures give equal bytes. Letters of an SVG stay text."""
+    style.save_figure(figure, path, text=True)

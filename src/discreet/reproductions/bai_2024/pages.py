@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.experiments import plots, statistics
+from discreet.experiments import statistics, style
 from discreet.experiments.statistics import number
+from discreet.experiments.style import tidy
 from discreet.reproductions.bai_2024.runs import (
     BATCHES,
     BY_EPSILON,
@@ -44,7 +45,6 @@ from discreet.reproductions.page import (
     power_of_ten,
     reference_lines,
     tally,
-    tidy,
 )
 from discreet.tables import Table, markdown
 
@@ -456,14 +456,14 @@ def summary(document: Document) -> list[tuple[str, Table]]:
 # ---------------------------------------------------------------------------------------- figure
 def figure(document: Document) -> Any:
     """A column a study: regret as a share of uniform play's, against K (above) and epsilon (below)."""
-    drawn = plots.new_figure(11.0, 5.6)
+    drawn = style.new_figure(11.0, 5.6)
     panels = drawn.subplots(2, len(STUDIES), sharey="col")
     for column, study in enumerate(STUDIES):
         for axes, lines, at in (
             (panels[0][column], against_users, "users"), (panels[1][column], against_epsilon, "epsilon"),
         ):  # fmt: skip
             for i, privacy in enumerate(PRIVACY):
-                colour, line = plots.look(i)
+                colour, line = style.look(i)
                 rows = lines(document, study, privacy)
                 if not rows or (at == "epsilon" and privacy not in (NONE, *BY_EPSILON)):
                     continue
@@ -473,8 +473,8 @@ def figure(document: Document) -> Any:
                     axes.axhline(share[0], color=colour, linestyle=line, linewidth=1.2)
                     continue
                 axes.errorbar(
-                    [row[at] for row in rows], share, errors, color=colour, linestyle=line, marker="o",
-                    markersize=3, linewidth=1.3, capsize=2, label=privacy,
+                    [row[at] for row in rows], share, style.error_bars(share, errors, True), color=colour,
+                    linestyle=line, marker="o", markersize=3, linewidth=1.3, capsize=2, label=privacy,
                 )  # fmt: skip
             loss = document["references"][study[0]]
             shades = dict(zip(loss, ("-", "--", ":"), strict=True))

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from discreet.envs import riverswim
-from discreet.experiments import plots
+from discreet.experiments import plots, style
 from discreet.experiments.results import About, Result
 from discreet.experiments.simulate import Setup, iterate_runs
 from discreet.experiments.statistics import number
@@ -95,7 +95,7 @@ def learning_begins(result: Result) -> int | None:
 
 def _mark_beginnings(axes: Any, curves: list[Result]) -> None:
     """A triangle on each curve where learning begins, and the number of users beside it."""
-    for result, colour in zip(curves, plots.PALETTE, strict=False):
+    for result, colour in zip(curves, style.PALETTE, strict=False):
         users = learning_begins(result)
         if users is None:
             continue
@@ -189,21 +189,19 @@ def summary(document: Mapping[str, Any]) -> list[tuple[str, Table]]:
 
 def figure(document: Mapping[str, Any]) -> Any:
     """Both panels of Figure 2, three ways side by side."""
-    drawn = plots.new_figure(18.0, 11.0)
+    drawn = style.new_figure(18.0, 11.0)
     grid = drawn.subplots(2, 3)
     for (kind, column), curves in document["found"].items():
         axes = grid[_KINDS.index(kind)][column]
-        plots.draw_regret(axes, curves, "log" if column == 2 else "linear", reference=column > 0)
+        ends = plots.draw_regret(axes, curves, "log" if column == 2 else "linear", reference=column > 0)
         title = f"Private-UCB-{kind}, {_COLUMNS[column]}: {document['seeds']} runs"
-        axes.set_title(title, fontsize=10, loc="left")
-        axes.legend(fontsize=7.5, frameon=False, loc="upper left")
-        if column > 0:
-            axes.set_xlabel("users (episodes); pooled counts and practical bonuses, see the docs")
         if column == 0:
-            axes.text(
-                0.02, 0.76, "no ε follows from this noise: one draw\nfor all pairs (LDP), or drawn again on\n"
-                "cumulative counts (JDP)", transform=axes.transAxes, ha="left", va="top", fontsize=9,
-            )  # fmt: skip
+            title += "\nno ε follows from this noise: shared (LDP) or redrawn on cumulative counts (JDP)"
+        else:
+            title += "\ncounts pooled over steps, practical bonuses"
+        axes.set_title(title, fontsize=9, loc="left")
+        if not style.label_ends(axes, ends, 7.5, 24):
+            axes.legend(fontsize=7.5, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1))
         if column == 2:
             _mark_beginnings(axes, curves)
     return drawn

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from discreet.experiments import plots
+from discreet.experiments import style
 from discreet.experiments.statistics import number
+from discreet.experiments.style import tidy
 from discreet.reproductions.page import (
     OPEN,
     Claims,
@@ -27,7 +28,6 @@ from discreet.reproductions.page import (
     reference_lines,
     standard_error,
     tally,
-    tidy,
 )
 from discreet.tables import Table, markdown
 
@@ -209,28 +209,31 @@ def summary(document: Document) -> list[tuple[str, Table]]:
 def figure(document: Document) -> Any:
     """Regret against users, as printed and ours, and final regret against the number of batches."""
     mixture, lsvi = document["mixture"], document["lsvi"]
-    drawn = plots.new_figure(11.0, 4.8)
+    drawn = style.new_figure(11.0, 4.8)
     panels = drawn.subplots(1, 3)
     shades = dict(zip(lsvi["references"], ("-", "--", ":"), strict=True))
-    titles = ("UCRL-VTR as printed", "our defaults, true ε")
+    titles = ("UCRL-VTR as printed (± 2 standard errors)", "our defaults, true ε")
     for axes, groups, title in zip(panels, (("printed",), ("ours", "plus")), titles, strict=False):
         chosen = [row for row in mixture["rows"] if row["group"] in groups]
         for i, row in enumerate(chosen):
-            colour, line = plots.look(i)
+            colour, line = style.look(i)
             width = 2.6 - 1.8 * i / len(chosen)  # curves that lie on each other are all seen
             axes.plot(
                 mixture["users"], row["mean"], color=colour, linestyle=line, linewidth=width,
                 label=row["curve"],
             )  # fmt: skip
+            bars = style.error_bars(row["mean"][-1], 2 * row["error"], True)[:, None]
+            axes.errorbar(mixture["users"][-1:], row["mean"][-1:], bars, color=colour, capsize=2)
         for name, loss in mixture["references"][groups[0]].items():
             at = np.array(mixture["users"])
             axes.plot(at, loss * at, color="0.3", linestyle=shades[name], linewidth=0.8, label=name)
         tidy(axes, "xy", title, x="users k", y="cumulative regret")
     axes = panels[2]
     for i, epsilon in enumerate((None, 10.0, 1.0)):
-        found, (colour, line) = batch_rows(document, epsilon), plots.look(i)
+        found, (colour, line) = batch_rows(document, epsilon), style.look(i)
+        finals = [row["final"] for row in found]
         axes.errorbar(
-            lsvi["batches"], [row["final"] for row in found], [2 * row["error"] for row in found],
+            lsvi["batches"], finals, style.error_bars(finals, [2 * row["error"] for row in found], True),
             color=colour, linestyle=line, marker="o", markersize=3.5, capsize=2, label=budget(epsilon),
         )  # fmt: skip
     for name, loss in lsvi["references"].items():

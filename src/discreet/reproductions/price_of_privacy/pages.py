@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from discreet.experiments import plots, statistics
+from discreet.experiments import plots, statistics, style
 from discreet.experiments.statistics import number
 from discreet.reproductions.page import filled
 from discreet.reproductions.price_of_privacy.runs import (
@@ -281,7 +281,7 @@ def _is_long(cell: Cell, users: int) -> bool:
 
 def users_figure(study: Found) -> Any:
     """Regret on RiverSwim against users, joint and local DP side by side."""
-    figure = plots.new_figure(13.0, 6.4)
+    figure = style.new_figure(13.0, 6.4)
     left, right = figure.subplots(1, 2, sharey=True)
     _draw_users(left, study, "joint")
     _draw_users(right, study, "local")
@@ -290,7 +290,7 @@ def users_figure(study: Found) -> Any:
 
 def suite_figure(study: Found) -> Any:
     """Shares over the suite: each world by budget, and the geometric means by learner and mechanism."""
-    figure = plots.new_figure(13.0, 7.4)
+    figure = style.new_figure(13.0, 7.4)
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1), sharey=True)
     marks = dict(zip((None, *study.size.epsilons), "*os^vDPX", strict=False))
     named = {str(budget): budget for budget in budgets(study.size)}
@@ -301,7 +301,7 @@ def suite_figure(study: Found) -> Any:
         place = np.arange(len(worlds)) + (0.0 if budget.trust == "none" else 0.12 * (family - 1.5))
         left.plot(
             place, list(shares.values()), linestyle="none", marker=marks[budget.epsilon], markersize=4.5,
-            color=plots.PALETTE[family], label=f"{name}: {_percent(interval.estimate)}",
+            color=style.PALETTE[family], label=f"{name}: {_percent(interval.estimate)}",
         )  # fmt: skip
     left.set_xticks(range(len(worlds)), worlds, rotation=40, ha="right", fontsize=8)
     left.set_yscale("log")
@@ -317,7 +317,7 @@ def suite_figure(study: Found) -> Any:
             values = [s[learner, mechanism] for _, s in chosen]
             right.plot(
                 [b.epsilon for b, _ in chosen], values, marker="o", markersize=4, label=said,
-                color=plots.PALETTE[family], linestyle=plots.LINES[line],
+                color=style.PALETTE[family], linestyle=style.LINES[line],
             )  # fmt: skip
     right.axhline(1.0, color="0.2", linestyle=(0, (2, 3)), linewidth=0.9, label="uniform policy")
     right.set_xscale("log")

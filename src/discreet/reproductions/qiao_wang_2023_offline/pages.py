@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting import budget as budgets
-from discreet.experiments import plots
+from discreet.experiments import style
+from discreet.experiments.style import tidy
 from discreet.reproductions.page import (
     OPEN,
     Claims,
@@ -28,7 +29,6 @@ from discreet.reproductions.page import (
     power_of_ten,
     standard_error,
     tally,
-    tidy,
 )
 from discreet.reproductions.qiao_wang_2023_offline.icu import METHODS, pooled_scale
 from discreet.reproductions.qiao_wang_2023_offline.linear import RHOS
@@ -304,7 +304,7 @@ def summary(document: Document) -> Iterator[tuple[str, Table]]:
 # ---------------------------------------------------------------------------------------- figures
 def _curve(axes: Axes, document: Document, name: str, number: int, label: str) -> None:
     row = linear_rows(document)[name]
-    users, colour = document["linear"]["users"], plots.look(number)
+    users, colour = document["linear"]["users"], style.look(number)
     mean, error = np.array(row["mean"]), 2 * np.array(row["error"])
     axes.plot(users, mean, color=colour[0], linestyle=colour[1], linewidth=1.4, label=label)
     axes.fill_between(users, mean - error, mean + error, color=colour[0], alpha=0.15, linewidth=0)
@@ -313,7 +313,7 @@ def _curve(axes: Axes, document: Document, name: str, number: int, label: str) -
 def linear_figure(document: Document) -> Any:
     """Both panels of Figure 1 in one, four times: as stated, printed features, noise / 100, ours."""
     rows = linear_rows(document)
-    figure = plots.new_figure(10.0, 6.8)
+    figure = style.new_figure(13.0, 8.0)
     panels = np.ravel(figure.subplots(2, 2, sharex=True, sharey=True))
     titles = (
         "DP-VAPVI, the noise as stated, features in the unit ball",
@@ -330,7 +330,7 @@ def linear_figure(document: Document) -> Any:
             said = f"stated ρ = {rho:g}, true ρ ≤ {truth:.3g}"
             _curve(axes, document, _name(family, rho), number, said)
         tidy(axes, "x", title)
-        axes.legend(fontsize=7, frameon=False)
+        axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     for axes in panels[2:]:
         axes.set_xlabel("K (episodes)")
     for axes in panels[::2]:
@@ -344,7 +344,7 @@ def icu_figure(document: Document) -> Any:
         return None
     icu = document["icu"]
     epsilons = list(dict.fromkeys(row["epsilon"] for row in icu["rows"]))
-    figure = plots.new_figure(3.2 * len(epsilons) + 0.8, 4.4)
+    figure = style.new_figure(3.2 * len(epsilons) + 0.8, 4.4)
     panels = np.ravel(figure.subplots(1, len(epsilons), sharey=True))
     for axes, epsilon in zip(panels, epsilons, strict=True):
         for number, method in enumerate(_methods(document)):
@@ -352,19 +352,20 @@ def icu_figure(document: Document) -> Any:
                 row for row in icu["rows"]
                 if (row["epsilon"], row["method"], row["unsupported"]) == (epsilon, method, "behaviour")
             ]  # fmt: skip
-            colour, line = plots.look(number)
+            colour, line = style.look(number)
             means = [float(np.mean(row["values"])) for row in rows]
-            axes.plot(
-                [row["users"] for row in rows], means, color=colour, linestyle=line, marker="o",
-                markersize=3.5, label=method,
+            errors = [2 * float(np.nan_to_num(standard_error(row["values"]))) for row in rows]
+            axes.errorbar(
+                [row["users"] for row in rows], means, errors, color=colour, linestyle=line, marker="o",
+                markersize=3.5, capsize=2, label=method,
             )  # fmt: skip
-        for name, style in (("optimal", "-"), ("clinicians", "--"), ("first admissible action", ":")):
-            axes.axhline(icu["references"][name], color="0.3", linestyle=style, linewidth=0.8, label=name)
+        for name, dashes in (("optimal", "-"), ("clinicians", "--"), ("first admissible action", ":")):
+            axes.axhline(icu["references"][name], color="0.3", linestyle=dashes, linewidth=0.8, label=name)
         axes.set_xscale("log")
         axes.set_xlabel("patients")
         axes.set_title(budget(epsilon), fontsize=9, loc="left")
         axes.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("survival within 20 steps")
+    panels[0].set_ylabel("survival within 20 steps (± 2 standard errors)")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", fontsize=8, frameon=False, ncols=4)
     return figure
@@ -373,14 +374,18 @@ def icu_figure(document: Document) -> Any:
 def tabular_figure(document: Document) -> Any:
     """DP-APVI and APVI on random MDPs."""
     tabular = document["tabular"]
-    figure = plots.new_figure(7.0, 4.6)
+    figure = style.new_figure(8.0, 4.6)
     axes = figure.add_subplot()
+    ends: list[tuple[float, str, str]] = []
     for number, (name, row) in enumerate(tabular["rows"].items()):
-        colour, line = plots.look(number)
+        colour, line = style.look(number)
         said = name.replace("rho=", "ρ = ")
         axes.plot(tabular["users"], row["mean"], color=colour, linestyle=line, linewidth=1.2, label=said)
-    tidy(axes, "xy", x="n (trajectories)", y="suboptimality v* - v")
-    figure.legend(loc="outside right upper", fontsize=7, frameon=False)
+        style.draw_interval(axes, tabular["users"], row["mean"], 2 * np.array(row["error"]), colour, True)
+        ends.append((row["mean"][-1], said, colour))
+    tidy(axes, "xy", x="n (trajectories)", y="suboptimality v* - v (± 2 standard errors)")
+    if not style.label_ends(axes, ends, 7.0, 48):
+        figure.legend(loc="outside right upper", fontsize=7, frameon=False)
     return figure
 
 

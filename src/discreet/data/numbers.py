@@ -1,0 +1,29 @@
+"""Numbers that came as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+__all__ = ["parsed"]
+
+_NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity)$"
+
+
+def parsed(texts: Any) -> NDArray[np.float64]:
+    """(n,) float64 of an Arrow column of text, without blanks around it: NaN where it is no number."""
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
+    kinds = pc.dictionary_encode(texts.cast(pa.large_string()))
+    trimmed = pc.utf8_trim_whitespace(kinds.dictionary)
+    numbers = pc.match_substring_regex(trimmed, _NUMBER)
+    found = [
+        float(text) if good else np.nan
+        for text, good in zip(trimmed.to_pylist(), numbers.to_pylist(), strict=True)
+    ]
+    places = pc.fill_null(kinds.indices.cast(pa.int64()), len(found)).to_numpy(zero_copy_only=False)
+    return np.asarray([*found, np.nan], np.float64)[places]

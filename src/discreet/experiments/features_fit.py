@@ -1,0 +1,200 @@
+r"""Does a declared feature map fit? Of a known world exactly, of a release by a test: post-processing only.
+
+Linear learners suppose P_h(s' | s, a) = phi(s, a)^T mu_h(s') and r_h(s, a) = phi(s, a)^T theta_h (linear
+mixtures: P_h(s' | s, a) = phi(s' | s, a)^T w_h). Where that is false they learn something else, whatever the
+noise and however many people come, and nothing in their own statistics says so.
+
+**A world** that is known (simulated) is projected: the largest residual of a least squares fit is 0 if and
+only if the map fits. There are no false alarms, beyond rounding.
+
+**A release of counts**, under any privatizer, gives an interval for every P_h(s' | s, a) and r_h(s, a). With
+T the released transitions, N their sum over s', E and E_N the bounds of the noise in any cell and in any
+row (:meth:`~discreet.laws.noise.NoiseLaw`), each exceeded with probability p / 4, and n in [N - E_N, N + E_N]
+people there,
+
+    |T(s') - n P(s')| <= E + sqrt(n ln(2 c n (n + 1) / (p / 2)) / 2)     for all c cells and all n at once,
+
+by Hoeffding's inequality and a union bound over cells and over n, which makes it hold also where policies
+depend on earlier people. The map is refuted where no mu passes through all intervals of a step: a linear
+program for each (h, s') finds by how much they would have to be widened. A map that fits is refuted with
+probability p at most (rewards: the same, with p split once more). A pass is no proof: pairs that few people
+visited refute nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core import checks
+from discreet.core.counts import CENTERED_REWARDS, REWARDS, TRANSITIONS
+from discreet.core.releases import Release
+from discreet.linear.features import Features, MixtureFeatures, fitting_features
+from discreet.mdp.tabular import TabularMDP
+
+Floats = NDArray[np.float64]
+
+__all__ = ["FeaturesFit", "features_fit", "world_misfit"]
+
+_ROUNDING = 1e-7
+_MOST_PROGRAMS = 5000  # linear programs of one test; of more, evenly spread ones are solved
+
+
+@dataclass(frozen=True)
+class FeaturesFit:
+    """What was found of a feature map.
+
+    fits : False where it is refuted. transitions, rewards : by how much probabilities and mean rewards are
+    off (of a world: the largest residual; of a release: at least so much, 0 where nothing is refuted).
+    where : (h, s') of the largest misfit of transitions, None where there is none. failure : probability
+    with which a map that fits is refuted; 0 for a world. seen : share of admissible (h, s, a) that
+    the release says anything about; 1 for a world.
+    """
+
+    fits: bool
+    transitions: float
+    rewards: float
+    where: tuple[int, int] | None
+    failure: float
+    seen: float = 1.0
+
+    def __str__(self) -> str:
+        at = "" if self.where is None else f", worst at step {self.where[0]}, successor {self.where[1]}"
+        chance = f"; false alarm at most {self.failure:g}" if self.failure else ""
+        if self.fits:
+            told = "" if self.seen == 1.0 else f" by {self.seen:.0%} of the pairs and steps"
+            return f"not refuted{told}{chance}"
+        least = "at least " if self.failure else ""
+        return (
+            f"the features do not fit: probabilities are off by {least}{self.transitions:.2g}, mean rewards "
+            f"by {least}{self.rewards:.2g}{at}{chance}"
+        )
+
+
+def features_fit(
+    source: TabularMDP | Release, features: Features | MixtureFeatures | None = None, failure: float = 1e-6
+) -> FeaturesFit:
+    """Test whether a world, or the people behind a release, are linear in a feature map.
+
+    Parameters
+    ----------
+    source : TabularMDP, or Release of transition counts (``dr.CountQuery``), of every step or pooled
+    features : the map; None: the world's own. Of a release: ``Features``.
+    failure : in (0, 1), of a release: probability with which a map that fits is refuted.
+
+    Raises
+    ------
+    ValueError
+        If sizes do not fit, the world has no features, or the release has no transition counts.
+    """
+    if isinstance(source, TabularMDP):
+        own = fitting_features(source.features if features is None else features, source.layout)
+        if own is None:
+            raise ValueError("features = None: must be given, this world has none")
+        return world_misfit(source, own)
+    if not isinstance(source, Release):
+        raise ValueError(f"source is a {type(source).__name__}: must be a TabularMDP or a Release of counts")
+    if not isinstance(features, Features):
+        raise ValueError(f"features = {checks.said(features)}: must be Features(table, bound)")
+    failure = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
+    return _tested(source, features, failure)
+
+
+# ------------------------------------------------------------------------------------ known worlds
+def world_misfit(mdp: TabularMDP, features: Features | MixtureFeatures) -> FeaturesFit:
+    """The largest residuals of least squares fits over the admissible pairs, step by step."""
+    mask, slots = mdp.mask, mdp.transition_slots
+    transitions, rewards = mdp.transitions, mdp.rewards
+    worst, at, paid = 0.0, None, 0.0
+    for h in range(slots):
+        target = transitions[h][mask]  # (R, S)
+        if isinstance(features, MixtureFeatures):
+            design, target = features.table[mask].reshape(-1, features.dimension), target.reshape(-1, 1)
+        else:
+            design = features.table[mask]
+        off = np.abs(target - design @ np.linalg.lstsq(design, target, rcond=None)[0])
+        if off.max() > worst:
+            worst = float(off.max())
+            at = h, int(np.unravel_index(int(off.argmax()), (mask.sum(), mdp.states))[1])
+    paying = features.rewards if isinstance(features, MixtureFeatures) else features
+    if paying is not None:
+        design, target = paying.table[mask], rewards[:, mask].T
+        paid = float(np.abs(target - design @ np.linalg.lstsq(design, target, rcond=None)[0]).max())
+    fits = max(worst, paid) <= _ROUNDING
+    return FeaturesFit(fits, worst, paid, None if worst <= _ROUNDING else at, 0.0)
+
+
+# --------------------------------------------------------------------------------------- releases
+def _tested(release: Release, features: Features, failure: float) -> FeaturesFit:
+    estimates = release.estimates
+    if TRANSITIONS not in estimates:
+        raise ValueError(f"source has {', '.join(estimates) or 'no sums'}: must have {TRANSITIONS}")
+    counts = np.asarray(estimates[TRANSITIONS].value)  # (T, S, A, S)
+    if counts.shape[1:3] != (features.states, features.actions):
+        raise ValueError(
+            f"features are of S = {features.states}, A = {features.actions}: the release is of "
+            f"S = {counts.shape[1]}, A = {counts.shape[2]}"
+        )
+    paying = next((name for name in (CENTERED_REWARDS, REWARDS) if name in estimates), None)
+    share = failure if paying is None else failure / 2
+    law: Any = estimates[TRANSITIONS].law
+    cell, row = law.bound(share / 4), law.bound(share / 4, rows=True)
+    n = counts.sum(axis=-1)
+    least, most = n - row, n + row
+    low, high = _intervals(counts, cell, least[..., None], most[..., None], share)
+    seen = (high - low).min(axis=-1) < 1.0
+    off, at = _refuted(features, low, high)
+    paid = 0.0
+    if paying is not None:
+        law = estimates[paying].law
+        shift = 0.5 if paying == CENTERED_REWARDS else 0.0
+        sums = np.asarray(estimates[paying].value)
+        bottom, top = _intervals(sums, law.bound(share / 4), least, most, share, shift)
+        paid = _refuted(features, bottom[..., None], top[..., None])[0]
+    mean = float(seen.mean())
+    return FeaturesFit(max(off, paid) <= _ROUNDING, off, paid, at, failure, mean)
+
+
+def _intervals(
+    sums: Floats, noise: float, least: Floats, most: Floats, failure: float, shift: float = 0.0
+) -> tuple[Floats, Floats]:
+    """Ends, in [0, 1], of the means behind noisy sums over between ``least`` and ``most`` people."""
+    few, many = np.maximum(least, 1.0), np.maximum(most, 1.0)
+
+    def part(value: Floats, up: bool) -> Floats:
+        return value / np.where((value > 0) == up, few, many)
+
+    luck = np.sqrt((math.log(4 * sums.size / failure) + np.log(many * (many + 1.0))) / 2 / few)
+    low = np.where(least > 1.0, part(sums - noise, False) - luck + shift, 0.0)
+    high = np.where(least > 1.0, part(sums + noise, True) + luck + shift, 1.0)
+    return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+
+
+def _refuted(features: Features, low: Floats, high: Floats) -> tuple[float, tuple[int, int] | None]:
+    """By how much the intervals (T, S, A, n) must be widened until phi^T mu passes through all of them."""
+    from scipy.optimize import linprog
+
+    phi = features.table.reshape(-1, features.dimension)
+    steps, targets = low.shape[0], low.shape[-1]
+    low, high = low.reshape(steps, -1, targets), high.reshape(steps, -1, targets)
+    every = [(h, j) for h in range(steps) for j in range(targets)]
+    worst, where = 0.0, None
+    cost = np.append(np.zeros(features.dimension), 1.0)
+    for h, j in every[:: -(-len(every) // _MOST_PROGRAMS)]:
+        told = (low[h, :, j] > 0) | (high[h, :, j] < 1)
+        if told.sum() <= features.dimension:
+            continue
+        rows, ones = phi[told], np.ones((int(told.sum()), 1))
+        found = linprog(
+            cost,
+            A_ub=np.vstack([np.hstack([rows, -ones]), np.hstack([-rows, -ones])]),
+            b_ub=np.concatenate([high[h, told, j], -low[h, told, j]]),
+            bounds=[(None, None)] * features.dimension + [(0.0, None)],
+        )
+        if found.status == 0 and found.fun > max(worst, _ROUNDING):
+            worst, where = float(found.fun), (h, j)
+    return worst, where
