@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -32,7 +33,7 @@ class Scripted(Executor):
         future: Future[Any] = Future()
         if self.broken:
             raise BrokenExecutor("broken")
-        items = args[1]
+        items = tuple(item for _, own in args[0] for item in own)
         self.tasks.append(items)
         for item in items:
             if self.deadly[item]:
@@ -61,9 +62,29 @@ def test_every_item_once_and_cheap_ones_together() -> None:
     assert sorted(results(engine, JOBS)) == WANTED
     assert sorted(item for task in executor.tasks for item in task) == [*range(40), *range(100, 107)]
     assert len(executor.tasks) < 25  # not one each
-    assert all(max(task) < 40 or min(task) >= 100 for task in executor.tasks)  # of one job each
     engine.close()
     assert not executor.closed  # its owner's
+
+
+def test_cheap_jobs_of_one_item_travel_together_and_dear_ones_do_not() -> None:
+    slow = 0.03
+
+    def call(items: Sequence[int]) -> Sequence[int]:
+        time.sleep(slow * len([item for item in items if item >= 100]))
+        return items
+
+    executor = Scripted()
+    jobs = [Job(call, [item]) for item in (*range(60), *range(100, 106))]
+    found = results(Engine("mine", executor, 2, ahead=1, together=slow), jobs)
+    assert sorted(item for _, item in found) == [*range(60), *range(100, 106)]
+    cheap = [task for task in executor.tasks if min(task) < 60]
+    assert len(cheap) < 30
+    known = 0
+    for task in executor.tasks:  # never more that nobody has seen than were seen: a task stays short
+        assert len(task) <= max(1, known)
+        known += len(task)
+    dear = [task for task in executor.tasks if max(task) >= 100]
+    assert all(len(task) == 1 for task in dear[-4:])
 
 
 def test_one_item_a_task_where_that_is_asked_and_all_at_once_for_queues() -> None:
@@ -71,7 +92,7 @@ def test_one_item_a_task_where_that_is_asked_and_all_at_once_for_queues() -> Non
     assert sorted(results(Engine("one", single, 2, together=0.0), JOBS)) == WANTED
     assert {len(task) for task in single.tasks} == {1}
     assert sorted(results(Engine("queue", even, 4, ahead=1, even=True), JOBS)) == WANTED
-    assert [len(task) for task in even.tasks] == [12, 12, 12, 4, 7]
+    assert [len(task) for task in even.tasks] == [12, 12, 12, 11]
 
 
 @pytest.mark.parametrize("breaks", [False, True])

@@ -477,6 +477,11 @@ def iterate_runs(
             if take is None or take(run):
                 yield setup.run(seed, run, progress, threading.Event())
         return
+    if take is not None:  # nothing is made ready while other processes are at all of them
+        first = next((run for run in runs if take(run)), None)
+        if first is None:
+            return
+        runs = runs[runs.index(first) :]
     stop = threading.Event()
     here = setup.fused and executor is None
     if executor is not None:
@@ -490,7 +495,7 @@ def iterate_runs(
         call = Play(pickle.loads, packed(setup, engine.name), seed)
 
     def own(_: int, run: int) -> bool:
-        return take is None or take(run)
+        return take is None or run == first or take(run)
 
     with ExitStack() as stack:
         if engine is not executor:

@@ -159,6 +159,7 @@ def count_part(
     *,
     progress: Progress | None = None,
     scratch: str | Path | None = None,
+    workers: int | None = None,
 ) -> Part:
     """Count the people of a part of the data, whole people, for one learner.
 
@@ -170,8 +171,8 @@ def count_part(
         What will be learned, which says what is summed; noise and budget do not matter here.
     key : 32 secret bytes
         The same for all parts of a run (:func:`read_count_key`).
-    progress, scratch
-        As for :func:`discreet.data.validate.episodes`.
+    progress, scratch, workers
+        As for :func:`discreet.data.validate.episodes`; 1 on a worker that has one processor of many.
 
     Raises
     ------
@@ -192,7 +193,7 @@ def count_part(
             "counted in parts; must be dp-apvi, apvi or decision-points"
         )
     tally, people = Tally(kind.query, _GRID), list[Hashes]()
-    for part in episodes(source, progress=progress, scratch=scratch):
+    for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
         tally.add(kind.told(part.trajectories), part.user)
         people.append(_hashed(part.names, key))
     if not people:
