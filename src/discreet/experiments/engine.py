@@ -22,7 +22,7 @@ import importlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
@@ -252,7 +252,7 @@ def results(
     Raises
     ------
     EngineError
-        If workers died of the same item again and again, or have other code.
+        If workers died of the same item again and again, or have other code; if the engine gave a task up.
     """
     queue = _Queue(engine, jobs, take or (lambda *_: True))
     running: dict[Future[Any], Parts] = {}
@@ -274,6 +274,10 @@ def results(
                 parts = running.pop(future)
                 try:
                     done = future.result()
+                except CancelledError as error:
+                    raise EngineError(
+                        f"{engine.name}: gave up a task that was sent to it (is its scheduler gone?)"
+                    ) from error
                 except engine.deaths as error:
                     for j, items in reversed(parts):
                         queue.again(j, items, error)
