@@ -3,7 +3,7 @@
     python benchmarks/counting_engines.py --make /somewhere/rows
     python benchmarks/counting_engines.py /somewhere/rows --engines dask ray spark spark-rows
 
-``--make`` writes a made-up cohort of 40 million rows (2 million people, 20 steps, a world of the size of
+``--make`` writes a made-up cohort of 40 million rows (2.5 million people, 16 steps, a world of the size of
 ICU-Sepsis) in 8 Parquet files of whole people; delete them afterwards. Then each engine counts all files with
 two worker processes of one thread, in turns with two processes of this machine that do the same; both have
 counted a file before the clock starts. ``spark`` counts a file a task; ``spark-rows`` reads the files as
@@ -47,7 +47,7 @@ from discreet.data.schema import Schema
 from discreet.data.writers import TrajectoryWriter
 from discreet.simulation.crowds import rollouts
 
-WORKERS, PARTS, HORIZON = 2, 8, 20
+WORKERS, PARTS, HORIZON = 2, 8, 16
 SCHEMA = Schema("benchmark", "person", Layout(716, 25, HORIZON), stationary=True)
 KEY = bytes(range(32))
 Counted = tuple[bytes, float]  # a part, seconds of the processor

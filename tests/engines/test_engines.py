@@ -157,20 +157,6 @@ def test_200_runs_survive_a_worker_that_is_killed_at_random(trial: int, tmp_path
             check_survival(engine, lambda: pids, trial, tmp_path / "out")
 
 
-def test_200_runs_survive_rays_workers_that_are_killed_at_random(tmp_path: Path) -> None:
-    """One head for 20 trials; who is killed is at a task where one is found."""
-    psutil = pytest.importorskip("psutil")
-
-    def workers() -> list[int]:
-        found = {one.pid: "".join(one.cmdline()) for one in psutil.Process().children(recursive=True)}
-        busy = [pid for pid, words in found.items() if words.startswith("ray::_called")]
-        return busy or [pid for pid, words in found.items() if words.startswith("ray::")]
-
-    with ray() as engine:
-        for trial in range(20):
-            check_survival(engine, workers, trial, tmp_path / str(trial))
-
-
 # ------------------------------------------------------------------------------------- reproductions
 @pytest.mark.parametrize("name", ["dask", "ray", "slurm"])
 def test_a_reproduction_on_an_engine_is_the_reproduction(name: str, tmp_path: Path) -> None:
@@ -197,3 +183,26 @@ def test_studies_of_runs_on_dask_are_those_of_this_machine(tmp_path: Path) -> No
     here = price.measured(tmp_path / "here", TINY_PRICE, 1)
     there = price.measured(tmp_path / "there", TINY_PRICE, 1)
     assert here.to_json() == there.to_json()
+
+
+# ------------------------------------------------------------- Ray's workers, with one head for all trials
+@pytest.fixture(scope="module")
+def head() -> Iterator[Engine]:
+    """One head of Ray for many trials."""
+    with ray() as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("trial", range(20))
+def test_200_runs_survive_a_worker_of_ray_that_is_killed_at_random(
+    trial: int, head: Engine, tmp_path: Path
+) -> None:
+    psutil = pytest.importorskip("psutil")
+
+    def workers() -> list[int]:
+        """Those at a task, where there are any."""
+        found = {one.pid: "".join(one.cmdline()) for one in psutil.Process().children(recursive=True)}
+        busy = [pid for pid, words in found.items() if words.startswith("ray::_called")]
+        return busy or [pid for pid, words in found.items() if words.startswith("ray::")]
+
+    check_survival(head, workers, trial, tmp_path / "out")

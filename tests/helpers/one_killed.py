@@ -23,7 +23,7 @@ RUNS = 200
 def check_survival(engine: Engine, victims: Callable[[], Sequence[int]], trial: int, out: Path) -> None:
     """200 runs are those of this process, to the last bit, though one of the victims (pids) is killed."""
     config = registry.resolved(
-        RunConfig(env="random", learner="ucb-vi", episodes=400, seeds=RUNS, seed=trial, privatizer="none")
+        RunConfig(env="random", learner="ucb-vi", episodes=200, seeds=RUNS, seed=trial, privatizer="none")
     )
     setup = registry.prepare(config)
     here = sweep.run(setup, config)
