@@ -52,9 +52,9 @@ SCHEMA = Schema("benchmark", "person", Layout(716, 25, HORIZON), stationary=True
 KEY = bytes(range(32))
 Counted = tuple[bytes, float]  # a part, seconds of the processor
 _CHUNK = 2**14
-_GRID = (
-    1024  # rewards between its lines are rounded at random when they are counted: no two tallies are equal
-)
+# Rewards are multiples of 1 / 64: what is left to be earned, as a share of 16, is then one of 1 / 1024. Others
+# are rounded to such multiples at random each time that they are counted, and no two tallies would be equal.
+_GRID = 64
 
 
 def make(folder: Path, rows: int) -> None:

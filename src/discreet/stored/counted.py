@@ -258,6 +258,7 @@ def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
     if whole is None:
         raise ValueError("parts: must be at least one")
     everybody = np.concatenate(people)
+    people.clear()  # they may be many, and parts that came from files are nobody else's
     if twice := _repeated(everybody):
         raise ValueError(
             f"parts: {twice} people are in two of them (a private number): all rows of a person must be in "
@@ -268,10 +269,9 @@ def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
 
 def _repeated(people: Hashes) -> int:
     """How many rows are there more than once."""
-    order = np.argsort(people[:, 0], kind="stable")
-    first, second = people[order, 0], people[order, 1]
+    first = np.sort(people[:, 0])
     if not (first[1:] == first[:-1]).any():
         return 0
-    order = np.lexsort((second, first))
-    first, second = first[order], second[order]
+    order = np.lexsort((people[:, 1], people[:, 0]))
+    first, second = people[order, 0], people[order, 1]
     return int(((first[1:] == first[:-1]) & (second[1:] == second[:-1])).sum())
