@@ -52,8 +52,8 @@ SCHEMA = Schema("benchmark", "person", Layout(716, 25, HORIZON), stationary=True
 KEY = bytes(range(32))
 Counted = tuple[bytes, float]  # a part, seconds of the processor
 _CHUNK = 2**14
-# Rewards are multiples of 1 / 64: what is left to be earned, as a share of 16, is then one of 1 / 1024. Others
-# are rounded to such multiples at random each time that they are counted, and no two tallies would be equal.
+# Rewards are multiples of 1 / 64: what is left to be earned, as a share of 16, is then one of 1 / 1024.
+# Others are rounded to such multiples at random whenever they are counted, and no two tallies would be equal.
 _GRID = 64
 
 
