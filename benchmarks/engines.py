@@ -2,22 +2,35 @@
 
     python benchmarks/engines.py --engines dask ray slurm
 
-Every engine has two workers on this machine, which have played one run each before the clock starts. Printed
-are the seconds of the local default, and of each engine, their ratio, alternating three times; the median.
+Every engine has two workers on this machine, which have played runs before the clock starts. The local
+default and the engine take turns, and change who is first, so that what else the machine does meets both;
+printed are the seconds of each round, and the median of their ratios with the smallest and the largest.
+
+    python benchmarks/engines.py --engines dask ray --bare 2000
+    python benchmarks/engines.py --store 500
+
+measure what limits one process that sends runs off and stores them: tasks that do nothing, one at a time, and
+runs of 1 000 points that are claimed, written and read again (the folder is a temporary one).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import statistics
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from discreet import registry
 from discreet.experiments import sweep
+from discreet.experiments.claims import Claims
 from discreet.experiments.config import RunConfig
-from discreet.experiments.engine import Engine, open_engine
+from discreet.experiments.engine import Engine, Job, open_engine, results
+from discreet.experiments.results import About, RunFolder
 
 WORKERS = 2
 SETTINGS = {
@@ -44,6 +57,7 @@ def opened(name: str) -> Iterator[Engine]:
         ):
             yield engine
         return
+    os.environ.setdefault("RAY_worker_niceness", "0")  # 15 by default: no match on a busy machine
     with open_engine("ray" if name == "ray" else "slurm://cluster=local,timeout_min=30", WORKERS) as engine:
         yield engine
 
@@ -59,6 +73,48 @@ def seconds(config: RunConfig, engine: Engine | None) -> float:
     return time.perf_counter() - begin
 
 
+def nothing(items: Sequence[int]) -> Sequence[int]:
+    """Of each item."""
+    return items
+
+
+def bare(name: str, engine: Engine, tasks: int) -> None:
+    """Milliseconds of this process and of the clock for a task without work."""
+    engine.together = 0.0
+    list(results(engine, [Job(nothing, range(2 * WORKERS))]))
+    begin, processor = time.perf_counter(), time.process_time()
+    list(results(engine, [Job(nothing, range(tasks))]))
+    clock, busy = time.perf_counter() - begin, time.process_time() - processor
+    print(
+        f"{name}: a task {1e3 * clock / tasks:.2f} ms, {1e3 * busy / tasks:.2f} ms of this process",
+        flush=True,
+    )
+
+
+def store(runs: int) -> None:
+    """Milliseconds and bytes of a run's file."""
+    config = registry.resolved(replace(SETTINGS["2 000 runs of 10 ms"], episodes=1000, seeds=runs))
+    setup = registry.prepare(config)
+    one = setup.run(0, 0)
+    with tempfile.TemporaryDirectory() as out, Claims() as claims:
+        folder = RunFolder.create(Path(out) / "runs", config.to_table(), About.of(setup))
+        took = {}
+        for what in ("stored", "read"):
+            begin, processor = time.perf_counter(), time.process_time()
+            for run in range(runs):
+                if what == "stored":
+                    claims.take(folder.seed_path(run))
+                    folder.write(replace(one, run=run))
+                    claims.drop(folder.seed_path(run))
+                else:
+                    folder.read(run)
+            took[what] = (time.perf_counter() - begin, time.process_time() - processor)
+        size = folder.seed_path(0).stat().st_size
+    for what, (clock, busy) in took.items():
+        print(f"a run {what}: {1e3 * clock / runs:.2f} ms, {1e3 * busy / runs:.2f} ms of the processor")
+    print(f"its file: {size / 1e3:.1f} kB for {len(one.episodes)} points")
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(
@@ -66,19 +122,37 @@ def main() -> None:
     )
     parser.add_argument("--engines", nargs="+", choices=("dask", "ray", "slurm"), default=["dask"])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=("dear", "cheap"), help="runs of a second, or of 10 ms")
+    parser.add_argument(
+        "--part", type=int, default=1, metavar="N", help="an N-th of the runs: a higher ratio"
+    )
+    parser.add_argument("--bare", type=int, metavar="TASKS", help="only tasks without work, so many")
+    parser.add_argument("--store", type=int, metavar="RUNS", help="only store so many runs, on no engine")
     given = parser.parse_args()
+    if given.store is not None:
+        store(given.store)
+        return
+    chosen = [*SETTINGS.items()][{None: slice(None), "dear": slice(1), "cheap": slice(1, None)}[given.only]]
     for name in given.engines:
         with opened(name) as engine:
-            for what, setting in SETTINGS.items():
-                config = registry.resolved(setting)
+            if given.bare is not None:
+                bare(name, engine, given.bare)
+                continue
+            for what, setting in chosen:
+                config = registry.resolved(setting.with_seeds(setting.seeds // given.part))
                 seconds(config.with_seeds(WORKERS), None)
                 seconds(config.with_seeds(2 * WORKERS), engine)
                 ratios = []
-                for _ in range(given.rounds):
-                    here, there = seconds(config, None), seconds(config, engine)
-                    ratios.append(there / here)
-                    print(f"{name}, {what}: here {here:.1f} s, there {there:.1f} s", flush=True)
-                print(f"{name}, {what}: ratio {statistics.median(ratios):.2f}", flush=True)
+                for number in range(given.rounds):
+                    turns = (None, engine) if number % 2 == 0 else (engine, None)
+                    took = {turn: seconds(config, turn) for turn in turns}
+                    ratios.append(took[engine] / took[None])
+                    print(f"{name}, {what}: here {took[None]:.1f} s, there {took[engine]:.1f} s", flush=True)
+                print(
+                    f"{name}, {what}: ratio {statistics.median(ratios):.2f} "
+                    f"({min(ratios):.2f} to {max(ratios):.2f}, {len(ratios)} rounds)",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

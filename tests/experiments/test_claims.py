@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 
 from discreet import registry
 from discreet.experiments import claims as module
-from discreet.experiments import sweep
+from discreet.experiments import simulate, sweep
 from discreet.experiments.claims import Claims
 from discreet.experiments.config import RunConfig
 from discreet.experiments.results import Result
@@ -26,12 +27,13 @@ CONFIG = RunConfig(env="random", learner="dp-ucbvi", privatizer="central", epsil
 
 
 def test_a_claim_is_one_process_s(tmp_path: Path) -> None:
-    with Claims(tmp_path) as mine, Claims(tmp_path) as yours:
-        assert mine.take(3)
-        assert not yours.take(3)
-        assert yours.take(4)
-        mine.drop(3)
-        assert yours.take(3)
+    three, four = tmp_path / "three.parquet", tmp_path / "four.parquet"
+    with Claims() as mine, Claims() as yours:
+        assert mine.take(three)
+        assert not yours.take(three)
+        assert yours.take(four)
+        mine.drop(three)
+        assert yours.take(three)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -51,15 +53,15 @@ def test_who_is_gone_loses_its_claim(tmp_path: Path, holder: Any, age: float, go
     path = tmp_path / ".run-00002.claim"
     path.write_text("{" if holder is None else json.dumps(holder))
     os.utime(path, (time.time() - age,) * 2)
-    with Claims(tmp_path) as mine:
-        assert mine.take(2) is gone
+    with Claims() as mine:
+        assert mine.take(tmp_path / "run-00002.parquet") is gone
     assert path.exists() is not gone
 
 
 def test_a_held_claim_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BEAT", 0.01)
-    with Claims(tmp_path) as mine:
-        assert mine.take(1)
+    with Claims() as mine:
+        assert mine.take(tmp_path / "run-00001.parquet")
         path = tmp_path / ".run-00001.claim"
         os.utime(path, (1.0, 1.0))
         until = time.monotonic() + 10
@@ -107,16 +109,16 @@ def test_a_run_that_another_process_is_at_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here a thread stands for the other process: it holds run 1, and stores it late."""
-    monkeypatch.setattr(sweep, "_WAIT", 0.01)
+    monkeypatch.setattr(module, "WAIT", 0.01)
     config = registry.resolved(CONFIG.with_seeds(2))
     setup = registry.prepare(config)
     sweep.run(setup, config, tmp_path / "out", 1, chosen=lambda run: run == 0)
     whole = sweep.run(setup, config, workers=1)
     folder = sweep.RunFolder(tmp_path / "out")
-    with Claims(folder.seeds) as other:
-        assert other.take(1)
+    with Claims() as other:
+        assert other.take(folder.seed_path(1))
         asked = threading.Event()
-        monkeypatch.setattr(sweep.time, "sleep", lambda _: asked.set())
+        monkeypatch.setattr(module.time, "sleep", lambda _: asked.set())
 
         def late() -> None:
             asked.wait(30)
@@ -175,5 +177,51 @@ def test_two_truths_of_one_run_are_refused(tmp_path: Path) -> None:
     run = folder.read(0)
     (folder.seeds / "run-00000.parquet").unlink()
     folder.write(type(run)(0, run.episodes, run.regret + 1.0, run.gap_regret, run.seconds))
-    with pytest.raises(ValueError, match="run 0 has other numbers"):
+    with pytest.raises(ValueError, match=r"b: run 0 has other numbers than in .*a"):
         sweep.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
+    assert not (tmp_path / "all").exists()
+
+
+def test_a_merge_that_is_refused_leaves_nothing_half_done(tmp_path: Path) -> None:
+    """Two configurations in sweeps of two machines: the later one disagrees, or is damaged, in one seed."""
+    config = registry.resolved(CONFIG)
+    for number, one in enumerate((config, registry.resolved(replace(config, learner="ucb-vi")))):
+        setup = registry.prepare(one)
+        sweep.run(setup, one, tmp_path / "a" / str(number), 1, chosen=lambda run: run < 3)
+        sweep.run(setup, one, tmp_path / "b" / str(number), 1, chosen=lambda run: run >= 2)
+        sweep.run(setup, one, tmp_path / "all" / str(number), 1, chosen=lambda run: run == 5)
+    for name in ("a", "b"):
+        (tmp_path / name / "sweep.json").write_text('{"title": "t", "runs": ["0", "1"]}')
+    last = sweep.RunFolder(tmp_path / "b" / "1").seed_path(2)
+    before, good = sorted((tmp_path / "all").rglob("*")), last.read_bytes()
+    run = sweep.RunFolder(tmp_path / "b" / "1").read(2)
+    sweep.RunFolder(tmp_path / "b" / "1").write(replace(run, gap_regret=run.gap_regret + 1.0))
+    for said in ("b/1: run 2 has other numbers than in .*a/1", "cannot be read"):
+        with pytest.raises(ValueError, match=said):
+            sweep.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
+        assert sorted((tmp_path / "all").rglob("*")) == before
+        last.write_bytes(b"damaged")
+    last.write_bytes(good)
+    assert sweep.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all") == 2 * 5
+    assert Result.load(tmp_path / "all" / "1").runs.tolist() == [*range(6)]
+
+
+def test_progress_of_a_part_is_of_the_part(tmp_path: Path) -> None:
+    config = registry.resolved(CONFIG)
+    setup, heard = registry.prepare(config), set[int]()
+    sweep.run(setup, config, tmp_path / "out", 1, chosen=lambda run: run < 4)
+    found = sweep.run(
+        setup, config, tmp_path / "out", 1, lambda run, _: heard.add(run), lambda run: run in (3, 4)
+    )
+    assert found.runs.tolist() == [0, 1, 2, 3, 4]
+    assert heard == {3, 4}
+
+
+def test_nothing_is_made_ready_while_others_are_at_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulate, "packed", None)  # what sends a set-up to other processes
+    config = registry.resolved(CONFIG)
+    setup = registry.prepare(config)
+    setup = type(setup)(setup.mdp, setup.learner, setup.privatizer, setup.episodes, stepwise=True)
+    assert list(simulate.iterate_runs(setup, 0, range(6), 2, take=lambda _: False)) == []
+    with pytest.raises(TypeError):
+        next(simulate.iterate_runs(setup, 0, range(6), 2, take=lambda run: run == 5))

@@ -32,7 +32,7 @@ class Scripted(Executor):
         future: Future[Any] = Future()
         if self.broken:
             raise BrokenExecutor("broken")
-        items = args[1]
+        items = tuple(item for _, own in args[0] for item in own)
         self.tasks.append(items)
         for item in items:
             if self.deadly[item]:
@@ -61,9 +61,25 @@ def test_every_item_once_and_cheap_ones_together() -> None:
     assert sorted(results(engine, JOBS)) == WANTED
     assert sorted(item for task in executor.tasks for item in task) == [*range(40), *range(100, 107)]
     assert len(executor.tasks) < 25  # not one each
-    assert all(max(task) < 40 or min(task) >= 100 for task in executor.tasks)  # of one job each
     engine.close()
     assert not executor.closed  # its owner's
+
+
+def test_cheap_jobs_of_one_item_travel_together_and_dear_ones_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(seam.time, "perf_counter", lambda: clock[0])
+
+    def call(items: Sequence[int]) -> Sequence[int]:
+        clock[0] += sum(1.0 if item >= 100 else 0.01 for item in items)
+        return items
+
+    executor = Scripted()
+    jobs = [Job(call, [item]) for item in (*range(60), *range(100, 106))]
+    found = results(Engine("mine", executor, 2, ahead=1, together=0.5), jobs)
+    assert sorted(item for _, item in found) == [*range(60), *range(100, 106)]
+    assert [len(task) for task in executor.tasks[:4]] == [1, 1, 2, 2]  # of new ones as many as are known
+    assert len([task for task in executor.tasks if min(task) < 60]) < 20
+    assert all(len(task) == 1 for task in executor.tasks[-3:])  # dear, by then
 
 
 def test_one_item_a_task_where_that_is_asked_and_all_at_once_for_queues() -> None:
@@ -71,7 +87,7 @@ def test_one_item_a_task_where_that_is_asked_and_all_at_once_for_queues() -> Non
     assert sorted(results(Engine("one", single, 2, together=0.0), JOBS)) == WANTED
     assert {len(task) for task in single.tasks} == {1}
     assert sorted(results(Engine("queue", even, 4, ahead=1, even=True), JOBS)) == WANTED
-    assert [len(task) for task in even.tasks] == [12, 12, 12, 4, 7]
+    assert [len(task) for task in even.tasks] == [12, 12, 12, 11]
 
 
 @pytest.mark.parametrize("breaks", [False, True])
@@ -94,6 +110,18 @@ def test_who_dies_of_one_run_again_and_again_is_told_which() -> None:
         list(results(Engine("mine", lambda: Scripted(Counter({17: 99})), 2), JOBS))
     with pytest.raises(EngineError, match=r"Scripted: a worker died, and the executor cannot go on"):
         list(results(Engine.of(Scripted(Counter({3: 1}), breaks=True)), JOBS))
+
+
+def test_an_engine_that_gives_up_is_told() -> None:
+    class Gone(Scripted):
+        def submit(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            future.cancel()
+            future.set_running_or_notify_cancel()
+            return future
+
+    with pytest.raises(EngineError, match="far: gave up a task .*scheduler"):
+        list(results(Engine("far", Gone(), 2), JOBS))
 
 
 def test_what_is_not_ours_is_left_out_and_asked_for_once() -> None:

@@ -139,6 +139,7 @@ def test_what_is_no_folder_of_results(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is a file"):
         RunFolder.create(tmp_path / "file", TABLE, ABOUT)
     (tmp_path / "stray" / "seeds").mkdir(parents=True)
+    (tmp_path / "stray" / "seeds" / "run-00000.parquet").touch()
     with pytest.raises(ValueError, match="no config.toml"):
         RunFolder.create(tmp_path / "stray", TABLE, ABOUT)
     folder = RunFolder.create(tmp_path / "empty", TABLE, ABOUT)

@@ -95,8 +95,9 @@ def test_nothing_that_is_reported_was_tuned_on() -> None:
 
 
 def test_tuning_takes_the_best_and_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    size = replace(TINY, tried=3)
-    found = bai.tune(tmp_path, size, bai.SMALL, "noise-aware", bai.LOCAL)
+    size, job = replace(TINY, tried=3), Job(tmp_path, say=lambda _: None)
+    wanted = [(bai.SMALL, "noise-aware", bai.LOCAL)]
+    [found] = bai.tune(job, size, wanted)
     mdp, each = bai.world(900), []
     for growth in bai.GRIDS["noise-aware"]["replan_growth"][-3:]:
         learns = bai.learner("noise-aware", {"replan_growth": growth})
@@ -106,7 +107,7 @@ def test_tuning_takes_the_best_and_is_kept(tmp_path: Path, monkeypatch: pytest.M
     assert found["score"] == pytest.approx(min(each)[0])
     assert found["knobs"] == {"replan_growth": min(each)[1]}
     monkeypatch.setattr(bai, "Setup", None)
-    assert bai.tune(tmp_path, size, bai.SMALL, "noise-aware", bai.LOCAL) == found
+    assert bai.tune(job, size, wanted) == [found]
 
 
 @pytest.mark.parametrize("name", ["sdp-pe", "sdp-pe-om", "noise-aware"])
@@ -246,13 +247,14 @@ def test_the_page_says_where_runs_without_privacy_are_stuck(small: Small) -> Non
 
 def test_finished_cells_are_not_run_again(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     found, folder, _ = small
+    job = Job(folder, quick=True, say=lambda _: None)
 
     def no(*_: object) -> None:
         raise AssertionError("computed again")
 
     monkeypatch.setattr(Setup, "run", no)
-    again = bai._proven(folder / "data-quick", TINY, lambda _: None)
+    again = bai._proven(job, TINY)
     assert json.loads(json.dumps(again)) == found["proven"]
     (folder / "data-quick" / "sdp-pe-theory-none-random-200-100000.parquet").unlink()
     with pytest.raises(AssertionError, match="computed again"):
-        bai._proven(folder / "data-quick", TINY, lambda _: None)
+        bai._proven(job, TINY)

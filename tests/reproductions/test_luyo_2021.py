@@ -114,15 +114,17 @@ def test_finished_curves_are_not_run_again(
 ) -> None:
     found, folder, _ = small
 
+    job = Job(folder, quick=True, say=lambda _: None)
+
     def no(*_: object) -> None:
         raise AssertionError("computed again")
 
     monkeypatch.setattr(Setup, "run", no)
-    again = luyo._mixture(folder / "data-quick", TINY, lambda _: None)
+    again = luyo._mixture(job, TINY)
     assert json.loads(json.dumps(again)) == found["mixture"]
     (folder / "data-quick" / "lsvi-none-B-3-0.parquet").unlink()
     with pytest.raises(AssertionError, match="computed again"):
-        luyo._lsvi(folder / "data-quick", TINY, lambda _: None)
+        luyo._lsvi(job, TINY)
 
 
 def test_growth_exponents() -> None:

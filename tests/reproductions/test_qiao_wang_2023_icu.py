@@ -13,6 +13,7 @@ from discreet.core.layout import Layout
 from discreet.mdp.planning import occupancy, optimal_values, value
 from discreet.mdp.tabular import TabularMDP
 from discreet.reproductions.qiao_wang_2023_offline import icu
+from discreet.reproductions.study import Job
 from discreet.simulation.crowds import rollouts
 
 S, A, H = 7, 3, 6
@@ -146,7 +147,8 @@ def test_consistent_counts() -> None:
 def test_a_tiny_study_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(icu, "icu", ward)
     size = icu.Size(users=(500,), epsilons=(1.0, None), seeds=2)
-    first = icu.run(tmp_path, size, lambda _: None)
+    job = Job(tmp_path, say=lambda _: None)
+    first = icu.run(job, size)
     assert len(first["rows"]) == 2 * 2 * len(icu.METHODS)
     assert all(len(row["values"]) == 2 for row in first["rows"])
     best = first["references"]["optimal"]
@@ -156,4 +158,4 @@ def test_a_tiny_study_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise AssertionError("computed again")
 
     monkeypatch.setattr(icu, "policies", no)
-    assert icu.run(tmp_path, size, lambda _: None) == first
+    assert icu.run(job, size) == first

@@ -9,6 +9,7 @@ import pytest
 from discreet.envs import synthetic_linear_mdp
 from discreet.offline.linear import DPVAPVI, PEVI
 from discreet.reproductions.qiao_wang_2023_offline import linear
+from discreet.reproductions.study import Job
 
 TINY = linear.Size((25,), instances=2, runs=1, tuning_instances=2, tuning_runs=1, grid=(0.005, 0.1))
 
@@ -59,8 +60,8 @@ def test_a_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some, tuned = linear.curves()[3:6], linear.tunable()[:2]
     monkeypatch.setattr(linear, "curves", lambda: some)
     monkeypatch.setattr(linear, "tunable", lambda: tuned)
-    said: list[str] = []
-    first = linear.run(tmp_path, TINY, said.append)
+    job = Job(tmp_path, say=lambda _: None)
+    first = linear.run(job, TINY)
     assert [row["curve"] for row in first["rows"]][:3] == [curve.name for curve in linear.curves()]
     assert [row["constant"] for row in first["rows"]][:3] == [None] * 3
     assert all(row["constant"] in TINY.grid for row in first["rows"][3:])
@@ -71,4 +72,4 @@ def test_a_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("computed again")
 
     monkeypatch.setattr(linear, "gaps", no)
-    assert linear.run(tmp_path, TINY, said.append) == first
+    assert linear.run(job, TINY) == first

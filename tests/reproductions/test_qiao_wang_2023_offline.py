@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from discreet.reproductions.qiao_wang_2023_offline import tabular as panel
+from discreet.reproductions.study import Job
 
 WORLDS = [panel.instance(i) for i in range(12)]
 
@@ -34,7 +35,8 @@ def test_what_the_panel_says() -> None:
 
 def test_the_panel_is_written(tmp_path: Path) -> None:
     lines: list[str] = []
-    document = panel.tabular_panel(tmp_path, instances=2, runs=1, users=(100, 250), say=lines.append)
-    assert json.loads((tmp_path / "tabular-panel.json").read_text()) == document
-    assert len(lines) == len(document["rows"]) == len(panel.rows())
+    job = Job(tmp_path, say=lines.append)
+    document = panel.tabular_panel(job, instances=2, runs=1, users=(100, 250))
+    assert json.loads((tmp_path / "data" / "tabular-panel.json").read_text()) == document
+    assert len(lines) / 2 == len(document["rows"]) == len(panel.rows())
     assert document["rows"]["APVI, theory"]["reference"] == [1.31, None]

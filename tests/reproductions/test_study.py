@@ -1,15 +1,19 @@
 """What all studies share: tables that are kept, the order of work, and the files left behind."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from discreet import reproductions
-from discreet.experiments import style
+from discreet.experiments import claims, style
+from discreet.experiments.engine import Engine
 from discreet.reproductions.page import filled
-from discreet.reproductions.study import Job, Study, file_name, kept, reproduce
+from discreet.reproductions.study import Job, Kept, Study, file_name, kept, reproduce
 from discreet.storage.files import write_aside
 
 DOCS = Path(__file__).parents[2] / "docs" / "reproductions"
@@ -27,6 +31,55 @@ def test_kept_tables_are_made_again_from_other_facts(tmp_path: Path) -> None:
     for facts in ({"n": 1}, {"n": 1}, {"n": 2}, {"n": 2}):
         assert kept(path, facts, make) == [{"x": 1.0}, {"x": None}]
     assert len(calls) == 2
+
+
+def cubes(n: int, made: list[int]) -> list[dict[str, float]]:
+    made.append(n)
+    time.sleep(0.005)
+    return [{"n": float(k), "cube": float(k**3)} for k in range(1, n + 1)]
+
+
+def wanted(folder: Path, made: list[int]) -> dict[str, Kept]:
+    return {f"to {n}": Kept(folder / f"{n}.parquet", {"n": n}, partial(cubes, n, made)) for n in range(1, 13)}
+
+
+def test_tables_are_the_same_wherever_they_are_made(tmp_path: Path) -> None:
+    here = Job(tmp_path / "here", say=lambda _: None).tables(wanted(tmp_path / "here", []))
+    assert here == {f"to {n}": cubes(n, []) for n in range(1, 13)}
+    said: list[str] = []
+    with ThreadPoolExecutor(2) as pool:
+        job = Job(tmp_path / "there", say=said.append, engine=Engine.of(pool))
+        assert job.tables(wanted(tmp_path / "there", [])) == here
+    assert len(said) == 12
+    again: list[int] = []
+    assert job.tables(wanted(tmp_path / "there", again)) == here  # nothing is sent, the pool is closed
+    assert again == []
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == sorted(
+        f"{n}.parquet" for n in range(1, 13)
+    )
+
+
+def test_two_that_reproduce_into_one_folder_share_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads stand for processes: claims are files, and each job has its own."""
+    monkeypatch.setattr(claims, "WAIT", 0.01)
+    made: list[int] = []
+
+    def one(_: int) -> Any:
+        return Job(tmp_path, say=lambda _: None).tables(wanted(tmp_path / "data", made))
+
+    with ThreadPoolExecutor(3) as pool:
+        first, *others = pool.map(one, range(3))
+    assert sorted(made) == [*range(1, 13)]
+    assert others == [first, first]
+
+
+def test_a_table_that_fails_leaves_no_claim(tmp_path: Path) -> None:
+    found = {**wanted(tmp_path, []), "bad": Kept(tmp_path / "bad.parquet", {}, partial(cubes, "x", []))}  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        Job(tmp_path, say=lambda _: None).tables(found)
+    assert len(list(tmp_path.iterdir())) == 12
 
 
 def run(job: Job) -> dict[str, Any]:

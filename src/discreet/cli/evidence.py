@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from discreet.cli.shell import (
+    EngineOption,
     JsonFlag,
     PluginOption,
     WorkersOption,
@@ -197,19 +199,23 @@ def reproduce(
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder (default: results/PAPER).")] = None,
     workers: WorkersOption = None,
+    engine: EngineOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Reproduce a paper's figure with the guarantee that its noise really buys, or price-of-privacy."""
     from discreet import reproductions
+    from discreet.experiments.engine import open_engine
     from discreet.reproductions.study import Job, reproduce
 
     found, folder = reproductions.load(paper), out or Path("results") / paper
     announce_compilation()
-    if found.planned is None:
-        document = reproduce(found, Job(folder, quick, workers, say))
-    else:
-        with progress_bar(paper, found.planned(quick), "runs") as progress:
-            document = reproduce(found, Job(folder, quick, workers, say, progress))
+    with ExitStack() as stack:
+        local = engine in (None, "local")
+        there = None if local else stack.enter_context(open_engine(str(engine), workers))
+        progress = None
+        if found.planned is not None:
+            progress = stack.enter_context(progress_bar(paper, found.planned(quick), "runs"))
+        document = reproduce(found, Job(folder, quick, workers, say, progress, there))
     if as_json:
         print_json(document)
         return

@@ -1,8 +1,10 @@
-"""Which runs of a folder a process is at, told to other processes by files, so that they share the work.
+"""Which files a process is at, told to other processes by files, so that they share the work.
 
-A claim is a file beside the seeds, made by whoever comes first (``O_EXCL``), removed when its run is stored,
-and touched every few seconds. A claim whose process is gone, or which was not touched for long, is taken
-over. In the worst race two processes do the same run: they write the same bits, by a rename.
+A claim is a file beside the one that is to be made, made by whoever comes first (``O_EXCL``), removed when
+that one is stored, and touched every few seconds. A claim whose process is gone, or which was not touched for
+long, is taken over. In the worst race two processes make the same file: the same bits, by a rename.
+
+:func:`shared` is the loop around it: do what is missing and not claimed, then wait for the others.
 """
 
 from __future__ import annotations
@@ -12,36 +14,38 @@ import os
 import secrets
 import socket
 import threading
-from contextlib import AbstractContextManager, suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Protocol
 
-__all__ = ["Claims"]
+__all__ = ["Claims", "Shared", "shared"]
 
+WAIT = 0.5  # seconds between looks at what other processes have done
 BEAT = 10.0  # seconds between touches
 STALE = 120.0  # seconds without one: its machine is gone
 
 
 class Claims(AbstractContextManager["Claims"]):
-    """The claims of this process on the runs of one folder.
+    """The claims of this process on files that are to be made; their folders exist."""
 
-    folder : in which the seeds' files are.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._held, self._lock = folder, set[Path](), threading.Lock()
+    def __init__(self) -> None:
+        self._held, self._lock = set[Path](), threading.Lock()
         self._text = json.dumps(
             {"host": socket.gethostname(), "process": os.getpid(), "token": secrets.token_hex(8)}
         )
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def _path(self, run: int) -> Path:
-        return self._folder / f".run-{run:05d}.claim"
+    @staticmethod
+    def _path(wanted: Path) -> Path:
+        return wanted.with_name(f".{wanted.stem}.claim")
 
-    def take(self, run: int) -> bool:
-        """Is the run ours to do? False while another process is at it."""
-        path = self._path(run)
+    def take(self, wanted: Path) -> bool:
+        """Is the file ours to make? False while another process is at it."""
+        path = self._path(wanted)
         for _ in range(2):
             try:
                 with path.open("x", encoding="utf-8") as file:
@@ -60,9 +64,9 @@ class Claims(AbstractContextManager["Claims"]):
             return True
         return False
 
-    def drop(self, run: int) -> None:
-        """The run is stored, or given up."""
-        path = self._path(run)
+    def drop(self, wanted: Path) -> None:
+        """The file is stored, or given up."""
+        path = self._path(wanted)
         with self._lock:
             self._held.discard(path)
         path.unlink(missing_ok=True)
@@ -76,7 +80,7 @@ class Claims(AbstractContextManager["Claims"]):
         except FileNotFoundError:
             return True
         except (OSError, ValueError, KeyError, TypeError):
-            return self._now() - touched > STALE  # half written
+            return self._now(path.parent) - touched > STALE  # half written
         if host == socket.gethostname() and process != os.getpid():
             try:
                 os.kill(process, 0)
@@ -84,11 +88,12 @@ class Claims(AbstractContextManager["Claims"]):
                 return True
             except PermissionError:
                 pass
-        return self._now() - touched > STALE
+        return self._now(path.parent) - touched > STALE
 
-    def _now(self) -> float:
+    @staticmethod
+    def _now(folder: Path) -> float:
         """By the clock of the file system, which may be another machine's."""
-        mine = self._folder / f".{secrets.token_hex(8)}.clock"
+        mine = folder / f".{secrets.token_hex(8)}.clock"
         mine.touch()
         try:
             return mine.stat().st_mtime
@@ -114,3 +119,50 @@ class Claims(AbstractContextManager["Claims"]):
             held, self._held = tuple(self._held), set()
         for path in held:
             path.unlink(missing_ok=True)
+
+
+class Shared(Protocol):
+    """Work on the files of one folder, of which other processes may do parts."""
+
+    @property
+    def claims(self) -> Claims | None:
+        """On its files; None where nothing is stored."""
+
+    @property
+    def missing(self) -> Sequence[int]:
+        """What is still to be done, here or elsewhere."""
+
+    def read(self) -> Sequence[int]:
+        """Take up what is stored by now; which was new."""
+
+    def keep(self, found: Any) -> None:
+        """Store what was done here."""
+
+
+def shared(
+    pending: Sequence[Shared],
+    once: Callable[[], Iterator[tuple[int, Any]]],
+    told: Callable[[int, int], None] = lambda i, one: None,
+) -> None:
+    """Pass over what is missing until nothing is; between passes, wait for other processes.
+
+    once : does what is missing and can be claimed, gives (index in ``pending``, what was found).
+    told : called with (index in ``pending``, which) for what was stored by others, or before.
+    """
+    with ExitStack() as stack:
+        for one in pending:
+            if one.claims is not None:
+                stack.enter_context(one.claims)
+        while True:
+            for i, one in enumerate(pending):
+                for which in one.read():
+                    told(i, which)
+            if not any(one.missing for one in pending):
+                return
+            idle = True
+            with closing(once()) as results:  # type: ignore[type-var]
+                for i, found in results:
+                    idle = False
+                    pending[i].keep(found)
+            if idle:
+                time.sleep(WAIT)

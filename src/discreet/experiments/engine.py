@@ -5,7 +5,8 @@ One seam: :func:`results` maps calls over items on an :class:`Engine`, a standar
 settings and seed, so that neither the engine nor the number of workers, nor the order or a worker's death,
 changes a bit of any result.
 
-* Cheap items travel together: a task holds as many as take :attr:`Engine.together` seconds.
+* Cheap items travel together, also those of several jobs: a task holds as many as take
+  :attr:`Engine.together` seconds.
 * A worker's death costs the items of its task another try, at most :data:`RETRIES`, and nothing else.
 * Workers must have the same code: every call carries the versions that it was made by, and refuses others
   before anything runs.
@@ -21,7 +22,7 @@ import importlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
@@ -33,6 +34,8 @@ from discreet.machine import processors
 __all__ = ["ENGINES", "RETRIES", "Engine", "EngineError", "Job", "open_engine", "results"]
 
 R = TypeVar("R")
+Calls = tuple[tuple[Callable[[Sequence[int]], Sequence[Any]], tuple[int, ...]], ...]  # call, its items
+Parts = tuple[tuple[int, tuple[int, ...]], ...]  # the same, by the job's index
 
 RETRIES = 3
 ENGINES: Mapping[str, tuple[str, str]] = {  # scheme: module, extra
@@ -161,10 +164,13 @@ def open_engine(text: str, workers: int | None = None) -> Engine:
     return engine
 
 
-def timed(call: Callable[[Sequence[int]], Sequence[R]], items: Sequence[int]) -> tuple[Sequence[R], float]:
-    """On a worker."""
-    begin = time.perf_counter()
-    return call(items), time.perf_counter() - begin
+def timed(calls: Calls) -> list[tuple[Sequence[Any], float]]:
+    """On a worker: what each call gives, and its seconds."""
+    found = []
+    for call, items in calls:
+        begin = time.perf_counter()
+        found.append((call(items), time.perf_counter() - begin))
+    return found
 
 
 class _Queue(Generic[R]):
@@ -173,6 +179,7 @@ class _Queue(Generic[R]):
     def __init__(self, engine: Engine, jobs: Sequence[Job[R]], take: Callable[[int, int], bool]) -> None:
         self._engine, self._jobs, self._take = engine, jobs, take
         self._waiting = deque((j, item) for j, job in enumerate(jobs) for item in job.items)
+        self._all = len(self._waiting)
         self._tries: Counter[tuple[int, int]] = Counter()
         self._taken: set[tuple[int, int]] = set()
         self._seconds: dict[int, float] = {}
@@ -180,25 +187,40 @@ class _Queue(Generic[R]):
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def next(self) -> tuple[int, tuple[int, ...]]:
-        """Items of one job for one task; none if nobody of the rest is ours to do."""
-        j, chunk = -1, list[int]()
-        while self._waiting and (j < 0 or (self._waiting[0][0] == j and len(chunk) < self._size(j))):
-            own = self._waiting.popleft()
+    def next(self) -> Parts:
+        """Items for one task, by job; none if nobody of the rest is ours to do."""
+        task, count, new, seconds = dict[int, list[int]](), 0, 0, 0.0
+        most = self._most()
+        while self._waiting and count < most:
+            own = self._waiting[0]
+            j, item = own
+            known = self._seconds.get(j)
+            cost = max(self._seconds.values(), default=0.0) if known is None else known
+            alone = self._tries[own] >= (RETRIES if self._engine.even else 1)  # whose death was it?
+            if count and alone:
+                break
+            if count and not self._engine.even:
+                if seconds + cost > self._engine.together:
+                    break
+                if known is None and (j in task or new >= len(self._seconds)):
+                    break  # of a job that is new one item goes along, and of new jobs as many as are known
+            self._waiting.popleft()
             if own in self._taken or self._take(*own):
                 self._taken.add(own)
-                j, _ = own
-                chunk.append(own[1])
-        return j, tuple(chunk)
+                new += known is None and j not in task
+                task.setdefault(j, []).append(item)
+                count, seconds = count + 1, seconds + cost
+                if alone:
+                    break
+        return tuple((j, tuple(items)) for j, items in task.items())
 
-    def _size(self, j: int) -> int:
-        left = len(self._waiting) + 1
+    def _most(self) -> int:
+        """How many items one task may hold."""
         if self._engine.even:
-            return -(-sum(len(job.items) for job in self._jobs) // self._engine.width)
-        known = self._seconds.get(j)
-        if known is None or not self._engine.together:
+            return -(-self._all // self._engine.width)
+        if not self._engine.together:
             return 1
-        return max(1, min(int(self._engine.together / max(known, 1e-6)), left // (2 * self._engine.width)))
+        return max(1, len(self._waiting) // (2 * self._engine.width))
 
     def took(self, j: int, items: Sequence[int], seconds: float) -> None:
         """So long."""
@@ -230,35 +252,42 @@ def results(
     Raises
     ------
     EngineError
-        If workers died of the same item again and again, or have other code.
+        If workers died of the same item again and again, or have other code; if the engine gave a task up.
     """
     queue = _Queue(engine, jobs, take or (lambda *_: True))
-    running: dict[Future[Any], tuple[int, tuple[int, ...]]] = {}
+    running: dict[Future[Any], Parts] = {}
     broken: BaseException | None = None
     idle = 0  # executors that broke one after the other, without a result
     try:
         while queue or running:
             while queue and broken is None and len(running) < engine.ahead * engine.width:
-                j, items = queue.next()
-                if not items:
+                parts = queue.next()
+                if not parts:
                     break
                 try:
-                    running[engine.submit(timed, jobs[j].call, items)] = j, items
+                    running[engine.submit(timed, tuple((jobs[j].call, items) for j, items in parts))] = parts
                 except BrokenExecutor as error:
-                    queue.back(j, items)
+                    for j, items in reversed(parts):
+                        queue.back(j, items)
                     broken = error
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                j, items = running.pop(future)
+                parts = running.pop(future)
                 try:
-                    found, seconds = future.result()
+                    done = future.result()
+                except CancelledError as error:
+                    raise EngineError(
+                        f"{engine.name}: gave up a task that was sent to it (is its scheduler gone?)"
+                    ) from error
                 except engine.deaths as error:
-                    queue.again(j, items, error)
+                    for j, items in reversed(parts):
+                        queue.again(j, items, error)
                     broken = error if isinstance(error, BrokenExecutor) else broken
                     continue
                 engine.served, idle = True, 0
-                queue.took(j, items, seconds)
-                for result in found:
-                    yield j, result
+                for (j, items), (found, seconds) in zip(parts, done, strict=True):
+                    queue.took(j, items, seconds)
+                    for result in found:
+                        yield j, result
             if broken is not None and not running:
                 idle += 1
                 if idle > RETRIES:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from discreet.experiments.results import SeedRun
     from discreet.experiments.simulate import Setup
 
-__all__ = ["NoWorkers", "Play", "differing", "packed", "processes", "versions"]
+__all__ = ["Made", "NoWorkers", "Play", "differing", "packed", "processes", "versions"]
 
 _FEW = 4  # set-ups that a worker keeps: a sweep's runs come in order
 _SECONDS = 0.2  # of cheap runs in one task of a process next door
@@ -42,6 +42,24 @@ def differing(here: Mapping[str, str], there: Mapping[str, str]) -> str:
     return "; ".join(f"{name} {there.get(name, 'none')} there, {here[name]} here" for name in names)
 
 
+def _check_code(made_by: Mapping[str, str]) -> None:
+    if said := differing(made_by, versions()):
+        raise EngineError(f"a worker has other code than the process that sent it runs: {said}")
+
+
+@dataclass(frozen=True)
+class Made:
+    """One call that is no run: ``make()``, a function of a module with its arguments."""
+
+    make: Callable[[], Any]
+    made_by: Mapping[str, str] = field(default_factory=versions)
+
+    def __call__(self, items: Sequence[int]) -> list[tuple[int, Any]]:
+        """What it gives, under each item. Raises :class:`EngineError` as :class:`Play` does."""
+        _check_code(self.made_by)
+        return [(item, self.make()) for item in items]
+
+
 @dataclass(frozen=True)
 class Play:
     """Repetitions of one set-up: ``build(what)`` makes it, once a worker.
@@ -56,8 +74,7 @@ class Play:
 
     def __call__(self, runs: Sequence[int]) -> list[SeedRun]:
         """Play these runs. Raises :class:`EngineError` if this process has other code than the sender."""
-        if said := differing(self.made_by, versions()):
-            raise EngineError(f"a worker has other code than the process that sent it runs: {said}")
+        _check_code(self.made_by)
         setup = _built(self.build, self.what)
         return [setup.run(self.seed, run, None, _stop) for run in runs]
 

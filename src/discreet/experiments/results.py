@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -60,6 +60,11 @@ class SeedRun:
     regret: Floats
     gap_regret: Floats
     seconds: float
+
+    def agrees(self, other: SeedRun) -> bool:
+        """Has the other one the same numbers, to the last bit?"""
+        mine, theirs = ((one.episodes, one.regret, one.gap_regret) for one in (self, other))
+        return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
 @dataclass(frozen=True)
@@ -418,19 +423,15 @@ class RunFolder:
         folder = cls(path)
         if path.exists() and not path.is_dir():
             raise ValueError(f"out = {str(path)!r}: is a file, must be a folder")
+        stored = folder.runs()  # before the look at what is written ahead of them, perhaps by another process
         if (path / _CONFIG).exists():
             there = folder.table()
             _same_run(path, there, table)
             kept = folder.guarantee_table()
-            told = about.guarantee.to_dict()
-            older = {name: value for name, value in told.items() if name != "holds_if_seed_is_guessed"}
-            if kept not in (None, told, older):
-                raise ValueError(
-                    f"out = {str(path)!r}: holds results under another guarantee: choose another folder"
-                )
+            _same_guarantee(path, kept, about.guarantee.to_dict())
             if int(there.get("seeds", 1)) >= int(table.get("seeds", 1)) and kept is not None:
                 return folder
-        elif (path / _SEEDS).exists():
+        elif stored:
             raise ValueError(f"out = {str(path)!r}: holds seeds but no {_CONFIG}: choose another folder")
         try:
             (path / _SEEDS).mkdir(parents=True, exist_ok=True)
@@ -465,31 +466,32 @@ class RunFolder:
         """Where the files of the repetitions are."""
         return self.path / _SEEDS
 
-    def take_over(self, other: RunFolder) -> int:
-        """Copy the repetitions of another folder of the same run that are not here; how many.
+    def new_of(self, others: Sequence[RunFolder]) -> dict[int, RunFolder]:
+        """Repetitions of other folders of the same run that are not here, and where each is; writes nothing.
 
-        Raises ``ValueError`` if it is of another run, or holds other numbers for the same repetition.
+        Raises ``ValueError`` if one is of another run, cannot be read, or if two of them, or this one, have
+        other numbers for the same repetition.
         """
-        if other.path.resolve() == self.path.resolve():
-            raise ValueError(f"{other.path}: must not be merged with itself")
-        table = other.table()
-        if (self.path / _CONFIG).exists():
-            most = max(int(table.get("seeds", 1)), int(self.table().get("seeds", 1)))
-            table = {**table, "seeds": most}
-        mine = RunFolder.create(self.path, table, other.about())
-        have, new = set(mine.runs()), 0
-        for run in other.runs():
-            found = other.read(run)
-            if run not in have:
-                mine.write(found)
-                new += 1
-                continue
-            kept = mine.read(run)
-            if not (
-                np.array_equal(kept.regret, found.regret) and np.array_equal(kept.episodes, found.episodes)
-            ):
-                raise ValueError(f"{other.path}: run {run} has other numbers than in {self.path}")
-        return new
+        have: dict[int, RunFolder] = dict.fromkeys(self.runs(), self)
+        for other in others:
+            if other.path.resolve() == self.path.resolve():
+                raise ValueError(f"{other.path}: must not be merged with itself")
+            first = self if (self.path / _CONFIG).exists() else others[0]
+            _same_run(first.path, first.table(), other.table())
+            _same_guarantee(first.path, first.guarantee_table(), other.about().guarantee.to_dict())
+            for run in other.runs():
+                found, kept = other.read(run), have.setdefault(run, other)
+                if kept is not other and not kept.read(run).agrees(found):
+                    raise ValueError(f"{other.path}: run {run} has other numbers than in {kept.path}")
+        return {run: folder for run, folder in have.items() if folder is not self}
+
+    def take_over(self, others: Sequence[RunFolder], new: Mapping[int, RunFolder]) -> None:
+        """Copy the repetitions that :meth:`new_of` found."""
+        tables = [one.table() for one in (self, *others) if (one.path / _CONFIG).exists()]
+        most = max(int(table.get("seeds", 1)) for table in tables)
+        mine = RunFolder.create(self.path, {**tables[-1], "seeds": most}, others[-1].about())
+        for run, folder in new.items():
+            mine.write(folder.read(run))
 
     def runs(self) -> tuple[int, ...]:
         """Indices of the finished repetitions; files that were being written are not among them."""
@@ -497,7 +499,8 @@ class RunFolder:
         names = (_SEED_FILE.fullmatch(entry.name) for entry in folder.iterdir()) if folder.is_dir() else ()
         return tuple(sorted(int(name.group(1)) for name in names if name))
 
-    def _seed_path(self, run: int) -> Path:
+    def seed_path(self, run: int) -> Path:
+        """The file of a repetition, there or not."""
         return self.path / _SEEDS / f"run-{run:05d}.parquet"
 
     def write(self, seed_run: SeedRun) -> None:
@@ -516,14 +519,14 @@ class RunFolder:
         )
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink)
-        write_aside(self._seed_path(seed_run.run), sink.getvalue().to_pybytes())
+        write_aside(self.seed_path(seed_run.run), sink.getvalue().to_pybytes())
 
     def read(self, run: int) -> SeedRun:
         """One finished repetition; ``ValueError`` names a file that cannot be read."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        path = self._seed_path(run)
+        path = self.seed_path(run)
         try:
             table = pq.read_table(path, partitioning=None)
             seconds = float(table.schema.metadata[b"discreet.seconds"])
@@ -553,6 +556,12 @@ def _same_run(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> 
         "results of other compiled code" if differing == [f"{MADE_BY}.kernels"] else "another configuration"
     )
     raise ValueError(f"out = {str(path)!r}: holds {what} ({said}): choose another folder")
+
+
+def _same_guarantee(path: Path, there: Mapping[str, Any] | None, here: Mapping[str, Any]) -> None:
+    older = {name: value for name, value in here.items() if name != "holds_if_seed_is_guessed"}
+    if there not in (None, here, older):
+        raise ValueError(f"out = {str(path)!r}: holds results under another guarantee: choose another folder")
 
 
 def _value(table: Mapping[str, Any], key: str) -> str:

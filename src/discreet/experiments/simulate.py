@@ -497,6 +497,11 @@ def iterate_runs(
             if take is None or take(run):
                 yield setup.run(seed, run, progress, threading.Event())
         return
+    if take is not None:  # nothing is made ready while other processes are at all of them
+        first = next((run for run in runs if take(run)), None)
+        if first is None:
+            return
+        runs = runs[runs.index(first) :]
     stop = threading.Event()
     if executor is None and not setup.fused:
         yield from _in_processes(setup, seed, runs, wanted, progress, take)
@@ -509,7 +514,7 @@ def iterate_runs(
         call = _Here(setup, seed, progress, stop)
 
     def own(_: int, run: int) -> bool:
-        return take is None or take(run)
+        return take is None or run == first or take(run)
 
     with ExitStack() as stack:
         if engine is not executor:

@@ -24,9 +24,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.core import checks
 from discreet.experiments import statistics
-from discreet.experiments.claims import Claims
+from discreet.experiments.claims import Claims, shared
 from discreet.experiments.config import MADE_BY, RunConfig, made_by, read_toml, table_key
 from discreet.experiments.engine import Engine, Job, results
 from discreet.experiments.labels import short_labels
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 _ORDER = "sweep.json"
-_WAIT = 0.5  # seconds between looks at what other processes have done
 
 
 # -------------------------------------------------------------------------------------- one run
@@ -70,18 +68,18 @@ class _Pending:
         self.setup, self.config = setup, config
         self.table = {**config.to_table(), MADE_BY: made_by()}
         self.folder = None if out is None else RunFolder.create(out, self.table, About.of(setup, self.table))
-        self.claims = None if self.folder is None else Claims(self.folder.seeds)
+        self.claims = None if self.folder is None else Claims()
         self.done: dict[int, SeedRun] = {}
         self.missing = [r for r in range(config.seeds) if chosen is None or chosen(r)]
         self.part = chosen is not None
 
     def read(self) -> list[int]:
-        """Take up what the folder holds, of this process and of others; which repetitions were new."""
+        """Take up what the folder holds, of this process and of others; which of its part were new."""
         stored = () if self.folder is None else self.folder.runs()
         wanted = self.missing if not self.part else range(self.config.seeds)
-        new = [r for r in stored if r in wanted and r not in self.done]
         if self.folder is not None:
-            self.done |= {r: self.folder.read(r) for r in new}
+            self.done |= {r: self.folder.read(r) for r in stored if r in wanted and r not in self.done}
+        new = [r for r in self.missing if r in self.done]
         self.missing = [r for r in self.missing if r not in self.done]
         return new
 
@@ -89,10 +87,11 @@ class _Pending:
         """Is it to be done, and by us?"""
         if self.folder is None or self.claims is None:
             return True
-        if not self.claims.take(run):
+        wanted = self.folder.seed_path(run)
+        if not self.claims.take(wanted):
             return False
-        if run in self.folder.runs():  # another process has just finished it
-            self.claims.drop(run)
+        if wanted.exists():  # another process has just finished it
+            self.claims.drop(wanted)
             return False
         return True
 
@@ -100,7 +99,7 @@ class _Pending:
         """Store a finished repetition."""
         if self.folder is not None and self.claims is not None:
             self.folder.write(seed_run)
-            self.claims.drop(seed_run.run)
+            self.claims.drop(self.folder.seed_path(seed_run.run))
         self.done[seed_run.run] = seed_run
         self.missing = [r for r in self.missing if r != seed_run.run]
 
@@ -150,7 +149,7 @@ def run(
         if progress is not None:
             progress(run, config.episodes)
 
-    _all([one], once, told)
+    shared([one], once, told)
     return one.result()
 
 
@@ -188,33 +187,8 @@ def run_all(
                 told(i, seed_run.run)
                 yield i, seed_run
 
-    _all(pending, once, told)
+    shared(pending, once, told)
     return [one.result() for one in pending if one.done]
-
-
-def _all(
-    pending: Sequence[_Pending],
-    once: Callable[[], Iterator[tuple[int, SeedRun]]],
-    told: Callable[[int, int], None],
-) -> None:
-    """Pass over what is missing until nothing is; between passes, wait for other processes."""
-    with ExitStack() as stack:
-        for one in pending:
-            if one.claims is not None:
-                stack.enter_context(one.claims)
-        while True:
-            for i, one in enumerate(pending):
-                for run in one.read():
-                    told(i, run)
-            if not any(one.missing for one in pending):
-                return
-            idle = True
-            with closing(once()) as found:  # type: ignore[type-var]
-                for i, seed_run in found:
-                    idle = False
-                    pending[i].keep(seed_run)
-            if idle:
-                time.sleep(_WAIT)
 
 
 def shard(text: str) -> Callable[[int, int], bool]:
@@ -233,7 +207,8 @@ def merge(folders: Sequence[Path], out: Path) -> int:
     """Copy the seeds of result folders (and of sweeps) into one; how many are new there.
 
     Folders of one configuration meet in one folder; a run that lies directly in a folder goes to ``out``
-    itself, those of sweeps to folders of the same names below it. Nothing is removed.
+    itself, those of sweeps to folders of the same names below it. Nothing is removed, and nothing is written
+    before all of them were found to agree.
 
     Raises
     ------
@@ -241,19 +216,27 @@ def merge(folders: Sequence[Path], out: Path) -> int:
         If a folder holds no results, or two of them hold different runs under one name, or different
         numbers for one seed.
     """
-    plan: list[tuple[Path, Path]] = []
+    plan: dict[Path, list[RunFolder]] = {}
+    orders: list[Path] = []
     for folder in folders:
         if (folder / "config.toml").is_file():
-            plan.append((folder, out))
+            plan.setdefault(out, []).append(RunFolder(folder))
             continue
         inside = sorted(path.parent for path in folder.glob("*/config.toml"))
         if not inside:
             raise ValueError(f"{folder}: is no result folder and holds none (no config.toml)")
-        plan += [(path, out / path.name) for path in inside]
+        for path in inside:
+            plan.setdefault(out / path.name, []).append(RunFolder(path))
         if (folder / _ORDER).is_file():
-            out.mkdir(parents=True, exist_ok=True)
-            _merge_order(folder / _ORDER, out / _ORDER)
-    return sum(RunFolder(to).take_over(RunFolder(source)) for source, to in plan)
+            orders.append(folder / _ORDER)
+    new = [(RunFolder(to), sources, RunFolder(to).new_of(sources)) for to, sources in plan.items()]
+    if orders:
+        out.mkdir(parents=True, exist_ok=True)
+    for order in orders:
+        _merge_order(order, out / _ORDER)
+    for to, sources, found in new:
+        to.take_over(sources, found)
+    return sum(len(found) for *_, found in new)
 
 
 def _merge_order(source: Path, to: Path) -> None:

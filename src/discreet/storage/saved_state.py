@@ -242,7 +242,8 @@ def read_content(
             if kind.kind not in _KINDS or count < 0:
                 raise ValueError(f"an array {shape} of {kind}")
             raw = body[at : at + count * kind.itemsize]
-            array = np.frombuffer(raw, np.uint8).view(kind).reshape(shape).astype(kind.newbyteorder("="))
+            array = np.frombuffer(raw, np.uint8).view(kind).reshape(shape)
+            array = array.astype(kind.newbyteorder("="), copy=False)  # raw is nobody else's
             array.flags.writeable = writeable
             arrays.append(array)
             at += count * kind.itemsize

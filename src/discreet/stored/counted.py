@@ -161,6 +161,7 @@ def count_part(
     *,
     progress: Progress | None = None,
     scratch: str | Path | None = None,
+    workers: int | None = None,
 ) -> Part:
     """Count the people of a part of the data, whole people, for one learner.
 
@@ -172,8 +173,8 @@ def count_part(
         What will be learned, which says what is summed; noise and budget do not matter here.
     key : 32 secret bytes
         The same for all parts of a run (:func:`read_count_key`).
-    progress, scratch
-        As for :func:`discreet.data.validate.episodes`.
+    progress, scratch, workers
+        As for :func:`discreet.data.validate.episodes`; 1 on a worker that has one processor of many.
 
     Raises
     ------
@@ -192,7 +193,7 @@ def count_part(
             "counted in parts; must be dp-apvi, apvi or decision-points"
         )
     tally, people = Tally(kind.query, _GRID), list[Hashes]()
-    for part in episodes(source, progress=progress, scratch=scratch):
+    for part in episodes(source, progress=progress, scratch=scratch, workers=workers):
         tally.add(kind.told(part.trajectories), part.user)
         people.append(_hashed(part.names, key))
     if not people:
@@ -259,6 +260,7 @@ def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
     if whole is None:
         raise ValueError("parts: must be at least one")
     everybody = np.concatenate(people)
+    people.clear()  # they may be many, and parts that came from files are nobody else's
     if twice := _repeated(everybody):
         raise ValueError(
             f"parts: {twice} people are in two of them (a private number): all rows of a person must be in "
@@ -269,10 +271,9 @@ def merge_parts(parts: Iterable[Part | str | Path]) -> Part:
 
 def _repeated(people: Hashes) -> int:
     """How many rows are there more than once."""
-    order = np.argsort(people[:, 0], kind="stable")
-    first, second = people[order, 0], people[order, 1]
+    first = np.sort(people[:, 0])
     if not (first[1:] == first[:-1]).any():
         return 0
-    order = np.lexsort((second, first))
-    first, second = first[order], second[order]
+    order = np.lexsort((people[:, 1], people[:, 0]))
+    first, second = people[order, 0], people[order, 1]
     return int(((first[1:] == first[:-1]) & (second[1:] == second[:-1])).sum())

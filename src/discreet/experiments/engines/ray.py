@@ -2,21 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor, Future
+from collections.abc import Callable, Mapping
+from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
+from contextlib import suppress
 from typing import Any
 
 import ray
-from ray.exceptions import NodeDiedError, RaySystemError, WorkerCrashedError
+from ray.exceptions import (
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayError,
+    RaySystemError,
+    RayTaskError,
+    WorkerCrashedError,
+)
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from discreet.experiments.engine import Engine, EngineError
+from discreet.experiments.played import differing, versions
 
 __all__ = ["open_engine"]
+
+_DEATHS = (WorkerCrashedError, NodeDiedError, OutOfMemoryError, ObjectLostError)
 
 
 @ray.remote(max_retries=0)  # the seam counts the tries
 def _called(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
+
+
+def _first(error: BaseException) -> str:
+    """Ray's errors are pages."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+class _Task(Future[Any]):
+    """A task of a cluster; its own error is raised as on this machine."""
+
+    def __init__(self, task: Any) -> None:
+        super().__init__()
+        self._task = task
+        task.future().add_done_callback(self._take)
+
+    def _take(self, done: Future[Any]) -> None:
+        with suppress(InvalidStateError):  # cancelled
+            error = done.exception()
+            if isinstance(error, RayTaskError) and isinstance(error.cause, Exception):
+                error = error.cause
+            elif isinstance(error, RayError) and not isinstance(error, _DEATHS):
+                error = EngineError(f"ray: {_first(error)}")
+            if error is None:
+                self.set_result(done.result())
+            else:
+                self.set_exception(error)
+
+    def cancel(self) -> bool:
+        """Also on the cluster."""
+        cancelled = super().cancel()
+        if cancelled:
+            with suppress(RayError, ConnectionError):
+                ray.cancel(self._task)
+        return cancelled
 
 
 class _Executor(Executor):
@@ -25,12 +72,31 @@ class _Executor(Executor):
     def submit(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
         if named:
             raise ValueError("submit: takes positional arguments only")
-        future: Future[Any] = _called.remote(function, *args).future()
-        return future
+        return _Task(_called.remote(function, *args))
 
 
 class _Ray(Engine):
-    deaths = (BrokenExecutor, WorkerCrashedError, NodeDiedError)
+    deaths = (BrokenExecutor, *_DEATHS)
+
+    def check(self, versions_here: Mapping[str, str]) -> None:
+        """Ask a worker of every node for its versions."""
+        nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        asked = {
+            node["NodeManagerAddress"]: _called.options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ).remote(versions)
+            for node in nodes
+        }
+        for name, answer in asked.items():
+            try:
+                there = ray.get(answer)
+            except RayError as error:
+                said = error.cause if isinstance(error, RayTaskError) else None
+                raise EngineError(
+                    f"ray: the node {name} cannot import discreet ({said or _first(error)})"
+                ) from None
+            if said := differing(versions_here, there):
+                raise EngineError(f"ray: the node {name} has other code than this process: {said}")
 
     def close(self) -> None:
         super().close()

@@ -13,12 +13,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import submitit
-from submitit.core.utils import UncompletedJobError
+from submitit.core.utils import FailedJobError, UncompletedJobError
 
 from discreet.experiments.engine import Engine, EngineError
 
@@ -29,20 +30,59 @@ _WORKERS = 16
 _POLL = 0.5
 
 
+def _called(function: Callable[..., Any], *args: Any) -> tuple[bool, Any]:
+    """In a job: (did it end well?, what it gives or raises), since submitit keeps the text of errors only."""
+    try:
+        return True, function(*args)
+    except Exception as error:
+        return False, error
+
+
+def _given(job: submitit.Job[Any]) -> Any:
+    """What a job gives; raises what it raised, ``UncompletedJobError`` where it was killed or timed out."""
+    try:
+        well, found = job.result()
+    except FailedJobError as error:
+        text = str(error)
+        if UncompletedJobError.__name__ in text:  # raised within the job when its time is over
+            raise UncompletedJobError(f"job {job.job_id} ran out of its time") from None
+        lines = [line.strip() for line in text.splitlines() if line.strip(" -")]
+        last = next((line for line in reversed(lines) if not line.startswith(("You can", "-", "See"))), "")
+        raise EngineError(
+            f"slurm: job {job.job_id} failed before it ran anything ({last}): {job.paths.stderr}"
+        ) from None
+    if not well:
+        raise found
+    return found
+
+
+class _Job(Future[Any]):
+    """A job; who gives it up cancels it, running or not."""
+
+    def __init__(self, job: submitit.Job[Any]) -> None:
+        super().__init__()
+        self.job = job
+
+    def cancel(self) -> bool:
+        """Also in the queue."""
+        cancelled = super().cancel()
+        if cancelled:
+            self.job.cancel()
+        return cancelled
+
+
 class _Executor(Executor):
     """Jobs as futures: one thread looks which are done."""
 
     def __init__(self, jobs: submitit.AutoExecutor) -> None:
-        self._jobs, self._open = jobs, dict[Future[Any], submitit.Job[Any]]()
+        self._jobs, self._open = jobs, set[_Job]()
         self._lock = threading.Lock()
         self._watcher: threading.Thread | None = None
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()
-        job = self._jobs.submit(function, *args, **named)
+        future = _Job(self._jobs.submit(_called, function, *args, **named))
         with self._lock:
-            self._open[future] = job
+            self._open.add(future)
             if self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, daemon=True)
                 self._watcher.start()
@@ -51,27 +91,31 @@ class _Executor(Executor):
     def _watch(self) -> None:
         while True:
             with self._lock:
+                self._open = {future for future in self._open if not future.done()}
                 if not self._open:
                     self._watcher = None
                     return
-                waiting = list(self._open.items())
-            for future, job in waiting:
-                if not job.done():
+                waiting = list(self._open)
+            for future in waiting:
+                if not future.job.done():
                     continue
-                with self._lock:
-                    self._open.pop(future, None)
                 try:
-                    future.set_result(job.result())
-                except BaseException as error:
-                    future.set_exception(error)
+                    found, error = _given(future.job), None
+                except BaseException as raised:
+                    found, error = None, raised
+                with suppress(InvalidStateError):  # cancelled
+                    if error is None:
+                        future.set_result(found)
+                    else:
+                        future.set_exception(error)
             time.sleep(_POLL)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         with self._lock:
-            waiting, self._open = list(self._open.values()), {}
+            waiting, self._open = list(self._open), set()
         if cancel_futures:
-            for job in waiting:
-                job.cancel()
+            for future in waiting:
+                future.cancel()
 
 
 class _Slurm(Engine):

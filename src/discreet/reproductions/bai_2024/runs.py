@@ -26,7 +26,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ from discreet.privatizers.shuffle import Shuffle
 from discreet.protocol import Plan, Release, Schedule, Spec
 from discreet.reproductions.references import mean_losses
 from discreet.reproductions.shuffle_noise import noise_table
-from discreet.reproductions.study import Job, file_name, kept
+from discreet.reproductions.study import Job, Kept, file_name, kept
 
 Floats = NDArray[np.float64]
 Knobs = Mapping[str, Any]
@@ -237,22 +237,25 @@ def survivors(watched: Watched, setup: Setup) -> tuple[bool, int, float]:
 def _runs(
     folder: Path, name: str, mdp: TabularMDP, learns: Any, protects: Any, users: int, seeds: int,
     watch: bool = False,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """A line a seed: final regret, what is left of the policies if ``watch``, the true epsilon; kept."""
+) -> Kept:  # fmt: skip
+    """A line a seed: final regret, what is left of the policies if ``watch``, the true epsilon."""
     facts = {"users": users, "seed": SEED, "seeds": seeds, "of": [repr(learns), repr(protects)]}
+    make = partial(_played, mdp, learns, protects, users, seeds, watch)
+    return Kept(folder / file_name(name, users), {**facts, "world": name}, make)
 
-    def make() -> list[dict[str, Any]]:
-        watched = Watched(learns) if watch else None
-        setup = Setup(mdp, watched or learns, protects, users, "batch")
-        lines = []
-        for run in range(seeds):
-            final = float(setup.run(SEED, run).regret[-1])
-            optimal, left, worst = survivors(watched, setup) if watched else (None, None, None)
-            line = {"final": final, "kept": optimal, "left": left, "worst": worst}
-            lines.append({**line, "epsilon": setup.guarantee.epsilon})
-        return lines
 
-    return kept(folder / file_name(name, users), {**facts, "world": name}, make)
+def _played(
+    mdp: TabularMDP, learns: Any, protects: Any, users: int, seeds: int, watch: bool
+) -> list[dict[str, Any]]:
+    watched = Watched(learns) if watch else None
+    setup = Setup(mdp, watched or learns, protects, users, "batch")
+    lines = []
+    for run in range(seeds):
+        final = float(setup.run(SEED, run).regret[-1])
+        optimal, left, worst = survivors(watched, setup) if watched else (None, None, None)
+        line = {"final": final, "kept": optimal, "left": left, "worst": worst}
+        lines.append({**line, "epsilon": setup.guarantee.epsilon})
+    return lines
 
 
 @lru_cache(maxsize=64)
@@ -267,33 +270,51 @@ def _loss(mdp: TabularMDP) -> float:
 
 
 # ---------------------------------------------------------------------------------------- tuning
-def tune(folder: Path, size: Size, scenario: str, name: str, privacy: str) -> dict[str, Any]:
-    """The winner of the grid for one learner and privatizer: knobs, its score and all scores."""
+def settings_of(size: Size, name: str) -> list[Knobs]:
+    """The grid of a learner."""
     grid = {knob: values[-size.tried :] for knob, values in GRIDS[name].items()}
-    settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def scores(folder: Path, size: Size, scenario: str, name: str, privacy: str) -> Kept:
+    """A line a setting of the grid: its score on the worlds of the choice."""
     known, protects = training(scenario, size), privatizer(privacy)
     users = size.tuning_users if scenario == SMALL else size.tuning_users[-1:]
-    facts = {"worlds": list(known), "users": list(users), "seeds": size.tuning_seeds, "settings": settings}
-
-    def make() -> list[dict[str, float]]:
-        scores = []
-        for knobs in settings:
-            learns = learner(name, knobs, privacy)
-            setups = (
-                Setup(mdp, learns, protects, many, "batch")
-                for mdp, many in itertools.product(known.values(), users)
-            )
-            shares = tuning_shares(setups, TUNING_SEED, size.tuning_seeds)
-            scores.append({"score": float(np.exp(np.mean(np.log(shares))))})
-        return scores
-
-    path = folder / file_name("tuning", scenario, name, privacy)
-    scores = [line["score"] for line in kept(path, {**facts, "of": repr(protects)}, make)]
-    best = int(np.argmin(scores))
-    return {
-        "scenario": scenario, "learner": name, "privacy": privacy, "knobs": settings[best],
-        "score": scores[best], "worst": max(scores),
+    facts = {
+        "worlds": list(known), "users": list(users), "seeds": size.tuning_seeds,
+        "settings": settings_of(size, name), "of": repr(protects),
     }  # fmt: skip
+    path = folder / file_name("tuning", scenario, name, privacy)
+    return Kept(path, facts, partial(_scored, size, scenario, name, privacy, users))
+
+
+def _scored(
+    size: Size, scenario: str, name: str, privacy: str, users: Sequence[int]
+) -> list[dict[str, float]]:
+    found, known = [], training(scenario, size)
+    for knobs in settings_of(size, name):
+        learns = learner(name, knobs, privacy)
+        setups = (
+            Setup(mdp, learns, privatizer(privacy), many, "batch")
+            for mdp, many in itertools.product(known.values(), users)
+        )
+        shares = tuning_shares(setups, TUNING_SEED, size.tuning_seeds)
+        found.append({"score": float(np.exp(np.mean(np.log(shares))))})
+    return found
+
+
+def tune(job: Job, size: Size, wanted: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    """The winner of the grid for each (scenario, learner, privacy): knobs, its score and the worst."""
+    found = []
+    tables = job.tables({one: scores(job.folder, size, *one) for one in wanted})
+    for (scenario, name, privacy), lines in tables.items():
+        each = [line["score"] for line in lines]
+        best = int(np.argmin(each))
+        found.append({
+            "scenario": scenario, "learner": name, "privacy": privacy,
+            "knobs": settings_of(size, name)[best], "score": each[best], "worst": max(each),
+        })  # fmt: skip
+    return found
 
 
 # -------------------------------------------------------------------------------------- measuring
@@ -326,50 +347,53 @@ def spread(values: Floats) -> tuple[float, float]:
     return float(values.mean()), float(np.sqrt((values.var(axis=1, ddof=1) / seeds).sum())) / count
 
 
-def _curves(
-    folder: Path, size: Size, tuned: Mapping[tuple[str, str, str], Knobs], say: Callable[[str], None]
-) -> list[dict[str, Any]]:
+def _curves(job: Job, size: Size, tuned: Mapping[tuple[str, str, str], Knobs]) -> list[dict[str, Any]]:
     """Every learner under every privatizer, against K at epsilon = 1 and against epsilon."""
-    found = []
+    lines = []
     for (scenario, name), every in RUN.items():
         names = [privacy for privacy in every if privacy in size.privacy]
-        known, seeds = worlds(scenario, size), size.seeds if scenario == SMALL else size.chain_seeds
         cells = [
             (p, EPSILON, k) for p in names for k in (size.users if scenario == SMALL else size.chain_users)
         ]
         if len(names) > 1:
             cells += [(p, e, size.swept) for p in BY_EPSILON for e in size.epsilons]
-        for privacy, epsilon, users in dict.fromkeys(cells):
-            knobs = tuned[scenario, name, SHUFFLE if privacy == BATCHES else privacy]
-            learns, protects = learner(name, knobs, privacy), privatizer(privacy, epsilon)
-            watch = name in ("sdp-pe", "apeve")
-            title = f"{name}, {privacy}, {epsilon:g}"
-            runs = [
-                _runs(folder, f"{title}, {place}", mdp, learns, protects, users, seeds, watch)
-                for place, mdp in known.items()
-            ]
-            found.append(_summary(size, scenario, name, privacy, epsilon, users, runs))
-            share = f"{100 * found[-1]['share']:.3g} % of uniform play"
-            say(f"{scenario:10s} {title:36s} K = {users:<13,} {share}")
+        lines += [(scenario, name, *cell) for cell in dict.fromkeys(cells)]
+    wanted = dict[tuple[Any, ...], Kept]()
+    for scenario, name, privacy, epsilon, users in lines:
+        knobs = tuned[scenario, name, SHUFFLE if privacy == BATCHES else privacy]
+        learns, protects = learner(name, knobs, privacy), privatizer(privacy, epsilon)
+        watch, seeds = name in ("sdp-pe", "apeve"), size.seeds if scenario == SMALL else size.chain_seeds
+        for place, mdp in worlds(scenario, size).items():
+            title = f"{name}, {privacy}, {epsilon:g}, {place}"
+            wanted[scenario, name, privacy, epsilon, users, place] = _runs(
+                job.folder, title, mdp, learns, protects, users, seeds, watch
+            )
+    kept, found = job.tables(wanted), []
+    for scenario, name, privacy, epsilon, users in lines:
+        runs = [kept[scenario, name, privacy, epsilon, users, place] for place in worlds(scenario, size)]
+        found.append(_summary(size, scenario, name, privacy, epsilon, users, runs))
+        title, share = f"{name}, {privacy}, {epsilon:g}", f"{100 * found[-1]['share']:.3g} % of uniform play"
+        job.say(f"{scenario:10s} {title:36s} K = {users:<13,} {share}")
     return found
 
 
-def _proven(folder: Path, size: Size, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def _proven(job: Job, size: Size) -> list[dict[str, Any]]:
     """SDP-PE with bounds that hold, and as printed: what is left of the policies."""
     asked = [("theory", p, k) for p in (NONE, CENTRAL, SHUFFLE, LOCAL) for k in size.proven]
     asked += [("paper", p, size.proven[0]) for p in (NONE, PUBLISHED)]
-    found = []
+    places = worlds(SMALL, size)
+    wanted = dict[tuple[Any, ...], Kept]()
+    for one, place in itertools.product(asked, places):
+        preset, privacy, users = one
+        name, learns = f"sdp-pe, {preset}, {privacy}, {place}", SDPPE(preset=preset)
+        wanted[*one, place] = _runs(
+            job.folder, name, places[place], learns, privatizer(privacy), users, size.seeds, True
+        )
+    kept, found = job.tables(wanted), []
     for preset, privacy, users in asked:
-        learns, name = SDPPE(preset=preset), f"sdp-pe, {preset}"
-        runs = [
-            _runs(
-                folder, f"{name}, {privacy}, {place}", mdp, learns, privatizer(privacy), users, size.seeds,
-                True,
-            )
-            for place, mdp in worlds(SMALL, size).items()
-        ]  # fmt: skip
+        runs, name = [kept[preset, privacy, users, place] for place in places], f"sdp-pe, {preset}"
         found.append(_summary(size, SMALL, name, privacy, EPSILON, users, runs))
-        say(f"{name}, {privacy}: {found[-1]['left']:.1f} policies left of K = {users:,}")
+        job.say(f"{name}, {privacy}: {found[-1]['left']:.1f} policies left of K = {users:,}")
     return found
 
 
@@ -417,13 +441,14 @@ def run(job: Job) -> dict[str, Any]:
         )
         for scenario in (SMALL, CHAIN)
     }
-    document["proven"] = _proven(folder, size, job.say)
-    document["tuning"] = [
-        tune(folder, size, scenario, name, privacy)
+    document["proven"] = _proven(job, size)
+    asked = [
+        (scenario, name, privacy)
         for (scenario, name), names in RUN.items()
         for privacy in names
         if privacy != BATCHES and privacy in size.privacy
     ]
+    document["tuning"] = tune(job, size, asked)
     tuned = {(one["scenario"], one["learner"], one["privacy"]): one["knobs"] for one in document["tuning"]}
-    document["rows"] = _curves(folder, size, tuned, job.say)
+    document["rows"] = _curves(job, size, tuned)
     return document

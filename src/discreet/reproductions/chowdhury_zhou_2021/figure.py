@@ -13,15 +13,17 @@ Settings are the public script's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from discreet.envs import riverswim
+from discreet.experiments import engine as seam
 from discreet.experiments import plots, style
-from discreet.experiments.results import About, Result
+from discreet.experiments.played import Play
+from discreet.experiments.results import About, Result, SeedRun
 from discreet.experiments.simulate import Setup, iterate_runs
 from discreet.experiments.statistics import number
 from discreet.online.optimistic import UCBVI, PrivateUCBVI
@@ -70,7 +72,12 @@ def _privatizer(name: str, epsilon: float, **options: Any) -> Any:
     return Local(epsilon=epsilon, **options)
 
 
-def _setup(column: int, kind: str, name: str, epsilon: float, episodes: int) -> Setup:
+_SEED = 2021
+Curve = tuple[str, int, str, float, int]  # kind, column, privatizer, epsilon, users
+
+
+def _setup(curve: Curve) -> Setup:
+    kind, column, name, epsilon, episodes = curve
     mdp = riverswim()
     if column == 0:
         learner = "private-ucb-vi" if kind == "VI" else "private-ucb-po"
@@ -80,6 +87,20 @@ def _setup(column: int, kind: str, name: str, epsilon: float, episodes: int) -> 
         return Setup(mdp, _learner(kind, name != "none", replan_every=32), privatizer, episodes, "episode")
     learner = _learner(kind, name != "none", replan_growth=1.1)
     return Setup(mdp, learner, _privatizer(name, epsilon), episodes, "batch")
+
+
+def _results(job: Job, wanted: Sequence[Curve], seeds: int) -> Iterator[Result]:
+    """Of each curve; on an engine all of them at once."""
+    played: dict[int, list[SeedRun]] = {}
+    if job.engine is not None:
+        jobs = [seam.Job(Play(_setup, curve, _SEED), range(seeds), str(curve)) for curve in wanted]
+        for i, run in seam.results(job.engine, jobs):
+            played.setdefault(i, []).append(run)
+    for i, curve in enumerate(wanted):
+        setup, (kind, _, name, epsilon, _) = _setup(curve), curve
+        runs = played[i] if played else iterate_runs(setup, _SEED, range(seeds), job.workers)
+        words = f"{kind} {name}" if name == "none" else f"{kind} {name}, stated ε = {epsilon:g}"
+        yield replace(Result.from_runs(setup, _SEED, runs), about=replace(About.of(setup), label=words))
 
 
 def learning_begins(result: Result) -> int | None:
@@ -125,31 +146,31 @@ def run(job: Job) -> dict[str, Any]:
     seeds, users, many = (4, 2000, 200_000) if job.quick else (20, 20_000, 10**7)
     found: dict[tuple[str, int], list[Result]] = {}
     lines, gaps = [], {}
-    for kind in _KINDS:
-        for column, title in enumerate(_COLUMNS):
-            for name, epsilon in _CURVES:
-                setup = _setup(column, kind, name, epsilon, many if column == 2 else users)
-                runs = iterate_runs(setup, 2021, range(seeds), job.workers)
-                words = f"{kind} {name}" if name == "none" else f"{kind} {name}, stated ε = {epsilon:g}"
-                result = replace(
-                    Result.from_runs(setup, 2021, runs), about=replace(About.of(setup), label=words)
-                )
-                found.setdefault((kind, column), []).append(result)
-                if column == 0:
-                    gaps[_curve(kind, name, epsilon)] = [_at(result, n) for n in (*_AT, users)]
-                lines.append(
-                    {
-                        "column": title,
-                        "curve": words,
-                        "epsilon_true": result.guarantee.epsilon,
-                        "users": setup.episodes,
-                        "final_regret": float(result.final_regret.mean()),
-                        "standard_error": standard_error(result.final_regret),
-                        "uniform_regret": result.uniform_regret,
-                        "learning_begins": learning_begins(result),
-                    }
-                )
-            job.say(f"reproduce: Private-UCB-{kind}, {title}: done")
+    wanted: list[Curve] = [
+        (kind, column, name, epsilon, many if column == 2 else users)
+        for kind in _KINDS
+        for column in range(len(_COLUMNS))
+        for name, epsilon in _CURVES
+    ]
+    for curve, result in zip(wanted, _results(job, wanted, seeds), strict=True):
+        kind, column, name, epsilon, last = curve
+        found.setdefault((kind, column), []).append(result)
+        if column == 0:
+            gaps[_curve(kind, name, epsilon)] = [_at(result, n) for n in (*_AT, users)]
+        lines.append(
+            {
+                "column": _COLUMNS[column],
+                "curve": result.label,
+                "epsilon_true": result.guarantee.epsilon,
+                "users": last,
+                "final_regret": float(result.final_regret.mean()),
+                "standard_error": standard_error(result.final_regret),
+                "uniform_regret": result.uniform_regret,
+                "learning_begins": learning_begins(result),
+            }
+        )
+        if (name, epsilon) == _CURVES[-1]:
+            job.say(f"reproduce: Private-UCB-{kind}, {_COLUMNS[column]}: done")
     return {"figure": "2", "seeds": seeds, "curves": lines, "gaps": gaps, "found": found}
 
 

@@ -19,8 +19,10 @@ below the theory's contradicts nothing, one above it says that the asymptotics h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ from discreet.privatizers.local import Local
 from discreet.privatizers.none import NoPrivacy
 from discreet.reproductions.page import standard_error
 from discreet.reproductions.references import mean_losses
-from discreet.reproductions.study import Job, file_name, kept
+from discreet.reproductions.study import Job, Kept, Lines, file_name
 
 Floats = NDArray[np.float64]
 DELTA = 1e-5
@@ -114,33 +116,41 @@ def exponent(users: Sequence[float], regret: Sequence[float]) -> float:
     return float(np.polyfit(np.log(k[late]), np.log(np.maximum(r[late], 1e-12)), 1)[0])
 
 
-def _curves(setup: Setup, path: Path, facts: dict[str, Any], at: Floats, runs: Sequence[Any]) -> Floats:
-    """(runs, grid) regret of (seed, run) pairs, kept; between releases the mean grows evenly."""
-
-    def make() -> list[dict[str, float]]:
-        found = [setup.run(seed, run) for seed, run in runs]
-        curves = [np.interp(at, np.append(0, one.episodes), np.append(0.0, one.regret)) for one in found]
-        return [{f"run {i}": float(v) for i, v in enumerate(line)} for line in zip(*curves, strict=True)]
-
-    return np.array([list(line.values()) for line in kept(path, facts, make)]).T
+def _curves(setup: Setup, path: Path, facts: dict[str, Any], at: Floats, runs: Sequence[Any]) -> Kept:
+    """(grid, runs) regret of (seed, run) pairs; between releases the mean grows evenly."""
+    return Kept(path, facts, partial(_played, setup, at, runs))
 
 
-def _mixture(folder: Path, size: Size, say: Callable[[str], None]) -> dict[str, Any]:
+def _played(setup: Setup, at: Floats, runs: Sequence[Any]) -> list[dict[str, float]]:
+    found = [setup.run(seed, run) for seed, run in runs]
+    curves = [np.interp(at, np.append(0, one.episodes), np.append(0.0, one.regret)) for one in found]
+    return [{f"run {i}": float(v) for i, v in enumerate(line)} for line in zip(*curves, strict=True)]
+
+
+def _runs(lines: Lines) -> Floats:
+    """(runs, grid) of such a table."""
+    return np.array([list(line.values()) for line in lines]).T
+
+
+def _mixture(job: Job, size: Size) -> dict[str, Any]:
     worlds = {i: linear_mixture(seed=i) for i in size.instances}
     at = grid(size.users).astype(np.float64)
     facts = {"users": size.users, "delta": DELTA}
-    table, raw = [], {}
+    wanted, setups = dict[tuple[str, int], Kept](), dict[str, Setup]()
     for row in rows():
         seeds = size.printed_seeds if row.learner.replan_every == 1 else size.seeds
-        parts = []
         for i, mdp in worlds.items():
-            setup = Setup(mdp, row.learner, row.privatizer, size.users)
+            setup = setups[row.name] = Setup(mdp, row.learner, row.privatizer, size.users)
             made = {**facts, "world": i, "seeds": seeds, "of": [repr(row.learner), repr(row.privatizer)]}
             runs = [(0, run) for run in range(seeds)]
-            parts.append(_curves(setup, folder / file_name("mixture", row.name, i), made, at, runs))
-        raw[row.name] = curves = np.array(parts)  # (instances, seeds, grid)
-        table.append(_summary(row, setup.guarantee, at, curves))
-        say(f"{row.name:28s} R({size.users}) = {table[-1]['final']:.0f} ± {table[-1]['error']:.0f}")
+            path = job.folder / file_name("mixture", row.name, i)
+            wanted[row.name, i] = _curves(setup, path, made, at, runs)
+    found, table, raw = job.tables(wanted), [], {}
+    for row in rows():
+        curves = np.array([_runs(found[row.name, i]) for i in worlds])  # (instances, seeds, grid)
+        raw[row.name] = curves
+        table.append(_summary(row, setups[row.name].guarantee, at, curves))
+        job.say(f"{row.name:28s} R({size.users}) = {table[-1]['final']:.0f} ± {table[-1]['error']:.0f}")
     references = {}
     for group in ("printed", "ours"):  # before any data a learner plays the same at both epsilons
         first = next(row for row in rows() if row.trust == "joint" and row.group == group)
@@ -176,29 +186,33 @@ def _summary(row: Row, guarantee: Any, at: Floats, curves: Floats) -> dict[str, 
     }  # fmt: skip
 
 
-def _lsvi(folder: Path, size: Size, say: Callable[[str], None]) -> dict[str, Any]:
+def _lsvi(job: Job, size: Size) -> dict[str, Any]:
     worlds = [random_linear(seed=300 + i) for i in range(size.worlds)]
     at = grid(size.users).astype(np.float64)
-    table = []
-    for epsilon in (None, 10.0, 1.0):
-        for batches in size.batches:
-            privatizer: Any = (
-                NoPrivacy() if epsilon is None else Central(epsilon=epsilon, delta=DELTA, release="batches")
-            )
-            learner = LSVIUCB(replan_every=-(-size.users // batches), response="model")
-            name = f"{'none' if epsilon is None else f'JDP {epsilon:g}'}, B = {batches}"
-            curves = []
-            for i, mdp in enumerate(worlds):
-                setup = Setup(mdp, learner, privatizer, size.users, by="batch")
-                made = {
-                    "users": size.users, "delta": DELTA, "world": 300 + i,
-                    "of": [repr(learner), repr(privatizer)],
-                }  # fmt: skip
-                curves.append(_curves(setup, folder / file_name("lsvi", name, i), made, at, [(i, 0)])[0])
-            row = Row(name, "lsvi", learner, privatizer, epsilon)
-            found = _summary(row, setup.guarantee, at, np.array(curves)[:, None])
-            table.append({**found, "batches": batches, "theory": None if epsilon is None else THEORY_BATCHED})
-            say(f"{name:28s} R({size.users}) = {found['final']:.0f} ± {found['error']:.0f}")
+    wanted, setups = dict[tuple[str, int], Kept](), dict[str, Setup]()
+    lines = []
+    for epsilon, batches in itertools.product((None, 10.0, 1.0), size.batches):
+        privatizer: Any = (
+            NoPrivacy() if epsilon is None else Central(epsilon=epsilon, delta=DELTA, release="batches")
+        )
+        learner = LSVIUCB(replan_every=-(-size.users // batches), response="model")
+        name = f"{'none' if epsilon is None else f'JDP {epsilon:g}'}, B = {batches}"
+        lines.append((Row(name, "lsvi", learner, privatizer, epsilon), batches))
+        for i, mdp in enumerate(worlds):
+            setup = setups[name] = Setup(mdp, learner, privatizer, size.users, by="batch")
+            made = {
+                "users": size.users, "delta": DELTA, "world": 300 + i,
+                "of": [repr(learner), repr(privatizer)],
+            }  # fmt: skip
+            path = job.folder / file_name("lsvi", name, i)
+            wanted[name, i] = _curves(setup, path, made, at, [(i, 0)])
+    kept, table = job.tables(wanted), []
+    for row, batches in lines:
+        curves = np.array([_runs(kept[row.name, i])[0] for i in range(size.worlds)])
+        found = _summary(row, setups[row.name].guarantee, at, curves[:, None])
+        theory = None if row.epsilon is None else THEORY_BATCHED
+        table.append({**found, "batches": batches, "theory": theory})
+        job.say(f"{row.name:28s} R({size.users}) = {found['final']:.0f} ± {found['error']:.0f}")
     return {
         "users": at.tolist(),
         "worlds": size.worlds,
@@ -217,5 +231,4 @@ def run(job: Job) -> dict[str, Any]:
         ``mixture``, ``lsvi`` (users, rows, references: regret per user of policies without data), ``delta``.
     """
     size = QUICK if job.quick else FULL
-    lsvi = _lsvi(job.folder, size, job.say)
-    return {"delta": DELTA, "lsvi": lsvi, "mixture": _mixture(job.folder, size, job.say)}
+    return {"delta": DELTA, "lsvi": _lsvi(job, size), "mixture": _mixture(job, size)}

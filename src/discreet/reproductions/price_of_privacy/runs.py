@@ -29,6 +29,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +40,7 @@ from discreet import registry
 from discreet.core import checks
 from discreet.experiments import statistics, sweep
 from discreet.experiments.config import RunConfig
+from discreet.experiments.engine import Engine
 from discreet.experiments.results import Result
 from discreet.experiments.suite import SUITE, SUITE_SEED, World, geometric_mean
 from discreet.machine import processors
@@ -446,14 +448,17 @@ class Found:
         }
 
 
-def measured(out: Path, size: Size, workers: int | None = None, progress: Progress | None = None) -> Found:
-    """Run what ``out`` does not hold yet, and put the tables together.
+def measured(
+    out: Path, size: Size, workers: int | None = None, progress: Progress | None = None,
+    engine: Engine | None = None,
+) -> Found:  # fmt: skip
+    """Run what ``out`` does not hold yet, here or on an engine, and put the tables together.
 
-    progress : called with (number of the setting, its finished runs).
+    progress : called with numbers of settings, or of runs, and how many runs of each are finished.
     """
     tables = plan(size)
     wanted = _wanted(tables)
-    done = _finish(out, wanted, workers, progress, 0)
+    done = _finish(out, wanted, workers, progress, 0, engine)
     results = {cell: done[cell.config()] for table in tables.values() for cell in table}
     rows = {name: [Row.of(c, results[c]) for c in table] for name, table in tables.items()}
     best = {}
@@ -462,7 +467,7 @@ def measured(out: Path, size: Size, workers: int | None = None, progress: Progre
         chosen = min(tried, key=lambda c: float(results[c].final_regret.mean()))
         best[replace(cell, options=chosen.options)] = seeds
     confirmed = {cell.config(): seeds for cell, seeds in best.items()}
-    done |= _finish(out, confirmed, workers, progress, len(wanted))
+    done |= _finish(out, confirmed, workers, progress, sum(wanted.values()), engine)
     results |= {cell: done[cell.config()] for cell in best}
     rows["tuned"] = [Row.of(cell, results[cell]) for cell in best]
     return Found(size, rows, results)
@@ -470,10 +475,16 @@ def measured(out: Path, size: Size, workers: int | None = None, progress: Progre
 
 def _finish(
     out: Path, wanted: Mapping[RunConfig, int], workers: int | None, progress: Progress | None, first: int,
+    engine: Engine | None,
 ) -> dict[RunConfig, Result]:  # fmt: skip
-    """Results of configurations with so many seeds each. Settings, not seeds, run side by side: most of
+    """Results of configurations with so many seeds each. Here settings, not seeds, run side by side: most of
     them take less time than storing them.
     """
+    if engine is not None:
+        made = [registry.resolved(config.with_seeds(seeds)) for config, seeds in wanted.items()]
+        runs = [(registry.prepare(one), one, out / "runs" / sweep.folder_name(one)) for one in made]
+        told = None if progress is None else partial(_count, progress, first)
+        return dict(zip(wanted, sweep.run_all(runs, registry.prepare, engine, told), strict=True))
     stop = threading.Event()
 
     def one(number: int, config: RunConfig, seeds: int) -> Result:
@@ -504,6 +515,11 @@ def _finish(
             raise
 
 
+def _count(progress: Progress, first: int, number: int, users: int) -> None:
+    """One more run is finished."""
+    progress(first + number, 1)
+
+
 def _wanted(tables: Mapping[str, Mapping[Cell, int]]) -> dict[RunConfig, int]:
     """Settings with the most seeds that any table needs."""
     wanted: dict[RunConfig, int] = {}
@@ -526,5 +542,5 @@ def runs_planned(quick: bool) -> int:
 
 def run(job: Job) -> dict[str, Any]:
     """The study's numbers (:meth:`Found.to_json`), and itself under ``found``."""
-    study = measured(job.out, size_of(job.quick), job.workers, job.progress)
+    study = measured(job.out, size_of(job.quick), job.workers, job.progress, job.engine)
     return {**study.to_json(), "found": study}

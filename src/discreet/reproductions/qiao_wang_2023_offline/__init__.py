@@ -16,11 +16,11 @@ NAME = "qiao-wang-2023-offline"
 
 def run(job: Job) -> dict[str, Any]:
     """``linear``, ``tabular`` and ``icu``, as their modules say; ``icu`` if it is installed."""
-    found = {"linear": linear.run(job.folder, linear.QUICK if job.quick else linear.FULL, job.say)}
+    found = {"linear": linear.run(job, linear.QUICK if job.quick else linear.FULL)}
     worlds, runs, users = (3, 1, (100, 3000, 30_000)) if job.quick else (12, 3, tabular.USERS)
-    found["tabular"] = tabular.tabular_panel(job.folder, worlds, runs, users, job.say)
+    found["tabular"] = tabular.tabular_panel(job, worlds, runs, users)
     try:
-        found["icu"] = icu.run(job.folder, icu.QUICK if job.quick else icu.FULL, job.say)
+        found["icu"] = icu.run(job, icu.QUICK if job.quick else icu.FULL)
     except ImportError as absent:
         job.say(f"reproduce: ICU-Sepsis is left out: {absent}")
     return found

@@ -34,10 +34,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, lru_cache, partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -57,7 +56,7 @@ from discreet.offline.tabular import APVI, DPAPVI, OfflinePolicy
 from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Estimate, Release, Schedule, Spec
-from discreet.reproductions.study import file_name, kept
+from discreet.reproductions.study import Job, Kept, file_name
 from discreet.simulation.crowds import rollouts
 
 Floats = NDArray[np.float64]
@@ -117,6 +116,7 @@ class Ward:
         }
 
 
+@lru_cache(1)
 def icu() -> Ward:
     """ICU-Sepsis over 20 steps, treated by its expert renormalised on the admissible actions."""
     mdp = icu_sepsis()
@@ -301,6 +301,17 @@ def plan_pooled(
 UNSUPPORTED: tuple[Unsupported, ...] = ("policy", "behaviour")
 
 
+def _values(method: Method, seed: int, users: int, epsilons: Sequence[float | None]) -> list[dict[str, Any]]:
+    """What the policies of one method and cohort are worth."""
+    ward = icu()
+    told = (first_visits if method == "first visits" else cohort)(ward, users, seed)
+    return [
+        {"epsilon": epsilon, "unsupported": unsupported, "v": value(ward.mdp, policy)}
+        for epsilon in epsilons
+        for unsupported, policy in policies(ward, told, method, users, epsilon, seed).items()
+    ]
+
+
 @dataclass(frozen=True)
 class Size:
     """What is run."""
@@ -330,8 +341,8 @@ def policies(
     return plan_pooled(ward, consistent(visits, moves, scale), scale, C1, B, ties)
 
 
-def run(folder: Path, size: Size = FULL, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """The study, resumable: a Parquet file for each method and cohort in ``folder``, and all as plain values.
+def run(job: Job, size: Size = FULL) -> dict[str, Any]:
+    """The study, resumable: a Parquet file for each method and cohort in the job's folder, and all of it.
 
     Returns
     -------
@@ -339,31 +350,23 @@ def run(folder: Path, size: Size = FULL, say: Callable[[str], None] = print) -> 
         ``references``: name to value; ``delta``, ``seeds``; ``rows``: users, epsilon, method, unsupported,
         values by seed.
     """
-    ward = icu()
+    references = icu().references()  # raises ImportError where there are no data
     found: dict[tuple[int, float | None, Method, Unsupported], list[float]] = {
         key: [] for key in itertools.product(size.users, size.epsilons, size.methods, UNSUPPORTED)
     }
-    for method, seed, users in itertools.product(
-        reversed(size.methods), range(FIRST_SEED, FIRST_SEED + size.seeds), size.users
-    ):
-
-        def make(method: Method = method, seed: int = seed, users: int = users) -> list[dict[str, Any]]:
-            told = (first_visits if method == "first visits" else cohort)(ward, users, seed)
-            return [
-                {"epsilon": epsilon, "unsupported": unsupported, "v": value(ward.mdp, policy)}
-                for epsilon in size.epsilons
-                for unsupported, policy in policies(ward, told, method, users, epsilon, seed).items()
-            ]
-
+    seeds, wanted = range(FIRST_SEED, FIRST_SEED + size.seeds), {}
+    for method, seed, users in itertools.product(reversed(size.methods), seeds, size.users):
         facts = {
             "method": method, "seed": seed, "users": users, "epsilons": list(size.epsilons), "delta": DELTA,
             "knobs": [C1, C2, *([C3] if method.startswith("per step") else [B])],
         }  # fmt: skip
-        for line in kept(folder / file_name("icu", method, users, seed), facts, make):
+        make = partial(_values, method, seed, users, size.epsilons)
+        wanted[method, users, seed] = Kept(job.folder / file_name("icu", method, users, seed), facts, make)
+    for (method, users, _), lines in job.tables(wanted).items():
+        for line in lines:
             found[users, line["epsilon"], method, line["unsupported"]].append(line["v"])
-        say(f"reproduce: ICU-Sepsis, {method}, {users:,} patients, seed {seed}: done")
     rows = [
         {"users": users, "epsilon": epsilon, "method": method, "unsupported": unsupported, "values": values}
         for (users, epsilon, method, unsupported), values in found.items()
     ]
-    return {"references": ward.references(), "delta": DELTA, "seeds": size.seeds, "rows": rows}
+    return {"references": references, "delta": DELTA, "seeds": size.seeds, "rows": rows}

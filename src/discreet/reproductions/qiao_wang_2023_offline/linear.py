@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from discreet.linear.gram import gram_mu, vector_sensitivity
 from discreet.mdp.planning import optimal_values, policy_rows, value
 from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, Linear, learn_linear
 from discreet.reproductions.page import standard_error
-from discreet.reproductions.study import file_name, kept
+from discreet.reproductions.study import Job, Kept, file_name
 from discreet.simulation.crowds import rollouts
 
 Floats = NDArray[np.float64]
@@ -226,39 +227,42 @@ FULL = Size()
 QUICK = Size((25, 250, 1000), instances=4, runs=1, tuning_instances=2, tuning_runs=1, grid=(0.005, 0.1))
 
 
-def measured(folder: Path, curve: Curve, worlds: Worlds, users: Sequence[int], runs: int) -> dict[str, Any]:
-    """Gaps (users, instances, runs) of a curve with its true rho and epsilon, stored in ``folder``."""
+def measured(folder: Path, curve: Curve, worlds: Worlds, users: Sequence[int], runs: int) -> Kept:
+    """A line each user number, instance and run: the gap, and the curve's true rho and epsilon."""
     facts = {
         "curve": curve.name, "learner": repr(curve.learner), "raw": curve.raw, "users": list(users),
         "first": worlds.first, "instances": worlds.number, "runs": runs,
     }  # fmt: skip
-
-    def make() -> list[dict[str, Any]]:
-        lines: list[dict[str, Any]] = []
-        for n in users:
-            found, rho, epsilon = gaps(curve, n, worlds, runs)
-            lines += [
-                {"users": n, "instance": i, "run": run, "gap": float(gap), "rho": rho, "epsilon": epsilon}
-                for (i, run), gap in np.ndenumerate(found)
-            ]
-        return lines
-
-    lines = kept(folder / file_name("linear", curve.name), facts, make)
-    table = np.array([line["gap"] for line in lines]).reshape(len(users), worlds.number, runs)
-    return {"gaps": table, "rho": lines[0]["rho"], "epsilon": lines[0]["epsilon"]}
+    make = partial(_measured, curve, worlds, users, runs)
+    return Kept(folder / file_name("linear", curve.name), facts, make)
 
 
-def chosen_constant(folder: Path, curve: Curve, worlds: Worlds, size: Size) -> float:
-    """The constant with the least mean gap over all K, on ``worlds`` that no curve shows."""
-    means = {}
-    for constant in size.grid:
+def _measured(curve: Curve, worlds: Worlds, users: Sequence[int], runs: int) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = []
+    for n in users:
+        found, rho, epsilon = gaps(curve, n, worlds, runs)
+        lines += [
+            {"users": n, "instance": i, "run": run, "gap": float(gap), "rho": rho, "epsilon": epsilon}
+            for (i, run), gap in np.ndenumerate(found)
+        ]
+    return lines
+
+
+def chosen_constants(job: Job, tuned: Sequence[Curve], worlds: Worlds, size: Size) -> list[float]:
+    """The constant of each with the least mean gap over all K, on ``worlds`` that no curve shows."""
+    wanted = {}
+    for curve, constant in itertools.product(tuned, size.grid):
         one = replace(with_constant(curve, constant), name=f"tuning {curve.name}, {constant:g}")
-        means[constant] = float(measured(folder, one, worlds, size.users, size.tuning_runs)["gaps"].mean())
-    return min(means, key=lambda c: means[c])
+        wanted[curve.name, constant] = measured(job.folder, one, worlds, size.users, size.tuning_runs)
+    means = {
+        key: float(np.array([line["gap"] for line in lines]).mean())
+        for key, lines in job.tables(wanted).items()
+    }
+    return [min(size.grid, key=lambda c: means[curve.name, c]) for curve in tuned]
 
 
-def run(folder: Path, size: Size = FULL, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """The whole table, resumable: a Parquet file a curve in ``folder``, and all of it as plain values.
+def run(job: Job, size: Size = FULL) -> dict[str, Any]:
+    """The whole table, resumable: a Parquet file a curve in the job's folder, and all of it as plain values.
 
     Returns
     -------
@@ -268,31 +272,35 @@ def run(folder: Path, size: Size = FULL, say: Callable[[str], None] = print) -> 
         delta = 1e-6; None: not private), mean, error, reference and z (None where there is none).
     """
     worlds = Worlds(FIRST_INSTANCE, size.instances)
-    apart = Worlds(FIRST_TUNING, size.tuning_instances)
+    apart, tuned = Worlds(FIRST_TUNING, size.tuning_instances), tunable()
     lines: list[tuple[Curve, float | None]] = [(curve, None) for curve in curves()]
-    for curve in tunable():
-        best = chosen_constant(folder, curve, apart, size)
+    for curve, best in zip(tuned, chosen_constants(job, tuned, apart, size), strict=True):
         lines.append((with_constant(curve, best), best))
-    say("reproduce: Figure 1: constants chosen")
+    job.say("reproduce: Figure 1: constants chosen")
+    kept = job.tables(
+        {curve.name: measured(job.folder, curve, worlds, size.users, size.runs) for curve, _ in lines}
+    )
+    shape = len(size.users), worlds.number, size.runs
     rows = []
     for curve, constant in lines:
-        found = measured(folder, curve, worlds, size.users, size.runs)
-        means = [float(table.mean()) for table in found["gaps"]]
+        found = kept[curve.name]
+        gaps_found = np.array([line["gap"] for line in found]).reshape(shape)
+        means = [float(table.mean()) for table in gaps_found]
         wanted = zs = None
         if curve.reference is not None:
             wanted = [curve.reference[USERS.index(n)] for n in size.users]
             zs = [
                 (mean - want) / math.hypot(error(table), reference_error(table))
-                for mean, want, table in zip(means, wanted, found["gaps"], strict=True)
+                for mean, want, table in zip(means, wanted, gaps_found, strict=True)
             ]
         rows.append(
             {
                 "curve": curve.name, "family": curve.family, "constant": constant, "divided": curve.divided,
-                "rho": found["rho"], "epsilon": found["epsilon"], "mean": means,
-                "error": [error(table) for table in found["gaps"]], "reference": wanted, "z": zs,
+                "rho": found[0]["rho"], "epsilon": found[0]["epsilon"], "mean": means,
+                "error": [error(table) for table in gaps_found], "reference": wanted, "z": zs,
             }
         )  # fmt: skip
-        say(f"reproduce: Figure 1, {curve.name}: " + ", ".join(f"{mean:.2f}" for mean in means))
+        job.say(f"reproduce: Figure 1, {curve.name}: " + ", ".join(f"{mean:.2f}" for mean in means))
     layout = worlds[0][0].layout
     printed = DPVAPVI(rho=1.0, preset="paper")
     enumerated = {

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Privatizer, Spec
 from discreet.reproductions.page import standard_error
+from discreet.reproductions.study import Job, Kept, file_name
+from discreet.storage.files import write_aside
 
 STATES, ACTIONS, HORIZON = 5, 3, 5
 USERS = (100, 300, 1000, 3000, 10_000, 30_000)
@@ -113,14 +115,20 @@ def cell(
     return float(each.mean()), standard_error(each)
 
 
+@lru_cache(2)
+def _worlds(instances: int) -> list[Instance]:
+    return [instance(i) for i in range(instances)]
+
+
+def _row(name: str, users: Sequence[int], instances: int, runs: int) -> list[dict[str, float]]:
+    cells = [cell(*rows()[name], n, _worlds(instances), runs) for n in users]
+    return [{"mean": mean, "error": error} for mean, error in cells]
+
+
 def tabular_panel(
-    folder: str | Path | None = None,
-    instances: int = 12,
-    runs: int = 3,
-    users: Sequence[int] = USERS,
-    say: Callable[[str], None] = print,
+    job: Job, instances: int = 12, runs: int = 3, users: Sequence[int] = USERS
 ) -> dict[str, Any]:
-    """The whole table; with a folder also as ``tabular-panel.json`` there.
+    """The whole table; also as ``tabular-panel.json`` in the job's folder.
 
     Returns
     -------
@@ -128,21 +136,28 @@ def tabular_panel(
         ``users``, ``instances``, ``runs``, and ``rows``: name to {``mean``, ``error``, ``reference``
         (a second implementation's mean; None where it has no such cell)}.
     """
-    worlds = [instance(i) for i in range(checks.integer("instances", instances, 2))]
+    checks.integer("instances", instances, 2)
     document: dict[str, Any] = {"users": list(users), "instances": instances, "runs": runs, "rows": {}}
-    for name, (learner, privatizer) in rows().items():
-        cells = [cell(learner, privatizer, n, worlds, runs) for n in users]
+    wanted = {}
+    for name, made in rows().items():
+        facts = {
+            "users": list(users),
+            "instances": instances,
+            "runs": runs,
+            "of": [repr(one) for one in made],
+        }
+        make = partial(_row, name, users, instances, runs)
+        wanted[name] = Kept(job.folder / file_name("tabular", name), facts, make)
+    for name, cells in job.tables(wanted).items():
         reference = REFERENCE.get(name)
         document["rows"][name] = {
-            "mean": [mean for mean, _ in cells],
-            "error": [error for _, error in cells],
+            "mean": [one["mean"] for one in cells],
+            "error": [one["error"] for one in cells],
             "reference": None
             if reference is None
             else [reference[USERS.index(n)] if n in USERS else None for n in users],
         }
-        say(f"{name:45s} " + "  ".join(f"{mean:.3f} ± {error:.3f}" for mean, error in cells))
-    if folder is not None:
-        path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
-        (path / "tabular-panel.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        job.say(f"{name:45s} " + "  ".join(f"{one['mean']:.3f} ± {one['error']:.3f}" for one in cells))
+    path = job.folder / "tabular-panel.json"
+    write_aside(path, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
     return document

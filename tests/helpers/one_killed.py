@@ -1,0 +1,51 @@
+"""A sweep on an engine during which one of its workers is killed at a random moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from discreet import registry
+from discreet.experiments import sweep
+from discreet.experiments.config import RunConfig
+from discreet.experiments.engine import Engine
+from discreet.experiments.results import Result
+
+RUNS = 200
+
+
+def check_survival(engine: Engine, victims: Callable[[], Sequence[int]], trial: int, out: Path) -> None:
+    """200 runs are those of this process, to the last bit, though one of the victims (pids) is killed."""
+    config = registry.resolved(
+        RunConfig(env="random", learner="ucb-vi", episodes=200, seeds=RUNS, seed=trial, privatizer="none")
+    )
+    setup = registry.prepare(config)
+    here = sweep.run(setup, config)
+    draw = random.Random(trial)
+    start, delay = draw.randrange(0, 150), draw.uniform(0.0, 0.05)
+    killed: list[int] = []
+
+    def shoot() -> None:
+        killed.append(draw.choice(sorted(victims())))
+        os.kill(killed[0], signal.SIGKILL)
+
+    timers: list[threading.Timer] = []
+
+    def heard(run: int, _: int) -> None:
+        if not timers and run >= start:
+            timers.append(threading.Timer(delay, shoot))
+            timers[0].start()
+
+    (there,) = sweep.run_all([(setup, config, out)], registry.prepare, engine, heard)
+    timers[0].join()
+    assert killed
+    for found in (there, Result.load(out)):
+        assert found.runs.tolist() == [*range(RUNS)]
+        np.testing.assert_array_equal(found.regret, here.regret)
+        np.testing.assert_array_equal(found.gap_regret, here.gap_regret)
