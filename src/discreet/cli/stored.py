@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from discreet.cli.passphrases import PassphraseFile, passphrase_of
 from discreet.cli.shell import (
     JsonFlag,
     announce_compilation,
@@ -777,7 +778,17 @@ def ledger(
         ),
     ] = None,
     key: Annotated[
-        Path | None, typer.Option(help="With --limit or --require: private key file that signs it.")
+        Path | None,
+        typer.Option(help="With --limit, --require or --hand-over: private key file that signs it."),
+    ] = None,
+    passphrase_file: PassphraseFile = None,
+    recovery: Annotated[
+        Path | None,
+        typer.Option(help="With --limit and --key: public key file that may hand the limit over, too."),
+    ] = None,
+    hand_over: Annotated[
+        Path | None,
+        typer.Option(help="Public key file whose holder alone may change the dataset's limit from now on."),
     ] = None,
     require: Annotated[
         Path | None,
@@ -793,20 +804,31 @@ def ledger(
 
     from discreet.storage import ledger as ledgers
     from discreet.storage.owner_rules import require_ledger
-    from discreet.storage.signatures import read_private_key
+    from discreet.storage.signatures import read_private_key, read_public_key
 
     where = ledgers.default_path() if path is None else path
     if limit is not None and dataset is None:
         raise ValueError(f"limit = {limit:g}: must be given with --dataset")
     if require is not None and dataset is None:
         raise ValueError(f"require = {str(require)!r}: must be given with --dataset")
-    if key is not None and limit is None and require is None:
-        raise ValueError(f"key = {str(key)!r}: must be given with --limit or --require, which it signs")
-    owner = None if key is None else read_private_key(key)
+    if hand_over is not None and (dataset is None or key is None or limit is not None or require is not None):
+        raise ValueError(
+            f"hand-over = {str(hand_over)!r}: must be given with --dataset and --key, that of the owner or "
+            "the recovery key, and without --limit and --require"
+        )
+    if recovery is not None and (limit is None or key is None):
+        raise ValueError(f"recovery = {str(recovery)!r}: must be given with --limit and --key")
+    if key is not None and limit is None and require is None and hand_over is None:
+        raise ValueError(
+            f"key = {str(key)!r}: must be given with --limit, --require or --hand-over, which it signs"
+        )
+    heir = None if hand_over is None else read_public_key(hand_over, "hand-over")
+    second = None if recovery is None else read_public_key(recovery, "recovery")
+    owner = None if key is None else read_private_key(key, passphrase=passphrase_of(key, passphrase_file))
     with ledgers.Ledger.open(where, create=limit is not None) as book:
         if limit is not None:
             assert dataset is not None
-            book.set_limit(dataset, limit, delta or 0.0, key=owner)
+            book.set_limit(dataset, limit, delta or 0.0, key=owner, recovery=second)
             if all(entry.kind == "limit" for entry in book.entries(dataset)):
                 others = sorted({entry.dataset for entry in book.entries() if entry.dataset} - {dataset})
                 say(
@@ -819,6 +841,10 @@ def ledger(
                     "discreet: the limit is at delta = 0, which only pure epsilon noise (Laplace) can meet; "
                     "set it with --delta to allow Gaussian noise"
                 )
+        if heir is not None:
+            assert dataset is not None and owner is not None
+            book.hand_over(dataset, heir, owner)
+            say(f"discreet: the limit of {dataset!r} is now his who holds the key {heir}")
         if require is not None:
             assert dataset is not None
             path_of_rule = require_ledger(require, book, dataset, owner)

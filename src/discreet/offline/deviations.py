@@ -7,10 +7,10 @@ A_h(s) = Q_b,h(s, a(s)) - V_b,h(s), what one such decision gains at step h when 
 
 (the performance difference lemma). Nothing outside of D enters: where both act alike, errors cancel.
 
-One decision. A(s) is the mean of A_h(s) over first visits. Estimates of Q_b(s, a) = 1/2 + G g(N) and V_b(s) = 1/2 + sum_a G / sum_a N are linear in the
-returns G; g(N) is the unbiased estimate of 1 / N (:func:`~discreet.offline.evaluation.reciprocal`). With
-x(s) = N(s) / n first visits of s in an episode, the gain of deciding otherwise at first visits alone, to
-first order, is
+One decision. A(s) is the mean of A_h(s) over first visits. Estimates of Q_b(s, a) = 1/2 + G g(N) and V_b(s) =
+1/2 + sum_a G / sum_a N are linear in the returns G; g(N) is the unbiased estimate of 1 / N
+(:func:`~discreet.offline.evaluation.reciprocal`). With x(s) = N(s) / n first visits of s in an episode, the
+gain of deciding otherwise at first visits alone, to first order, is
 
     g_1 = sum_{s in D} x(s) A(s).                                                                      (2)
 

@@ -98,7 +98,8 @@ def verify(
     public_keys : each must have signed the folder (:func:`discreet.storage.signatures.read_public_key`).
         Without them, signatures that are there are checked with the keys that they name, which anybody can
         make.
-    limit_key : the key that the owner's limit must be signed with, in the statement and in the ledger.
+    limit_key : the key whose holder, or whom he handed it over to, the owner's limit must be of, in the
+        statement and in the ledger.
     progress : called as ``progress(what, done, in all)`` for every part of the statement.
 
     Returns
@@ -258,13 +259,17 @@ def _check_signatures(
 
 
 def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key: str) -> Iterator[Check]:
-    """Who signed the limit that bound the release, and the one that holds now."""
+    """Whose the limit was that bound the release, and whose it is now: the key's, or his whom it handed it
+    over to, as the ledger tells.
+    """
     stated = document["ledger"]
     told = None if stated is None else stated["after"].get("limit_key")
-    yield Check("key of the limit in the statement", told, key, told == key)
-    if ledger is not None and stated is not None:
-        held = ledger.owner(stated["dataset"])
-        yield Check("key of the limit in the ledger", held, key, held == key)
+    if ledger is None or stated is None:
+        yield Check("key of the limit in the statement", told, key, told == key)
+        return
+    heirs, held = ledger.heirs(stated["dataset"], key), ledger.owner(stated["dataset"])
+    yield Check("key of the limit in the statement", told, key, told in heirs)
+    yield Check("key of the limit in the ledger", held, key, held in heirs)
 
 
 def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
