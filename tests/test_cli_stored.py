@@ -277,6 +277,29 @@ def test_from_an_owners_limit_to_a_signed_folder(
     assert "does not verify" in call("sign", out, "--key", owner, code=2).stderr
 
 
+def test_a_plug_ins_folder_is_verified_with_the_plug_in(
+    data: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, schema = data
+    (tmp_path / "my_offline_learner.py").write_text(
+        "from discreet import DPAPVI, registry\n\n\nclass Timid(DPAPVI):\n    'As DP-APVI.'\n\n\n"
+        "registry.register('offline learner', 'timid', Timid)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    out, mine = tmp_path / "out", ["--plugin", "my_offline_learner"]
+    learn = ["learn", rows, "--schema", schema, *BUDGET, "--algorithm", "timid", "--option", "c1=0.5"]
+    call(*learn, "--no-ledger", "--out", out, *mine)
+    assert json.loads((out / "statement.json").read_text())["configuration"]["algorithm"] == "Timid"
+    assert "algorithm = 'Timid'" in call("verify", out, "--no-ledger", code=1).stdout.replace("\n", "")
+    found = json.loads(call("verify", out, "--no-ledger", *mine, "--json").stdout)
+    assert found["ok"]
+    assert "learner.c1" in {one["name"] for one in found["checks"]}
+    pytest.importorskip("cryptography")
+    call("keys", "new", tmp_path / "k")
+    assert "does not verify" in call("sign", out, "--no-ledger", "--key", tmp_path / "k", code=2).stderr
+    call("sign", out, "--no-ledger", "--key", tmp_path / "k", *mine)
+
+
 def test_a_lost_key_and_passphrases(
     tmp_path: Path, own_ledger: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

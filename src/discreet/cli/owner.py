@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from discreet.cli.passphrases import PassphraseFile, changed_passphrase, new_passphrase, passphrase_of
-from discreet.cli.shell import JsonFlag, command, console, print_json
+from discreet.cli.shell import JsonFlag, PluginOption, command, console, print_json
 
 KeyOption = Annotated[
     Path | None, typer.Option("--key", help="Private key file (mode 0600) that signs; see `discreet keys`.")
@@ -75,12 +75,13 @@ def sign(
         Path | None, typer.Option(help="Compare with this ledger first (default: the user's own).")
     ] = None,
     no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Do not look at any ledger.")] = False,
+    plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Verify a folder, and sign it as it lies there, with all that people have filled in."""
     from contextlib import nullcontext
 
-    from discreet.cli.stored import ledger_of
+    from discreet.cli.stored import ledger_of, plugged
     from discreet.storage.signatures import read_private_key
     from discreet.stored.approval import sign as signed
 
@@ -88,7 +89,7 @@ def sign(
         raise ValueError("key is missing: give --key FILE, as `discreet keys new FILE` makes it")
     secret = read_private_key(key, passphrase=passphrase_of(key, passphrase_file))
     with ledger_of(folder, ledger, no_ledger) or nullcontext() as book:
-        made = signed(folder, secret, name=name, ledger=book)
+        made = signed(folder, secret, name=name, ledger=book, learner=plugged(folder, plugin))
     if as_json:
         print_json(made)
         return

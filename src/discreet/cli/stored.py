@@ -12,6 +12,7 @@ import typer
 from discreet.cli.passphrases import PassphraseFile, passphrase_of
 from discreet.cli.shell import (
     JsonFlag,
+    PluginOption,
     announce_compilation,
     check_files,
     command,
@@ -135,11 +136,17 @@ def learn(
     workers: Annotated[
         int | None, typer.Option(help="Threads that read, check and count (default: all processors).")
     ] = None,
+    plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Learn a policy from people's trajectories: with one private release, a report and a statement."""
     if out is None:
         raise ValueError("out is missing: give --out DIR, a new folder")
+    if plugin:
+        from discreet.registry import load_plugin
+
+        for module in plugin:
+            load_plugin(module)
     given = {"epsilon": epsilon, "delta": delta, "rho": rho}
     budget = {name: value for name, value in given.items() if value is not None}
     people = None
@@ -424,7 +431,7 @@ def _asked_again(release: Path, algorithm: str | None, preset: str | None, optio
     return registry.build("offline learner", name, preset, options)
 
 
-_EITHER = ("decision-points",)  # from noisy sums, or from exact ones
+_EITHER = ("decision-points",)  # from noisy sums, or from exact ones; plug-ins too
 
 
 def _default(public: Schema) -> str:
@@ -442,14 +449,15 @@ def _asked(
     """(learner, privatizer or None) from names and options; ``exact`` : sums without noise are meant."""
     from discreet import registry
 
-    taken = registry.options_of(registry.entry("offline learner", algorithm).factory())
+    found = registry.entry("offline learner", algorithm)
+    taken = registry.options_of(found.factory())
     options: dict[str, Any] = pairs("option", option)
     noise = {
         name.removeprefix("privatizer."): options.pop(name)
         for name in [*options]
         if name.startswith("privatizer.")
     }
-    either = algorithm in _EITHER and not (exact and not budget)
+    either = (algorithm in _EITHER or found.plugin is not None) and not (exact and not budget)
     private = algorithm.startswith("dp-") or "rho" in taken or either
     if private and not {"epsilon", "rho"} & {*budget, *options, *noise}:
         raise ValueError(f"epsilon is missing: {algorithm} needs --epsilon (with --delta) or --rho")
@@ -616,8 +624,10 @@ def verify(
         list[Path] | None, typer.Option(help="Public key file whose holder must have signed. Repeatable.")
     ] = None,
     limit_key: Annotated[
-        Path | None, typer.Option(help="Public key file with which the limit must be signed.")
+        Path | None,
+        typer.Option(help="Public key file with which the limit must be signed, or handed over."),
     ] = None,
+    plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Recompute every number and hash of a privacy statement; exit status 1 on a difference."""
@@ -631,9 +641,12 @@ def verify(
 
     signers = [read_public_key(one) for one in public_key or []]
     owner = None if limit_key is None else read_public_key(limit_key, "limit-key")
+    learner = plugged(folder, plugin)
     book = ledger_of(folder, ledger, no_ledger)
     with book or nullcontext(), rows_bar() as progress:
-        checks = compared(folder, book, public_keys=signers, limit_key=owner, progress=progress)
+        checks = compared(
+            folder, book, learner=learner, public_keys=signers, limit_key=owner, progress=progress
+        )
     failed = [check for check in checks if not check.ok]
     if as_json:
         listed = [
@@ -671,6 +684,29 @@ def _say_version(folder: Path) -> None:
         return
     if wrote != __version__:
         say(f"discreet: the folder says that version {wrote} made it; this is {__version__}, use that one")
+
+
+def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
+    """The learner that made a folder, where it is one that these modules register; else None."""
+    if not plugin:
+        return None
+    import json
+
+    from discreet import registry
+
+    for module in plugin:
+        registry.load_plugin(module)
+    try:
+        made = json.loads((folder / "statement.json").read_text("utf-8"))["configuration"]
+        name, options = made["algorithm"], dict(made["options"]["learner"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # for `verify` to tell
+    for one in registry.entries("offline learner"):
+        # statements name a class: the names of the registry are those of one machine's plug-ins
+        if one.plugin in plugin and getattr(one.factory(), "__name__", None) == name:
+            given = {key: value for key, value in options.items() if key != "preset" and value is not None}
+            return registry.build("offline learner", one.name, None, given)
+    return None
 
 
 def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | None:

@@ -161,7 +161,7 @@ def _promise(doc: Document) -> Iterator[Block]:
     if guarantee["epsilon"] is None:
         yield Paragraph("There is none: exact sums were released.", strong=True)
         return
-    head = ["", "this release"]
+    head = ["what", "this release"]
     own = doc["attacker"] if alone is None else alone
     columns = [(guarantee, own)]
     if alone is not None:
@@ -361,10 +361,11 @@ def _points(doc: Document) -> Iterator[Block]:
     points = list(_asked(doc))
     known, asked = (sum(bool(point[i]) for point in points) for i in (1, 2))
     yield Paragraph(
-        f"Guidelines for Evaluating Differential Privacy Guarantees, March 2025 ({NIST}), in our words. Of "
+        "Guidelines for Evaluating Differential Privacy Guarantees, March 2025, in our words. Of "
         f"{len(points)} points the software answers {known}, with the numbers that it has; {asked} wait for "
         "an answer of yours. Each part of a promise rests on those below it: the last points carry the "
-        "first."
+        "first.",
+        source=Link("NIST SP 800-226", NIST),
     )
     for number, (title, answer, question) in enumerate(points, 1):
         yield Heading(3, f"{number}. {title}")
