@@ -32,7 +32,13 @@ __all__ = [
     "is_valid", "new_key", "read_passphrase", "read_private_key", "read_public_key", "short",
 ]  # fmt: skip
 
-Kind = Literal["discreet limit, 1", "discreet owner, 1", "discreet ledger rule, 1", "discreet statement, 1"]
+Kind = Literal[
+    "discreet limit, 1",
+    "discreet owner, 1",
+    "discreet ledger rule, 1",
+    "discreet statement, 1",
+    "discreet codebook, 1",
+]
 Passphrase = str | Callable[[], str] | None
 """A passphrase, or what asks for it: called for a file that is encrypted, and for no other."""
 

@@ -19,7 +19,7 @@ from discreet import tables
 
 __all__ = [
     "MARKS", "Blank", "Block", "Bullets", "Heading", "Line", "Link", "Pairs", "Paragraph", "Table", "Written",
-    "blank_in_markdown", "escaped", "html_lines", "markdown_lines", "text_of",
+    "blank_in_markdown", "compared_with", "escaped", "html_lines", "markdown_lines", "text_of",
 ]  # fmt: skip
 
 MARKS = "\\`*_[]<>|#~&"
@@ -115,6 +115,25 @@ Line = str | Written
 def text_of(lines: Sequence[Line]) -> str:
     """The page."""
     return "\n".join(line if isinstance(line, str) else line.text for line in lines) + "\n"
+
+
+def compared_with(text: str, lines: Sequence[Line]) -> Iterator[tuple[str, object, object, bool]]:
+    """A page as it lies there and as it must be: (what, found there, must be, whether they agree), line by
+    line, but for what people wrote into its lines for people.
+    """
+    stated = text.split("\n")
+    rendered: list[Line] = [*lines, ""]
+    yield "lines", len(stated), len(rendered), len(stated) == len(rendered)
+    for i, (found, line) in enumerate(zip(stated, rendered, strict=False), 1):
+        one, other = found, line if isinstance(line, str) else line.text
+        if isinstance(line, Written):
+            rest = max(len(line.before), len(found) - len(line.after))
+            said = found[len(line.before) : rest]
+            one, other = found[: len(line.before)] + found[rest:], line.before + line.after
+            plain = re.fullmatch(line.allowed, said) is not None and said.isprintable()
+            words = "plain text on one line, marks of the page's language escaped"
+            yield f"text of line {i}", words, words if plain else repr(said), plain
+        yield f"line {i}", one, other, one == other
 
 
 # ----------------------------------------------------------------------------------------- Markdown

@@ -45,7 +45,7 @@ from discreet.offline.first_visits import FirstVisits
 from discreet.offline.linear import schema_features
 from discreet.offline.linear_releases import LinearRelease, fingerprint
 from discreet.offline.releases import FIRST_VISITS, StoredTables, read_release, read_tables
-from discreet.stored.pages import Line, Written
+from discreet.stored.pages import compared_with
 from discreet.stored.planning import Settings, kind_of, learner_of, name_of, options_of, write_plan
 from discreet.stored.signing import SIGNATURES_NAME, found_in
 from discreet.stored.statement import (
@@ -235,26 +235,16 @@ def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
 
 def _check_page(folder: Path, document: Mapping[str, Any], name: str) -> Iterator[Check]:
     """A page, line by line, but for what people wrote into its lines for people."""
-    stated = (folder / name).read_bytes().decode("utf-8").split("\n")
-    rendered: list[Line] = [*PAGES[name](document), ""]
-    yield Check(f"{name}: lines", len(stated), len(rendered), len(stated) == len(rendered))
-    for i, (found, line) in enumerate(zip(stated, rendered, strict=False), 1):
-        one, other = found, line if isinstance(line, str) else line.text
-        if isinstance(line, Written):
-            rest = max(len(line.before), len(found) - len(line.after))
-            said = found[len(line.before) : rest]
-            one, other = found[: len(line.before)] + found[rest:], line.before + line.after
-            plain = re.fullmatch(line.allowed, said) is not None and said.isprintable()
-            words = "plain text on one line, marks of the page's language escaped"
-            yield Check(f"{name}: text of line {i}", words, words if plain else repr(said), plain)
-        yield _compared(f"{name}: line {i}", one, other)
+    text = (folder / name).read_bytes().decode("utf-8")
+    for what, stated, rendered, ok in compared_with(text, PAGES[name](document)):
+        yield Check(f"{name}: {what}", stated, rendered, ok)
 
 
 def _check_signatures(
     folder: Path, document: Mapping[str, Any], public_keys: Sequence[str]
 ) -> Iterator[Check]:
     """Signatures that are there, and those that must be."""
-    for found in found_in(folder, document, public_keys):
+    for found in found_in(folder, document["fingerprint"], public_keys):
         yield Check(*found)
 
 
