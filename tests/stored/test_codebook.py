@@ -414,7 +414,7 @@ def test_a_fit_has_the_officers_page(fitted: Path) -> None:
         assert f"| {up(number)} |" in page
     assert "Hospital \\<H\\> \\& Co." in page
     assert "Hospital &lt;H&gt; &amp; Co." in web
-    for foreign in ("release.parquet", "report.md", "statement.md", "Method"):
+    for foreign in ("release.parquet", "report.md", "statement", "Method", "Belief before"):
         assert foreign not in page
     first = (fitted / "cuts" / "officer.md").read_text("utf-8")
     assert "4 bins of equal shares, of x, in 1 noisy rounds" in first

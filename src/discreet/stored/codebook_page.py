@@ -145,7 +145,7 @@ def _blocks(facts: Document, fingerprint: str) -> Iterator[Block]:
     yield Heading(2, "The promise in numbers")
     yield from promise(doc)
     yield Heading(2, "What the words mean")
-    yield Pairs(tuple(glossary(doc, next(iter(facts["files"])))))
+    yield Pairs(tuple(glossary(doc, next(iter(facts["files"])), statement=False)))
     yield Heading(2, "Beside published deployments")
     yield from compared(doc, FACTS)
     yield Heading(2, "Points of NIST SP 800-226")

@@ -211,8 +211,13 @@ def _coin(attacker: Document) -> float:
 
 
 # ------------------------------------------------------------------------------------------- the words
-def glossary(doc: Document, release: str = "release.parquet") -> Iterator[tuple[str, str]]:
-    """The terms that stand on this page or the statement, and no others. release : the file of it."""
+def glossary(
+    doc: Document, release: str = "release.parquet", statement: bool = True
+) -> Iterator[tuple[str, str]]:
+    """The terms that stand on this page or the statement, and no others.
+
+    release : the file of it. statement : whether there is a statement beside the page.
+    """
     guarantee, people, ledger = doc["guarantee"], doc["population"], doc["ledger"]
     unit = people["unit"]
     yield (
@@ -270,19 +275,26 @@ def glossary(doc: Document, release: str = "release.parquet") -> Iterator[tuple[
         "False alarm, true alarm",
         (
             "an attacker who tests whether a record is that of one person or another is wrong at times (a "
-            "false alarm) and right at times (a true alarm). The table of the statement says how often "
-            "right, at most, for a given share of false alarms; without the release both are equal."
+            "false alarm) and right at times (a true alarm). "
+            + (
+                "The table of the statement says how often right, at most, for a given share of false "
+                "alarms; without"
+                if statement
+                else "Without"
+            )
+            + " the release both are equal."
         ),
     )
-    yield (
-        "Belief before, belief after",
-        (
-            "how sure an attacker was of something about one person, and how sure he can be after an alarm. "
-            "The row 1 % is of somebody who thought it unlikely: guessing 'no' is then right in 99 % of "
-            "cases without any release."
-        ),
-    )
-    if guarantee["delta"]:
+    if statement:
+        yield (
+            "Belief before, belief after",
+            (
+                "how sure an attacker was of something about one person, and how sure he can be after an "
+                "alarm. The row 1 % is of somebody who thought it unlikely: guessing 'no' is then right in "
+                "99 % of cases without any release."
+            ),
+        )
+    if guarantee["delta"] and statement:
         yield (
             "No bound",
             (
@@ -299,7 +311,7 @@ def glossary(doc: Document, release: str = "release.parquet") -> Iterator[tuple[
         ),
     )
     lines = " ".join(one["description"] for one in doc["mechanisms"])
-    if "sqrt(2 rho)" in lines or "mu = sqrt(" in lines:
+    if statement and ("sqrt(2 rho)" in lines or "mu = sqrt(" in lines):
         yield (
             "sqrt(2 rho) = sqrt(k) x s, mu = sqrt(k) x s",
             (
