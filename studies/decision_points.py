@@ -11,7 +11,8 @@ draws.
 Worlds: ``icu`` (ICU-Sepsis treated by its expert; constants of the planner were chosen on other cohorts of
 it), and, seen by no choice: ``ward`` (four severities, dead, home; four treatments; 12 steps), ``confused
 ward`` (its severity is seen through a noisy label, so that the state is not all that matters), ``clinic``
-(30 states, 5 actions, 15 steps, seeded). In two more every action does the same, so that whatever is shown
+(30 states, 5 actions, 15 steps, seeded), ``cut off`` and ``paid by step`` (8 states, 3 actions, 6 steps, and
+hardly an episode that is over by then). In two more every action does the same, so that whatever is shown
 there is false: ``none better`` (the ward), ``rare`` (60 states; 3 in 100 come to the good end).
 ``gain 2``, ``gain 5`` and ``gain 10`` are the forecast's made-up world of 30 states, 4 actions and 20 steps
 in which the best policy gains so many points.
@@ -171,6 +172,31 @@ def rare() -> World:
     return World(mdp, behaviour, Returns(terminal=(size - 2, size - 1), outcomes={size - 1: 1.0}))
 
 
+def cut_off(by_step: bool, seed: int) -> World:
+    """8 states, 3 actions and 6 steps, of which most episodes see the last one.
+
+    by_step : each step pays, instead of a good end.
+    """
+    draw = np.random.default_rng(seed)
+    size, actions, horizon = 10, 3, 6
+    moves, paid = np.zeros((size, actions, size)), np.zeros((size, actions, size))
+    for s in range(size - 2):
+        for a in range(actions):
+            end, good = 0.02 * draw.uniform(0.5, 1.5), draw.uniform(0.1, 0.9)
+            moves[s, a, :-2] = (1.0 - end) * draw.dirichlet(np.full(size - 2, 0.5))
+            moves[s, a, -2:] = end * (1.0 - good), end * good
+    moves[-2, :, -2] = moves[-1, :, -1] = 1.0
+    initial = np.r_[draw.dirichlet(np.ones(size - 2)), 0.0, 0.0]
+    behaviour = np.repeat(draw.dirichlet(np.full(actions, 3.0), size)[None], horizon, axis=0)
+    ends, outcomes = (size - 2, size - 1), {size - 1: 1.0}
+    if by_step:
+        paid[:-2] = draw.uniform(0.0, 1.0, (size - 2, actions, 1))
+    else:
+        paid[:-2, :, -1] = 1.0
+    mdp = TabularMDP(moves, paid, initial, horizon=horizon, terminal=ends, name="cut off")
+    return World(mdp, behaviour, Returns(terminal=ends, outcomes=None if by_step else outcomes))
+
+
 def made_up(gain: float) -> World:
     """What `discreet forecast --target-gain` simulates, of 30 live states."""
     schema = Schema(
@@ -187,6 +213,8 @@ WORLDS: dict[str, Callable[[], World]] = {
     "clinic": clinic,
     "none better": none_better,
     "rare": rare,
+    "cut off": partial(cut_off, False, 0),
+    "paid by step": partial(cut_off, True, 2),
     "gain 2": partial(made_up, 0.02),
     "gain 5": partial(made_up, 0.05),
     "gain 10": partial(made_up, 0.1),

@@ -247,7 +247,8 @@ def test_from_an_owners_limit_to_a_signed_folder(
     for more in ([], ["--key", officer]):
         assert f"must be that of {keys['owner']}" in call(*limit, *more, code=2).stderr
     assert "must be given with --dataset" in call("ledger", "--require", tmp_path, code=2).stderr
-    assert "must be given with --limit or --require" in call("ledger", "--key", owner, code=2).stderr
+    said = call("ledger", "--key", owner, code=2).stderr.replace("\n", " ")
+    assert "must be given with --limit, --require or --hand-over" in said
     assert "signed together or not at all" in call("ledger", *ward, "--require", tmp_path, code=2).stderr
     assert "must be in this ledger now" in call("ledger", *ward, "--require", tmp_path, "--key", owner).stderr
 
@@ -277,6 +278,63 @@ def test_from_an_owners_limit_to_a_signed_folder(
     page.write_bytes(page.read_bytes().replace(b"Yes.", b"No."))
     call("verify", out, *asked, code=1)
     assert "does not verify" in call("sign", out, "--key", owner, code=2).stderr
+
+
+def test_a_plug_ins_folder_is_verified_with_the_plug_in(
+    data: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, schema = data
+    (tmp_path / "my_offline_learner.py").write_text(
+        "from discreet import DPAPVI, registry\n\n\nclass Timid(DPAPVI):\n    'As DP-APVI.'\n\n\n"
+        "registry.register('offline learner', 'timid', Timid)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    out, mine = tmp_path / "out", ["--plugin", "my_offline_learner"]
+    learn = ["learn", rows, "--schema", schema, *BUDGET, "--algorithm", "timid", "--option", "c1=0.5"]
+    call(*learn, "--no-ledger", "--out", out, *mine)
+    assert json.loads((out / "statement.json").read_text())["configuration"]["algorithm"] == "Timid"
+    assert "algorithm = 'Timid'" in call("verify", out, "--no-ledger", code=1).stdout.replace("\n", "")
+    found = json.loads(call("verify", out, "--no-ledger", *mine, "--json").stdout)
+    assert found["ok"]
+    assert "learner.c1" in {one["name"] for one in found["checks"]}
+    pytest.importorskip("cryptography")
+    call("keys", "new", tmp_path / "k")
+    assert "does not verify" in call("sign", out, "--no-ledger", "--key", tmp_path / "k", code=2).stderr
+    call("sign", out, "--no-ledger", "--key", tmp_path / "k", *mine)
+
+
+def test_a_lost_key_and_passphrases(
+    tmp_path: Path, own_ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cryptography")
+    phrase = tmp_path / "phrase"
+    phrase.write_text("words for the owner\n")
+    phrase.chmod(0o600)
+    owner, new, safe = (tmp_path / name for name in ("owner", "new", "safe"))
+    assert "nobody is at a terminal" in call("keys", "new", owner, "--passphrase", code=2).stderr
+    call("keys", "new", owner, "--passphrase", "--passphrase-file", phrase)
+    call("keys", "new", new)
+    monkeypatch.setenv("DISCREET_PASSPHRASE", "words for the safe")
+    call("keys", "new", safe, "--passphrase")
+    limit = ["ledger", "--dataset", "ward", "--limit", 1.5, "--delta", "1e-6", "--key", owner]
+    assert "is not its passphrase" in call(*limit, code=2).stderr
+    assert "with --limit and --key" in call("ledger", "--recovery", f"{safe}.pub", code=2).stderr
+    call(*limit, "--passphrase-file", phrase, "--recovery", f"{safe}.pub")
+    over = ["ledger", "--dataset", "ward", "--hand-over", f"{new}.pub"]
+    assert "must be given with --dataset and --key" in call(*over, code=2).stderr
+    assert "cannot be done" in call(*over, "--key", new, code=2).stderr
+    said = call(*over, "--key", safe).stderr.replace("\n", "")
+    assert json.loads(call("keys", "show", new, "--json").stdout)["public_key"] in said
+    assert "must be that of" in call(*limit, "--passphrase-file", phrase, code=2).stderr
+    call(*limit[:-1], new)
+    renewed = tmp_path / "renewed"
+    renewed.write_text("other words for the safe\n")
+    renewed.chmod(0o600)
+    call("keys", "passphrase", safe, "--new-passphrase-file", renewed)
+    assert "is not its passphrase" in call("keys", "show", safe, code=2).stderr
+    call("keys", "passphrase", safe, "--no-passphrase", "--passphrase-file", renewed)
+    monkeypatch.delenv("DISCREET_PASSPHRASE")
+    call("keys", "show", safe)
 
 
 def test_keys_in_the_wrong_place(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from discreet.offline import deviations
 from discreet.offline.deviations import path_of
 from discreet.offline.first_visits import FirstVisits, Told
 from discreet.protocol import Returns, Spec
+from discreet.stored.power import PublicWorld
 
 
 def world(seed: int = 0) -> tuple[TabularMDP, np.ndarray]:
@@ -95,12 +96,24 @@ def test_without_errors_the_gain_is_the_true_one() -> None:
 
 
 def test_the_ratio_is_that_of_a_slow_reference() -> None:
-    """r by enumeration of visits: full gain over gains at first visits, in the fitted model."""
+    """r by enumeration of visits: full gain over gains at first visits, in the fitted model; and the mean of
+    a decision's gain over first visits is the shrunk one.
+    """
     mdp, behaviour = world(1)
     path = path_of(told(truth(mdp, behaviour, 1e5), 1e5, (5.0, 5.0, 2.0), 3))
     moves = path.told.consistent()
-    layout = QUESTION.layout
-    for count in (1, path.order.size):
+    layout, k = QUESTION.layout, path.order.size
+    usual, begin = path._usual(moves)
+    taken = moves[layout.row_index[path.order, path.action[path.order]]]
+    many = taken.sum(axis=1)
+    first = deviations._first_visits(usual, begin, path.order, 26)
+    by_step = path._by_step(usual, taken / many[:, None], many, first, path.order)
+    np.testing.assert_allclose(
+        (first * by_step).sum(axis=0), first.sum(axis=0) * path.shrunk[path.order], rtol=1e-9
+    )
+    gains = np.zeros((26, 8))
+    gains[:, path.order] = by_step
+    for count in (1, k):
         changed = path.changed(count)
         whole = path.told.per_state(moves)
         p = whole / np.maximum(whole.sum(axis=1), 1e-9)[:, None]
@@ -110,17 +123,54 @@ def test_the_ratio_is_that_of_a_slow_reference() -> None:
             ours[s] = row / row.sum()
         p[[5, 6]] = ours[[5, 6]] = 0.0
         start = np.eye(8)[7]
-        full, first, x = 0.0, 0.0, start
-        for _ in range(26):
-            full += x[changed] @ path.shrunk[changed]
+        full, once, x = 0.0, 0.0, start
+        for gain in gains:
+            full += x[changed] @ gain[changed]
             x = x @ ours
         for s in np.flatnonzero(changed):
             x = start
-            for _ in range(26):
-                first += x[s] * path.shrunk[s]
+            for gain in gains:
+                once += x[s] * gain[s]
                 x = np.where(np.arange(8) == s, 0.0, x) @ p
-        found = path._in_model(moves, np.array([count]))[0]
-        assert found == pytest.approx(full / first, rel=1e-9)
+        assert path._in_model(moves, np.array([count]))[0][0] == pytest.approx(full / once, rel=1e-9)
+
+
+@pytest.mark.parametrize("paid", ["at the end", "by step"])
+@pytest.mark.parametrize("ending", [0.02, 0.3])
+def test_with_endless_people_the_gain_is_the_true_one_however_many_are_cut_off(
+    paid: str, ending: float
+) -> None:
+    """Eight states, six steps: sums of 10^13 people at their expectation, and the exact value of a policy.
+
+    Where episodes end (0.02 or 0.3 of those that are left, a step) gains depend on the steps that are left;
+    what is left of an error is the luck that is drawn to split the release, of some 1e-6.
+    """
+    draw = np.random.default_rng(5)
+    moves = np.zeros((10, 3, 10))
+    for s in range(8):
+        for a in range(3):
+            good = draw.uniform(0.1, 0.9)
+            moves[s, a, :8] = (1.0 - ending) * draw.dirichlet(np.full(8, 0.5))
+            moves[s, a, 8:] = ending * (1.0 - good), ending * good
+    moves[8, :, 8] = moves[9, :, 9] = 1.0
+    rewards = np.zeros_like(moves)
+    if paid == "at the end":
+        rewards[:8, :, 9] = 1.0
+    else:
+        rewards[:8] = draw.uniform(0.0, 1.0, (8, 3, 1))
+    returns = Returns(terminal=(8, 9), outcomes={9: 1.0} if paid == "at the end" else None)
+    mdp = TabularMDP(moves, rewards, np.r_[np.full(8, 0.125), 0.0, 0.0], horizon=6, terminal=(8, 9))
+    public = PublicWorld(mdp, np.repeat(draw.dirichlet(np.full(3, 3.0), 10)[None], 6, axis=0), returns)
+    each, successors, mean = public._expected
+    people = 1e13
+    visits = people * each
+    release = public.question.told_of(
+        visits, visits[:, None] * successors, visits * (mean - 0.5), 0.0, 0.0, 0.0, people=people
+    )
+    path = path_of(release)
+    assert path.order.size == 8
+    for count in (1, 4, 8):
+        assert path.gain(count).estimate == pytest.approx(public.gain(path, count), rel=2e-4)
 
 
 def test_errors_are_those_that_are_stated_and_halves_are_independent() -> None:

@@ -1,5 +1,6 @@
 """Keys, signed limits and owners' rules: what each refuses, and what an attacker with both files can do."""
 
+import hashlib
 import json
 import os
 import pickle
@@ -17,9 +18,12 @@ from discreet.storage import owner_rules
 from discreet.storage.ledger import BudgetError, Ledger, LedgerError, read_export, table
 from discreet.storage.owner_rules import check_rules, read_rule, require_ledger, rules_over
 from discreet.storage.signatures import (
+    PassphraseMissing,
     PrivateKey,
+    change_passphrase,
     is_valid,
     new_key,
+    read_passphrase,
     read_private_key,
     read_public_key,
 )
@@ -279,6 +283,186 @@ def test_without_cryptography(path: Path, tmp_path: Path) -> None:
         "holds a signed limit, and signatures need the package cryptography: pip install 'discreet[sign]'"
     )
     assert second.endswith("pip install 'discreet[sign]'")
+
+
+# ----------------------------------------------------------------------------- handing a limit over
+def test_a_limit_is_handed_over_by_its_owner_or_by_the_recovery_key(
+    tmp_path: Path, owner: PrivateKey
+) -> None:
+    second, third, safe, runner = (key_of(tmp_path, name) for name in ("second", "third", "safe", "runner"))
+    with Ledger.open(tmp_path / "book") as ledger:
+        for make, said in (
+            (lambda: ledger.hand_over("icu", second.public, owner), "signed by nobody"),
+            (lambda: ledger.set_limit("icu", 1.0, recovery=safe.public), "it is not signed"),
+            (lambda: ledger.set_limit("icu", 1.0, key=owner, recovery=owner.public), "other than the one"),
+            (lambda: ledger.set_limit("icu", 1.0, key=owner, recovery="ab"), "must be a public key"),
+        ):
+            with pytest.raises(ValueError, match=said):
+                make()
+        ledger.set_limit("icu", 3.0, key=owner, recovery=safe.public)
+        require_ledger(tmp_path, ledger, "icu", owner)
+        for to, key, said in (
+            (second.public, runner, f"must be that of {owner.public}, or the recovery key {safe.public}"),
+            (owner.public, owner, "must be a public key other than"),
+            (safe.public, owner, "must be a public key other than"),
+            ("ab", owner, "must be a public key other than"),
+        ):
+            with pytest.raises(ValueError, match=said):
+                ledger.hand_over("icu", to, key)
+        with pytest.raises(ValueError, match="which nobody changes"):
+            ledger.set_limit("icu", 3.0, key=owner, recovery=runner.public)
+        ledger.hand_over("icu", second.public, owner)
+        with pytest.raises(ValueError, match=f"must be that of {second.public}"):
+            ledger.set_limit("icu", 9.0, key=owner)
+        with pytest.raises(ValueError, match="must be that of"):
+            ledger.hand_over("icu", third.public, owner)
+        ledger.set_limit("icu", 2.0, key=second)
+        ledger.hand_over("icu", third.public, safe)  # the second key is lost
+        ledger.set_limit("icu", 1.0, key=third)
+        ledger.reserve("icu", [LAPLACE])
+    with Ledger.open(tmp_path / "book", readonly=True) as ledger:  # every signature is checked again
+        assert (ledger.owner("icu"), ledger.recovery("icu")) == (third.public, safe.public)
+        assert ledger.heirs("icu", owner.public) == (owner.public, second.public, third.public)
+        assert ledger.heirs("icu", second.public) == (second.public, third.public)
+        assert ledger.heirs("icu", runner.public) == ledger.heirs("other", owner.public) == ()
+        check_rules([tmp_path / "rows.csv"], "icu", ledger)  # the first owner's rule still holds
+        assert [row[10] for row in table(ledger.entries("icu"))[:2]] == [
+            f"signed: {owner.public[:16]}..., recovery: {safe.public[:16]}...",
+            f"to {second.public[:16]}..., signed: {owner.public[:16]}...",
+        ]
+
+
+def test_who_can_write_the_ledger_takes_no_limit_over(tmp_path: Path, owner: PrivateKey) -> None:
+    """With both files but no key of the owner's. Entries: begin, limit, owner, limit of the second one."""
+    second, safe, runner = (key_of(tmp_path, name) for name in ("second", "safe", "runner"))
+    path = tmp_path / "book"
+    with Ledger.open(path) as ledger:
+        ledger.set_limit("icu", 3.0, key=owner, recovery=safe.public)
+        ledger.hand_over("icu", second.public, owner)
+        ledger.set_limit("icu", 2.0, key=second)
+        identity = ledger.identity
+        require_ledger(tmp_path, ledger, "icu", second)
+
+    def forged(entries: list[dict[str, Any]], kind: str, **more: Any) -> dict[str, Any]:
+        """One more entry, signed by the runner for the very place that it gets."""
+        text = json.dumps(entries[-1], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        one = {k: v for k, v in entries[2].items() if k not in ("key", "signature", "to")}
+        one |= {"number": len(entries) + 1, "previous": hashlib.sha256(text.encode()).hexdigest()}
+        one |= {"kind": kind, "key": runner.public, **more}
+        which: Any = "discreet owner, 1" if kind == "owner" else LIMIT
+        return {**one, "signature": runner.sign(which, {**one, "ledger": identity})}
+
+    to_me = {"to": runner.public}
+    limit = {"epsilon": 99.0, "delta": 0.0}
+    ways: dict[str, Edit] = {
+        "to me, signed by me": lambda e: e.append(forged(e, "owner", **to_me)),
+        "to me, by the second": lambda e: e.append(forged(e, "owner", **to_me) | {"key": second.public}),
+        "to me, by the recovery": lambda e: e.append(forged(e, "owner", **to_me) | {"key": safe.public}),
+        "the true one, to me": lambda e: e[2].update(to=runner.public),
+        "the true one again": lambda e: e.append(dict(e[2])),
+        "the true one out, the limit kept": lambda e: e.pop(2),
+        "unsigned": lambda e: e.append(
+            {k: v for k, v in forged(e, "owner", **to_me).items() if k not in ("key", "signature")}
+        ),
+        "a limit by me that names me": lambda e: e.append(forged(e, "limit", **to_me, **limit)),
+        "my recovery key": lambda e: e[1].update(recovery=runner.public),
+        "no recovery key": lambda e: e[1].pop("recovery"),
+        "a recovery key later": lambda e: e[3].update(recovery=runner.public),
+        "a recovery key in a reservation": lambda e: e.append(
+            {**{k: v for k, v in e[0].items() if k not in ("identity", "library")}, "kind": "reserve",
+             "dataset": "icu", "records": [], "recovery": runner.public}
+        ),
+        "a limit's signature for it": lambda e: e[2].update(signature=e[1]["signature"]),
+        "another dataset": lambda e: e[2].update(dataset="other"),
+    }  # fmt: skip
+    kept = path.read_bytes(), path.with_name(path.name + ".head").read_bytes()
+
+    def put_back() -> None:
+        path.write_bytes(kept[0])
+        path.with_name(path.name + ".head").write_bytes(kept[1])
+
+    seen = []
+    for name, way in ways.items():
+        put_back()
+        rewrite(path, way)
+        try:
+            Ledger.open(path, readonly=True).close()
+        except LedgerError:
+            seen.append(name)
+    assert seen == [*ways]
+
+    # a beginning of the runner's own, handed over to the owner's key and back by a recovery key of his: the
+    # chain is whole, but the owner's key signed nothing in it
+    for trusted in (second, owner):
+        put_back()
+        rewrite(path, lambda e: e.__delitem__(slice(1, None)))
+        with Ledger.open(path) as ledger:
+            assert ledger.identity == identity
+            ledger.set_limit("icu", 99.0, key=runner, recovery=key_of(tmp_path, "mine").public)
+            ledger.hand_over("icu", trusted.public, runner)
+            assert ledger.owner("icu") == trusted.public
+            assert ledger.heirs("icu", trusted.public) == ()
+            with pytest.raises(ValueError, match="or was handed over by it"):
+                check_rules([tmp_path / "rows.csv"], "icu", ledger)
+            ledger.hand_over("icu", key_of(tmp_path, "mine2").public, key_of(tmp_path, "mine"))
+            assert ledger.heirs("icu", trusted.public) == ()
+
+
+# -------------------------------------------------------------------------------------- passphrases
+def test_keys_under_a_passphrase(tmp_path: Path) -> None:
+    public = new_key(tmp_path / "k", "correct hörse battery")
+    text = (tmp_path / "k").read_text()
+    assert "BEGIN ENCRYPTED PRIVATE KEY" in text
+    assert (tmp_path / "k").stat().st_mode & 0o777 == 0o600
+    decomposed = "correct ho\u0308rse battery"
+    for given in ("correct hörse battery", decomposed, lambda: decomposed):
+        assert read_private_key(tmp_path / "k", passphrase=given).public == public
+    with pytest.raises(PassphraseMissing, match="is encrypted, its passphrase must be given"):
+        read_private_key(tmp_path / "k")
+    for wrong in ("", "correct horse battery", "x" * 5000):
+        with pytest.raises(ValueError, match="is not its passphrase") as found:
+            read_private_key(tmp_path / "k", passphrase=wrong)
+        assert wrong == "" or wrong not in str(found.value)
+    for wrong in ("short", "x" * 1001, 5):
+        with pytest.raises(ValueError, match="passphrase: must have 12 to 1000 characters"):
+            new_key(tmp_path / "none", wrong)  # type: ignore[arg-type]
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(ValueError, match="is not its passphrase"):
+        change_passphrase(tmp_path / "k", "another passphrase", "a new passphrase")
+    assert (tmp_path / "k").read_text() == text
+    assert change_passphrase(tmp_path / "k", decomposed, "a new passphrase") == public
+    with pytest.raises(ValueError, match="is not its passphrase"):
+        read_private_key(tmp_path / "k", passphrase=decomposed)
+    assert change_passphrase(tmp_path / "k", "a new passphrase", None) == public
+    assert read_private_key(tmp_path / "k", passphrase=lambda: pytest.fail("asked in vain")).public == public
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["k", "k.pub"]
+
+
+def test_a_passphrase_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "phrase"
+    file.write_text("twelve words or so\nmore\n")
+    file.chmod(0o644)
+    with pytest.raises(ValueError, match="must have mode 0600"):
+        read_passphrase(file)
+    file.chmod(0o600)
+    assert read_passphrase(file) == "twelve words or so"
+    file.write_text("\n")
+    with pytest.raises(ValueError, match="must hold a passphrase"):
+        read_passphrase(file)
+
+
+def test_keys_that_openssl_encrypted_are_read(tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl here")
+    public = new_key(tmp_path / "k")
+    (tmp_path / "phrase").write_text("openssl's own words\n")
+    subprocess.run(
+        [openssl, "pkcs8", "-topk8", "-scrypt", "-in", str(tmp_path / "k"), "-out", str(tmp_path / "s"),
+         "-passout", f"file:{tmp_path / 'phrase'}"], check=True, capture_output=True,
+    )  # fmt: skip
+    (tmp_path / "s").chmod(0o600)
+    assert read_private_key(tmp_path / "s", passphrase="openssl's own words").public == public
 
 
 # ------------------------------------------------------------------------------------------- rules

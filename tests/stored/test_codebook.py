@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from discreet.core.randomness import Seeded
 from discreet.data.declaration import nearest, read_declaration
 from discreet.data.prepare import Refused, prepare
 from discreet.storage.ledger import BudgetError, Ledger
+from discreet.storage.signatures import new_key, read_private_key
+from discreet.stored.approval import sign
 from discreet.stored.codebook import (
     GRID,
     PersonSums,
@@ -25,6 +28,8 @@ from discreet.stored.codebook import (
     noisy,
     verify_codebook,
 )
+from discreet.stored.codebook_page import write_codebook_pages
+from discreet.written.sentences import up
 
 TEXT = """
 dataset = "ward"
@@ -370,3 +375,108 @@ def test_a_changed_fit_does_not_verify(declared: Path, tmp_path: Path, victim: s
             path.write_bytes(path.read_bytes() + b"\n")
         with pytest.raises(ValueError, match="is not|are not|does not"):
             verify_codebook(tmp_path / "out", ledger)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of two releases of the same people, the second one: centres; declared lines, a limit, a ledger."""
+    here = tmp_path_factory.mktemp("fitted")
+    text = TEXT.replace("[prepare]\n", '[declared]\ncontroller = "Hospital <H> & Co."\n[prepare]\n', 1)
+    (here / "d.toml").write_text(text)
+    with Ledger.open(here / "ledger.sqlite") as ledger:
+        ledger.set_limit("ward", 5.0, 1e-6)
+        asked: dict[str, Any] = {"ledger": ledger, "delta": 1e-6}
+        fit_codebook(people(3000), here / "d.toml", here / "cuts", quantiles=("x", 4), epsilon=0.5, **asked)
+        fit_codebook(people(3000), here / "d.toml", here / "out", centres=3, epsilon=1.0, **asked)
+        verify_codebook(here / "cuts", ledger)
+    return here
+
+
+def test_a_fit_has_the_officers_page(fitted: Path) -> None:
+    """Its numbers are those of the facts and of the ledger; both pages say the same; it is no policy's."""
+    facts = json.loads((fitted / "out" / "codebook.json").read_text("utf-8"))
+    page = (fitted / "out" / "officer.md").read_text("utf-8")
+    web = (fitted / "out" / "officer.html").read_text("utf-8")
+    with Ledger.open(fitted / "ledger.sqlite") as ledger:
+        together = ledger.certified("ward", 1e-6)
+    assert together.reservations == 2
+    for said in (
+        "because of the 2 releases of these data that the ledger holds, this one included",
+        "3 centres, of x, y, in 5 noisy rounds",
+        facts["ledger"]["identity"],
+        "all 2 releases that the ledger holds",
+        "codebook.csv",
+        "limit ε = 5",
+    ):
+        assert said in page
+        assert said in web
+    for number in (facts["guarantee"]["epsilon"], together.epsilon):
+        assert f"| {up(number)} |" in page
+    assert "Hospital \\<H\\> \\& Co." in page
+    assert "Hospital &lt;H&gt; &amp; Co." in web
+    for foreign in ("release.parquet", "report.md", "statement", "Method", "Belief before"):
+        assert foreign not in page
+    first = (fitted / "cuts" / "officer.md").read_text("utf-8")
+    assert "4 bins of equal shares, of x, in 1 noisy rounds" in first
+    assert "the first one of these data that the ledger holds" in first
+
+
+def test_a_fit_is_signed_and_fixed(fitted: Path, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    for name in ("officer", "other"):
+        new_key(tmp_path / name)
+    key, other = (read_private_key(tmp_path / name) for name in ("officer", "other"))
+    out = tmp_path / "out"
+    shutil.copytree(fitted / "out", out)
+    with Ledger.open(fitted / "ledger.sqlite") as ledger:
+        page = out / "officer.md"
+        page.write_bytes(page.read_bytes().replace(b"**Answer 1:** ", b"**Answer 1:** Yes."))
+        verify_codebook(out, ledger)  # people may write into the lines
+        with pytest.raises(ValueError, match="signed with the key"):
+            verify_codebook(out, ledger, public_keys=[key.public])
+        sign(out, key, name="A. Weber", ledger=ledger)
+        verify_codebook(out, ledger, public_keys=[key.public])
+        with pytest.raises(ValueError, match="has signed"):
+            sign(out, key, ledger=ledger)
+        with pytest.raises(ValueError, match="signed with the key"):
+            verify_codebook(out, ledger, public_keys=[other.public])
+        changes: dict[str, tuple[str, bytes, bytes]] = {
+            "an answer after it was signed": ("officer.md", b"Yes.", b"No."),
+            "the page's promise": ("officer.html", b"at most", b"at least"),
+            "a centre": ("codebook.csv", b"\n", b"\n1"),
+            "a fact": ("codebook.json", b'"users": 3000', b'"users": 4000'),
+            "the ledger's limit": ("codebook.json", b'"limit_epsilon": 5.0', b'"limit_epsilon": 3.0'),
+            "the name that signed": ("signatures.json", b"A. Weber", b"B. Weber"),
+            "the time": ("signatures.json", b'"time": "20', b'"time": "21'),
+        }
+        for name, (file, old, new) in changes.items():
+            kept = (out / file).read_bytes()
+            assert old in kept, name
+            (out / file).write_bytes(kept.replace(old, new, 1))
+            with pytest.raises(ValueError, match="is not|are not|does not|must be"):
+                verify_codebook(out, ledger, public_keys=[key.public])
+            (out / file).write_bytes(kept)
+        (out / "more.txt").write_text("")
+        with pytest.raises(ValueError, match="is not of this fit"):
+            sign(out, other, ledger=ledger)
+        (out / "more.txt").unlink()
+        (out / "officer.html").unlink()
+        with pytest.raises(ValueError, match="is not there"):
+            verify_codebook(out, ledger)
+
+
+def test_pages_that_do_not_follow_from_the_facts_are_seen(fitted: Path, tmp_path: Path) -> None:
+    """The facts' own text rewritten, and every page made again to fit: the ledger's mark tells."""
+    out = tmp_path / "out"
+    shutil.copytree(fitted / "out", out)
+    text = (out / "codebook.json").read_text("utf-8").replace('"purpose": "', '"purpose": "harmless ', 1)
+    (out / "codebook.json").write_text(text, "utf-8")
+    with pytest.raises(ValueError, match=r"officer.md: line \d+ is not as it was made"):
+        verify_codebook(out)
+    write_codebook_pages(out, text)
+    verify_codebook(out)  # whole in itself
+    with (
+        Ledger.open(fitted / "ledger.sqlite") as ledger,
+        pytest.raises(ValueError, match="that the ledger marked"),
+    ):
+        verify_codebook(out, ledger)

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from discreet.offline.tabular import APVI, DPAPVI
 from discreet.storage.ledger import Ledger
 from discreet.stored.deployments import PUBLISHED
 from discreet.stored.learn import learn, plan_again
-from discreet.stored.officer_page import officer_html, officer_markdown
+from discreet.stored.officer_page import NIST, officer_html, officer_markdown
 from discreet.stored.pages import text_of
 from discreet.written.sentences import up
 
@@ -108,7 +109,11 @@ def test_the_html_is_whole_accessible_and_alone(folders: Path, name: str) -> Non
     assert all(after <= before + 1 for before, after in pairwise(levels))
     assert {attrs["scope"] for tag, attrs in page.seen if tag == "th"} == {"col", "row"}
     links = [attrs["href"] or "" for tag, attrs in page.seen if tag == "a"]
-    assert links == [one.address for one in PUBLISHED]
+    assert links == [*(one.address for one in PUBLISHED), NIST]
+    assert all(urlsplit(link).scheme == "https" and urlsplit(link).hostname for link in links)
+    regions = [attrs for _, attrs in page.seen if attrs.get("role") == "region"]  # scroll where it is narrow
+    assert len(regions) == sum(tag == "table" for tag, _ in page.seen)
+    assert all(attrs["tabindex"] == "0" and attrs["aria-label"] for attrs in regions)
     assert "Answer 1: " in "".join(page.words)
     assert tags.count("p") > 30
 

@@ -117,6 +117,10 @@ def codebook(
     out: Annotated[Path | None, typer.Option(help="fit: new folder.")] = None,
     ledger: Annotated[Path | None, typer.Option(help="Ledger (default: the user's own).")] = None,
     no_ledger: Annotated[bool, typer.Option("--no-ledger", help="Write nothing down.")] = False,
+    public_key: Annotated[
+        list[Path] | None,
+        typer.Option(help="verify: public key file whose holder must have signed. Repeatable."),
+    ] = None,
     anyway: Annotated[bool, typer.Option("--anyway", help="Fit also what is hopeless.")] = False,
     purpose: Annotated[str, typer.Option(help="What it is for; a line of the ledger.")] = "",
     sql: SqlOption = None,
@@ -141,9 +145,17 @@ def codebook(
     if what == "verify":
         if not files or len(files) != 1:
             raise ValueError("files: must be the folder of one fit")
+        from discreet.storage.signatures import read_public_key
+        from discreet.stored.signing import read_signatures
+
+        signers = [read_public_key(one) for one in public_key or []]
         with nullcontext() if no_ledger else Ledger.open(path, create=False) as book:
-            library.verify_codebook(files[0], book)
-        console().print(f"{files[0]}: files and guarantee are as stated.")
+            library.verify_codebook(files[0], book, public_keys=signers)
+        console().print(f"{files[0]}: files, pages and guarantee are as stated.")
+        for one in read_signatures(Path(files[0])):
+            known = "" if one["key"] in signers else " (a key that nobody has named here: --public-key FILE)"
+            said = f"Signature of {one['name'] or 'somebody'}, {one['time']}, key {one['key']}{known}"
+            console().print(said, soft_wrap=True)
         return
     if schema is None:
         raise ValueError("schema is missing: give --schema P.toml, a schema with a section [prepare]")

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from discreet.cli.passphrases import PassphraseFile, passphrase_of
 from discreet.cli.shell import (
     JsonFlag,
+    PluginOption,
     announce_compilation,
     check_files,
     command,
@@ -134,11 +136,17 @@ def learn(
     workers: Annotated[
         int | None, typer.Option(help="Threads that read, check and count (default: all processors).")
     ] = None,
+    plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Learn a policy from people's trajectories: with one private release, a report and a statement."""
     if out is None:
         raise ValueError("out is missing: give --out DIR, a new folder")
+    if plugin:
+        from discreet.registry import load_plugin
+
+        for module in plugin:
+            load_plugin(module)
     given = {"epsilon": epsilon, "delta": delta, "rho": rho}
     budget = {name: value for name, value in given.items() if value is not None}
     people = None
@@ -423,7 +431,7 @@ def _asked_again(release: Path, algorithm: str | None, preset: str | None, optio
     return registry.build("offline learner", name, preset, options)
 
 
-_EITHER = ("decision-points",)  # from noisy sums, or from exact ones
+_EITHER = ("decision-points",)  # from noisy sums, or from exact ones; plug-ins too
 
 
 def _default(public: Schema) -> str:
@@ -441,14 +449,15 @@ def _asked(
     """(learner, privatizer or None) from names and options; ``exact`` : sums without noise are meant."""
     from discreet import registry
 
-    taken = registry.options_of(registry.entry("offline learner", algorithm).factory())
+    found = registry.entry("offline learner", algorithm)
+    taken = registry.options_of(found.factory())
     options: dict[str, Any] = pairs("option", option)
     noise = {
         name.removeprefix("privatizer."): options.pop(name)
         for name in [*options]
         if name.startswith("privatizer.")
     }
-    either = algorithm in _EITHER and not (exact and not budget)
+    either = (algorithm in _EITHER or found.plugin is not None) and not (exact and not budget)
     private = algorithm.startswith("dp-") or "rho" in taken or either
     if private and not {"epsilon", "rho"} & {*budget, *options, *noise}:
         raise ValueError(f"epsilon is missing: {algorithm} needs --epsilon (with --delta) or --rho")
@@ -615,8 +624,10 @@ def verify(
         list[Path] | None, typer.Option(help="Public key file whose holder must have signed. Repeatable.")
     ] = None,
     limit_key: Annotated[
-        Path | None, typer.Option(help="Public key file with which the limit must be signed.")
+        Path | None,
+        typer.Option(help="Public key file with which the limit must be signed, or handed over."),
     ] = None,
+    plugin: PluginOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Recompute every number and hash of a privacy statement; exit status 1 on a difference."""
@@ -630,9 +641,12 @@ def verify(
 
     signers = [read_public_key(one) for one in public_key or []]
     owner = None if limit_key is None else read_public_key(limit_key, "limit-key")
+    learner = plugged(folder, plugin)
     book = ledger_of(folder, ledger, no_ledger)
     with book or nullcontext(), rows_bar() as progress:
-        checks = compared(folder, book, public_keys=signers, limit_key=owner, progress=progress)
+        checks = compared(
+            folder, book, learner=learner, public_keys=signers, limit_key=owner, progress=progress
+        )
     failed = [check for check in checks if not check.ok]
     if as_json:
         listed = [
@@ -670,6 +684,29 @@ def _say_version(folder: Path) -> None:
         return
     if wrote != __version__:
         say(f"discreet: the folder says that version {wrote} made it; this is {__version__}, use that one")
+
+
+def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
+    """The learner that made a folder, where it is one that these modules register; else None."""
+    if not plugin:
+        return None
+    import json
+
+    from discreet import registry
+
+    for module in plugin:
+        registry.load_plugin(module)
+    try:
+        made = json.loads((folder / "statement.json").read_text("utf-8"))["configuration"]
+        name, options = made["algorithm"], dict(made["options"]["learner"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # for `verify` to tell
+    for one in registry.entries("offline learner"):
+        # statements name a class: the names of the registry are those of one machine's plug-ins
+        if one.plugin in plugin and getattr(one.factory(), "__name__", None) == name:
+            given = {key: value for key, value in options.items() if key != "preset" and value is not None}
+            return registry.build("offline learner", one.name, None, given)
+    return None
 
 
 def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | None:
@@ -777,7 +814,17 @@ def ledger(
         ),
     ] = None,
     key: Annotated[
-        Path | None, typer.Option(help="With --limit or --require: private key file that signs it.")
+        Path | None,
+        typer.Option(help="With --limit, --require or --hand-over: private key file that signs it."),
+    ] = None,
+    passphrase_file: PassphraseFile = None,
+    recovery: Annotated[
+        Path | None,
+        typer.Option(help="With --limit and --key: public key file that may hand the limit over, too."),
+    ] = None,
+    hand_over: Annotated[
+        Path | None,
+        typer.Option(help="Public key file whose holder alone may change the dataset's limit from now on."),
     ] = None,
     require: Annotated[
         Path | None,
@@ -793,20 +840,31 @@ def ledger(
 
     from discreet.storage import ledger as ledgers
     from discreet.storage.owner_rules import require_ledger
-    from discreet.storage.signatures import read_private_key
+    from discreet.storage.signatures import read_private_key, read_public_key
 
     where = ledgers.default_path() if path is None else path
     if limit is not None and dataset is None:
         raise ValueError(f"limit = {limit:g}: must be given with --dataset")
     if require is not None and dataset is None:
         raise ValueError(f"require = {str(require)!r}: must be given with --dataset")
-    if key is not None and limit is None and require is None:
-        raise ValueError(f"key = {str(key)!r}: must be given with --limit or --require, which it signs")
-    owner = None if key is None else read_private_key(key)
+    if hand_over is not None and (dataset is None or key is None or limit is not None or require is not None):
+        raise ValueError(
+            f"hand-over = {str(hand_over)!r}: must be given with --dataset and --key, that of the owner or "
+            "the recovery key, and without --limit and --require"
+        )
+    if recovery is not None and (limit is None or key is None):
+        raise ValueError(f"recovery = {str(recovery)!r}: must be given with --limit and --key")
+    if key is not None and limit is None and require is None and hand_over is None:
+        raise ValueError(
+            f"key = {str(key)!r}: must be given with --limit, --require or --hand-over, which it signs"
+        )
+    heir = None if hand_over is None else read_public_key(hand_over, "hand-over")
+    second = None if recovery is None else read_public_key(recovery, "recovery")
+    owner = None if key is None else read_private_key(key, passphrase=passphrase_of(key, passphrase_file))
     with ledgers.Ledger.open(where, create=limit is not None) as book:
         if limit is not None:
             assert dataset is not None
-            book.set_limit(dataset, limit, delta or 0.0, key=owner)
+            book.set_limit(dataset, limit, delta or 0.0, key=owner, recovery=second)
             if all(entry.kind == "limit" for entry in book.entries(dataset)):
                 others = sorted({entry.dataset for entry in book.entries() if entry.dataset} - {dataset})
                 say(
@@ -819,6 +877,10 @@ def ledger(
                     "discreet: the limit is at delta = 0, which only pure epsilon noise (Laplace) can meet; "
                     "set it with --delta to allow Gaussian noise"
                 )
+        if heir is not None:
+            assert dataset is not None and owner is not None
+            book.hand_over(dataset, heir, owner)
+            say(f"discreet: the limit of {dataset!r} is now his who holds the key {heir}")
         if require is not None:
             assert dataset is not None
             path_of_rule = require_ledger(require, book, dataset, owner)

@@ -1,16 +1,16 @@
 r"""What it gains to act otherwise than people did in some states, from one release of first visits.
 
 Difference, not values. Let b be what people did and pi act like b but in states D, where it takes a(s). With
-A(s) = Q_b(s, a(s)) - V_b(s), what one such decision gains when people go on as before,
+A_h(s) = Q_b,h(s, a(s)) - V_b,h(s), what one such decision gains at step h when people go on as before,
 
-    value(pi) - value(b) = sum_h sum_{s in D} d_pi,h(s) A(s)                                           (1)
+    value(pi) - value(b) = sum_h sum_{s in D} d_pi,h(s) A_h(s)                                         (1)
 
 (the performance difference lemma). Nothing outside of D enters: where both act alike, errors cancel.
 
-One decision. Estimates of Q_b(s, a) = 1/2 + G g(N) and V_b(s) = 1/2 + sum_a G / sum_a N are linear in the
-returns G; g(N) is the unbiased estimate of 1 / N (:func:`~discreet.offline.evaluation.reciprocal`). With
-x(s) = N(s) / n first visits of s in an episode, the gain of deciding otherwise at first visits alone, to
-first order, is
+One decision. A(s) is the mean of A_h(s) over first visits. Estimates of Q_b(s, a) = 1/2 + G g(N) and V_b(s) =
+1/2 + sum_a G / sum_a N are linear in the returns G; g(N) is the unbiased estimate of 1 / N
+(:func:`~discreet.offline.evaluation.reciprocal`). With x(s) = N(s) / n first visits of s in an episode, the
+gain of deciding otherwise at first visits alone, to first order, is
 
     g_1 = sum_{s in D} x(s) A(s).                                                                      (2)
 
@@ -41,15 +41,31 @@ of the failure probability, all others by a band that holds for every k at once 
 max_k |S_k| / sd_k by simulation). Whatever point of the path is taken later, what is said of it holds for
 all of them together.
 
-Visits under pi. (2) counts first visits under b. In the model that is fitted to the released transitions, the
-full gain (1) and (2) are both computed, with the shrunk gains, and the measured g_1 is multiplied by their
-ratio r. Later visits raise it (1.5 on ICU-Sepsis where few decisions change), earlier changes lower it (1.15
-where a third of the decisions change). The error of r is measured by refitting to releases that are drawn
-from the model. An interval of the gain holds both: the ends of g_1 times the ends of r, two of its
-deviations away.
+Visits under pi, and the steps that are left. With an end at step H what a decision gains depends on the step
+h: A_h(s) in (1), and with f_h(s) the chance that the first visit to s is at h (x = sum_h f_h),
 
-What is supposed: the world is the same at every step, the state holds what matters for action and outcome,
-and the end of the horizon is far. What intervals cover is measured (docs/decision-points.md).
+    E g_1 = sum_{s in D} sum_h f_h(s) A_h(s)                                                           (4)
+
+exactly, if what people do depends on the state alone. In the model that is fitted to the released
+transitions the full gain (1) and (4) are both computed, and the measured g_1 is multiplied by their ratio r.
+Later visits raise it (1.5 on ICU-Sepsis where few decisions change), earlier changes lower it (1.15 where a
+third of the decisions change), and where visits come late there is little left to gain. A_h(s) has the
+shrunk gain as its mean over first visits; how it differs from step to step is the model's,
+(P_a - P_b) V_h+1. So r is consistent: with endless people, and no noise, the product is (1).
+
+P_a of few people is uncertain. With Delta = P_a - P_b normal around 0 and of covariance like that of one
+person's next state, tau^2 (diag P_b - P_b P_b'), and W the mean of V_h+1 over first visits, the part of
+Delta W that is believed is tau^2 Var_b(W) / (tau^2 Var_b(W) + error^2), tau^2 Var_b(W) being the variance of
+gains; the rest of the shrunk gain follows the steps as Cov_b(V_h+1, W) / Var_b(W) does, the regression of a
+change of V_h+1 on one of W. Rewards that no rule gives are constant over steps, and those with which the
+model returns what first visits earned.
+
+The error of r is measured by refitting to releases that are drawn from the model; the errors of the shrunk
+gains, with which it weighs the states, are independent of the judging half's and added to them. An
+interval of the gain holds all: the ends of g_1 times the ends of r, two of its deviations away.
+
+What is supposed: the world is the same at every step, and the state holds what matters for action and
+outcome. What intervals cover is measured (docs/decision-points.md).
 """
 
 from __future__ import annotations
@@ -133,8 +149,8 @@ class Path:
     (K,) of (2) by the judging half; risk : that deviation as the choosing half, which knows nothing of the
     other one, puts it. band : quantile of the simultaneous band. visits : (S + 1,) first visits
     an episode. share : (R,) of the decisions in its state.
-    shrunk : (S + 1,) expected gain of each state's offered action; spread : its deviation. supported : (R,)
-    whose visits stand out of their noise.
+    shrunk : (S + 1,) expected gain of each state's offered action; spread : its deviation; prior : variance
+    of such gains. supported : (R,) whose visits stand out of their noise.
     """
 
     __repr__ = brief
@@ -155,6 +171,7 @@ class Path:
     spread: Floats
     supported: Bools
     whole: _Half
+    prior: float
     key: NDArray[np.uint64]
 
     def point(self, caution: float) -> int:
@@ -193,17 +210,19 @@ class Path:
         width = self._width(count)
         one, sd = float(self.estimate[count - 1]), float(self.deviation[count - 1])
         known = self._ratios.get(count)
-        ratio, error = self._revisits(np.array([count]))[0] if known is None else known
-        ends = [
-            (one + side * width * sd) * max(ratio + other * 2.0 * error, 0.0)
-            for side in (-1.0, 1.0)
-            for other in (-1.0, 1.0)
-        ]
+        ratio, error, weights = self._revisits(np.array([count]))[0] if known is None else known
+        luck = weights / max(ratio, 1e-9)
+        both = width * math.hypot(sd, one * luck)
+        at_first = one - both, one + both
+        if one > width * sd:  # r is of one sign: its errors do not make a gain a loss
+            at_first = max(at_first[0], (one - width * sd) * max(1.0 - 2.0 * luck, 0.0)), at_first[1]
+        ends = [end * max(ratio + side * 2.0 * error, 0.0) for end in at_first for side in (-1.0, 1.0)]
         scale = most - least
         noise = float(self.noise[count - 1])
         return Gain(
             scale * one * ratio, max(scale * min(ends), -scale), min(scale * max(ends), scale), self.level,
-            scale * ratio * noise, scale * ratio * math.sqrt(max(sd * sd - noise * noise, 0.0)), ratio, error,
+            scale * ratio * noise, scale * ratio * math.sqrt(max(sd * sd - noise * noise, 0.0)), ratio,
+            math.hypot(error, weights),
         )  # fmt: skip
 
     @cached_property
@@ -215,52 +234,125 @@ class Path:
         return np.unique([*even, self.default])
 
     @cached_property
-    def _ratios(self) -> dict[int, tuple[float, float]]:
+    def _ratios(self) -> dict[int, tuple[float, float, float]]:
         return dict(zip(self.points.tolist(), self._revisits(self.points), strict=True))
 
-    def _revisits(self, counts: Ints) -> list[tuple[float, float]]:
-        """r and its deviation, of some points: refitted to releases that are drawn from the fitted model."""
+    def _revisits(self, counts: Ints) -> list[tuple[float, float, float]]:
+        """r and two deviations of it, of some points: of the model, by refitting it to releases that are
+        drawn from it, and of the gains that weigh its states.
+        """
         told = self.told
         moves = told.consistent()
-        found = self._in_model(moves, counts)
+        found, weights = self._in_model(moves, counts)
         draw = generator_at(self.key, ROLE_BOOTSTRAP)
         off = np.zeros(len(counts))
         for _ in range(_REFITS):
             again, visits = told.sampled(moves, draw)
-            off += np.square(self._in_model(told.consistent(again, visits), counts) - found) / _REFITS
-        return list(zip(found.tolist(), np.sqrt(off).tolist(), strict=True))
+            off += np.square(self._in_model(told.consistent(again, visits), counts)[0] - found) / _REFITS
+        return list(zip(found.tolist(), np.sqrt(off).tolist(), np.sqrt(weights).tolist(), strict=True))
 
-    def _in_model(self, moves: Floats, counts: Ints) -> Floats:
-        """The full gain over that of first visits under b, in the model of these transitions, by point."""
+    def _in_model(self, moves: Floats, counts: Ints) -> tuple[Floats, Floats]:
+        """The full gain over that of first visits under b, in the model of these transitions, by point; and
+        the variance of it that the errors of the shrunk gains make, which weigh the states.
+        """
         told = self.told
-        layout, states, order = told.layout, told.layout.states, self.order[: int(counts.max())]
-        ends = list(told.question.returns.terminal)
-        whole = told.per_state(moves)
-        usual = whole / np.maximum(whole.sum(axis=1), 1e-9)[:, None]
+        layout, order = told.layout, self.order[: int(counts.max())]
+        usual, begin = self._usual(moves)
         taken = moves[layout.row_index[order, self.action[order]]]
-        taken /= np.maximum(taken.sum(axis=1), 1e-9)[:, None]
-        usual[ends] = 0.0
-        begin = np.zeros(states)
-        begin[told.question.start] = 1.0
-        # who comes to each state at least once: whoever has been there is not counted again
-        fresh, once = np.repeat(begin[None], order.size, axis=0), np.zeros(order.size)
-        own = np.arange(order.size), order
-        for _ in range(layout.horizon):
-            once += fresh[own]
-            fresh[own] = 0.0
-            fresh = fresh @ usual
-        ours, found, done = usual, np.ones(len(counts)), 0
+        many = np.maximum(taken.sum(axis=1), 1e-9)
+        taken = taken / many[:, None]
+        first = _first_visits(usual, begin, order, layout.horizon)
+        gains = self._by_step(usual, taken, many, first, order)
+        once = (first * gains).sum(axis=0)
+        ours, found, weights, done = usual, np.ones(len(counts)), np.zeros(len(counts)), 0
         for i, count in enumerate(counts.tolist()):
             ours[order[done:count]], done = taken[done:count], count
-            gains = np.zeros(states)
-            gains[order[:count]] = self.shrunk[order[:count]]
-            reached, full = begin, 0.0
-            for _ in range(layout.horizon):
-                full += float(reached @ gains)
+            reached, full = begin, np.zeros(count)
+            for gain in gains:
+                full += reached[order[:count]] * gain[:count]
                 reached = reached @ ours
-            first = float(once[:count] @ gains[order[:count]])
-            found[i] = full / first if first > 0.0 else 1.0
-        return found
+            at_first = float(once[:count].sum())
+            if at_first > 0.0:
+                found[i] = float(full.sum()) / at_first
+                off = (
+                    (full - found[i] * once[:count]) * self.spread[order[:count]] / self.shrunk[order[:count]]
+                )
+                weights[i] = float(off @ off) / at_first**2
+        return found, weights
+
+    def _usual(self, moves: Floats) -> tuple[Floats, Floats]:
+        """(S + 1, S + 1) where people go on to in the model of these transitions, and (S + 1,) where they
+        begin.
+        """
+        whole = self.told.per_state(moves)
+        usual = whole / np.maximum(whole.sum(axis=1), 1e-9)[:, None]
+        usual[list(self.told.question.returns.terminal)] = 0.0
+        return usual, np.eye(len(usual))[self.told.question.start]
+
+    def _by_step(self, usual: Floats, taken: Floats, many: Floats, first: Floats, order: Ints) -> Floats:
+        """(H + 1, K) the gain of one decision by the step that it is taken at; its mean over first visits is
+        ``shrunk``, by (4).
+        """
+        arrival, paid = self._rewards
+        after, steps = arrival, []
+        for _ in range(len(first)):
+            steps.append(after)
+            after = arrival + np.where(usual.any(axis=1), paid, 0.0) + usual @ after
+        worth = np.array(steps[::-1])  # (H + 1, S + 1) of what follows a decision at each step
+        weight = (first / np.maximum(first.sum(axis=0), 1e-300)).T  # (K, H + 1)
+        mean = weight @ worth  # (K, S + 1)
+        behind = usual[order]
+        spread = behind * (mean - (behind * mean).sum(axis=1, keepdims=True))
+        alike = spread @ worth.T  # (K, H + 1) covariances of what follows at each step with its mean
+        variance = np.maximum((spread * mean).sum(axis=1), 0.0)
+        moved = (taken - behind) @ worth.T
+        centred = mean - (behind * mean).sum(axis=1, keepdims=True)
+        error = variance / many + np.square(self.told.noise.moves / many) * np.square(centred).sum(axis=1)
+        trust = self.prior / (self.prior + error)
+        own = np.zeros_like(variance) if self.told.question.returns.outcomes is not None else variance
+        rest = (1.0 - trust) * variance + own
+        # what the model does not know of a gain follows the steps as it would for any other action
+        known = rest > 1e-12
+        rest = np.where(known, rest, 1.0)
+        profile = np.where(
+            known[:, None], ((1.0 - trust)[:, None] * alike + own[:, None]) / rest[:, None], 1.0
+        )
+        through = trust[:, None] * moved
+        left = self.shrunk[order] - (weight * through).sum(axis=1)
+        return np.asarray((through + left[:, None] * profile).T)
+
+    @cached_property
+    def _rewards(self) -> tuple[Floats, Floats]:
+        """(S + 1,) what is paid on arrival, and for a step from each state under b, in units of the range.
+
+        Rewards that no rule gives are those with which the model returns what first visits earned.
+        """
+        told, question = self.told, self.told.question
+        returns, states = question.returns, told.layout.states
+        least, most = question.bounds
+        arrival, paid = np.zeros(states), np.zeros(states)
+        if returns.outcomes is not None:
+            arrival[list(returns.outcomes)] = list(returns.outcomes.values())
+            return arrival / (most - least), paid
+        usual, begin = self._usual(told.consistent())
+        live = np.asarray(usual.any(axis=1))
+        live[question.start] = False
+        first = _first_visits(usual, begin, np.arange(states), told.layout.horizon)
+        once = first.sum(axis=0)
+        sums = np.zeros((states, states))  # expected visits of later states, by how many steps are left
+        from_first = np.zeros((states, states))
+        for here in first[::-1]:
+            sums = np.eye(states) * live[:, None] + usual @ sums
+            from_first += here[:, None] * sums
+        seen = live & (self.whole.visits > 0.0) & (once > 0.0)
+        low, high = returns.low / (most - least), returns.high / (most - least)
+        earned = np.clip(self.whole.value, 0.0, 1.0) + least / (most - least)
+        steps = from_first[question.start][live].sum()
+        paid[live] = np.clip(earned[question.start] / max(steps, 1e-9), low, high)
+        visits = from_first[seen] / once[seen][:, None]
+        rest = earned[seen] - visits[:, ~seen] @ paid[~seen]
+        paid[seen] = np.clip(np.linalg.lstsq(visits[:, seen], rest, rcond=1e-9)[0], low, high)
+        return arrival, paid
 
     # ------------------------------------------------------------------- policies that no choice was made for
     def plain(self, weights: Floats) -> tuple[Gain | None, float]:
@@ -303,6 +395,17 @@ class Path:
             least + scale * mean, least + scale * low, least + scale * high, self.level, scale * noise,
             scale * sampling, 1.0, 0.0,
         )  # fmt: skip
+
+
+def _first_visits(usual: Floats, begin: Floats, states: Ints, steps: int) -> Floats:
+    """(H + 1, K) chance that the first visit to each of these states is at each step."""
+    fresh, own = np.repeat(begin[None], states.size, axis=0), (np.arange(states.size), states)
+    found = np.empty((steps, states.size))
+    for step in range(steps):
+        found[step] = fresh[own]
+        fresh[own] = 0.0  # whoever has been there is not counted again
+        fresh = fresh @ usual
+    return found
 
 
 def _half(
@@ -408,6 +511,7 @@ def path_of(told: Told, level: float = 0.95) -> Path:
         spread=np.sqrt(prior * choosing.variance[row] / (prior + choosing.variance[row])),
         supported=whole.used,
         whole=whole,
+        prior=prior,
         key=key,
     )
 

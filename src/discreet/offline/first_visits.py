@@ -20,9 +20,9 @@ price is the luck of the whole rest of the episode, Var(G) in place of Var(V(s')
 under privacy as long as there are fewer than some (sigma sqrt(S))^2 visits.
 
 Whether a visit is the first is settled before its action is taken and its outcome known: conditionally on
-(s, a) the return of a counted record has the law of any visit's, if the world is the same at every step and
-the episode's end is far. With a horizon that cuts episodes off, later visits have less left to earn: the
-first ones count, which are the earliest.
+(s, a) the return of a counted record has the law of any visit's at that step, if the world is the same at
+every step. With a horizon that cuts episodes off, later visits have less left to earn: the first ones
+count, which are the earliest (and :mod:`discreet.offline.deviations` reckons with what is left).
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ A ledger is one SQLite file, with one table of entries that are only ever added:
 ``limit``   the owner's total for one dataset, (epsilon, delta), perhaps signed; the latest one holds
 ``reserve`` what is about to be spent on one dataset: the records of all mechanisms of one release
 ``mark``    a reservation whose files were published, with their SHA-256
+``owner``   the limit of one dataset was handed over to another key
 ==========  ==========================================================================================
 
 The order of a release is: reserve, draw the noise, write the files aside, rename them, mark. A reservation
@@ -44,6 +45,14 @@ ledger's identity, so that it holds in this ledger and at this place only. From 
 dataset by anybody else, or a reservation that sets the limit aside, is refused, and a chain that holds one is
 damaged: whoever runs can spend, but not move the limit. Signed limits cannot be opened without
 ``cryptography``.
+
+*Handing over.* Keys are lost, and people leave. An entry ``owner`` names the key that may change a dataset's
+limit from then on. It is signed, as a limit is, with the key that may do so until then, or with the
+*recovery key*, whose public half a signed limit declared: once, and nobody changes it. So who can only write
+the ledger takes nothing over: nothing that he adds has either signature, and what he takes away is the
+head's and the statements' to tell. Who holds a key can ask whether the owner of now has the limit from him
+(:meth:`Ledger.heirs`): only entries after one that he signed himself count, since what stands before his
+own signature is under it, and a forged beginning that merely names his key is not.
 
 *What cannot be seen here.* Entries themselves have no key: who can write both files can forge reservations
 and marks, or put back an older pair, from before a limit, or delete both. The witnesses are the statements,
@@ -100,7 +109,7 @@ _WAIT_SECONDS = 60.0
 _SYNCHRONOUS = "EXTRA"  # a commit is on the disk, the journal's removal included
 
 PathLike = str | os.PathLike[str]
-Kind = Literal["begin", "limit", "reserve", "mark"]
+Kind = Literal["begin", "limit", "reserve", "mark", "owner"]
 
 
 class LedgerError(ValueError):
@@ -161,7 +170,9 @@ class Entry:
     epsilon, delta : of a limit; of a reservation, computed from its records at the delta of its statement
     (None: it has no epsilon there), and ``method`` tells how. records, users, purpose, checked : of a
     reservation; ``checked`` is false where the owner's limit was set aside. reservation, files : of a mark.
-    key, signature : of a limit that was signed, the public key in hexadecimal; else empty.
+    key, signature : of a limit that was signed and of ``owner``, the public key in hexadecimal; else empty.
+    recovery : of a signed limit, the public key that may hand over too, or empty. to : of ``owner``, whose
+    the limit is from then on.
     """
 
     number: int
@@ -182,6 +193,8 @@ class Entry:
     files: Mapping[str, str] = field(default_factory=dict)
     key: str = ""
     signature: str = ""
+    recovery: str = ""
+    to: str = ""
 
 
 @dataclass(frozen=True)
@@ -207,7 +220,7 @@ class Totals:
     rho : of zCDP. limit : the owner's (epsilon, delta), None if unset.
     filtered, rule : epsilon at the limit's delta by the filter that the limit is held against; None without
     limit.
-    limit_key : the public key that the limit was signed with, None if it is not signed.
+    limit_key : the public key whose holder alone can change the limit, None if it is not signed.
     """
 
     __repr__ = brief
@@ -294,38 +307,65 @@ def _parse_chain(
                 f"{where}: entry {entry.number} is a {entry.kind!r}: only the first one begins a ledger"
             )
         found.append(entry)
-        _check_signed(where, entry, found[0], owners.get(entry.dataset, ""))
-        if entry.key:
-            owners[entry.dataset] = entry.key
+        _check_signed(where, entry, found[0], owners.get(entry.dataset, _NOBODY))
+        owners |= _owners([entry], owners)
     return found
 
 
-def _owners(entries: Sequence[Entry]) -> dict[str, str]:
-    """Dataset to the public key that its limit is signed with, which nobody else can change."""
-    return {entry.dataset: entry.key for entry in entries if entry.key}
+@dataclass(frozen=True)
+class _Owner:
+    """Public keys, or empty: whose the limit is, and who may hand it over besides."""
+
+    key: str = ""
+    recovery: str = ""
+
+
+_NOBODY = _Owner()
+_SIGNED: dict[str, signatures.Kind] = {"limit": "discreet limit, 1", "owner": "discreet owner, 1"}
+
+
+def _owners(entries: Sequence[Entry], before: Mapping[str, _Owner] | None = None) -> dict[str, _Owner]:
+    """Dataset to who signed its limit, or was handed it, which nobody else can change."""
+    found = dict(before or {})
+    for entry in entries:
+        if entry.key:
+            recovery = found.get(entry.dataset, _NOBODY).recovery or entry.recovery
+            found[entry.dataset] = _Owner(entry.to or entry.key, recovery)
+    return found
 
 
 def _signed_part(content: Mapping[str, Any], identity: str) -> dict[str, Any]:
-    """What the signature of a limit covers: its whole entry, in this ledger."""
+    """What the signature of an entry covers: all of it, in this ledger."""
     return {**{key: value for key, value in content.items() if key != "signature"}, "ledger": identity}
 
 
-def _check_signed(where: str, entry: Entry, first: Entry, owner: str) -> None:
+def _check_signed(where: str, entry: Entry, first: Entry, owner: _Owner) -> None:
     """A limit that was signed may be changed with that key only, and not be set aside."""
-    if entry.kind == "reserve" and owner and not entry.checked:
+    if entry.kind == "reserve" and owner.key and not entry.checked:
         raise LedgerError(
-            f"{where}: entry {entry.number} sets aside a limit that was signed with the key {owner}"
+            f"{where}: entry {entry.number} sets aside a limit that was signed with the key {owner.key}"
         )
-    if entry.kind == "limit" and owner and entry.key != owner:
+    if entry.kind == "limit" and owner.key and entry.key != owner.key:
         raise LedgerError(
-            f"{where}: entry {entry.number} changes a limit that was signed with the key {owner}, without it"
+            f"{where}: entry {entry.number} changes a limit that was signed with the key {owner.key}, "
+            "without it"
         )
+    if entry.kind == "owner":
+        wrong = _cannot_hand_over(owner, entry.key, entry.to)
+        if wrong:
+            raise LedgerError(f"{where}: entry {entry.number} hands a limit over, but {wrong}")
+    elif entry.to:
+        raise LedgerError(f"{where}: entry {entry.number} is none that hands a limit over, and names a key")
+    if entry.recovery:
+        wrong = _cannot_declare(owner, entry.key, entry.recovery) if entry.kind == "limit" else "is no limit"
+        if wrong:
+            raise LedgerError(f"{where}: entry {entry.number} declares a recovery key, but {wrong}")
     if not entry.key and not entry.signature:
         return
     content = json.loads(entry.text)
     try:
-        fits = entry.kind == "limit" and signatures.is_valid(
-            entry.key, "discreet limit, 1", _signed_part(content, _identity_of(first)), entry.signature
+        fits = entry.kind in _SIGNED and signatures.is_valid(
+            entry.key, _SIGNED[entry.kind], _signed_part(content, _identity_of(first)), entry.signature
         )
     except signatures.SigningMissing as missing:
         raise LedgerError(f"{where}: holds a signed limit, and {missing}") from None
@@ -334,6 +374,29 @@ def _check_signed(where: str, entry: Entry, first: Entry, owner: str) -> None:
             f"{where}: the signature of entry {entry.number} does not fit (changed, or of another place or "
             "ledger)"
         )
+
+
+def _cannot_hand_over(owner: _Owner, key: str, to: str) -> str:
+    """Why the holder of a key cannot hand a limit over to another one; empty if he can."""
+    if not owner.key:
+        return "it is signed by nobody"
+    if not key or key not in (owner.key, owner.recovery):
+        other = f", or the recovery key {owner.recovery}" if owner.recovery else ""
+        return f"its signature must be that of {owner.key}{other}"
+    if not signatures.is_key(to) or to in (owner.key, owner.recovery):
+        return f"{checks.said(to)} must be a public key other than the owner's and the recovery key"
+    return ""
+
+
+def _cannot_declare(owner: _Owner, key: str, recovery: str) -> str:
+    """Why a limit that is signed with a key cannot declare a recovery key; empty if it can."""
+    if not key:
+        return "it is not signed"
+    if owner.recovery:
+        return f"{owner.recovery} was declared, which nobody changes"
+    if not signatures.is_key(recovery) or recovery == key:
+        return f"{checks.said(recovery)} must be a public key other than the one that signs"
+    return ""
 
 
 def _identity_of(first: Entry) -> str:
@@ -555,14 +618,21 @@ class Ledger:
     # -------------------------------------------------------------- writing
 
     def set_limit(
-        self, dataset: str, epsilon: float, delta: float = 0.0, *, key: PrivateKey | None = None
+        self,
+        dataset: str,
+        epsilon: float,
+        delta: float = 0.0,
+        *,
+        key: PrivateKey | None = None,
+        recovery: str | None = None,
     ) -> Entry:
         """Set the owner's total for a dataset: at most ``epsilon`` > 0 at ``delta`` in [0, 1).
 
         It binds later reservations, also where more than that is spent already. ``key`` signs it
-        (:func:`discreet.storage.signatures.read_private_key`): from then on only its holder can change it.
-        ``ValueError`` where the name is nearly that of another dataset, or the limit is signed with another
-        key.
+        (:func:`discreet.storage.signatures.read_private_key`): from then on only its holder can change it,
+        or hand it over (:meth:`hand_over`). ``recovery``, a public key in hexadecimal, may hand it over too;
+        it is declared once, with a signed limit. ``ValueError`` where the name is nearly that of another
+        dataset, the limit is signed with another key, or the recovery key cannot be declared.
         """
         dataset, epsilon = _name(dataset), check_epsilon(epsilon)
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
@@ -570,17 +640,53 @@ class Ledger:
             raise ValueError(f"key = {checks.said(key)}: must be a PrivateKey, as read_private_key gives it")
         with self._writing():
             self._check_name(dataset)
-            owner = _owners(self._entries).get(dataset)
-            if owner is not None and (key is None or key.public != owner):
+            owner = _owners(self._entries).get(dataset, _NOBODY)
+            if owner.key and (key is None or key.public != owner.key):
                 given = "none was given" if key is None else f"that of {key.public} was given"
                 raise ValueError(
-                    f"key: must be that of {owner}, with which the limit of {dataset!r} is signed; {given}"
+                    f"key: must be that of {owner.key}, with which the limit of {dataset!r} is signed; "
+                    f"{given}"
                 )
-            return self._append("limit", dataset, key, epsilon=epsilon, delta=delta)
+            more = {}
+            if recovery is not None:
+                wrong = _cannot_declare(owner, "" if key is None else key.public, recovery)
+                if wrong:
+                    raise ValueError(f"recovery = {checks.said(recovery)}: cannot be declared, {wrong}")
+                more = {"recovery": recovery}
+            return self._append("limit", dataset, key, epsilon=epsilon, delta=delta, **more)
+
+    def hand_over(self, dataset: str, to: str, key: PrivateKey) -> Entry:
+        """From now on the dataset's limit is the holder's of the public key ``to``, in hexadecimal.
+
+        ``key`` is the one that may change the limit until now, or the recovery key that was declared with it.
+        ``ValueError`` if it is neither, or ``to`` is no other key. Reservations go on as they were.
+        """
+        dataset = _name(dataset)
+        if not isinstance(key, PrivateKey):
+            raise ValueError(f"key = {checks.said(key)}: must be a PrivateKey, as read_private_key gives it")
+        with self._writing():
+            wrong = _cannot_hand_over(_owners(self._entries).get(dataset, _NOBODY), key.public, to)
+            if wrong:
+                raise ValueError(f"hand over the limit of {dataset!r}: cannot be done, {wrong}")
+            return self._append("owner", dataset, key, to=to)
 
     def owner(self, dataset: str) -> str | None:
-        """The public key that the dataset's limit is signed with, in hexadecimal; None if it is not."""
-        return _owners(self.entries(_name(dataset))).get(dataset)
+        """The public key whose holder alone can change the dataset's limit, in hexadecimal; None if anybody
+        can.
+        """
+        return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).key or None
+
+    def recovery(self, dataset: str) -> str | None:
+        """The public key that may hand the limit over besides, None if none was declared."""
+        return _owners(self.entries(_name(dataset))).get(dataset, _NOBODY).recovery or None
+
+    def heirs(self, dataset: str, key: str) -> tuple[str, ...]:
+        """This key and those that the limit was handed over to since it signed; empty if it never did."""
+        entries = self.entries(_name(dataset))
+        own = next((i for i, entry in enumerate(entries) if entry.key == key != ""), None)
+        if own is None:
+            return ()
+        return tuple(dict.fromkeys([key, *(entry.to for entry in entries[own:] if entry.to)]))
 
     def reserve(
         self,
@@ -642,11 +748,11 @@ class Ledger:
         }
         with self._writing():
             self._check_name(dataset)
-            owner = _owners(self._entries).get(dataset)
-            if owner is not None and not limit_check:
+            owner = _owners(self._entries).get(dataset, _NOBODY)
+            if owner.key and not limit_check:
                 raise ValueError(
                     f"limit_check = False: must be True, the limit of {dataset!r} is signed with the key "
-                    f"{owner}"
+                    f"{owner.key}"
                 )
             if limit_check:
                 _check_limit(dataset, self._of(dataset), records, alone)
@@ -726,7 +832,7 @@ class Ledger:
         content |= {"time": now, "kind": kind, "dataset": dataset, **values}
         if key is not None:
             content["key"] = key.public
-            content["signature"] = key.sign("discreet limit, 1", _signed_part(content, self.identity))
+            content["signature"] = key.sign(_SIGNED[kind], _signed_part(content, self.identity))
         text = _canonical(content)
         entry = _parse(str(self), number, text, _digest(text), previous)
         self._connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, text, entry.hash))
@@ -968,7 +1074,7 @@ def _totals(dataset: str, entries: Sequence[Entry], delta: float | None) -> Tota
         limit=limit,
         filtered=found,
         rule=rule,
-        limit_key=_owners(entries).get(dataset),
+        limit_key=_owners(entries).get(dataset, _NOBODY).key or None,
     )
 
 
@@ -1001,6 +1107,9 @@ def table(entries: Sequence[Entry]) -> list[tuple[str, ...]]:
         elif entry.kind == "limit":
             epsilon = f"{entry.epsilon:.6g}"
             state = f"signed: {signatures.short(entry.key)}" if entry.key else ""
+            state += f", recovery: {signatures.short(entry.recovery)}" if entry.recovery else ""
+        elif entry.kind == "owner":
+            state = f"to {signatures.short(entry.to)}, signed: {signatures.short(entry.key)}"
         elif entry.kind == "mark":
             state = f"of {entry.reservation}: {', '.join(sorted(entry.files))}"
         rows.append(

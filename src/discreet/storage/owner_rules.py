@@ -4,7 +4,8 @@ A file ``discreet.ledger.toml`` in a folder of data holds the name of their popu
 ledger, and perhaps the owner's key and signature. It is over all files of its folder and of the folders
 below. :func:`discreet.stored.learn.learn` and :func:`discreet.stored.codebook.fit_codebook` refuse to
 release anything of them without that ledger (``--no-ledger``), with another one, under another population's
-name, or, where the rule has a key, while the ledger's limit is not signed with it.
+name, or, where the rule has a key, while the ledger's limit is not its holder's, nor of those whom it was
+handed over to since (:meth:`discreet.storage.ledger.Ledger.heirs`).
 :func:`discreet.data.prepare.prepare` lays a copy beside the rows that it makes, and counted parts carry the
 rules over what they count (:mod:`discreet.stored.counted`).
 
@@ -51,6 +52,7 @@ class _Ledger(Protocol):
     @property
     def identity(self) -> str: ...
     def owner(self, dataset: str) -> str | None: ...
+    def heirs(self, dataset: str, key: str) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -141,9 +143,10 @@ def obeyed(rules: Mapping[Path, Rule], dataset: str, ledger: _Ledger | None) -> 
         check_dataset(path, rule, dataset)
         if rule.ledger != ledger.identity:
             raise ValueError(f"ledger: must be that of identity {rule.ledger} {said}, is {ledger.identity}")
-        if rule.key and ledger.owner(dataset) != rule.key:
+        if rule.key and ledger.owner(dataset) not in ledger.heirs(dataset, rule.key):
             raise ValueError(
-                f"ledger: must hold a limit of {dataset!r} that is signed with the key {rule.key} {said}"
+                f"ledger: must hold a limit of {dataset!r} that is signed with the key {rule.key}, or was "
+                f"handed over by it, {said}"
             )
 
 

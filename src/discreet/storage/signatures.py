@@ -5,18 +5,22 @@ never passes for another's, and the order of fields in a file does not matter. W
 that a signature cannot be played again elsewhere, is said where it is made (:mod:`discreet.storage.ledger`,
 :mod:`discreet.storage.owner_rules`, :mod:`discreet.stored.signing`).
 
-A private key is a file for its holder alone: PKCS 8 in PEM, mode 0600, without a passphrase; one that others
-could read is refused. Its public key lies beside it, ``NAME.pub``, as OpenSSL writes it, and is named by its
-32 bytes in hexadecimal. A signature says that the holder of a key signed; whose key it is, people tell each
-other: nothing here knows it.
+A private key is a file for its holder alone: PKCS 8 in PEM, mode 0600; one that others could read is refused.
+It may be encrypted under a passphrase: by AES-256, under a key that PBKDF2 (2 048 rounds of HMAC-SHA-256,
+what ``cryptography`` writes) makes of it. Who steals the file can try passphrases at some millions a second,
+so that it has to be long; files that OpenSSL has encrypted with scrypt are read too. Its public key lies
+beside it, ``NAME.pub``, as OpenSSL writes it, and is named by its 32 bytes in hexadecimal. A signature says
+that the holder of a key signed; whose key it is, people tell each other: nothing here knows it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import stat
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -24,12 +28,22 @@ from typing import Any, Literal
 from discreet.core import checks
 
 __all__ = [
-    "Kind", "PrivateKey", "SigningMissing", "is_key", "is_valid", "new_key", "read_private_key",
-    "read_public_key", "short",
+    "Kind", "Passphrase", "PassphraseMissing", "PrivateKey", "SigningMissing", "change_passphrase", "is_key",
+    "is_valid", "new_key", "read_passphrase", "read_private_key", "read_public_key", "short",
 ]  # fmt: skip
 
-Kind = Literal["discreet limit, 1", "discreet ledger rule, 1", "discreet statement, 1"]
+Kind = Literal[
+    "discreet limit, 1",
+    "discreet owner, 1",
+    "discreet ledger rule, 1",
+    "discreet statement, 1",
+    "discreet codebook, 1",
+]
+Passphrase = str | Callable[[], str] | None
+"""A passphrase, or what asks for it: called for a file that is encrypted, and for no other."""
+
 _LARGEST = 100_000  # bytes of a file that could be a key
+_SHORTEST, _LONGEST = 12, 1000  # characters of a new passphrase
 
 
 class SigningMissing(ValueError):
@@ -37,6 +51,10 @@ class SigningMissing(ValueError):
 
     def __init__(self) -> None:
         super().__init__("signatures need the package cryptography: pip install 'discreet[sign]'")
+
+
+class PassphraseMissing(ValueError):
+    """A private key is encrypted, and no passphrase was given."""
 
 
 def _ed25519() -> tuple[Any, Any]:
@@ -94,9 +112,10 @@ def is_valid(public: str, kind: Kind, content: Mapping[str, Any], signature: str
     return signature == signature.lower()
 
 
-def new_key(path: str | Path) -> str:
+def new_key(path: str | Path, passphrase: str | None = None) -> str:
     """Make a key: a private file (mode 0600) and ``NAME.pub`` beside it, neither of which may exist.
 
+    passphrase : 12 to 1000 characters, under which the private file is encrypted; None leaves it plain.
     Returns the public key in hexadecimal.
     """
     ed25519, serialization = _ed25519()
@@ -107,9 +126,7 @@ def new_key(path: str | Path) -> str:
             raise ValueError(f"key = {str(one)!r}: exists already, a key overwrites nothing")
     path.parent.mkdir(parents=True, exist_ok=True)
     key = ed25519.Ed25519PrivateKey.generate()
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    private = _private_bytes(key, passphrase)
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -119,6 +136,58 @@ def new_key(path: str | Path) -> str:
             file.flush()
             os.fsync(file.fileno())
     return _raw(key.public_key())
+
+
+def _private_bytes(key: Any, passphrase: str | None) -> bytes:
+    _, serialization = _ed25519()
+    how = serialization.NoEncryption()
+    if passphrase is not None:
+        if not (isinstance(passphrase, str) and _SHORTEST <= len(passphrase) <= _LONGEST):
+            raise ValueError(  # not repeated: it is a secret
+                f"passphrase: must have {_SHORTEST} to {_LONGEST} characters"
+            )
+        how = serialization.BestAvailableEncryption(_as_bytes(passphrase))
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return bytes(key.private_bytes(pem, pkcs8, how))
+
+
+def _as_bytes(passphrase: str) -> bytes:
+    """One text for what looks alike, however a keyboard writes it."""
+    return unicodedata.normalize("NFC", passphrase).encode()
+
+
+def change_passphrase(path: str | Path, old: Passphrase, new: str | None) -> str:
+    """Encrypt a private key's file anew, or leave it plain (``new`` None); returns the public key.
+
+    The file is exchanged by one rename; copies of the old one open with the old passphrase for good. Raises
+    ``ValueError`` as :func:`read_private_key` and :func:`new_key` do; then nothing was changed.
+    """
+    path = Path(path)
+    key = read_private_key(path, passphrase=old)
+    content = _private_bytes(key._key, new)
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        with os.fdopen(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    return key.public
+
+
+def read_passphrase(path: str | Path, name: str = "passphrase-file") -> str:
+    """The first line of a file that its owner alone can read (mode 0600), for jobs without a terminal."""
+    content = _content(name, Path(path), private=True)
+    try:
+        line = content.decode().splitlines()[0]
+    except (UnicodeDecodeError, IndexError):
+        line = ""
+    if not line:
+        raise ValueError(f"{name} = {str(path)!r}: must hold a passphrase in its first line, as UTF-8")
+    return line
 
 
 def _raw(public: Any) -> str:
@@ -147,22 +216,31 @@ def _content(name: str, path: Path, *, private: bool) -> bytes:
         raise ValueError(f"{name} = {str(path)!r}: cannot be read ({error.strerror or error})") from None
 
 
-def read_private_key(path: str | Path, name: str = "key") -> PrivateKey:
+def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase = None) -> PrivateKey:
     """The private key in a file; ``name`` is what the argument is called in messages.
 
-    Raises ``ValueError`` if it is none, or can be read by others than its owner.
+    passphrase : of a file that is encrypted, or a function that asks for it; a plain file needs none.
+    Raises ``ValueError`` if it is no key, can be read by others than its owner, or the passphrase is not its
+    own (:class:`PassphraseMissing` if none was given).
     """
     ed25519, serialization = _ed25519()
     path = Path(path)
     content = _content(name, path, private=True)
+    secret: bytes | None = None
+    if b"ENCRYPTED" in content:
+        given = passphrase() if callable(passphrase) else passphrase
+        if given is None:
+            raise PassphraseMissing(f"{name} = {str(path)!r}: is encrypted, its passphrase must be given")
+        secret = _as_bytes(given)
     try:
-        key = serialization.load_pem_private_key(content, None)
+        key = serialization.load_pem_private_key(content, secret)
     except Exception:  # what is wrong with a secret is not repeated
         key = None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
+        wrong = "this is not its passphrase, or it is damaged: it " if secret is not None else ""
         raise ValueError(
-            f"{name} = {str(path)!r}: must be a private Ed25519 key in PEM without a passphrase, as "
-            "`discreet keys new` makes it"
+            f"{name} = {str(path)!r}: {wrong}must be a private Ed25519 key in PEM, as `discreet keys new` "
+            "makes it"
         )
     return PrivateKey(_raw(key.public_key()), key)
 

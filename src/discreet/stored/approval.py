@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from discreet.core import checks
 from discreet.storage.files import write_aside
-from discreet.storage.signatures import PrivateKey
+from discreet.storage.signatures import Kind, PrivateKey
+from discreet.stored.codebook import verify_codebook
+from discreet.stored.codebook_page import FACTS, codebook_signed
 from discreet.stored.signing import (
     SIGNATURES_NAME,
     content_of,
@@ -16,7 +19,7 @@ from discreet.stored.signing import (
     signed_hashes,
     text_of_signatures,
 )
-from discreet.stored.statement import LedgerLike
+from discreet.stored.statement import PAGES, LedgerLike, file_hash
 from discreet.stored.statement_page import JSON_NAME
 from discreet.stored.statement_schema import SIGNATURES_SCHEMA, read_json, violations
 from discreet.stored.verification import verify
@@ -24,11 +27,23 @@ from discreet.stored.verification import verify
 __all__ = ["sign"]
 
 
-def _hashes(folder: Path) -> dict[str, str] | None:
+def _hashes(folder: Path, names: Sequence[str]) -> dict[str, str] | None:
     try:
-        return signed_hashes(folder)
+        return signed_hashes(folder, names)
     except OSError:
         return None  # for `verify` to find
+
+
+def _wrong_of_run(folder: Path, ledger: LedgerLike | None, learner: Any) -> str:
+    return next((one.name for one in verify(folder, ledger, learner=learner) if not one.ok), "")
+
+
+def _wrong_of_fit(folder: Path, ledger: Any) -> str:
+    try:
+        verify_codebook(folder, ledger)
+    except (ValueError, OSError) as error:
+        return str(error)
+    return ""
 
 
 def sign(
@@ -39,8 +54,9 @@ def sign(
 
     Parameters
     ----------
-    folder : that :func:`discreet.stored.learn.learn` made. Lines for people are filled in before: afterwards
-        nothing in it can be changed without breaking the signature.
+    folder : that :func:`discreet.stored.learn.learn` or :func:`discreet.stored.codebook.fit_codebook` made.
+        Lines for people are filled in before: afterwards nothing in it can be changed without breaking the
+        signature.
     key : :func:`discreet.storage.signatures.read_private_key`
     name : whose key it is, in a line; as they say, since no key knows its holder
     ledger, learner : as for :func:`discreet.stored.verification.verify`
@@ -53,10 +69,13 @@ def sign(
     folder = Path(folder)
     if not isinstance(key, PrivateKey):
         raise ValueError(f"key = {checks.said(key)}: must be a PrivateKey, as read_private_key gives it")
-    before = _hashes(folder)
-    wrong = [check for check in verify(folder, ledger, learner=learner) if not check.ok]
+    fitted = (folder / FACTS).is_file() and not (folder / JSON_NAME).exists()
+    names = codebook_signed() if fitted else (JSON_NAME, *PAGES)
+    kind: Kind = "discreet codebook, 1" if fitted else "discreet statement, 1"
+    before = _hashes(folder, names)
+    wrong = _wrong_of_fit(folder, ledger) if fitted else _wrong_of_run(folder, ledger, learner)
     if wrong:
-        raise ValueError(f"folder = {str(folder)!r}: does not verify ({wrong[0].name}), and was not signed")
+        raise ValueError(f"folder = {str(folder)!r}: does not verify ({wrong}), and was not signed")
     entries = read_signatures(folder)
     if any(one["key"] == key.public for one in entries):
         raise ValueError(f"key: has signed {str(folder)!r} already")
@@ -64,12 +83,12 @@ def sign(
         "name": name,
         "key": key.public,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "fingerprint": read_json(folder / JSON_NAME)["fingerprint"],
-        "files": signed_hashes(folder),
+        "fingerprint": file_hash(folder / FACTS) if fitted else read_json(folder / JSON_NAME)["fingerprint"],
+        "files": signed_hashes(folder, names),
     }
     if one["files"] != before:
         raise ValueError(f"folder = {str(folder)!r}: was changed while it was verified, and was not signed")
-    one["signature"] = key.sign("discreet statement, 1", content_of(one))
+    one["signature"] = key.sign(kind, content_of(one))
     text = text_of_signatures([*entries, one])
     broken = next(violations({"format": "discreet signatures", "version": 1, "signatures": [one]},
                              SIGNATURES_SCHEMA), None)  # fmt: skip

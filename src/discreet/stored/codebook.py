@@ -43,16 +43,22 @@ from discreet.data.places import Text, local_files, places_of
 from discreet.data.prepare import MEMORY, Maker, parts, refuse
 from discreet.data.readers import Progress
 from discreet.data.records import Reader
-from discreet.data.schema import read_public_table
+from discreet.data.schema import DECLARED, read_public_table
 from discreet.linear.person_sums import GRID, PersonSums, guaranteed, noisy
 from discreet.storage.folders import aside, check_free
 from discreet.storage.ledger import Ledger, LedgerError, Reservation, spent
 from discreet.storage.owner_rules import check_rules
+from discreet.stored.codebook_page import FACTS, PAGES, codebook_signed, write_codebook_pages
+from discreet.stored.pages import compared_with
+from discreet.stored.signing import SIGNATURES_NAME, found_in
+from discreet.stored.statement import LedgerFacts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-CENTRES, CUTS, FACTS = "codebook.csv", "cuts.toml", "codebook.json"
+CENTRES, CUTS = "codebook.csv", "cuts.toml"
+VERSION = 2
+# 1: no page for the data protection officer, and nothing of what was declared
 _CERTAIN = 1.96  # 95 %
 _STANDS_OUT = 3.0  # standard deviations of noise
 
@@ -408,13 +414,13 @@ def _released(
         value = _value(declared, names[0])
         found, share = _cut(value, expected.number, sums, owner, values[:, 0], sigma, source)
     facts: dict[str, Any] = {
-        "format": "discreet codebook", "version": 1, "dataset": declared.schema.dataset,
-        "unit": declared.schema.unit, "users": people, "purpose": purpose,
+        "format": "discreet codebook", "version": VERSION, "dataset": declared.schema.dataset,
+        "unit": declared.schema.unit, "users": people, "episodes_per_user": declared.schema.episodes_per_user,
+        "provenance": dict(declared.schema.provenance),
+        "declared": {name: declared.schema.declared.get(name) for name in DECLARED}, "purpose": purpose,
         "date": datetime.now(UTC).isoformat(timespec="seconds"), "declaration": declared.hash,
         "forecast": expected.to_dict(), "guarantee": guarantee.to_dict(), "statement": guarantee.statement,
-        "ledger": None
-        if ledger is None or reservation is None
-        else {"identity": ledger.identity, "entry": reservation.number, "hash": reservation.hash},
+        "ledger": None if ledger is None or reservation is None else _in_ledger(ledger, reservation),
     }  # fmt: skip
     if ledger is None:
         facts["warning"] = "NO LEDGER: nothing was written down; losses of several releases add up"
@@ -424,20 +430,53 @@ def _released(
         (hidden / name).write_text(table, "utf-8")
         facts["shares"] = [round(one, 6) for one in (share / max(share.sum(), 1e-300)).tolist()]
         facts["files"] = {name: _digest(hidden / name)}
-        (hidden / FACTS).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+        write_codebook_pages(hidden, text)
+        (hidden / FACTS).write_text(text, "utf-8", newline="\n")  # last: with it the folder is whole
         published = hashes(hidden)
     if ledger is not None and reservation is not None:
         ledger.mark(reservation, published)
     return Fitted(out, found, expected, guarantee)
 
 
-def verify_codebook(folder: str | Path, ledger: Ledger | None = None) -> None:
+def _in_ledger(ledger: Ledger, reservation: Reservation) -> dict[str, Any]:
+    """What a fit did to the ledger, as statements tell it."""
+    found = LedgerFacts.of(ledger, reservation)
+    return {
+        "name": found.name, "identity": found.identity, "new": found.new, "number": found.number,
+        "hash": found.head, "after": dict(found.after), "together": dict(found.together),
+    }  # fmt: skip
+
+
+def verify_codebook(
+    folder: str | Path, ledger: Ledger | None = None, *, public_keys: Sequence[str] = ()
+) -> None:
     """Raise ``ValueError`` unless a fit's files are what its facts (and the ledger's mark) say.
 
-    The guarantee is computed again from the record that the facts hold.
+    The guarantee is computed again from the record that the facts hold, and the pages from the facts, but for
+    what people wrote into their lines. Signatures that are there must be in order, and ``public_keys`` must
+    have signed (:func:`discreet.stored.approval.sign`).
     """
     folder = Path(folder)
     facts = read_facts(folder)
+    known = {FACTS, SIGNATURES_NAME, *PAGES, *facts["files"]}
+    foreign = sorted(one.name for one in folder.iterdir() if one.name not in known or one.is_symlink())
+    if foreign:
+        raise ValueError(f"{folder / foreign[0]}: is not of this fit")
+    fingerprint = _digest(folder / FACTS)
+    for name, lines in PAGES.items():
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder / name}: is not there, which a fit makes")
+        text = (folder / name).read_bytes().decode("utf-8", "replace")
+        for what, stated, made, ok in compared_with(text, lines(facts, fingerprint)):
+            if not ok:
+                raise ValueError(f"{folder / name}: {what} is not as it was made ({stated!r}, {made!r})")
+    signed = found_in(folder, fingerprint, public_keys, codebook_signed(), "discreet codebook, 1")
+    for what, stated, made, ok in signed:
+        if not ok:
+            raise ValueError(
+                f"{folder / SIGNATURES_NAME}: {what}: is not as it must be ({stated!r}, {made!r})"
+            )
     guarantee, files, held = Guarantee.from_dict(facts["guarantee"]), facts["files"], facts["ledger"]
     if facts.get("statement") != guarantee.statement:
         raise ValueError(f"{folder / FACTS}: its statement is not that of its guarantee")
@@ -449,9 +488,13 @@ def verify_codebook(folder: str | Path, ledger: Ledger | None = None) -> None:
     if held is None:
         raise ValueError(f"{folder / FACTS}: names no ledger")
     marks = {entry.reservation: entry for entry in ledger.entries(facts["dataset"]) if entry.kind == "mark"}
-    mark = marks.get(held["entry"])
+    mark = marks.get(held["number"])
     if held["identity"] != ledger.identity or not ledger.contains(held["hash"]) or mark is None:
         raise LedgerError(f"{ledger}: does not hold this fit")
+    again = _in_ledger(ledger, Reservation(facts["dataset"], held["number"], held["hash"]))
+    wrong = sorted(name for name in {*again, *held} - {"name"} if again.get(name) != held.get(name))
+    if wrong:
+        raise ValueError(f"{folder / FACTS}: {wrong[0]} of the ledger is not what the ledger holds")
     if dict(mark.files) != {**files, FACTS: _digest(folder / FACTS)}:
         raise ValueError(f"{folder}: its files are not those that the ledger marked")
 
@@ -460,18 +503,23 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """What a fit says of itself; ``ValueError`` if that is not there, or not what a fit writes."""
     try:
         facts: dict[str, Any] = json.loads((folder / FACTS).read_text("utf-8"))
+        if facts["version"] != VERSION:
+            raise ValueError(f"version {facts['version']!r}, this library reads {VERSION}")
         Guarantee.from_dict(facts["guarantee"])
         _ = dict(facts["files"]), facts["dataset"], facts["date"]
+        _ = [facts["declared"][name] for name in DECLARED], dict(facts["provenance"])
         if facts["ledger"] is not None:
-            _ = [facts["ledger"][name] for name in ("identity", "entry", "hash")]
+            _ = [facts["ledger"][name] for name in ("identity", "number", "hash", "after", "together", "new")]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{folder / FACTS}: is not what a fit writes ({error!r})") from None
     return facts
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file of a fit, as the ledger marks them."""
-    return {one.name: _digest(one) for one in folder.iterdir()}
+    """SHA-256 of the files of a fit, as the ledger marks them: all but the pages, which follow from them, and
+    into which people write.
+    """
+    return {one.name: _digest(one) for one in folder.iterdir() if one.name not in (*PAGES, SIGNATURES_NAME)}
 
 
 def _digest(path: Path) -> str:

@@ -64,20 +64,25 @@ def _blocks(doc: Document) -> Iterator[Block]:
     yield Heading(2, "What was done, for whom, with which data")
     yield Pairs(tuple(_fields(doc)))
     yield Heading(2, "The promise in numbers")
-    yield from _promise(doc)
+    yield from promise(doc)
     yield Heading(2, "What the words mean")
-    yield Pairs(tuple(_glossary(doc)))
+    yield Pairs(tuple(glossary(doc)))
     yield Heading(2, "Beside published deployments")
-    yield from _compared(doc)
+    yield from compared(doc)
     yield Heading(2, "Points of NIST SP 800-226")
-    yield from _points(doc)
+    yield from points(doc)
     yield Heading(2, "Signatures")
+    yield from signature_lines("statement.md", doc["fingerprint"], doc["operator"], doc["approval"])
+
+
+def signature_lines(read: str, fingerprint: str, operator: str, approval: str) -> Iterator[Block]:
+    """Lines for who signs, and what is signed."""
     yield Paragraph(
-        f"Who signs has read this page and statement.md, whose fingerprint is {doc['fingerprint']}. A "
+        f"Who signs has read this page and {read}, whose fingerprint is {fingerprint}. A "
         "signature on paper is written here; one that a computer can check is made by 'discreet sign'."
     )
-    yield Blank("Operator", doc["operator"])
-    yield Blank("Approval (of this fingerprint)", doc["approval"])
+    yield Blank("Operator", operator)
+    yield Blank("Approval (of this fingerprint)", approval)
     for label in (
         "Data protection officer, name",
         "Decision, and its conditions",
@@ -88,9 +93,9 @@ def _blocks(doc: Document) -> Iterator[Block]:
 
 
 # --------------------------------------------------------------------------------------- what was declared
-def _fields(doc: Document) -> Iterator[tuple[str, str]]:
-    people, data, guarantee = doc["population"], doc["data"], doc["guarantee"]
-    declared = data["declared"]
+def declared_fields(doc: Document, declared: Document, unnamed: bool = False) -> Iterator[tuple[str, str]]:
+    """Of whom, by whom, what for: what was declared. unnamed : nobody gave the release a purpose."""
+    people = doc["population"]
 
     def told(name: str) -> str:
         return declared[name] or _UNSTATED
@@ -107,12 +112,17 @@ def _fields(doc: Document) -> Iterator[tuple[str, str]]:
     yield "Controller", told("controller")
     yield "Contact", told("contact")
     yield "Purpose of the processing", told("purpose")
-    unnamed = doc["purpose"] in ("", f"learn, {doc['configuration']['algorithm']}")  # the default
     yield "Purpose of this release", _UNSTATED if unnamed else doc["purpose"]
     yield "Legal basis", told("legal_basis")
     yield "Recipients of what is released", told("recipients")
     yield "Retention of the raw data", told("retention")
     yield "Columns of the records that form a person", told("columns")
+
+
+def _fields(doc: Document) -> Iterator[tuple[str, str]]:
+    people, data, guarantee = doc["population"], doc["data"], doc["guarantee"]
+    unnamed = doc["purpose"] in ("", f"learn, {doc['configuration']['algorithm']}")  # the default
+    yield from declared_fields(doc, data["declared"], unnamed)
     names = data["columns"]
     paid = data["reward"]["source"] == "column"
     read = [name for part, name in names.items() if part != "reward" or paid]
@@ -156,12 +166,13 @@ def _number(value: float | None) -> str:
     return "none" if value is None else up(value)
 
 
-def _promise(doc: Document) -> Iterator[Block]:
+def promise(doc: Document) -> Iterator[Block]:
+    """The promise in numbers: of this release, and beside it of all that the ledger holds."""
     guarantee, alone, ledger = doc["guarantee"], doc["alone"], doc["ledger"]
     if guarantee["epsilon"] is None:
         yield Paragraph("There is none: exact sums were released.", strong=True)
         return
-    head = ["", "this release"]
+    head = ["what", "this release"]
     own = doc["attacker"] if alone is None else alone
     columns = [(guarantee, own)]
     if alone is not None:
@@ -200,15 +211,20 @@ def _coin(attacker: Document) -> float:
 
 
 # ------------------------------------------------------------------------------------------- the words
-def _glossary(doc: Document) -> Iterator[tuple[str, str]]:
-    """The terms that stand on this page or the statement, and no others."""
+def glossary(
+    doc: Document, release: str = "release.parquet", statement: bool = True
+) -> Iterator[tuple[str, str]]:
+    """The terms that stand on this page or the statement, and no others.
+
+    release : the file of it. statement : whether there is a statement beside the page.
+    """
     guarantee, people, ledger = doc["guarantee"], doc["population"], doc["ledger"]
     unit = people["unit"]
     yield (
         "Release",
         (
             "what leaves the protected place: sums over all people with random noise on them "
-            "(release.parquet). Everything else in the folder is computed from it."
+            f"({release}). Everything else in the folder is computed from it."
         ),
     )
     if guarantee["epsilon"] is None:
@@ -259,19 +275,26 @@ def _glossary(doc: Document) -> Iterator[tuple[str, str]]:
         "False alarm, true alarm",
         (
             "an attacker who tests whether a record is that of one person or another is wrong at times (a "
-            "false alarm) and right at times (a true alarm). The table of the statement says how often "
-            "right, at most, for a given share of false alarms; without the release both are equal."
+            "false alarm) and right at times (a true alarm). "
+            + (
+                "The table of the statement says how often right, at most, for a given share of false "
+                "alarms; without"
+                if statement
+                else "Without"
+            )
+            + " the release both are equal."
         ),
     )
-    yield (
-        "Belief before, belief after",
-        (
-            "how sure an attacker was of something about one person, and how sure he can be after an alarm. "
-            "The row 1 % is of somebody who thought it unlikely: guessing 'no' is then right in 99 % of "
-            "cases without any release."
-        ),
-    )
-    if guarantee["delta"]:
+    if statement:
+        yield (
+            "Belief before, belief after",
+            (
+                "how sure an attacker was of something about one person, and how sure he can be after an "
+                "alarm. The row 1 % is of somebody who thought it unlikely: guessing 'no' is then right in "
+                "99 % of cases without any release."
+            ),
+        )
+    if guarantee["delta"] and statement:
         yield (
             "No bound",
             (
@@ -288,7 +311,7 @@ def _glossary(doc: Document) -> Iterator[tuple[str, str]]:
         ),
     )
     lines = " ".join(one["description"] for one in doc["mechanisms"])
-    if "sqrt(2 rho)" in lines or "mu = sqrt(" in lines:
+    if statement and ("sqrt(2 rho)" in lines or "mu = sqrt(" in lines):
         yield (
             "sqrt(2 rho) = sqrt(k) x s, mu = sqrt(k) x s",
             (
@@ -327,7 +350,8 @@ def _glossary(doc: Document) -> Iterator[tuple[str, str]]:
 
 
 # --------------------------------------------------------------------------------------- in comparison
-def _compared(doc: Document) -> Iterator[Block]:
+def compared(doc: Document, read: str = "statement.md") -> Iterator[Block]:
+    """The promise beside published ones. read : the file that has it."""
     guarantee, people, ledger = doc["guarantee"], doc["population"], doc["ledger"]
     yield Paragraph(
         "An ε compares with another only if the unit is the same: whose data are hidden, over which time, "
@@ -338,13 +362,11 @@ def _compared(doc: Document) -> Iterator[Block]:
     mine: list[tuple[str | Link, ...]] = []
     if guarantee["epsilon"] is not None:
         delta = up(guarantee["delta"], 3)
-        mine.append(
-            ("This release", up(guarantee["epsilon"]), delta, whole, guarantee["trust"], "statement.md")
-        )
+        mine.append(("This release", up(guarantee["epsilon"]), delta, whole, guarantee["trust"], read))
         if doc["alone"] is not None:
             all_ = ledger["together"]
             numbers = _number(all_["epsilon"]), up(all_["delta"], 3)
-            mine.append(("All releases in the ledger", *numbers, whole, guarantee["trust"], "statement.md"))
+            mine.append(("All releases in the ledger", *numbers, whole, guarantee["trust"], read))
     others = [
         (one.name, one.epsilon, one.delta, one.unit, one.trust, Link(one.source, one.address))
         for one in PUBLISHED
@@ -357,16 +379,18 @@ def _compared(doc: Document) -> Iterator[Block]:
 
 
 # ------------------------------------------------------------------------------------------- the points
-def _points(doc: Document) -> Iterator[Block]:
-    points = list(_asked(doc))
-    known, asked = (sum(bool(point[i]) for point in points) for i in (1, 2))
+def points(doc: Document, own: Mapping[str, str] | None = None) -> Iterator[Block]:
+    """NIST's points with answers and questions. own : other answers, by the point's title."""
+    found = [(title, (own or {}).get(title, answer), asked) for title, answer, asked in _asked(doc)]
+    known, asked = (sum(bool(point[i]) for point in found) for i in (1, 2))
     yield Paragraph(
-        f"Guidelines for Evaluating Differential Privacy Guarantees, March 2025 ({NIST}), in our words. Of "
-        f"{len(points)} points the software answers {known}, with the numbers that it has; {asked} wait for "
+        "Guidelines for Evaluating Differential Privacy Guarantees, March 2025, in our words. Of "
+        f"{len(found)} points the software answers {known}, with the numbers that it has; {asked} wait for "
         "an answer of yours. Each part of a promise rests on those below it: the last points carry the "
-        "first."
+        "first.",
+        source=Link("NIST SP 800-226", NIST),
     )
-    for number, (title, answer, question) in enumerate(points, 1):
+    for number, (title, answer, question) in enumerate(found, 1):
         yield Heading(3, f"{number}. {title}")
         if answer:
             yield Paragraph(f"The software: {answer}")

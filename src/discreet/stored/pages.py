@@ -19,7 +19,7 @@ from discreet import tables
 
 __all__ = [
     "MARKS", "Blank", "Block", "Bullets", "Heading", "Line", "Link", "Pairs", "Paragraph", "Table", "Written",
-    "blank_in_markdown", "escaped", "html_lines", "markdown_lines", "text_of",
+    "blank_in_markdown", "compared_with", "escaped", "html_lines", "markdown_lines", "text_of",
 ]  # fmt: skip
 
 MARKS = "\\`*_[]<>|#~&"
@@ -42,10 +42,11 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Sentences; ``strong`` ones stand out."""
+    """Sentences; ``strong`` ones stand out. source : stands at their end."""
 
     text: str
     strong: bool = False
+    source: Link | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,25 @@ def text_of(lines: Sequence[Line]) -> str:
     return "\n".join(line if isinstance(line, str) else line.text for line in lines) + "\n"
 
 
+def compared_with(text: str, lines: Sequence[Line]) -> Iterator[tuple[str, object, object, bool]]:
+    """A page as it lies there and as it must be: (what, found there, must be, whether they agree), line by
+    line, but for what people wrote into its lines for people.
+    """
+    stated = text.split("\n")
+    rendered: list[Line] = [*lines, ""]
+    yield "lines", len(stated), len(rendered), len(stated) == len(rendered)
+    for i, (found, line) in enumerate(zip(stated, rendered, strict=False), 1):
+        one, other = found, line if isinstance(line, str) else line.text
+        if isinstance(line, Written):
+            rest = max(len(line.before), len(found) - len(line.after))
+            said = found[len(line.before) : rest]
+            one, other = found[: len(line.before)] + found[rest:], line.before + line.after
+            plain = re.fullmatch(line.allowed, said) is not None and said.isprintable()
+            words = "plain text on one line, marks of the page's language escaped"
+            yield f"text of line {i}", words, words if plain else repr(said), plain
+        yield f"line {i}", one, other, one == other
+
+
 # ----------------------------------------------------------------------------------------- Markdown
 _IN_MARKDOWN = rf"( (?:[^{re.escape(MARKS)}]|\\[{re.escape(MARKS)}]){{0,500}})?"
 
@@ -134,7 +154,8 @@ def _markdown(block: Block) -> Iterator[Line]:
     if isinstance(block, Heading):
         yield f"{'#' * block.level} {escaped(block.text)}"
     elif isinstance(block, Paragraph):
-        yield f"**{escaped(block.text)}**" if block.strong else escaped(block.text)
+        text = f"**{escaped(block.text)}**" if block.strong else escaped(block.text)
+        yield text if block.source is None else f"{text} Source: {_cell(block.source)}."
     elif isinstance(block, Bullets):
         yield from (f"- {escaped(item)}" for item in block.items)
     elif isinstance(block, Pairs):
@@ -159,15 +180,21 @@ body { max-width: 46em; margin: 1.5em auto; padding: 0 1em; font: 11pt/1.45 Geor
   background: #fff; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.2em; margin-top: 1.6em; border-bottom: 1px solid #555; }
 h3 { font-size: 1em; margin-bottom: .2em; }
-table { border-collapse: collapse; width: 100%; margin: .8em 0; font-size: .9em; }
+p, li, dd { overflow-wrap: anywhere; }
+div.table { overflow-x: auto; }
+table { min-width: 100%; border-collapse: collapse; margin: .8em 0; font-size: .9em; }
 caption { text-align: left; font-style: italic; padding-bottom: .3em; }
 th, td { border: 1px solid #555; padding: .25em .5em; text-align: left; vertical-align: top; }
 thead th { background: #eee; } a { color: #00308f; overflow-wrap: anywhere; }
-dt { font-weight: bold; } dd { margin: 0 0 .4em 1.5em; overflow-wrap: anywhere; }
-p.blank { margin: 1.1em 0; } p.blank span { display: inline-block; min-width: 24em; min-height: 1.3em;
-  border-bottom: 1px solid #000; }
-@media print { body { margin: 0; max-width: none; font-size: 10pt; } h2, h3 { break-after: avoid; }
-  tr, p.blank { break-inside: avoid; } }"""
+a:focus-visible, div.table:focus-visible { outline: 3px solid #00308f; }
+dt { font-weight: bold; } dd { margin: 0 0 .4em 1.5em; }
+p.blank { margin: 1.1em 0; display: flex; flex-wrap: wrap; gap: 0 .5em; } p.blank span { flex: 1 1 14em;
+  min-height: 1.5em; border-bottom: 1px solid #000; }
+@page { margin: 18mm 16mm; }
+@media screen and (max-width: 40em) { div.table table { font-size: .8em; } td:last-child { min-width: 9em; } }
+@media print { body { margin: 0; padding: 0; max-width: none; font-size: 10pt; }
+  h2, h3, dt, caption { break-after: avoid; } p, dd, tr, p.blank { break-inside: avoid; }
+  div.table { overflow: visible; } a::after { content: " (" attr(href) ")"; } }"""
 
 
 def html_lines(title: str, blocks: Sequence[Block]) -> list[Line]:
@@ -199,7 +226,10 @@ def _html(block: Block) -> Iterator[Line]:
         yield f"<h{block.level}>{html.escape(block.text)}</h{block.level}>"
     elif isinstance(block, Paragraph):
         text = html.escape(block.text)
-        yield f"<p><strong>{text}</strong></p>" if block.strong else f"<p>{text}</p>"
+        text = f"<strong>{text}</strong>" if block.strong else text
+        yield (
+            f"<p>{text}</p>" if block.source is None else f"<p>{text} Source: {_html_cell(block.source)}.</p>"
+        )
     elif isinstance(block, Bullets):
         yield from ("<ul>", *(f"<li>{html.escape(item)}</li>" for item in block.items), "</ul>")
     elif isinstance(block, Pairs):
@@ -210,14 +240,17 @@ def _html(block: Block) -> Iterator[Line]:
         before = f'<p class="blank">{html.escape(block.label)}: <span>'
         yield Written(before, html.escape(block.value), "</span></p>", _IN_HTML)
     else:
-        yield from ("<table>", f"<caption>{html.escape(block.caption)}</caption>")
+        caption = html.escape(block.caption)
+        # wider than a phone: it scrolls by itself, by keys too
+        yield f'<div class="table" role="region" aria-label="{caption}" tabindex="0">'
+        yield from ("<table>", f"<caption>{caption}</caption>")
         heads = "".join(f'<th scope="col">{html.escape(one)}</th>' for one in block.head)
         yield f"<thead><tr>{heads}</tr></thead>"
         yield "<tbody>"
         for first, *rest in block.rows:
             cells = "".join(f"<td>{_html_cell(cell)}</td>" for cell in rest)
             yield f'<tr><th scope="row">{_html_cell(first)}</th>{cells}</tr>'
-        yield from ("</tbody>", "</table>")
+        yield from ("</tbody>", "</table>", "</div>")
 
 
 def _html_cell(cell: str | Link) -> str:

@@ -33,6 +33,7 @@ from discreet.offline.releases import read_tables
 from discreet.storage.folders import HIDDEN, aside, held
 from discreet.storage.ledger import Ledger, Reservation
 from discreet.stored import codebook
+from discreet.stored.codebook_page import FACTS
 from discreet.stored.learn import RELEASE, SCHEMA, Run, fill
 from discreet.stored.planning import Settings, kind_of, learner_of
 from discreet.stored.statement import published_hashes, versions
@@ -123,7 +124,7 @@ def _folders(place: Path, ledger: Ledger | None, unmarked: dict[str, Any]) -> It
 
 
 def _is_codebook(folder: Path) -> bool:
-    return (folder / codebook.FACTS).is_file()
+    return (folder / FACTS).is_file()
 
 
 def _release_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
@@ -137,7 +138,7 @@ def _codebook_facts(folder: Path) -> tuple[str, str, dict[str, Any] | None]:
     facts = codebook.read_facts(folder)
     told = facts["ledger"]
     if told is not None:
-        told = {"number": told["entry"], "identity": told["identity"], "head": told["hash"]}
+        told = {"number": told["number"], "identity": told["identity"], "head": told["hash"]}
     return str(facts["dataset"]), str(facts["date"]), told
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from discreet.storage import signatures
+from discreet.storage.signatures import Kind
 from discreet.stored.statement import PAGES, file_hash
 from discreet.stored.statement_page import JSON_NAME
 from discreet.stored.statement_schema import SIGNATURES_SCHEMA, ordered, read_json, violations
@@ -28,9 +29,9 @@ Found = tuple[str, Any, Any, bool]
 """A comparison: its name, what is stated, what was found, and whether they agree."""
 
 
-def signed_hashes(folder: Path) -> dict[str, str]:
-    """Of the files that the statement does not name itself."""
-    return {name: file_hash(folder / name) for name in (JSON_NAME, *PAGES)}
+def signed_hashes(folder: Path, names: Sequence[str] = (JSON_NAME, *PAGES)) -> dict[str, str]:
+    """Of the files that the statement (or what is in its place) does not name itself."""
+    return {name: file_hash(folder / name) for name in names}
 
 
 def content_of(one: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,17 +60,20 @@ def read_signatures(folder: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def found_in(folder: Path, document: Mapping[str, Any], public_keys: Sequence[str]) -> Iterator[Found]:
+def found_in(
+    folder: Path, fingerprint: str, public_keys: Sequence[str],
+    names: Sequence[str] = (JSON_NAME, *PAGES), kind: Kind = "discreet statement, 1",
+) -> Iterator[Found]:  # fmt: skip
     """Every signature with its key, the statement and the files; and that the given keys have signed."""
     entries = read_signatures(folder)
-    hashes = signed_hashes(folder) if entries else {}
+    hashes = signed_hashes(folder, names) if entries else {}
     good = set()
     for number, one in enumerate(entries, 1):
         name = f"signature {number}, of {one['name']!r}"
-        valid = signatures.is_valid(one["key"], "discreet statement, 1", content_of(one), one["signature"])
+        valid = signatures.is_valid(one["key"], kind, content_of(one), one["signature"])
         yield f"{name}: by its key", one["key"], one["key"] if valid else "of another key or text", valid
-        same = one["fingerprint"] == document["fingerprint"]
-        yield f"{name}: fingerprint", one["fingerprint"], document["fingerprint"], same
+        same = one["fingerprint"] == fingerprint
+        yield f"{name}: fingerprint", one["fingerprint"], fingerprint, same
         for file in sorted({*one["files"], *hashes}):
             stated, found = one["files"].get(file), hashes.get(file)
             yield f"{name}: {file}", stated, found, stated == found

@@ -92,6 +92,7 @@ class _Ledger(Protocol):
     def totals(self, dataset: str, *, delta: float | None = None, upto: int | None = None) -> Any: ...
     def certified(self, dataset: str, delta: float, *, upto: int | None = None) -> Any: ...
     def owner(self, dataset: str) -> str | None: ...
+    def heirs(self, dataset: str, key: str) -> tuple[str, ...]: ...
 
 
 LedgerLike = _Ledger
@@ -332,7 +333,7 @@ def statement_of(facts: RunFacts) -> Statement:
     """The statement of a run."""
     guarantee, schema = facts.guarantee, facts.schema
     alone = TradeOff.of(guarantee, facts.records)
-    whole = _whole(facts, alone)
+    whole = whole_of(facts, alone)
     verdict = check_delta(guarantee.delta, facts.users) if guarantee.epsilon is not None else "none"
     document: dict[str, Any] = {
         "format": FORMAT,
@@ -341,7 +342,7 @@ def statement_of(facts: RunFacts) -> Statement:
         "replanned": facts.replanned,
         "date": facts.date,
         "purpose": facts.purpose,
-        "sentence": _sentence(facts, whole, alone),
+        "sentence": sentence_of(facts, whole, alone),
         "warnings": list(_warnings(facts, whole, verdict)),
         "population": {
             "dataset": schema.dataset,
@@ -365,8 +366,8 @@ def statement_of(facts: RunFacts) -> Statement:
             "ratio": guarantee.delta * facts.users,
             "verdict": verdict,
         },
-        "attacker": _attacker(whole.attacker),
-        "alone": None if whole.releases == 1 else _attacker(alone),
+        "attacker": attacker_of(whole.attacker),
+        "alone": None if whole.releases == 1 else attacker_of(alone),
         "groups": [_group(whole.attacker, people, whole.delta) for people in _GROUPS],
         "covered": list(_covered(facts)),
         "not_covered": list(_not_covered(facts)),
@@ -466,7 +467,7 @@ class _Whole:
     attacker: TradeOff
 
 
-def _whole(facts: RunFacts, alone: TradeOff) -> _Whole:
+def whole_of(facts: RunFacts, alone: TradeOff) -> _Whole:
     guarantee = facts.guarantee
     if facts.ledger is None or facts.ledger.together["reservations"] == 1:
         epsilon = math.inf if guarantee.epsilon is None else guarantee.epsilon
@@ -480,7 +481,7 @@ def _whole(facts: RunFacts, alone: TradeOff) -> _Whole:
     return _Whole(int(found["reservations"]), epsilon, float(found["delta"]), attacker)
 
 
-def _attacker(attacker: TradeOff) -> dict[str, Any]:
+def attacker_of(attacker: TradeOff) -> dict[str, Any]:
     return {
         "advantage": attacker.advantage,
         "tests": [{"false_positives": f, "true_positives": attacker.power(f)} for f in _FALSE_POSITIVES],
@@ -607,7 +608,7 @@ def _yours(schema: Schema) -> str:
     return "your record" if m == 1 else f"your records (up to {m} episodes)"
 
 
-def _sentence(facts: RunFacts, whole: _Whole, alone: TradeOff) -> str:
+def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff) -> str:
     guarantee = facts.guarantee
     if facts.synthetic:
         return "No person's data were used: the data are made up."

@@ -45,7 +45,7 @@ from discreet.offline.first_visits import FirstVisits
 from discreet.offline.linear import schema_features
 from discreet.offline.linear_releases import LinearRelease, fingerprint
 from discreet.offline.releases import FIRST_VISITS, StoredTables, read_release, read_tables
-from discreet.stored.pages import Line, Written
+from discreet.stored.pages import compared_with
 from discreet.stored.planning import Settings, kind_of, learner_of, name_of, options_of, write_plan
 from discreet.stored.signing import SIGNATURES_NAME, found_in
 from discreet.stored.statement import (
@@ -99,7 +99,8 @@ def verify(
     public_keys : each must have signed the folder (:func:`discreet.storage.signatures.read_public_key`).
         Without them, signatures that are there are checked with the keys that they name, which anybody can
         make.
-    limit_key : the key that the owner's limit must be signed with, in the statement and in the ledger.
+    limit_key : the key whose holder, or whom he handed it over to, the owner's limit must be of, in the
+        statement and in the ledger.
     progress : called as ``progress(what, done, in all)`` for every part of the statement.
 
     Returns
@@ -235,37 +236,31 @@ def _check_files(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:
 
 def _check_page(folder: Path, document: Mapping[str, Any], name: str) -> Iterator[Check]:
     """A page, line by line, but for what people wrote into its lines for people."""
-    stated = (folder / name).read_bytes().decode("utf-8").split("\n")
-    rendered: list[Line] = [*PAGES[name](document), ""]
-    yield Check(f"{name}: lines", len(stated), len(rendered), len(stated) == len(rendered))
-    for i, (found, line) in enumerate(zip(stated, rendered, strict=False), 1):
-        one, other = found, line if isinstance(line, str) else line.text
-        if isinstance(line, Written):
-            rest = max(len(line.before), len(found) - len(line.after))
-            said = found[len(line.before) : rest]
-            one, other = found[: len(line.before)] + found[rest:], line.before + line.after
-            plain = re.fullmatch(line.allowed, said) is not None and said.isprintable()
-            words = "plain text on one line, marks of the page's language escaped"
-            yield Check(f"{name}: text of line {i}", words, words if plain else repr(said), plain)
-        yield _compared(f"{name}: line {i}", one, other)
+    text = (folder / name).read_bytes().decode("utf-8")
+    for what, stated, rendered, ok in compared_with(text, PAGES[name](document)):
+        yield Check(f"{name}: {what}", stated, rendered, ok)
 
 
 def _check_signatures(
     folder: Path, document: Mapping[str, Any], public_keys: Sequence[str]
 ) -> Iterator[Check]:
     """Signatures that are there, and those that must be."""
-    for found in found_in(folder, document, public_keys):
+    for found in found_in(folder, document["fingerprint"], public_keys):
         yield Check(*found)
 
 
 def _check_limit_key(document: Mapping[str, Any], ledger: LedgerLike | None, key: str) -> Iterator[Check]:
-    """Who signed the limit that bound the release, and the one that holds now."""
+    """Whose the limit was that bound the release, and whose it is now: the key's, or his whom it handed it
+    over to, as the ledger tells.
+    """
     stated = document["ledger"]
     told = None if stated is None else stated["after"].get("limit_key")
-    yield Check("key of the limit in the statement", told, key, told == key)
-    if ledger is not None and stated is not None:
-        held = ledger.owner(stated["dataset"])
-        yield Check("key of the limit in the ledger", held, key, held == key)
+    if ledger is None or stated is None:
+        yield Check("key of the limit in the statement", told, key, told == key)
+        return
+    heirs, held = ledger.heirs(stated["dataset"], key), ledger.owner(stated["dataset"])
+    yield Check("key of the limit in the statement", told, key, told in heirs)
+    yield Check("key of the limit in the ledger", held, key, held in heirs)
 
 
 def _check_document(folder: Path, document: Mapping[str, Any]) -> Iterator[Check]:

@@ -1,0 +1,70 @@
+"""Passphrases of private keys: from a file, from the environment, or from whoever sits at the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from getpass import getpass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["PassphraseFile", "changed_passphrase", "new_passphrase", "passphrase_of"]
+
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="DISCREET_PASSPHRASE_FILE",
+        help="File (mode 0600) with the key's passphrase, for jobs; else $DISCREET_PASSPHRASE, else it is "
+        "asked for.",
+    ),
+]
+_VARIABLE = "DISCREET_PASSPHRASE"
+
+
+def passphrase_of(key: Path, file: Path | None) -> Callable[[], str]:
+    """What finds the passphrase of a key, when it is asked."""
+
+    def found() -> str:
+        from discreet.storage.signatures import PassphraseMissing, read_passphrase
+
+        if file is not None:
+            return read_passphrase(file)
+        if _VARIABLE in os.environ:
+            return os.environ[_VARIABLE]
+        if not sys.stdin.isatty():
+            raise PassphraseMissing(
+                f"key = {str(key)!r}: needs a passphrase, and nobody is at a terminal to ask: give "
+                f"--passphrase-file FILE, or set {_VARIABLE}_FILE or {_VARIABLE}"
+            )
+        return getpass(f"Passphrase of {key}: ")
+
+    return found
+
+
+def new_passphrase(key: Path, file: Path | None) -> str:
+    """For a new key; from the terminal twice, as nobody sees what is typed."""
+    given = passphrase_of(key, file)()
+    if file is None and _VARIABLE not in os.environ:
+        _same_again(given)
+    return given
+
+
+def changed_passphrase(key: Path, file: Path | None) -> str:
+    """A new one in an old one's place; the variables hold that one."""
+    from discreet.storage.signatures import PassphraseMissing, read_passphrase
+
+    if file is not None:
+        return read_passphrase(file, "new-passphrase-file")
+    if not sys.stdin.isatty():
+        raise PassphraseMissing("new-passphrase-file: must be given, nobody is at a terminal to ask")
+    given = getpass(f"New passphrase of {key}: ")
+    _same_again(given)
+    return given
+
+
+def _same_again(given: str) -> None:
+    if getpass("The same once more: ") != given:
+        raise ValueError("passphrase: must be the same twice; nothing was written")
