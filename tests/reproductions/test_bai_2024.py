@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discreet.experiments import style
 from discreet.experiments.simulate import Setup
 from discreet.online.elimination import SDPPE
 from discreet.privatizers.none import NoPrivacy
@@ -42,7 +43,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bai, "QUICK", TINY)
         patch.setattr(bai, "RUN", FEW)
-        patch.setattr(pages.plots, "save_figure", lambda _, path: _drawn(path))
+        patch.setattr(style, "save_figure", lambda _, path: _drawn(path))
         found = reproduce(STUDY, Job(folder, quick=True, say=said.append))
     return found, folder, said
 

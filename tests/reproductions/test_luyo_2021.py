@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from discreet.envs import linear_mixture
+from discreet.experiments import style
 from discreet.experiments.simulate import Setup
 from discreet.reproductions import page
 from discreet.reproductions.luyo_2021 import STUDY, pages
@@ -27,7 +28,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Pat
     folder, said = tmp_path_factory.mktemp("luyo"), list[str]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(luyo, "QUICK", TINY)
-        patch.setattr(pages.plots, "save_figure", lambda _, path: _drawn(path))
+        patch.setattr(style, "save_figure", lambda _, path: _drawn(path))
         found = reproduce(STUDY, Job(folder, quick=True, say=said.append))
     return found, folder, said
 

@@ -8,8 +8,8 @@ over at the end. Its code is used as it is, but for what follows, for which each
 two modules of its own and leaves those of the process alone.
 
 *Masks.* Flower (1.41) expands a seed of 32 bytes into a mask by folding it to 32 bits and seeding a Mersenne
-Twister, which any machine can try out in hours (its issue 7522). Here a mask is the ChaCha20 key stream under
-SHA-256 of the seed (:func:`mask`): every entry is uniform modulo 2^40.
+Twister, which any machine can try out in hours (their GitHub issue 7522). Here a mask is the ChaCha20 key
+stream under SHA-256 of the seed (:func:`mask`): every entry is uniform modulo 2^40.
 
 *Keys between sites.* In SecAgg+ the server hands public keys from site to site, and could hand out its own.
 All sites share 32 secret bytes, that of their counted parts. What one site deals to another is encrypted
