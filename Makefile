@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: run test test-statistics test-engines goldens mutate lint format types imports bench warmup setup clean help
+.PHONY: run test test-statistics test-engines test-docs docs linkcheck goldens mutate lint format types imports bench warmup setup clean help
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -28,7 +28,7 @@ warmup: $(STAMP) ## Compile whatever changed since the last time
 	@$(BIN)/discreet warmup
 
 test: lint types imports warmup ## Lint, types, import contracts, tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not statistics and not engines"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not statistics and not engines and not docs"
 
 test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two cores)
 	$(BIN)/python -m pytest -n $(WORKERS) -m statistics
@@ -36,6 +36,17 @@ test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two
 test-engines: warmup ## Dask, Ray and submitit with real workers, some of them killed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,dask,ray,slurm]' pyspark
 	$(BIN)/python -m pytest -n 0 -m engines tests/engines
+
+test-docs: warmup ## Every block of Python and every command that a page shows
+	$(BIN)/python tests/helpers/pages.py
+	$(BIN)/python -m pytest -n $(WORKERS) -m docs tests/docs
+
+docs: warmup ## The site, site/index.html: pages, gallery, reference, search; a warning is an error
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	$(BIN)/python -m sphinx -b html -W --keep-going --quiet docs site
+
+linkcheck: docs ## Links that leave the site (needs the Internet)
+	DISCREET_GALLERY=0 $(BIN)/python -m sphinx -b linkcheck docs site/linkcheck
 
 goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended
 	$(BIN)/python -m tests.goldens
@@ -62,4 +73,4 @@ bench: warmup ## Microseconds per episode, side by side
 	$(BIN)/python benchmarks/run.py
 
 clean: ## Forget the environment and every cache in this folder
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) site docs/made .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

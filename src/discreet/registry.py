@@ -718,7 +718,11 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def make(name: str, **options: Any) -> TabularMDP:
-    """Build an environment by name: ``make("riverswim", rewards="bernoulli")``."""
+    """Build an environment by name: ``make("riverswim", rewards="bernoulli")``.
+
+    name : of ``discreet list``, or ``"gym:ID"`` of a tabular Gymnasium environment. options : of ``discreet
+    options NAME``; unknown ones raise ``ValueError`` with the list of those that there are.
+    """
     environment: TabularMDP = build("environment", name, None, options)
     return environment
 

@@ -148,7 +148,7 @@ def _content(name: str, path: Path, *, private: bool) -> bytes:
 
 
 def read_private_key(path: str | Path, name: str = "key") -> PrivateKey:
-    """The private key in a file; ``name`` is what the argument is called in messages.
+    """The private key in the file ``path``; ``name`` is what the argument is called in messages.
 
     Raises ``ValueError`` if it is none, or can be read by others than its owner.
     """
@@ -168,7 +168,11 @@ def read_private_key(path: str | Path, name: str = "key") -> PrivateKey:
 
 
 def read_public_key(path: str | Path, name: str = "public-key") -> str:
-    """The public key in a file, in hexadecimal. Raises ``ValueError`` if it is none."""
+    """The public key in the file ``path``, in hexadecimal; ``name`` is what the argument is called in
+    messages.
+
+    Raises ``ValueError`` if it is none.
+    """
     ed25519, serialization = _ed25519()
     path = Path(path)
     content = _content(name, path, private=False)

@@ -1,0 +1,61 @@
+"""
+What an attacker learns at ε = 0.1, 1 and 10
+============================================
+
+Somebody knows everybody in the data but one, and everything about the two records that this one may be. She
+sees the whole release, and scores it by the likelihood ratio: nobody can do better. The lines are what the
+guarantee allows.
+"""
+
+import numpy as np
+import shown
+
+import discreet as dr
+
+world = dr.make("random", states=4, actions=2, horizon=4, seed=4)
+budgets = [0.1, 1.0, 10.0]
+found = {
+    epsilon: dr.membership_attack(
+        world,
+        dr.DPAPVI(),
+        dr.Central(epsilon=epsilon, delta=1e-6),
+        200,
+        target="canary",
+        games=4,
+        shadows=30,
+        trials=60,
+    )
+    for epsilon in budgets
+}
+
+# %%
+# True positives against false positives: on the diagonal the attacker tosses a coin.
+
+rates = np.linspace(0, 1, 200)
+figure, panels = shown.figure(3, width=8.4, height=3.2)
+for axes, colour, (epsilon, attack) in zip(panels, shown.COLOURS, found.items(), strict=False):
+    axes.plot(rates, attack.bound(rates), color="black", linewidth=1, label="the most that ε allows")
+    false, true = attack.roc("release").curve
+    axes.plot(false, true, color=colour, label="the attack")
+    axes.plot([0, 1], [0, 1], ":", color="0.5")
+    axes.set(title=f"ε = {epsilon:g}", xlabel="false positives", aspect="equal")
+panels[0].set_ylabel("true positives")
+panels[-1].legend(loc="lower right", fontsize=7.5)
+shown.stamp(
+    [attack.claim for attack in found.values()], "4 games of 60 trials with and without the person", figure
+)
+
+# %%
+# Guessing between the two records, with equal chances before:
+
+shown.Table(
+    ["ε", "right, by the attack", "right at most, by ε"],
+    [
+        [
+            f"{epsilon:g}",
+            f"{50 + 50 * attack.roc('release').advantage:.0f} %",
+            f"{50 + 50 * attack.bound.advantage:.1f} %",
+        ]
+        for epsilon, attack in found.items()
+    ],
+)
