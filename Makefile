@@ -43,7 +43,7 @@ test-docs: warmup ## Every block of Python and every command that a page shows
 
 docs: warmup ## The site, site/index.html: pages, gallery, reference, search; a warning is an error
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
-	$(BIN)/python -m sphinx -b html -W --keep-going --quiet docs site
+	$(BIN)/python -m sphinx -b html -W --keep-going --quiet -j $(WORKERS) docs site
 
 linkcheck: docs ## Links that leave the site (needs the Internet)
 	DISCREET_GALLERY=0 $(BIN)/python -m sphinx -b linkcheck docs site/linkcheck

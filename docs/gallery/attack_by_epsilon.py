@@ -2,9 +2,9 @@
 What an attacker learns at ε = 0.1, 1 and 10
 ============================================
 
-Somebody knows everybody in the data but one, and everything about the two records that this one may be. She
-sees the whole release, and scores it by the likelihood ratio: nobody can do better. The lines are what the
-guarantee allows.
+Somebody knows everybody in the data but one, and everything about the two records that this one may be.
+She sees the whole release, and scores it by the likelihood ratio: nobody can do better. The lines are
+what the guarantee allows.
 """
 
 import numpy as np
@@ -29,14 +29,17 @@ found = {
 }
 
 # %%
-# True positives against false positives: on the diagonal the attacker tosses a coin.
+# True positives against false positives: on the diagonal the attacker tosses a coin. The band is two
+# standard errors of 240 trials: what reaches over the black line is luck of these trials.
 
-rates = np.linspace(0, 1, 200)
+rates, trials = np.linspace(0, 1, 200), 4 * 60
 figure, panels = shown.figure(3, width=8.4, height=3.2)
 for axes, colour, (epsilon, attack) in zip(panels, shown.COLOURS, found.items(), strict=False):
     axes.plot(rates, attack.bound(rates), color="black", linewidth=1, label="the most that ε allows")
     false, true = attack.roc("release").curve
     axes.plot(false, true, color=colour, label="the attack")
+    error = 2 * np.sqrt(true * (1 - true) / trials)
+    shown.band(axes, false, true - error, true + error, colour)
     axes.plot([0, 1], [0, 1], ":", color="0.5")
     axes.set(title=f"ε = {epsilon:g}", xlabel="false positives", aspect="equal")
 panels[0].set_ylabel("true positives")

@@ -16,7 +16,7 @@ learner = dr.NoiseAwareUCBVI()
 runs = {
     "noise in every counter": dr.Local(epsilon=10, randomizer="laplace"),
     "reports of random steps": dr.Local(epsilon=10),
-    "a trusted server": dr.Central(epsilon=10),
+    "a trusted server": dr.Central(epsilon=10, delta=1e-6),
 }
 results = {name: dr.simulate(mdp, learner, one, episodes=20_000, seeds=4) for name, one in runs.items()}
 

@@ -42,9 +42,9 @@ mechanisms = [Shares(1.0, 1e-6, share).mechanism(query, schedule, dr.Seeded(0)) 
 # %%
 
 figure, axes = shown.figure(height=3.3)
-for colour, family in zip(shown.COLOURS, query.row_families, strict=False):
+for colour, look, family in zip(shown.COLOURS, ("o-", "o-", "s:"), query.row_families, strict=False):
     axes.plot(
-        shares, [one.laws_at(last)[family].std() for one in mechanisms], "o-", color=colour, label=family
+        shares, [one.laws_at(last)[family].std() for one in mechanisms], look, color=colour, label=family
     )
 axes.set(xlabel="share of the budget for transition counts", ylabel="noise of one count", yscale="log")
 axes.legend()

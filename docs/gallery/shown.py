@@ -37,10 +37,12 @@ def figure(columns: int = 1, width: float = 7.0, height: float = 3.8) -> tuple[F
         "grid.alpha": 0.25,
         "axes.prop_cycle": plt.cycler(color=COLOURS),
         "legend.frameon": False,
+        "axes.axisbelow": True,
+        "axes.titlesize": 10,
         "figure.dpi": 110,
     }
-    with plt.rc_context(style):
-        return plt.subplots(1, columns, figsize=(width, height), layout="constrained")
+    plt.rcParams.update(style)
+    return plt.subplots(1, columns, figsize=(width, height), layout="constrained")
 
 
 def band(axes: Axes, x: Any, low: Any, high: Any, colour: str) -> None:

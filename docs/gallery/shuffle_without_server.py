@@ -27,7 +27,8 @@ figure, axes = shown.figure()
 for colour, (name, result) in zip(shown.COLOURS, results.items(), strict=False):
     axes.plot(result.episodes, result.regret.mean(axis=0), color=colour, label=name)
     shown.band(axes, result.episodes, result.regret.min(axis=0), result.regret.max(axis=0), colour)
-axes.axhline(result.uniform_regret, color="0.5", linestyle=":", label="never learns, at the end")
+never = result.uniform_regret * result.episodes / result.users
+axes.plot(result.episodes, never, ":", color="0.5", label="never learns")
 axes.set(xscale="log", yscale="log", xlabel="people", ylabel="regret, in rewards")
 axes.legend()
 shown.stamp([result.guarantee for result in results.values()], 4, figure)

@@ -38,6 +38,7 @@ figure, axes = shown.figure()
 for colour, (name, gaps) in zip(shown.COLOURS, lost.items(), strict=False):
     axes.plot(people, gaps, "o-", color=colour, label=name)
 axes.axhline(best - dr.value(mdp, behaviour), color="0.5", linestyle=":", label="what people did")
-axes.set(xscale="log", yscale="log", xlabel="people", ylabel="value lost (mean)")
+axes.set(xscale="log", xlabel="people", ylabel="value lost (mean)")
+axes.set_yscale("symlog", linthresh=1e-3)
 axes.legend()
 shown.stamp(promised, 4, figure)
