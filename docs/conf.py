@@ -49,6 +49,7 @@ suppress_warnings = ["config.cache"]
 myst_heading_anchors = 4  # as on GitHub: links to "page.md#a-heading" hold in both places
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_links_external_new_tab = False
+highlight_language = "none"  # a block that names no language is an output, or a command
 html_theme = "pydata_sphinx_theme"
 html_title = "Discreet"
 html_static_path = ["static"]

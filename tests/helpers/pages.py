@@ -87,7 +87,8 @@ class Block:
         return None
 
     def __str__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        page = self.page.relative_to(ROOT) if ROOT in self.page.parents else self.page.name
+        return f"{page}:{self.line}"
 
 
 def pages() -> list[Path]:
@@ -108,7 +109,9 @@ def blocks(page: Path) -> Iterator[Block]:
         fence = re.match(r"(\s*)```([\w{}-]*)", line)
         if hidden or fence:
             end = "-->" if hidden else f"{fence[1]}```"  # type: ignore[index]
-            last = next(k for k in range(i + 1, len(lines)) if lines[k].rstrip() == end)
+            last = next((k for k in range(i + 1, len(lines)) if lines[k].rstrip() == end), None)
+            if last is None:
+                raise ValueError(f"{page.name}:{i + 1}: this block must be closed")
             text = (
                 "\n".join(one.removeprefix(fence[1] if fence else "") for one in lines[i + 1 : last]) + "\n"
             )
