@@ -76,6 +76,11 @@ linkcheck_anchors = False
 
 # --------------------------------------------------------------------------------------- reference
 autosummary_generate = True
+autosummary_filename_map = {  # a file system may not tell `audit` from `Audit`
+    f"discreet.{name}": f"discreet.{name}-function"
+    for name in dr.__all__
+    if name.islower() and name.capitalize() in dr.__all__
+}
 autosummary_ignore_module_all = False
 templates_path = ["templates"]
 autodoc_typehints = "signature"
@@ -238,7 +243,7 @@ def _public(_app: Any, env: Any, node: Any, content: Any) -> Any:
     if name not in dr.__all__:
         return None
     target = f"discreet.{name}" + (f".{member}" if member else "")
-    page = f"made/reference/discreet.{name}"
+    page = "made/reference/" + autosummary_filename_map.get(f"discreet.{name}", f"discreet.{name}")
     if page not in env.found_docs or node.get("refdoc") is None:
         return None
     return make_refnode(env.app.builder, node["refdoc"], page, target, content, target)
