@@ -104,7 +104,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "gallery",
     "gallery_dirs": "made/gallery",
     "filename_pattern": r"/[a-z_0-9]+\.py$",
-    "ignore_pattern": r"/shown\.py$",
+    "ignore_pattern": r"(^|/)shown\.py$",
     "within_subsection_order": "FileNameSortKey",
     "backreferences_dir": "made/backreferences",
     "doc_module": ("discreet",),

@@ -22,18 +22,18 @@ found = {
         200,
         target="canary",
         games=4,
-        shadows=30,
-        trials=60,
+        shadows=20,
+        trials=80,
     )
     for epsilon in budgets
 }
 
 # %%
 # True positives against false positives: on the diagonal the attacker tosses a coin. The band is two
-# standard errors of 240 trials: what reaches over the black line is luck of these trials.
+# standard errors of 320 trials: what reaches over the black line is luck of these trials.
 
-rates, trials = np.linspace(0, 1, 200), 4 * 60
-figure, panels = shown.figure(3, width=8.4, height=3.2)
+rates, trials = np.linspace(0, 1, 200), 4 * 80
+figure, panels = shown.figure(3, width=8.4, height=3.7)
 for axes, colour, (epsilon, attack) in zip(panels, shown.COLOURS, found.items(), strict=False):
     axes.plot(rates, attack.bound(rates), color="black", linewidth=1, label="the most that ε allows")
     false, true = attack.roc("release").curve
@@ -41,24 +41,18 @@ for axes, colour, (epsilon, attack) in zip(panels, shown.COLOURS, found.items(),
     error = 2 * np.sqrt(true * (1 - true) / trials)
     shown.band(axes, false, true - error, true + error, colour)
     axes.plot([0, 1], [0, 1], ":", color="0.5")
-    axes.set(title=f"ε = {epsilon:g}", xlabel="false positives", aspect="equal")
+    axes.set(title=f"ε = {epsilon:g}", xlabel="false positives")
 panels[0].set_ylabel("true positives")
 panels[-1].legend(loc="lower right", fontsize=7.5)
 shown.stamp(
-    [attack.claim for attack in found.values()], "4 games of 60 trials with and without the person", figure
+    [attack.claim for attack in found.values()], "4 games of 80 trials with and without the person", figure
 )
 
 # %%
-# Guessing between the two records, with equal chances before:
+# She is given one release with the person and one without, and says which is which:
 
-shown.Table(
-    ["ε", "right, by the attack", "right at most, by ε"],
-    [
-        [
-            f"{epsilon:g}",
-            f"{50 + 50 * attack.roc('release').advantage:.0f} %",
-            f"{50 + 50 * attack.bound.advantage:.1f} %",
-        ]
-        for epsilon, attack in found.items()
-    ],
-)
+rows = []
+for epsilon, attack in found.items():
+    right, error = attack.roc("release").auc
+    rows.append([f"{epsilon:g}", f"{100 * right:.0f} ± {200 * error:.0f}", f"{100 * attack.bound.auc:.1f}"])
+shown.Table(["ε", "right of 100, ± 2 standard errors", "right at most, by ε"], rows)

@@ -91,8 +91,13 @@ class Table:
         )
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in self.header)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows
-        )
-        return f'<table class="table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        def line(tag: str, row: Sequence[str]) -> str:
+            side = ' style="text-align: {}"'.format
+            cells = (
+                f"<{tag}{side('right' if i else 'left')}>{html.escape(cell)}</{tag}>"
+                for i, cell in enumerate(row)
+            )
+            return f"<tr>{''.join(cells)}</tr>"
+
+        head, body = line("th", self.header), "".join(line("td", row) for row in self.rows)
+        return f'<table class="table"><thead>{head}</thead><tbody>{body}</tbody></table>'

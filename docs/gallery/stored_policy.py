@@ -40,5 +40,6 @@ for colour, (name, gaps) in zip(shown.COLOURS, lost.items(), strict=False):
 axes.axhline(best - dr.value(mdp, behaviour), color="0.5", linestyle=":", label="what people did")
 axes.set(xscale="log", xlabel="people", ylabel="value lost (mean)")
 axes.set_yscale("symlog", linthresh=1e-3)
+axes.set_ylim(bottom=0)
 axes.legend()
 shown.stamp(promised, 4, figure)
