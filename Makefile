@@ -46,7 +46,7 @@ docs: warmup ## The site, site/index.html: pages, gallery, reference, search; a 
 	$(BIN)/python -m sphinx -b html -W --keep-going --quiet -j $(WORKERS) docs site
 
 linkcheck: docs ## Links that leave the site (needs the Internet)
-	DISCREET_GALLERY=0 $(BIN)/python -m sphinx -b linkcheck docs site/linkcheck
+	$(BIN)/python -m sphinx -b linkcheck docs site/linkcheck
 
 goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended
 	$(BIN)/python -m tests.goldens

@@ -184,6 +184,25 @@ def _joined(lines: list[str]) -> list[str]:
     return found
 
 
+_PARAMETER = re.compile(r"[\w*.,/ ]+ : |[\w*., ]+$")
+
+
+def _sections(lines: list[str]) -> list[str]:
+    """Prose after the entries of a numpydoc section is no entry: it becomes a note."""
+    found: list[str] = []
+    section = False
+    for i, line in enumerate(lines):
+        if i + 1 < len(lines) and _UNDERLINE.match(lines[i + 1]) and line.strip():
+            section = line.strip() not in ("Notes", "Examples", "References")
+        elif section and line[:1].strip() and not _UNDERLINE.match(line) and not lines[i - 1].strip():
+            entry = _PARAMETER.match(line)
+            if entry is None or (" : " not in line and not "".join(lines[i + 1 : i + 2]).startswith("    ")):
+                found += ["Notes", "-----"]
+                section = False
+        found.append(line)
+    return found
+
+
 def _options_of_bases(thing: Any) -> list[str]:
     """What a class takes because its bases do: their docstrings, where they are no public names."""
     public = {getattr(dr, name) for name in dr.__all__ if isinstance(getattr(dr, name), type)}
@@ -203,7 +222,7 @@ def _options_of_bases(thing: Any) -> list[str]:
 def _read(_app: Any, what: str, name: str, thing: Any, _options: Any, lines: list[str]) -> None:
     if what == "class" and name.count(".") == 1:
         lines += _options_of_bases(thing)
-    lines[:] = as_text(lines)
+    lines[:] = as_text(_sections(lines))
     if what in ("property", "attribute"):
         _kept[name] = list(lines)  # napoleon takes what stands before a colon for a type
 
