@@ -22,17 +22,17 @@ found = {
         200,
         target="canary",
         games=4,
-        shadows=20,
-        trials=80,
+        shadows=5,
+        trials=70,
     )
     for epsilon in budgets
 }
 
 # %%
 # True positives against false positives: on the diagonal the attacker tosses a coin. The band is two
-# standard errors of 320 trials: what reaches over the black line is luck of these trials.
+# standard errors of 280 trials: what reaches over the black line is luck of these trials.
 
-rates, trials = np.linspace(0, 1, 200), 4 * 80
+rates, trials = np.linspace(0, 1, 200), 4 * 70
 figure, panels = shown.figure(3, width=8.4, height=3.7)
 for axes, colour, (epsilon, attack) in zip(panels, shown.COLOURS, found.items(), strict=False):
     axes.plot(rates, attack.bound(rates), color="black", linewidth=1, label="the most that ε allows")
@@ -45,7 +45,7 @@ for axes, colour, (epsilon, attack) in zip(panels, shown.COLOURS, found.items(),
 panels[0].set_ylabel("true positives")
 panels[-1].legend(loc="lower right", fontsize=7.5)
 shown.stamp(
-    [attack.claim for attack in found.values()], "4 games of 80 trials with and without the person", figure
+    [attack.claim for attack in found.values()], "4 games of 70 trials with and without the person", figure
 )
 
 # %%

@@ -17,7 +17,7 @@ played = {
     "ε = 1": (dr.DPAPVI(), dr.Central(epsilon=1, delta=1e-6)),
 }
 found = {
-    name: dr.membership_attack(world, *parts, 50, target="canary", games=4, shadows=30, trials=60)
+    name: dr.membership_attack(world, *parts, 50, target="canary", games=4, shadows=20, trials=60)
     for name, parts in played.items()
 }
 
