@@ -73,4 +73,4 @@ bench: warmup ## Microseconds per episode, side by side
 	$(BIN)/python benchmarks/run.py
 
 clean: ## Forget the environment and every cache in this folder
-	rm -rf $(VENV) site docs/made .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) site docs/made docs/sg_execution_times.rst .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
