@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import importlib
 import inspect
@@ -275,9 +276,23 @@ _HERE_AND_THERE = (  # what a link leads to in the repository, and on the site
 )
 
 
-def _site_links(_app: Any, _page: str, source: list[str]) -> None:
+def _site_links(_app: Any, page: str, source: list[str]) -> None:
     for there, here in _HERE_AND_THERE:
         source[0] = re.sub(there, here, source[0])
+    if page == "howto/index" and (new := _nowhere_yet()):
+        listed = "\n".join(f"../{name}" for name in new)
+        source[0] += f"\n## More\n\n```{{toctree}}\n:maxdepth: 1\n{listed}\n```\n"
+
+
+def _nowhere_yet() -> list[str]:
+    """Pages that no list names: they stand under "More" until somebody finds a better place."""
+    text = "\n".join(
+        page.read_text(encoding="utf-8") for page in [*HERE.glob("*/index.md"), HERE / "index.md"]
+    )
+    named = set(re.findall(r"^(?:\.\./)?([\w*?\[\]-]+)$", text, re.M))
+    every = sorted(page.stem for page in HERE.glob("*.md"))
+    every = [name for name in every if name not in ("index", "changes", "CONTRIBUTING")]
+    return [name for name in every if not any(fnmatch.fnmatchcase(name, one) for one in named)]
 
 
 def _no_bare_attributes(
