@@ -7,7 +7,7 @@ WORKERS ?= 2
 # Neighbours in a file share what they set up: each worker begins with a part of its own, and helps when it is done.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: run test test-statistics test-engines goldens mutate lint format types imports wheel-check bench warmup setup clean help
+.PHONY: run test test-statistics test-engines test-docs docs linkcheck goldens mutate lint format types imports wheel-check bench warmup setup clean help
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -30,7 +30,7 @@ warmup: $(STAMP) ## Compile whatever changed since the last time
 	@$(BIN)/discreet warmup
 
 test: lint types imports warmup ## Lint, types, import contracts, tests
-	$(PYTEST) -m "not statistics and not engines"
+	$(PYTEST) -m "not statistics and not engines and not docs"
 
 test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two cores)
 	$(PYTEST) -m statistics
@@ -42,6 +42,17 @@ test-engines: warmup ## Dask, Ray, submitit and Flower with real workers, some o
 	$(PYTHON) -m venv $(VENV)-flower
 	$(VENV)-flower/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,flower]' 'flwr[simulation]'
 	$(VENV)-flower/bin/python -m pytest -n 0 -m engines tests/engines/test_flower.py
+
+test-docs: warmup ## Every block of Python and every command that a page shows
+	$(BIN)/python tests/helpers/pages.py
+	$(BIN)/python -m pytest -n $(WORKERS) -m docs tests/docs
+
+docs: warmup ## The site, site/index.html: pages, gallery, reference, search; a warning is an error
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	$(BIN)/python -m sphinx -b html -W --keep-going --quiet -j $(WORKERS) docs site
+
+linkcheck: docs ## Links that leave the site (needs the Internet)
+	$(BIN)/python -m sphinx -b linkcheck docs site/linkcheck
 
 goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended
 	$(BIN)/python -m tests.goldens
@@ -71,4 +82,4 @@ bench: warmup ## Microseconds per episode, side by side
 	$(BIN)/python benchmarks/run.py
 
 clean: ## Forget the environment and every cache in this folder
-	rm -rf $(VENV) $(VENV)-flower .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-flower site docs/made docs/sg_execution_times.rst .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

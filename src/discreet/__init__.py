@@ -335,7 +335,7 @@ _HOMES = {
     "forecast_run": "experiments.forecast",
     "Audit": "audits.run",
     "audit": "audits.run",
-    # stored people
+    # files and records of people
     "Schema": "data.schema",
     "read_schema": "data.schema",
     "write_schema": "data.schema",
@@ -347,6 +347,7 @@ _HOMES = {
     "forecast_codebook": "stored.codebook",
     "verify_codebook": "stored.codebook",
     "write_trajectories": "data.writers",
+    # from stored people to a policy
     "OfflineLearner": "experiments.datasets",
     "Simulated": "experiments.datasets",
     "learn_from": "experiments.datasets",
@@ -359,12 +360,14 @@ _HOMES = {
     "merge_parts": "stored.counted",
     "new_count_key": "stored.counted",
     "read_count_key": "stored.counted",
+    # one policy for several sites that do not share data
     "Site": "stored.sites",
     "SitePlan": "stored.sites",
     "SiteSums": "stored.sites",
     "read_site_plan": "stored.sites",
     "flower_client": "stored.flower",
     "flower_server": "stored.flower",
+    # what can be shown, before anything is spent
     "GainForecast": "stored.power",
     "PublicWorld": "stored.power",
     "epsilon_needed": "stored.power",
@@ -372,6 +375,7 @@ _HOMES = {
     "made_up_world": "stored.power",
     "people_needed": "stored.power",
     "read_world": "stored.world_table",
+    # planning again, policies, reports
     "plan_again": "stored.learn",
     "SchemaForecast": "stored.forecast",
     "forecast_learn": "stored.forecast",
@@ -382,6 +386,7 @@ _HOMES = {
     "report_of": "stored.report",
     "Candidate": "offline.evaluation",
     "values_of": "offline.evaluation",
+    # statements, signatures, ledger, attacks
     "Statement": "stored.statement",
     "verify": "stored.verification",
     "sign": "stored.approval",

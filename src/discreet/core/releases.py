@@ -37,25 +37,35 @@ __all__ = [
 # ------------------------------------------------------------------------------ before people act
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What the server makes public before people act: a function of releases and public data only."""
+    """What the server makes public before people act: a function of releases and public data only.
+
+    policy : (H, S) int actions, or (H, S, A) probabilities.
+    users : how many people follow it, at least 1.
+    context : arrays that contributions need beside trajectories (values of a linear learner), by name.
+    query : must be None: what a batch is asked is declared before (``Schedule.queries``).
+    last : a release follows; False mixes several policies (explorers, ties) in one batch.
+    number : set by ``session.begin``; messages carry it, and late or foreign ones are refused.
+    group, return_share : of a query with groups of returns: the public group that these users count in, and
+        the share of the budget, in [0, 1), that group returns get in the release that closes this batch (the
+        last plan's counts; 0: not released; None: the query's).
+    forget : that release is the last to see any user so far; later ones begin anew.
+    cut : of a query with cut rewards: C of this batch, in [C of the last one, H]; infinite: centred rewards
+        take the place of cut ones from that release on, for good; None: as it stands. The first plan of a
+        batch sets it, further ones name the same or None.
+    """
 
     __repr__ = brief
 
-    policy: NDArray[Any]  # (H, S) int, or (H, S, A) float
-    users: int = 1  # how many people follow it
-    context: Mapping[str, Floats] = field(default_factory=dict)  # what contributions need beside trajectories
-    query: Query | None = None  # must be None: what a batch is asked is declared before (Schedule.queries)
-    last: bool = True  # a release follows; False mixes several policies (ties) in one batch
-    number: int = 0  # set by session.begin; reports carry it, late or foreign ones are refused
-    group: int | None = None  # of a query with groups: the public group that these users' returns count in
-    return_share: float | None = None  # and the share of the budget that group returns get in the release
-    # that closes this batch, in [0, 1) (0: not released; None: the query's); the last plan's counts
-    forget: bool = False  # that release is the last to see any user so far: later ones begin anew
-    cut: float | None = (
-        None  # of a query with a cut: C of this batch, not below that of the last one, at most
-    )
-    # H; infinite: from the release that closes this batch on, centred rewards take the place of cut ones, for
-    # good; None: as it stands. The first plan of a batch sets it, further ones name the same or None
+    policy: NDArray[Any]
+    users: int = 1
+    context: Mapping[str, Floats] = field(default_factory=dict)
+    query: Query | None = None
+    last: bool = True
+    number: int = 0
+    group: int | None = None
+    return_share: float | None = None
+    forget: bool = False
+    cut: float | None = None
 
 
 MOST_RELEASES = 50_000_000  # times of release are held as a list: 400 MB
@@ -64,6 +74,11 @@ MOST_RELEASES = 50_000_000  # times of release are held as a list: 400 MB
 @dataclass(frozen=True, eq=False)
 class Schedule:
     """Public times of release, fixed before data (or capped in advance and then triggered by releases).
+
+    ``users`` is K, or None where it is not known. With neither ``times`` nor ``growth`` a release is made
+    after every user. ``max_releases`` caps those that releases trigger; ``answers`` is how many responses are
+    asked of stored users. ``reads`` ("sums", "measurements") is what the learner will use, ``plans`` ("any",
+    "deterministic", "stochastic") what kind of policies it plays: both choose the mechanism.
 
     ``times`` holds the number of users submitted at each release, ascending, starting with 0
     (release 0 is made before anybody came: zeros, no noise). ``growth`` is geometric:
@@ -223,7 +238,17 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """Noisy sums, their noise laws, and the guarantee: all that a learner sees of people."""
+    """Noisy sums, their noise laws, and the guarantee: all that a learner sees of people.
+
+    estimates : by the query's families ("transition_counts" (H, S, A, S), "visits" and "reward_sums"
+        (H, S, A), ...): ``value`` with noise, which may be negative; ``law`` of that noise; ``covers``
+        people.
+    users : submitted so far; public.
+    number : of the release, 0 before anybody came (zeros, no noise).
+    guarantee : of the whole session, not of this release alone.
+    measurement : what is new since the last release, with noise of its own; None where releases share noise
+        (trees).
+    """
 
     __repr__ = brief
 
@@ -239,7 +264,11 @@ class Release:
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """What leaves a person's hands: the raw trajectory (none, joint) or a message (local; bytes: shuffle)."""
+    """What leaves a person's hands: the raw trajectory (none, joint) or a message (local; bytes: shuffle).
+
+    plan : number of the plan that she followed. trajectory, message : exactly one of them; a message is an
+    array, or the bytes of an envelope (:class:`~discreet.device.envelope.Envelope`).
+    """
 
     plan: int
     trajectory: Trajectory | None = None

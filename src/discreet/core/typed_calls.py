@@ -36,4 +36,6 @@ class ReportStrategy(Protocol):
 class Encoder(Protocol):
     """Runs on the person's device: a pure function of its arguments, tagged with the plan's number."""
 
-    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message: ...
+    def __call__(self, trajectory: Trajectory, plan: Plan, coins: Coins) -> Message:
+        """One trajectory, under the plan that was followed, with the device's own coins, to one message."""
+        ...

@@ -272,7 +272,7 @@ class Declaration:
 
 # ------------------------------------------------------------------------------------------- reading
 def read_declaration(path: str | Path, *, fitting: bool = False) -> Declaration:
-    """Read and check a declaration and the files that it names.
+    """Read and check the declaration in ``path`` and the files that it names.
 
     ``fitting`` : its codebook of states is still to be made, one centre stands in for it.
 

@@ -345,7 +345,8 @@ def read_rewards(path: str | Path, schema: Schema) -> Floats:
 
 
 def write_schema(schema: Schema, path: str | Path) -> None:
-    """Write SCHEMA.toml, and beside it ``.npy`` files named after it for a mask, rewards, features.
+    """Write a schema to ``path`` (SCHEMA.toml), and beside it ``.npy`` files named after it for a mask,
+    rewards, features.
 
     :func:`read_schema` gives the same facts back, with the same hash.
     """

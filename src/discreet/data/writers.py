@@ -126,7 +126,13 @@ class TrajectoryWriter:
 def write_trajectories(
     trajectories: Trajectories, path: str | Path, schema: Schema, *, trim: bool = False
 ) -> None:
-    """Write all trajectories to one file; parameters of :class:`TrajectoryWriter`."""
+    """Write all trajectories to one file.
+
+    trajectories : of users 0, 1, .. . path : ends in ``.parquet`` or ``.csv``; an existing file is replaced
+    when the new one is complete. schema : column names, labels, first step, the range into which rewards are
+    put back.
+    trim : leave out the steps that begin in a terminal state of the schema (but an episode's first one).
+    """
     with TrajectoryWriter(path, schema, trim=trim) as writer:
         writer.write(trajectories)
 

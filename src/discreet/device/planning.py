@@ -92,7 +92,11 @@ def target_of(form: MixtureForm, values: Floats, h: int) -> Target:
 
 
 def optimistic(form: MixtureForm, solution: Solution) -> Optimistic:
-    """Optimistic values, backward: the formulas are those of :mod:`discreet.online.vtr`."""
+    """Optimistic values, backward: the formulas are those of :mod:`discreet.online.vtr`.
+
+    form : of the device's session (``device.form``). solution : what the server broadcast
+    (``learner.solution(state)``). Returns Q (H, S, A) and the context that contributions need.
+    """
     horizon, states, actions = form.horizon, form.states, form.actions
     values, q = np.zeros((horizon + 1, states)), np.empty((horizon, states, actions))
     weights = None if solution.second is None else np.empty((horizon - 1, states, actions))
@@ -114,7 +118,10 @@ def optimistic(form: MixtureForm, solution: Solution) -> Optimistic:
 def greedy(
     q: Floats, mask: NDArray[np.bool_] | None = None, below: Callable[[int], int] | None = None
 ) -> NDArray[np.int64]:
-    """(H, S) the first of the best admissible actions; with ``below`` (uniform integers in [0, n)) any."""
+    """(H, S) the first of the best admissible actions; with ``below`` (uniform integers in [0, n)) any.
+
+    q : (H, S, A), at least 0. mask : (S, A), True where an action is admissible; None: all are.
+    """
     table = q if mask is None else np.where(mask, q, -1.0)
     best = table == table.max(axis=2, keepdims=True)
     if below is None:

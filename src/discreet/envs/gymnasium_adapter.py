@@ -107,7 +107,7 @@ def from_gymnasium(
 
 
 def to_gymnasium(mdp: TabularMDP, seed: int | None = None) -> gymnasium.Env[np.int64, np.int64]:
-    """The MDP as a ``gymnasium.Env`` with Discrete spaces; rewards are those of the MDP, in [0, 1].
+    """An MDP (``mdp``) as a ``gymnasium.Env`` with Discrete spaces; its rewards are in [0, 1].
 
     Episodes are truncated after H steps and end early in a terminal state whose reward is 0. ``info``
     has ``step`` (h, which a non-stationary MDP needs beside the state) and ``action_mask`` (A,) int8;

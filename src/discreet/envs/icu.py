@@ -60,7 +60,7 @@ def icu_sepsis(*, horizon: int = 20) -> TabularMDP:
 def expert_policy(
     *, horizon: int = 20, inadmissible: Literal["environment", "renormalised"] = "environment"
 ) -> NDArray[np.float64]:
-    """The clinicians' estimated policy, (H, 716, 25), zero on inadmissible pairs.
+    """The clinicians' estimated policy of ICU-Sepsis, (horizon, 716, 25), zero on inadmissible pairs.
 
     The shipped table puts 15.6 % of its mass (mean over the 713 states) on inadmissible actions, whose
     effect in the ICU-Sepsis environment is that of a uniform admissible action. ``"environment"``

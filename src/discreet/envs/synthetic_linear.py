@@ -38,7 +38,11 @@ def synthetic_linear_mdp(
     """The instance of a seed; draws are alpha (H, 2), then r (H,), uniform, by ``default_rng(seed)``.
 
     theta_h = (r/8, 0, r/8, 1/2 - r/2, r/8, 0, r/8, 0, r/2, 1/2 - r/2) with r = r_h; the first state is
-    uniform.
+    uniform. Source: Qiao and Wang (2023), section 6.
+
+    horizon : H, at least 1. bit_order : of an action's number in its feature vector. rewards :
+    "deterministic" or "bernoulli" of the mean. raw_features : as printed, with norms of up to sqrt(7), else
+    divided by it.
     """
     h = checks.integer("horizon", horizon, 1)
     checks.choice("bit_order", bit_order, ("msb", "lsb"))
@@ -73,7 +77,9 @@ def synthetic_linear(
 
 
 def synthetic_linear_behaviour(*, horizon: int = 20, first: float = 0.6) -> NDArray[np.float64]:
-    """(H, S, A) the paper's behaviour policy: action 0 with probability ``first``, the others alike."""
+    """(horizon, S, A) the paper's behaviour policy: action 0 with probability ``first`` in [0, 1], the
+    others alike.
+    """
     p = checks.real("first", first, 0.0, 1.0)
     row = np.full(ACTIONS, (1.0 - p) / (ACTIONS - 1))
     row[0] = p

@@ -46,9 +46,17 @@ _CHUNK = 2**16  # people who are played at once
 class OfflineLearner(Protocol):
     """Asks one question of all users, then learns from the one release."""
 
-    def query(self, spec: Spec) -> CountQuery: ...
-    def schedule(self, users: int) -> Schedule: ...
-    def learn(self, release: Release | StepwiseRelease, spec: Spec) -> OfflinePolicy: ...
+    def query(self, spec: Spec) -> CountQuery:
+        """What is asked of all people."""
+        ...
+
+    def schedule(self, users: int) -> Schedule:
+        """One release, after the last of them."""
+        ...
+
+    def learn(self, release: Release | StepwiseRelease, spec: Spec) -> OfflinePolicy:
+        """A policy of the release: post-processing, as often as one likes."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +112,16 @@ def release_of(
     randomness: Randomness,
 ) -> Release:
     """All people of a data set through the one door: the release after the last of them.
+
+    Parameters
+    ----------
+    data : Trajectories or Simulated
+    query : CountQuery
+        What is summed.
+    schedule : Schedule
+        ``Schedule.one_shot(n)``.
+    privatizer : Central, Local or NoPrivacy
+    randomness : Seeded (simulation) or Secure
 
     Raises
     ------

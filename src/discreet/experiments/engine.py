@@ -138,7 +138,7 @@ def open_engine(text: str, workers: int | None = None) -> Engine:
     """An engine by its address: ``dask://HOST:PORT``, ``ray``, ``ray://HOST:PORT``, ``slurm``,
     ``slurm://partition=short,timeout_min=60``.
 
-    workers : how many tasks at once; default: as many as the engine has.
+    text : that address. workers : how many tasks at once; default: as many as the engine has.
 
     Raises
     ------

@@ -56,7 +56,7 @@ class Forecast:
 
 
 def forecast_run(setup: Setup) -> Forecast:
-    """The forecast of a prepared run. Reads no data.
+    """The forecast of a prepared run (``setup``, a :class:`Setup`). Reads no data.
 
     Raises ``ValueError`` if learner and privatizer do not fit together.
     """

@@ -329,7 +329,10 @@ def note_order(out: Path, sweep: Sweep) -> None:
 
 
 def load_results(paths: Sequence[Path]) -> list[Result]:
-    """Results of run folders, and of the runs in sweep folders (in the sweep's own order), each once."""
+    """Results of run folders, and of the runs in sweep folders (in the sweep's own order), each once.
+
+    Raises ``ValueError`` where one of ``paths`` holds no result.
+    """
     results: list[Result] = []
     for path in {path.resolve(): path for path in paths}.values():
         if (path / _ORDER).is_file():

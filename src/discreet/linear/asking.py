@@ -31,7 +31,11 @@ __all__ = ["Response", "asking"]
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """A new sum over the users already stored, with public arrays (LSVI, DP-VAPVI)."""
+    """A new sum over the users already stored, with public arrays (LSVI, DP-VAPVI): sum phi (r + values[s']).
+
+    step : h in [0, H). values : (S,), within ``interval`` (low, high), which enters the noise. weights : (S,
+    A) of records, at least 0, or None: 1. gram : ask for the weighted Gram matrix, too.
+    """
 
     __repr__ = brief
 

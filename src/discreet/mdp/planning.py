@@ -69,9 +69,10 @@ def policy_rows(layout: Layout, policy: ArrayLike | PolicyRows) -> PolicyRows:
 
 
 def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:
-    """V* (H + 1, S), Q* (H, S, A) and an optimal policy (H, S), by backward induction.
+    """V* (H + 1, S), Q* (H, S, A) and an optimal policy (H, S) of ``mdp``, by backward induction.
 
-    The policy takes the first maximiser; Q* is -inf at inadmissible pairs.
+    Exact but for rounding; values are in units of reward, V*_h in [0, H - h]. The policy takes the first
+    maximiser; Q* is -inf at inadmissible pairs.
     """
     layout = mdp.layout
     values = np.empty((layout.horizon + 1, layout.states))
@@ -82,19 +83,22 @@ def optimal_values(mdp: TabularMDP) -> tuple[Floats, Floats, Ints]:
 
 
 def evaluate(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
-    """V^pi (H + 1, S) of a deterministic (H, S) or stochastic (H, S, A) policy, V^pi[H] = 0."""
+    """V^pi (H + 1, S) of a deterministic (H, S) or stochastic (H, S, A) policy in ``mdp``, V^pi[H] = 0.
+
+    Raises ``ValueError`` on a policy of another shape, or one that plays what is not admissible.
+    """
     values = np.empty((mdp.horizon + 1, mdp.states))
     world_kernels.evaluate(mdp.world, *policy_rows(mdp.layout, policy), values)
     return values
 
 
 def value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
-    """The expected return of a policy from the initial distribution, in [0, H]."""
+    """The expected return, in [0, H], of a policy (H, S) or (H, S, A) from ``mdp``'s initial distribution."""
     return float(mdp.initial @ evaluate(mdp, policy)[0])
 
 
 def occupancy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
-    """d_h(s, a) = P(S_h = s, A_h = a) under the policy, (H, S, A); every step sums to 1."""
+    """d_h(s, a) = P(S_h = s, A_h = a) under the policy in ``mdp``, (H, S, A); every step sums to 1."""
     layout = mdp.layout
     stochastic, rows, probabilities = policy_rows(layout, policy)
     d = np.zeros((layout.horizon, layout.rows))
@@ -114,7 +118,7 @@ def occupancy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
 
 
 def uniform_policy(mdp: TabularMDP) -> Floats:
-    """The policy (H, S, A) that plays every admissible action with equal probability."""
+    """The policy (H, S, A) that plays every admissible action of ``mdp`` with equal probability."""
     mask = mdp.mask
     row = mask / mask.sum(axis=1, keepdims=True)
     return np.repeat(row[None], mdp.horizon, axis=0)

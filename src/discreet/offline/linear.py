@@ -305,6 +305,9 @@ def learn_linear(
 ) -> Learned:
     """A policy from the records of many users, one episode each, with its guarantee.
 
+    learner : DPPEVI, DPVAPVI, PEVI or VAPVI, which holds its budget. layout : S, A, H.
+    features : phi (S, A, d) with its contracts. trajectories : of n users.
+    randomness : Seeded (simulation) or Secure.
     known_rewards : (H, S, A) in [0, 1] if they are public: then only next states are asked about.
 
     Raises ``ValueError`` on broken records (a private message) and on options that do not fit the problem.
@@ -322,6 +325,9 @@ def replan(
 
     From a release in model form any knob and any known rewards can be planned with; from others only what
     leads to the same questions with the same public arrays. Raises ``ValueError`` that says what differs.
+
+    learner : as for :func:`learn_linear`; its budget is not used. features : those of the release.
+    known_rewards : (H, S, A) in [0, 1], or None.
     """
     told = dict(release.features)
     if fingerprint(features) != told:

@@ -52,7 +52,7 @@ from discreet.sessions.queries import (
     private_schedule,
 )
 
-Release = Literal["auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports"]
+ReleaseName = Literal["auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports"]
 TreeEstimate = Literal["plain", "optimal"]
 
 _RELEASES = ("auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports")
@@ -160,7 +160,7 @@ class Central(Budgeted, Proposes):
         ``paper``: calibration published, Laplace noise, tree, a leaf is a user.
     """
 
-    release: Release | None = None
+    release: ReleaseName | None = None
     leaf: Literal["batch", "user"] | None = None
     decay: float | None = None
     clocks: Literal["common", "rows"] | None = None

@@ -30,7 +30,8 @@ _COUNTS = {  # by what plans ask, and else by the strategy
 
 
 def session_of(mechanism: Any, randomness: Randomness) -> Session:
-    """A fresh session. Raises ``ValueError`` on a mechanism of no kind that is known here.
+    """A fresh session of a mechanism, with noise from ``randomness`` (Seeded or Secure). Raises
+    ``ValueError`` on a mechanism of no kind that is known here.
 
     What the session guarantees is what the mechanism says; that the kinds are exact (no subclass that could
     state another loss) is checked by each session.

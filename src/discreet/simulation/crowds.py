@@ -23,9 +23,10 @@ MOST_USERS = 10**10  # the binomial sampler's rounding is invisible up to here
 def rollout(
     mdp: TabularMDP, policy: ArrayLike | PolicyRows, key: NDArray[np.uint64], episode: int
 ) -> Trajectory:
-    """The trajectory of user ``episode`` under a (H, S) or (H, S, A) policy.
+    """The trajectory of user ``episode``, from 0 on, of ``mdp`` under a (H, S) or (H, S, A) policy.
 
-    ``key`` (2,) uint64 is the environment's key of the run (``streams_kernels.run_key``).
+    ``key`` (2,) uint64 is the environment's key of the run: any two numbers of one's own, or
+    ``streams_kernels.run_key(seed, run)``. Equal keys and numbers give equal trajectories.
     """
     played = _play(mdp, policy, environment_key(key), checks.integer("episode", episode, 0), 1)
     return played[0]
@@ -34,9 +35,10 @@ def rollout(
 def rollouts(
     mdp: TabularMDP, policy: ArrayLike | PolicyRows, n: int, seed: int = 0, run: int = 0, first: int = 0
 ) -> Trajectories:
-    """Trajectories of users ``first .. first + n - 1`` of a run: (n, H + 1) states, (n, H) the rest.
+    """Trajectories of n users of a run, from number ``first`` on: (n, H + 1) states, (n, H) the rest.
 
-    Equal to ``n`` calls of :func:`rollout` with ``run_key(seed, run)``.
+    ``mdp`` : TabularMDP; ``policy`` : (H, S) int or (H, S, A). Equal to ``n`` calls of :func:`rollout` with
+    ``run_key(seed, run)``.
     """
     key = run_key(checks.integer("seed", seed, 0), checks.integer("run", run, 0))
     return _play(mdp, policy, key, checks.integer("first", first, 0), checks.integer("n", n, 0))

@@ -74,6 +74,9 @@ class Rule:
 def require_ledger(folder: str | Path, ledger: _Ledger, dataset: str, key: PrivateKey | None = None) -> Path:
     """Lay a rule over a folder; returns its path.
 
+    folder : of the data, which exists. ledger : the open one that releases must be written into. dataset :
+    under this name. key : the owner's, where the limit is signed.
+
     Raises ``ValueError`` if there is one already, or the key is not that of the dataset's limit.
     """
     folder = Path(folder)

@@ -217,7 +217,7 @@ def _content(name: str, path: Path, *, private: bool) -> bytes:
 
 
 def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase = None) -> PrivateKey:
-    """The private key in a file; ``name`` is what the argument is called in messages.
+    """The private key in the file ``path``; ``name`` is what the argument is called in messages.
 
     passphrase : of a file that is encrypted, or a function that asks for it; a plain file needs none.
     Raises ``ValueError`` if it is no key, can be read by others than its owner, or the passphrase is not its
@@ -246,7 +246,11 @@ def read_private_key(path: str | Path, name: str = "key", passphrase: Passphrase
 
 
 def read_public_key(path: str | Path, name: str = "public-key") -> str:
-    """The public key in a file, in hexadecimal. Raises ``ValueError`` if it is none."""
+    """The public key in the file ``path``, in hexadecimal; ``name`` is what the argument is called in
+    messages.
+
+    Raises ``ValueError`` if it is none.
+    """
     ed25519, serialization = _ed25519()
     path = Path(path)
     content = _content(name, path, private=False)

@@ -352,6 +352,10 @@ def fit_codebook(
     ledger : Ledger, or None, which writes nothing down (and must be None for seeded noise)
     start : file of public centres; default: a Halton sequence in the declared ranges
     anyway : fit also where the forecast calls it hopeless
+    centres, quantiles, rounds, bins, epsilon, delta, rho : as for :func:`forecast_codebook`
+    randomness : Secure (default); Seeded for simulations
+    purpose : a line of the ledger's entry
+    progress : called with words
 
     Raises
     ------
@@ -451,7 +455,7 @@ def _in_ledger(ledger: Ledger, reservation: Reservation) -> dict[str, Any]:
 def verify_codebook(
     folder: str | Path, ledger: Ledger | None = None, *, public_keys: Sequence[str] = ()
 ) -> None:
-    """Raise ``ValueError`` unless a fit's files are what its facts (and the ledger's mark) say.
+    """Raise ``ValueError`` unless the files in a fit's folder are what its facts (and the ledger's mark) say.
 
     The guarantee is computed again from the record that the facts hold, and the pages from the facts, but for
     what people wrote into their lines. Signatures that are there must be in order, and ``public_keys`` must

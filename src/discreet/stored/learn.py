@@ -308,6 +308,10 @@ def plan_again(
     release : path of ``release.parquet`` in a folder that :func:`learn` made
         Its ``schema.toml`` must lie beside it.
     learner : as for :func:`learn`; a budget that it holds is not used.
+    out : folder
+        Must not exist, or be empty.
+    settings : Settings, optional
+        What does not touch the release.
     rewards : (1 or H, S, A) in [0, 1], optional
         Known rewards, in place of the schema's; kept as ``rewards.npy``.
     progress : as for :func:`learn`

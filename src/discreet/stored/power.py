@@ -168,9 +168,12 @@ class PublicWorld:
 
 @dataclass(frozen=True)
 class GainForecast:
-    """How likely a gain is shown. chance : of draws in which it was; low, high : Clopper-Pearson, 95 %. gain
-    : mean true gain of the default policy; best : of the best policy. changes : mean number of states that
-    are changed.
+    """How likely a gain is shown.
+
+    users, epsilon, delta, draws : what was asked; epsilon None: without privacy.
+    chance : of draws in which it was shown; low, high : Clopper-Pearson, 95 %.
+    gain : mean true gain of the default policy; best : of the best policy.
+    changes : mean number of states that are changed.
     """
 
     users: int
@@ -252,6 +255,9 @@ def people_needed(
 ) -> int | None:
     """About the smallest number of people (to a fifth) at which a gain is shown in this share of draws;
     None: above 1e9.
+
+    world : PublicWorld. privatizer : Central or NoPrivacy. chance : that share, in (0, 1). draws : simulated
+    releases for each number. seed : of the simulation.
     """
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
 
@@ -272,7 +278,11 @@ def people_needed(
 def epsilon_needed(
     world: PublicWorld, users: int, delta: float, *, chance: float = 0.9, draws: int = 60, seed: int = 0
 ) -> float | None:
-    """The smallest of :data:`EPSILONS` that shows a gain in this share of draws; None: none does."""
+    """The smallest of :data:`EPSILONS` that shows a gain in this share of draws; None: none does.
+
+    world : PublicWorld. users : people. delta : in (0, 1). chance : that share, in (0, 1). draws : simulated
+    releases for each epsilon. seed : of the simulation.
+    """
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
     for epsilon in EPSILONS:
         privatizer = Central(epsilon=epsilon, delta=delta)
@@ -296,6 +306,8 @@ def made_up_world(schema: Schema, gain: float, *, seed: int = 0) -> PublicWorld:
         Its states that are not terminal, admissible actions, horizon and bounds of returns.
     gain : float
         In the units of the return, above 0.
+    seed : int
+        Of the world.
 
     Raises
     ------

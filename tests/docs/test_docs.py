@@ -1,6 +1,8 @@
-"""What the README and the guide show works as it stands."""
+"""What pages show exists: links, commands, options, public names. ``make test-docs`` runs it, too."""
 
+import inspect
 import re
+import runpy
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -8,47 +10,18 @@ from typing import Any
 import pytest
 import typer.main
 
+import discreet as dr
 from discreet import cli, registry
 from discreet.experiments.config import RunConfig
 from discreet.experiments.sweep import Sweep
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+PUBLIC = sorted({*dr.__all__} - {"__version__"})
 
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
-
-
-def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (code,) = blocks(ROOT / "README.md", "python")
-    exec(code.replace("20_000", "300").replace("seeds=10", "seeds=3"), {})
-    assert (tmp_path / "regret.png").exists()
-
-
-def test_the_guides_first_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    code = blocks(ROOT / "docs" / "guide.md", "python")[0]
-    exec(code.replace("20_000", "300").replace("seeds=8", "seeds=2"), {})
-    assert "Joint differential privacy" in capsys.readouterr().out
-
-
-def test_the_guides_session_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = (block for block in blocks(ROOT / "docs" / "guide.md", "python") if "session.submit" in block)
-    exec(code, {})
-    assert capsys.readouterr().out.startswith("Local differential privacy")
-
-
-@pytest.mark.parametrize("page", ["messages.md", "linear-sums.md"])
-def test_what_pages_show_of_devices_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = (block for block in blocks(ROOT / "docs" / page, "python") if "session.submit" in block)
-    exec(code, {})
-    shown = capsys.readouterr().out
-    assert "one person's whole trajectory of one episode" in shown
-    if page == "messages.md":
-        assert shown.startswith("pure local differential privacy, epsilon = 4.")
-        assert shown.splitlines()[1].startswith("reports 1 True ")
-        assert shown.splitlines()[2:] == ["replayed", "1"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -92,3 +65,34 @@ def test_shown_configurations_are_valid() -> None:
 def test_no_page_names_this_machine() -> None:
     for page in [*PAGES, ROOT / "Makefile", ROOT / ".ci" / "run", ROOT / "pyproject.toml"]:
         assert not re.search(r"/(root|tmp|work|home)/", page.read_text(encoding="utf-8")), page.name
+
+
+# ------------------------------------------------------------------------------------- reference
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    """A docstring of its own, which names each argument of a function that takes several."""
+    thing = getattr(dr, name)
+    text = inspect.cleandoc((vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__) or "")
+    assert len(text) > 15
+    assert not text.startswith(f"{name}("), "this is the signature that dataclasses make"
+    if inspect.isfunction(thing) and len(inspect.signature(thing).parameters) > 1:
+        arguments = set(inspect.signature(thing).parameters)
+        assert {one for one in arguments if not re.search(rf"\b{one}\b", text)} == set()
+
+
+def test_every_public_name_has_its_place_in_the_reference() -> None:
+    """The headings of ``_HOMES``, under which docs/reference.py writes a page of each name."""
+    groups = runpy.run_path(str(ROOT / "docs" / "reference.py"))["groups"]()
+    listed = [name for names in groups.values() for name in names]
+    assert sorted(listed) == PUBLIC
+
+
+@pytest.mark.parametrize("name", ["Session", "Mechanism", "Privatizer", "Learner", "Encoder", "NoiseLaw"])
+def test_every_method_of_a_public_protocol_is_explained(name: str) -> None:
+    protocol = getattr(dr, name)
+    own = {
+        key: value for key, value in vars(protocol).items() if not key.startswith("_") or key == "__call__"
+    }
+    methods = {key for key, value in own.items() if callable(value) or isinstance(value, property)}
+    assert methods
+    assert {key for key in methods if not inspect.getdoc(own[key])} == set()

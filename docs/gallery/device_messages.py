@@ -1,0 +1,45 @@
+"""
+What one message says
+=====================
+
+A device sends a few randomized elements. Read alone, a message is nearly as likely from anybody else;
+summed over thousands of devices, the same messages are counts. The device computes its own guarantee.
+"""
+
+import numpy as np
+import shown
+
+import discreet as dr
+
+mdp = dr.make("riverswim", horizon=6)
+query = dr.CountQuery(mdp.layout, visits=False, center_rewards=True)
+users, privatizer = 3000, dr.Local(epsilon=4.0, randomizer="subset")
+session = privatizer.start(query, dr.Schedule.one_shot(users), dr.Seeded(0))
+session.release()
+plan = dr.Plan(np.ones((6, mdp.states), int), users=users)  # everybody swims
+encode = session.begin(plan)
+people = dr.rollouts(mdp, plan.policy, users, seed=5)
+sizes = []
+for i in range(users):
+    person = dr.Trajectory(people.states[i], people.actions[i], people.rewards[i])
+    message = encode(person, plan, dr.SeededCoins(np.array([7, 7], np.uint64), i))
+    sizes.append(len(message.message))
+    session.submit(message)
+release = session.release()
+print(encode.guarantee)
+
+# %%
+# The sum of all messages, and the truth that nobody saw: people who moved right at the second step.
+
+estimate = release.estimates["transition_counts"]
+states = range(mdp.states)
+truth = [np.sum((people.states[:, 1] == s) & (people.states[:, 2] == s + 1)) for s in states]
+told = [estimate.value[1, s, 1, s + 1] if s + 1 < mdp.states else 0.0 for s in states]
+figure, axes = shown.figure(height=3.2)
+axes.bar(states, truth, color="0.8", label="truth")
+axes.errorbar(
+    states, told, yerr=2 * estimate.law.std(), fmt="o", capsize=3, label="from messages, ± 2 deviations"
+)
+axes.set(xlabel="state at step 1", ylabel=f"of {users:,} people, moved right")
+axes.legend()
+shown.stamp([session.guarantee], 1, figure)

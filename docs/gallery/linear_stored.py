@@ -1,0 +1,48 @@
+"""
+Stored people, linear features
+==============================
+
+One release of noisy Gram matrices and responses per step, priced together, and pessimism. What a stored
+data set of 3000 people is worth at several budgets in zero-concentrated DP.
+"""
+
+import numpy as np
+import shown
+
+import discreet as dr
+
+mdp = dr.synthetic_linear_mdp(seed=0)  # Qiao and Wang (2023)
+table = mdp.to_tabular()
+data = dr.rollouts(table, dr.synthetic_linear_behaviour(), 3000, seed=1)
+best = float(table.initial @ dr.optimal_values(table)[0][0])
+
+
+def suboptimality(learner, seed):
+    found = dr.learn_linear(learner, mdp.layout, mdp.features, data, dr.Seeded(seed))
+    return best - dr.value(table, found.policy), found.guarantee
+
+
+budgets, rows, promised = [0.1, 0.5, 2.0, 10.0], [], []
+for rho in budgets:
+    found = [suboptimality(dr.DPPEVI(rho=rho), seed) for seed in range(3)]
+    rows.append([gap for gap, _ in found])
+    promised.append(found[0][1])
+exact, _ = suboptimality(dr.PEVI(), 0)
+people = best - dr.value(table, dr.synthetic_linear_behaviour())
+
+# %%
+
+figure, axes = shown.figure(height=3.2)
+axes.errorbar(
+    budgets,
+    np.mean(rows, axis=1),
+    yerr=[np.mean(rows, axis=1) - np.min(rows, axis=1), np.max(rows, axis=1) - np.mean(rows, axis=1)],
+    marker="o",
+    capsize=3,
+    label="DP-PEVI: mean and range",
+)
+axes.axhline(exact, color=shown.COLOURS[1], label="PEVI, no privacy")
+axes.axhline(people, color="0.5", linestyle=":", label="what people did")
+axes.set(xscale="log", yscale="log", xlabel="ρ of zCDP, for a person's whole record", ylabel="value lost")
+axes.legend()
+shown.stamp(promised, 3, figure)

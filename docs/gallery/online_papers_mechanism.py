@@ -1,0 +1,37 @@
+"""
+The papers' mechanism at a true ε
+=================================
+
+Published private learners add Laplace noise in a binary tree and release after every user. With the noise
+that a true ε = 1 takes, the regret of DP-UCBVI falls on that of a policy that never learns; its noise-free
+twin learns, and so does a learner that knows the law of its noise, under Gaussian noise on a public
+schedule.
+"""
+
+import shown
+
+import discreet as dr
+
+mdp = dr.make("riverswim", rewards="bernoulli")
+runs = {
+    "DP-UCBVI, tree, ε = 1": (dr.DPUCBVI(bonus_scale=0.1), dr.Central(epsilon=1, release="tree")),
+    "the same, ε = 10": (dr.DPUCBVI(bonus_scale=0.1), dr.Central(epsilon=10, release="tree")),
+    "UCBVI, no privacy": (dr.UCBVI(bonus="bernstein", bonus_scale=0.1), dr.NoPrivacy()),
+    "noise-aware, (1, 1e-6)": (dr.NoiseAwareUCBVI(), dr.Central(epsilon=1, delta=1e-6)),
+}
+results = {name: dr.simulate(mdp, *parts, episodes=10_000, seeds=4) for name, parts in runs.items()}
+
+# %%
+# Each bar ends at the mean; the thin line is the range over seeds.
+
+figure, axes = shown.figure(height=2.9)
+for i, (_name, result) in enumerate(results.items()):
+    share = result.final_regret / result.uniform_regret
+    axes.barh(i, share.mean(), color=shown.COLOURS[i], height=0.6)
+    axes.plot([share.min(), share.max()], [i, i], color="black", linewidth=1)
+axes.axvline(1, color="0.5", linestyle=":")
+axes.set(
+    yticks=range(len(results)), yticklabels=results, xlabel="regret, as a share of never learning (dotted)"
+)
+axes.invert_yaxis()
+shown.stamp([result.guarantee for result in results.values()], 4, figure)

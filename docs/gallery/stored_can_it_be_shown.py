@@ -1,0 +1,32 @@
+"""
+Is it worth asking? A forecast before any data
+==============================================
+
+A gain that cannot be shown is paid for in vain. From public facts alone: how likely is it that the report of
+so many people shows one? Here in a made-up world, where people toss coins and the best policy gains much.
+"""
+
+import shown
+
+import discreet as dr
+
+mdp = dr.make("random", states=6, actions=3, horizon=6, seed=1)
+world = dr.PublicWorld(mdp, dr.uniform_policy(mdp), dr.Returns())
+people = [100, 300, 1000, 3000, 10_000]
+privacy = {"no privacy": dr.NoPrivacy()}
+privacy |= {f"ε = {epsilon}": dr.Central(epsilon=epsilon, delta=1e-6) for epsilon in (10, 1)}
+chances = {
+    name: [dr.forecast_gain(world, users, one, draws=12) for users in people] for name, one in privacy.items()
+}
+
+# %%
+# The bars are 95 % intervals of these chances, from 12 simulated releases each.
+
+figure, axes = shown.figure()
+for colour, look, (name, found) in zip(shown.COLOURS, ("o-", "s--", "^-"), chances.items(), strict=False):
+    axes.plot(people, [one.chance for one in found], look, color=colour, label=name)
+    for one in found:
+        axes.plot([one.users] * 2, [one.low, one.high], color=colour, alpha=0.4)
+axes.set(xscale="log", xlabel="people", ylabel="chance that a gain is shown", ylim=(-0.03, 1.03))
+axes.legend()
+shown.stamp("not private; central ε = 10 and 1, δ = 1e-6", "12 draws a point", figure)
