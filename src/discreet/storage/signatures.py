@@ -113,7 +113,7 @@ def is_valid(public: str, kind: Kind, content: Mapping[str, Any], signature: str
 
 
 def new_key(path: str | Path, passphrase: str | None = None) -> str:
-    """Make a key: a private file at ``path`` (mode 0600) and ``NAME.pub`` beside it, neither of which may exist.
+    """Make a key: a private file ``path`` (mode 0600), ``NAME.pub`` beside it, neither of which may exist.
 
     passphrase : 12 to 1000 characters, under which the private file is encrypted; None leaves it plain.
     Returns the public key in hexadecimal.
