@@ -28,7 +28,10 @@ __all__ = [
     "read_public_key", "short",
 ]  # fmt: skip
 
-Kind = Literal["discreet limit, 1", "discreet ledger rule, 1", "discreet statement, 1"]
+Kind = Literal[
+    "discreet limit, 1", "discreet ledger rule, 1", "discreet statement, 1", "discreet plan, 1",
+    "discreet service, 1",
+]  # fmt: skip
 _LARGEST = 100_000  # bytes of a file that could be a key
 
 
