@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: run test test-statistics test-engines goldens mutate lint format types imports bench warmup setup clean help
+.PHONY: run test test-statistics test-engines test-service goldens mutate lint format types imports bench warmup setup clean help
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -28,7 +28,7 @@ warmup: $(STAMP) ## Compile whatever changed since the last time
 	@$(BIN)/discreet warmup
 
 test: lint types imports warmup ## Lint, types, import contracts, tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not statistics and not engines"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not statistics and not engines and not service"
 
 test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two cores)
 	$(BIN)/python -m pytest -n $(WORKERS) -m statistics
@@ -36,6 +36,10 @@ test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two
 test-engines: warmup ## Dask, Ray and submitit with real workers, some of them killed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,dask,ray,slurm]' pyspark
 	$(BIN)/python -m pytest -n 0 -m engines tests/engines
+
+test-service: warmup ## The policy service under load, killed and fuzzed (at most 20 minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,serve]' schemathesis
+	$(BIN)/python -m pytest -n 0 -m service tests/serve
 
 goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended
 	$(BIN)/python -m tests.goldens

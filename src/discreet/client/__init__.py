@@ -14,13 +14,14 @@ nothing of the server. ::
         message = place.message(states, actions, rewards)  # encoded once
         client.send(message)  # as often as it takes: the same bytes
 
-**Once.** :meth:`Place.message` encodes one trajectory one time, with the device's own randomness; what it gives
-is kept and sent again until there is an answer. Two messages about one trajectory would cost what two people's
-cost. Under local trust ``place.guarantee`` says what the message gives away, computed here from what the
-server published: compare it with what was promised.
+**Once.** :meth:`Place.message` encodes one trajectory one time, with the device's own randomness; what it
+gives is kept and sent again until there is an answer. Two messages about one trajectory would cost what two
+people's cost. Under local trust ``place.guarantee`` says what the message gives away, computed here from
+what the server published: compare it with what was promised.
 
-**Whose plan.** With ``key``, the service's public key in 64 hexadecimal digits, a plan that is not signed with
-it is refused (``pip install cryptography``). Without, whoever can answer at the address can give any plan.
+**Whose plan.** With ``key``, the service's public key in 64 hexadecimal digits, a plan that is not signed
+with it is refused (``pip install cryptography``). Without, whoever can answer at the address can give any
+plan.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _WAITS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds between tries
 
 
 class Turned(RuntimeError):
-    """The service refuses. reason : full, late, spent, foreign, replayed, malformed, over, ...; status : HTTP's.
+    """The service refuses. reason : full, late, spent, foreign, malformed, ...; status : HTTP's.
 
     After ``full`` another plan comes: ask for a place again. After the others nothing more is to be sent.
     """
@@ -179,7 +180,7 @@ class Client:
 
     # --------------------------------------------------------------------------- what is public
     def plan(self) -> Mapping[str, Any]:
-        """What the service publishes now: ``turn``, ``plans``, ``world``, ``form``, ``over``; asked by its ETag."""
+        """What is published now: ``turn``, ``plans``, ``world``, ``form``, ``over``; asked by its ETag."""
         answer = self._asked("GET", "/plan", headers={"If-None-Match": self._tag} if self._tag else {})
         if answer.status_code != 304:
             signed = answer.json()
@@ -229,10 +230,11 @@ class Client:
         ]
 
     def _placed(self, ticket: str, given: Mapping[str, Any]) -> Place:
-        for _ in range(2):  # the plan in hand may be an older one
+        for wait in (0.0, *_WAITS[:6]):  # what is in hand, or in a cache on the way, may be an older one
             for plan in self._book.get("plans", ()):
                 if plan["number"] == given["plan"]:
                     return Place(ticket, given["seconds"], plan, self._book)
+            time.sleep(wait)
             self.plan()
         raise Turned(410, "late", "the plan of this place is not published any more")
 

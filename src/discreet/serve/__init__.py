@@ -1,4 +1,4 @@
-"""A policy service: people and their devices over HTTP, one session that adds up, a learner that sees releases.
+"""A policy service: people and their devices over HTTP, one session, a learner that sees releases.
 
 What comes in, in the order of the parts:
 

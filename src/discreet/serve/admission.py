@@ -2,8 +2,8 @@
 
 Under central trust a message is JSON: ``ticket``, ``plan``, ``nonce`` (32 hexadecimal digits, drawn by the
 device), ``states`` (H + 1), ``actions`` (H), ``rewards`` (H, in the study's units). Under local trust it is
-``ticket`` and ``message``, the envelope of :mod:`discreet.device.envelope` in base64, whose header has plan and
-nonce. What is stored is bytes of one size (central), or the envelope.
+``ticket`` and ``message``, the envelope of :mod:`discreet.device.envelope` in base64, whose header has plan
+and nonce. What is stored is bytes of one size (central), or the envelope.
 
 An error tells the place that is wrong and what is allowed there, never the value: errors are kept by proxies,
 shown on screens and pasted into mails, and a value of a trajectory is a person's.
@@ -108,7 +108,11 @@ class CentralAdmission:
         if (low, high) != (0.0, 1.0):
             values = np.clip((values - low) / (high - low), 0.0, 1.0)  # the last bit may round past an end
         body = b"".join(
-            [np.array(states, "<i4").tobytes(), np.array(actions, "<i4").tobytes(), values.astype("<f8").tobytes()]
+            [
+                np.array(states, "<i4").tobytes(),
+                np.array(actions, "<i4").tobytes(),
+                values.astype("<f8").tobytes(),
+            ]
         )
         return Answer(ticket, plan, mark, body)
 
@@ -124,7 +128,7 @@ class CentralAdmission:
 
 
 class LocalAdmission:
-    """Envelopes of devices. stochastic : by plan, over which alphabet its people report."""
+    """Envelopes of devices, to plans that it was told of."""
 
     def __init__(self, device: CountDevice | ReportDevice) -> None:
         self._device = device
@@ -133,11 +137,20 @@ class LocalAdmission:
             scales = np.array([scale for _, scale in device.families])
             self._reach = np.repeat(device.horizon + REACH * scales, np.diff(device.offsets))
         self._stochastic: dict[int, bool] = {}
+        self._newest = 0
 
     def plan(self, number: int, policy: Any) -> None:
-        """Messages to this plan may come."""
-        if isinstance(self._device, ReportDevice):
-            self._stochastic[number] = self._device.policy_rows(policy) is None
+        """Messages to this plan may come, and to none that is newer."""
+        stochastic = isinstance(self._device, ReportDevice) and self._device.policy_rows(policy) is None
+        self._stochastic[number] = stochastic
+        self._newest = max(self._newest, number)
+
+    def is_newer(self, table: Any) -> bool:
+        """Is a message made for a plan that was not told of yet? (Another process may have opened it.)"""
+        try:
+            return Envelope.from_bytes(base64.b64decode(table["message"])).plan > self._newest
+        except (ValueError, TypeError, KeyError):
+            return False
 
     def answer(self, table: Any) -> Answer:
         """The checked message. Raises :class:`Malformed`."""
@@ -152,6 +165,8 @@ class LocalAdmission:
         try:
             plan = Envelope.from_bytes(body).plan
             device = self._device
+            if plan > self._newest:
+                raise Malformed("message: was made for no plan of this study", "late")
             if isinstance(device, CountDevice):
                 nonce, cells = device.read(plan, body)
                 if (np.abs(cells) > self._reach).any():
@@ -159,7 +174,7 @@ class LocalAdmission:
             elif plan in self._stochastic:
                 nonce, _ = device.read(plan, body, self._stochastic[plan])
             else:
-                nonce, _ = device.words(plan, body)  # late: whatever it holds, it does not count
+                nonce, _ = device.words(plan, body)  # its plan is over: whatever it holds, it does not count
         except Refused as refusal:
             words = {"foreign": "was made for another session"}.get(refusal.reason, "is not of the form")
             raise Malformed(f"message: {words}", refusal.reason) from None

@@ -13,6 +13,7 @@ import logging
 import os
 import secrets
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
@@ -96,8 +97,9 @@ class Service:
         self.writer = Writer(study, store, holder, time.time)
         self._wake = asyncio.Event()
         self.intake = Intake(store, study.answer_within, self._wake.set, placeless=placeless)
-        self.turn, self.over = -1, False
-        self.plan_body, self.plan_tag = b"", ""
+        self.turn, self.over, self.newest = -1, False, 0
+        self.shown = b"", ""  # the published plans, and their ETag
+        self._refreshing = threading.Lock()
         content = statement_of(study, pydantic_core.from_json(about["ledger"]), key.public)
         signature = key.sign("discreet service, 1", content)
         self.statement = codec.canonical({**content, "signature": signature})
@@ -110,15 +112,15 @@ class Service:
         self.given = Counter(
             "discreet_places", "Places asked for, by what became of that", ["outcome"], registry=self.registry
         )
-        self.lost = Counter(
-            "discreet_absent", "People who did not answer in time", registry=self.registry
-        )
+        self.lost = Counter("discreet_absent", "People who did not answer in time", registry=self.registry)
         self.seconds = Histogram(
             "discreet_message_seconds", "From a request with messages to its answer", registry=self.registry,
             buckets=(0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 5),
         )  # fmt: skip
         self.turns = Gauge("discreet_turn", "Releases made", registry=self.registry)
-        self.holds = Gauge("discreet_holds_lease", "1 where this process makes releases", registry=self.registry)
+        self.holds = Gauge(
+            "discreet_holds_lease", "1 where this process makes releases", registry=self.registry
+        )
         self.bad = Counter(
             "discreet_refused_by_session", "Admitted, but refused by the session", registry=self.registry
         )
@@ -159,9 +161,7 @@ class Service:
                     await asyncio.to_thread(self._hold)
                 if now - checked >= min(1.0, self.study.answer_within / 4):
                     checked = now
-                    lost = await asyncio.to_thread(
-                        self.store.expire, time.time(), self.study.closes_after
-                    )
+                    lost = await asyncio.to_thread(self.store.expire, time.time(), self.study.closes_after)
                     self.lost.inc(lost)
                 await asyncio.to_thread(self._turn)
             except StaleWriter:
@@ -183,6 +183,10 @@ class Service:
 
     def refresh(self) -> None:
         """Publish the plans of the turn that the database is at."""
+        with self._refreshing:
+            self._refresh()
+
+    def _refresh(self) -> None:
         about = self.store.about()
         turn, over = int(about["turn"]), bool(about["over"])
         if (turn, over) == (self.turn, self.over):
@@ -211,11 +215,14 @@ class Service:
             "answer_within": study.answer_within,
         }
         signed = {
-            "content": content, "key": self._key.public, "signature": self._key.sign("discreet plan, 1", content),
+            "content": content, "key": self._key.public,
+            "signature": self._key.sign("discreet plan, 1", content),
         }  # fmt: skip
         body = codec.canonical(signed)
         tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        self.plan_body, self.plan_tag, self.turn, self.over = body, tag, turn, over
+        self.shown = body, tag
+        self.turn, self.over = turn, over
+        self.newest = max((plan["number"] for plan in plans), default=0)
         self.turns.set(turn)
 
     # ----------------------------------------------------------------------------- requests
@@ -246,6 +253,12 @@ class Service:
         except Busy:
             raise Refusal("busy") from None
 
+    async def _known(self, tables: list[Any]) -> None:
+        """Under local trust, read the newest plans where a message is made for one that is not known yet."""
+        admission = self.admission
+        if isinstance(admission, LocalAdmission) and any(map(admission.is_newer, tables)):
+            await asyncio.to_thread(self.refresh)
+
     def _checked(self, table: Any) -> Answer | Malformed:
         try:
             return self.admission.answer(table)
@@ -260,6 +273,7 @@ class Service:
         table = await self.body(request)
         many = table.get("messages") if isinstance(table, dict) else None
         if many is None:
+            await self._known([table])
             checked = self._checked(table)
             if isinstance(checked, Malformed):
                 self.messages.labels(checked.reason).inc()
@@ -272,6 +286,7 @@ class Service:
             return _json(202, {"status": "counted", "plan": result.plan})
         if not isinstance(many, list) or not 0 < len(many) <= MOST_MANY or len(table) != 1:
             raise Refusal("malformed", f"messages: must be a list of 1 to {MOST_MANY}, and nothing else")
+        await self._known(many)
         found = [self._checked(one) for one in many]
         good = [one for one in found if isinstance(one, Answer)]
         results = iter(await self.put(list(good)) if good else [])
@@ -298,6 +313,7 @@ class Service:
                 self.given.labels(result.status).inc()
                 if result.status != "placed":
                     return _refused(result.status)
+                await self._published([result])
                 return _json(201, {"status": "placed", "plan": result.plan, "seconds": result.seconds})
             if not isinstance(many, list) or not 0 < len(many) <= MOST_MANY or len(table) != 1:
                 raise Refusal("malformed", f"tickets: must be a list of 1 to {MOST_MANY}, and nothing else")
@@ -305,13 +321,20 @@ class Service:
         except Malformed as error:
             raise Refusal(error.reason, str(error)) from None
         said = []
-        for result in await self.put(asked):
+        results = await self.put(asked)
+        await self._published(results)
+        for result in results:
             self.given.labels(result.status).inc()
             if result.status == "placed":
                 said.append({"status": "placed", "plan": result.plan, "seconds": result.seconds})
             else:
                 said.append({"status": result.status, "words": _WORDS[result.status]})
         return _json(201, {"results": said})
+
+    async def _published(self, results: list[Result]) -> None:
+        """See that the plans of new places are in what this process publishes, before these are told of."""
+        if any(one.status == "placed" and one.plan > self.newest for one in results):
+            await asyncio.to_thread(self.refresh)
 
     async def issued(self, request: Request) -> Response:
         """POST /tickets: for operators."""
@@ -326,10 +349,11 @@ class Service:
 
     def plan(self, request: Request) -> Response:
         """GET /plan."""
-        headers = {"ETag": self.plan_tag, "Cache-Control": "public, max-age=1, must-revalidate"}
-        if self.plan_tag in request.headers.get("if-none-match", ""):
+        body, tag = self.shown
+        headers = {"ETag": tag, "Cache-Control": "public, max-age=1, must-revalidate"}
+        if tag in request.headers.get("if-none-match", ""):
             return Response(None, 304, headers)
-        return Response(self.plan_body, 200, headers, "application/json")
+        return Response(body, 200, headers, "application/json")
 
     async def released(self, number: str) -> Response:
         """GET /releases/N: from the database, where it cannot change."""
@@ -349,8 +373,9 @@ class Service:
             database = False
         good = database and not self.failed
         told = {
-            "status": "ok" if good else "failing", "version": __version__, "turn": self.turn, "over": self.over,
-            "database": database, "makes_releases": self.writer.token is not None, "failed": self.failed,
+            "status": "ok" if good else "failing", "version": __version__, "turn": self.turn,
+            "over": self.over, "database": database,
+            "makes_releases": self.writer.token is not None, "failed": self.failed,
         }  # fmt: skip
         return _json(200 if good else 503, told)
 

@@ -47,7 +47,7 @@ def of_exact(content: bytes) -> Release:
 
 
 def plan_table(plan: Plan, number: int) -> dict[str, Any]:
-    """A plan's number, how many people follow it, and its policy: (H, S) actions or (H, S, A) probabilities."""
+    """A plan's number, its people, and its policy: (H, S) actions or (H, S, A) probabilities."""
     return {"number": number, "users": int(plan.users), "policy": np.asarray(plan.policy).tolist()}
 
 

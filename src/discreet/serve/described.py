@@ -9,9 +9,9 @@ from discreet.serve.study import Study
 __all__ = ["SUMMARY", "Texts"]
 
 SUMMARY = (
-    "A policy that improves while people use it, under a stated privacy guarantee. Take a place with a one-time "
-    "ticket, follow the plan's policy, send one message. What is refused is said in `reason` and `words`, "
-    "which repeat nothing of what was sent."
+    "A policy that improves while people use it, under a stated privacy guarantee. Take a place with a "
+    "one-time ticket, follow the plan's policy, send one message. What is refused is said in `reason` and "
+    "`words`, which repeat nothing of what was sent."
 )
 _TEXT, _NUMBER = {"type": "string"}, {"type": "integer"}
 _REFUSED = {
@@ -55,7 +55,12 @@ def _refusals(*codes: int) -> dict[int | str, Any]:
 
 def _body(schema: Any, examples: dict[str, Any]) -> dict[str, Any]:
     shown = {name: {"value": value} for name, value in examples.items()}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": shown}}}}
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": schema, "examples": shown}},
+        }
+    }
 
 
 class Texts:
@@ -68,7 +73,10 @@ class Texts:
         placed = _object(status={"const": "placed"}, plan=_NUMBER, seconds=seconds)
         counted = _object(status={"const": "counted"}, plan=_NUMBER)
         several = _object(
-            results={"type": "array", "items": _object(("status",), status=_TEXT, plan=_NUMBER, seconds=seconds, words=_TEXT)}
+            results={
+                "type": "array",
+                "items": _object(("status",), status=_TEXT, plan=_NUMBER, seconds=seconds, words=_TEXT),
+            }
         )
         if local:
             message = _object(ticket=ticket, message={"type": "string", "contentEncoding": "base64"})
@@ -106,7 +114,9 @@ class Texts:
             "summary": "Take a place with a ticket, before you act",
             "status_code": 201,
             "response_model": None,
-            "responses": {201: _answer("A place; or what became of each ticket.", {"anyOf": [placed, several]})}
+            "responses": {
+                201: _answer("A place; or what became of each ticket.", {"anyOf": [placed, several]})
+            }
             | _refusals(400, 403, 408, 409, 410, 413, 503),
             "openapi_extra": _body(
                 {"anyOf": [_object(ticket=ticket), _object(tickets={**many, "items": ticket})]},
@@ -118,7 +128,9 @@ class Texts:
             "status_code": 202,
             "response_model": None,
             "responses": {
-                202: _answer("It counts, and is on the disk; or what became of each.", {"anyOf": [counted, several]})
+                202: _answer(
+                    "It counts, and is on the disk; or what became of each.", {"anyOf": [counted, several]}
+                )
             }
             | _refusals(400, 403, 408, 409, 410, 413, 503),
             "openapi_extra": _body(
@@ -130,10 +142,15 @@ class Texts:
             "summary": "New one-time tickets, for an operator's system",
             "status_code": 201,
             "response_model": None,
-            "responses": {201: _answer("Tickets, told once.", _object(tickets={"type": "array", "items": _TEXT}))}
+            "responses": {
+                201: _answer("Tickets, told once.", _object(tickets={"type": "array", "items": _TEXT}))
+            }
             | _refusals(400, 401, 408, 413),
             "openapi_extra": {
-                **_body(_object(count={"type": "integer", "minimum": 1, "maximum": 10_000}), {"ten": {"count": 10}}),
+                **_body(
+                    _object(count={"type": "integer", "minimum": 1, "maximum": 10_000}),
+                    {"ten": {"count": 10}},
+                ),
                 "security": [{"operator": []}],
             },
         }
@@ -143,7 +160,13 @@ class Texts:
             "responses": {200: _answer("Noisy sums.", {"type": "object"})} | _refusals(404),
             "openapi_extra": {
                 "parameters": [
-                    {"name": "number", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}, "example": 0}
+                    {
+                        "name": "number",
+                        "in": "path",
+                        "required": True,
+                        "schema": {"type": "integer", "minimum": 0},
+                        "example": 0,
+                    }
                 ]
             },
         }
@@ -155,7 +178,10 @@ class Texts:
         self.health: dict[str, Any] = {
             "summary": "Does it work?",
             "response_model": None,
-            "responses": {200: _answer("It does.", {"type": "object"}), 503: _answer("It does not.", {"type": "object"})},
+            "responses": {
+                200: _answer("It does.", {"type": "object"}),
+                503: _answer("It does not.", {"type": "object"}),
+            },
         }
         self.metrics: dict[str, Any] = {
             "summary": "Counters, for Prometheus",

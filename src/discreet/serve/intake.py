@@ -1,7 +1,7 @@
-"""Many requests, one commit: who waits is told when the transaction that holds her message is on the disk.
+"""Many requests, one commit: who waits is told when the transaction with her message is on the disk.
 
-While one transaction is written, whoever comes is collected for the next one. So a disk that takes 20 ms for a
-commit takes as many messages in it as came in 20 ms, and nobody waits for more than two commits.
+While one transaction is written, whoever comes is collected for the next one. So a disk that takes 20 ms
+for a commit takes as many messages in it as came in 20 ms, and nobody waits for more than two commits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_AT_ONCE = 1_000  # in one transaction
 
 
 class Busy(RuntimeError):
-    """The database does not follow, or could not be written: nothing is known of the request, send it again."""
+    """The database does not follow, or could not be written: nothing is known of the request."""
 
 
 class Intake:
@@ -64,7 +64,8 @@ class Intake:
         loop = asyncio.get_running_loop()
         while True:
             await self._came.wait()
-            taken, many = [], 0
+            taken: list[tuple[Sequence[Place | Answer], asyncio.Future[list[Result]]]] = []
+            many = 0
             while self._waiting and (not taken or many + len(self._waiting[0][0]) <= MOST_AT_ONCE):
                 taken.append(self._waiting.popleft())
                 many += len(taken[-1][0])
@@ -78,7 +79,9 @@ class Intake:
             except Exception as error:  # the disk is full, the database is gone: who waits is told
                 for _, done in taken:
                     if not done.done():
-                        done.set_exception(Busy(f"the database could not be written ({type(error).__name__})"))
+                        done.set_exception(
+                            Busy(f"the database could not be written ({type(error).__name__})")
+                        )
             else:
                 at = 0
                 for requests, done in taken:

@@ -81,7 +81,9 @@ def rehearse(study: Study, told: Callable[[int], None] = lambda _: None, at_once
                         record, coins = people_of(study, place, user)
                         earned = low + (high - low) * record.rewards
                         messages.append(
-                            place.message(record.states, record.actions, earned, coins if study.local else None)
+                            place.message(
+                                record.states, record.actions, earned, coins if study.local else None
+                            )
                         )
                         if place.number not in policies:
                             policies[place.number] = planning.value(world, place.policy)

@@ -61,7 +61,7 @@ def _reserved(study: Study) -> dict[str, Any] | None:
     with Ledger.open(None if path is None else study.path(str(path))) as ledger:
         made = ledger.reserve(
             study.ledger["dataset"],
-            guarantee.records,
+            guarantee.records,  # type: ignore[arg-type]  # a ledger refuses others
             delta=guarantee.delta,
             users=study.users,
             purpose=f"service, study {study.identity[:16]}",
@@ -99,7 +99,9 @@ def serve(study: Study, database: str, host: str, port: int, *, placeless: bool 
 
 
 @contextmanager
-def in_background(study: Study, database: str | Path, key: PrivateKey, **more: Any) -> Iterator[tuple[str, Service]]:
+def in_background(
+    study: Study, database: str | Path, key: PrivateKey, **more: Any
+) -> Iterator[tuple[str, Service]]:
     """A running service on a free port of this machine, in a thread: (its address, it)."""
     store = opened(study, str(database))
     service = Service(study, store, key, **more)

@@ -24,14 +24,14 @@ SEES = {
     ),
 }
 SIDE_CHANNELS = (
-    "Who takes part, when a place was taken, when an answer came, and that none came in time, are seen by the "
-    "operator and by whoever watches the network. The noise hides what you did, not that you were here. The "
-    "service keeps no time of an answer, and adds answers up in the order of the tickets, not in that of "
-    "their arrival.",
+    "Who takes part, when a place was taken, when an answer came, and that none came in time, are seen by "
+    "the operator and by whoever watches the network. The noise hides what you did, not that you were "
+    "here. The service keeps no time of an answer, and adds answers up in the order of the tickets, not in "
+    "that of their arrival.",
     "An answer's size and the time until it comes may follow what happened to you, under central trust: its "
     "numbers are written as text. Send it at a time of your own, not when you act.",
-    "Under local trust a device draws its noise by a method whose time follows the noise drawn, and a report's "
-    "length follows what is reported. Both are functions of the randomized message, which has the guarantee.",
+    "Under local trust, how long a device takes to randomize is covered by no guarantee: send the message "
+    "some time after it was made, not at once.",
     "How long the next plan takes to be made follows how many people came, which is public.",
 )
 

@@ -18,12 +18,12 @@ nothing leads back. The row of the ticket, the message and the counts of the pla
 so that a message counts once or not at all, whenever the process dies. The same message again (the same
 nonce) gets the same answer.
 
-**One release a turn.** :meth:`Store.turned` puts the next release, its plans and the state of the session that
-drew it in the place of the last ones, in one transaction that fails unless the turn is still the one that the
-release was made for, and the lease still the writer's own. What a writer drew whose transaction fails, or
-who dies before it, was seen by nobody: it leaves nothing, and the next writer begins from the state before.
-So every noise that is shown was drawn once, and of two writers one at most is heard. That is a matter of the
-database alone; the lease only keeps the second one from working in vain.
+**One release a turn.** :meth:`Store.turned` puts the next release, its plans and the state of the session
+that drew it in the place of the last ones, in one transaction that fails unless the turn is still the one
+that the release was made for, and the lease still the writer's own. What a writer drew whose transaction
+fails, or who dies before it, was seen by nobody: it leaves nothing, and the next writer begins from the
+state before. So every noise that is shown was drawn once, and of two writers one at most is heard. That is
+a matter of the database alone; the lease only keeps the second one from working in vain.
 
 **Order.** Messages enter the session in the order of their tickets' numbers, not in that of their arrival:
 sums and noise do not depend on who was quick. No time of any message is kept.
@@ -121,7 +121,12 @@ _messages = sql.Table(
 _tokens = sql.Table(
     "tokens", _meta, sql.Column("hash", sql.LargeBinary(32), primary_key=True, nullable=False)
 )
-sql.Index("due_tickets", _tickets.c.due, sqlite_where=_tickets.c.due.isnot(None), postgresql_where=_tickets.c.due.isnot(None))
+sql.Index(
+    "due_tickets",
+    _tickets.c.due,
+    sqlite_where=_tickets.c.due.isnot(None),
+    postgresql_where=_tickets.c.due.isnot(None),
+)
 
 Status = Literal["placed", "counted", "full", "late", "spent", "foreign", "replayed", "placeless", "over"]
 
@@ -190,7 +195,9 @@ class Store:
         self.sqlite = self.url.get_backend_name() == "sqlite"
         if self.sqlite and self.url.database not in (None, "", ":memory:"):
             _own_file(Path(str(self.url.database)))
-        extra: dict[str, Any] = {"connect_args": {"timeout": 60.0}} if self.sqlite else {"pool_pre_ping": True}
+        extra: dict[str, Any] = (
+            {"connect_args": {"timeout": 60.0}} if self.sqlite else {"pool_pre_ping": True}
+        )
         self._engine: Engine = sql.create_engine(self.url, **extra)
         self._lock = threading.Lock() if self.sqlite else None  # of this process: a queue in place of retries
         if self.sqlite:
@@ -231,8 +238,10 @@ class Store:
             )
         return True
 
-    def create(self, identity: str, ties: bytes, form: bytes, ledger: str, first: Released, now: float) -> None:
-        """Put a study into an empty database, with release 0 and its plans. ``ValueError`` if there is one."""
+    def create(
+        self, identity: str, ties: bytes, form: bytes, ledger: str, first: Released, now: float
+    ) -> None:
+        """A study, release 0 and its plans, into an empty database. ``ValueError`` if there is one."""
         if self.sqlite:  # tables and rows need not be one transaction: a study without a row is none
             _meta.create_all(self._engine)
         try:
@@ -306,9 +315,7 @@ class Store:
             known = self._known(connection, {one.ticket for one in requests})
             nonces = self._nonces(connection, [one.nonce for one in requests if isinstance(one, Answer)])
             batch = _Batch(plans, known, nonces, over, now, stays, placeless)
-            results = [
-                batch.place(one) if isinstance(one, Place) else batch.answer(one) for one in requests
-            ]
+            results = [batch.place(one) if isinstance(one, Place) else batch.answer(one) for one in requests]
             batch.write(connection)
         return results
 
@@ -338,9 +345,7 @@ class Store:
     def expire(self, now: float, closes_after: float | None) -> int:
         """Who is late is absent, and so are places that nobody took in time. How many that are."""
         with self._reading() as connection:  # mostly there is nothing to do, and nobody has to wait
-            due = connection.execute(
-                sql.select(_tickets.c.id).where(_tickets.c.due <= now).limit(1)
-            ).first()
+            due = connection.execute(sql.select(_tickets.c.id).where(_tickets.c.due <= now).limit(1)).first()
             old = closes_after is not None and any(
                 one["opened"] + closes_after <= now and one["came"] + one["absent"] < one["users"]
                 for one in self._open(connection)
@@ -431,7 +436,9 @@ class Store:
             own = connection.execute(
                 _lease.update().where(_lease.c.token == token).values(expires=_lease.c.expires)
             ).rowcount
-            moved = connection.execute(_study.update().where(_study.c.turn == turn).values(over=True)).rowcount
+            moved = connection.execute(
+                _study.update().where(_study.c.turn == turn).values(over=True)
+            ).rowcount
             if own != 1 or moved != 1:
                 raise StaleWriter(f"turn {turn}: is over, or another process holds the lease")
 

@@ -37,6 +37,7 @@ TOML. All of it is public, and fixed before the first person comes::
 
     [rehearsal]                # simulated people of `--rehearse`; never read by a real study
     env = "riverswim"
+    options = { rewards = "bernoulli" }
     seed = 0
 
 The *identity* of a study is a hash of all but ``service`` and ``rehearsal``, and of where noise comes from: a
@@ -78,8 +79,9 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     "people": ("answer_within", "closes_after"),
     "ledger": ("dataset", "path"),
     "service": ("key",),
+    "rehearsal": ("env", "options", "seed"),
 }
-_OPEN = ("learner", "privatizer", "schedule", "rehearsal")  # whose keys are options of others
+_OPEN = ("learner", "privatizer", "schedule")  # whose keys are options of others
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +159,7 @@ class Study:
         found = self.privatizer.mechanism(query, self.schedule, self.randomness)
         if not isinstance(query, CountQuery) or type(found) is not CountMechanism:
             raise ValueError(
-                f"learner: {type(self.learner).__name__} asks for more than counts, which are all that is served"
+                f"learner: {type(self.learner).__name__} asks for more than counts, all that is served"
             )
         if found.asks != "plain" or found.stream not in _STREAMS:
             raise ValueError(
@@ -205,7 +207,7 @@ class Study:
     def identity(self) -> str:
         """64 hexadecimal digits: of everything that a database is made for."""
         kept = {name: value for name, value in self.table.items() if name not in ("service", "rehearsal")}
-        source = {"kind": self.randomness.kind}
+        source: dict[str, str] = {"kind": self.randomness.kind}
         if isinstance(self.randomness, Seeded):
             source |= {"seed": str(self.randomness.seed), "run": str(self.randomness.run)}
         text = json.dumps([kept, source], sort_keys=True, default=str)
@@ -219,9 +221,9 @@ class Study:
     @cached_property
     def world(self) -> TabularMDP:
         """The simulated truth of a rehearsal. Raises ``ValueError`` where it is not of the study's layout."""
-        options = {name: value for name, value in self.rehearsal.items() if name not in ("env", "seed")}
         if "env" not in self.rehearsal:
             raise ValueError("rehearsal.env is missing: name the world of the simulated people")
+        options = self.rehearsal.get("options", {})
         mdp: TabularMDP = registry.build("environment", self.rehearsal["env"], None, options)
         if mdp.layout != self.layout:
             raise ValueError(f"rehearsal.env: has {mdp.layout}, must be that of the study, {self.layout}")

@@ -1,18 +1,19 @@
 """Turns: from a batch of which everybody came, or is absent, to the next release and its plans.
 
-A turn is a function of what the database holds, and of noise: it brings the session back from its stored state,
-adds the batch's messages in the order of their tickets, draws the release, asks the learner for the plans that
-follow, and puts release, plans and the session's new state into the database in one transaction
+A turn is a function of what the database holds, and of noise: it brings the session back from its stored
+state, adds the batch's messages in the order of their tickets, draws the release, asks the learner for the
+plans that follow, and puts release, plans and the session's new state into the database in one transaction
 (:meth:`discreet.serve.store.Store.turned`). There is nothing between two turns that a killed process could
 lose, and starting again is nothing but the next turn.
 
-**Noise.** The release is shown from the database alone, after the commit. A draw whose process died before, or
-whose transaction was refused, has been seen by nobody, is not in the state that the next one begins from, and
-is drawn anew; one that was committed is never drawn again, since its state holds that it was. A session of
-seeded noise draws the same again, which is what a rehearsal wants.
+**Noise.** The release is shown from the database alone, after the commit. A draw whose process died before,
+or whose transaction was refused, has been seen by nobody, is not in the state that the next one begins from,
+and is drawn anew; one that was committed is never drawn again, since its state holds that it was. A session
+of seeded noise draws the same again, which is what a rehearsal wants.
 
-**The learner** is a function of releases: its state is not stored but made again from them, and the plans that
-it makes must be those that are stored, to the bit. That one of its parts has changed since is seen by that.
+**The learner** is a function of releases: its state is not stored but made again from them, and the plans
+that it makes must be those that are stored, to the bit. That one of its parts has changed since is seen by
+that.
 
 **Plans.** A learner may split the people of one release among several plans. They are all made when the
 release is, and all open at once; the session gets them one after the other, as in a simulation.
@@ -41,7 +42,7 @@ from discreet.sessions.saving import taken_out
 
 __all__ = ["LEASE", "Writer", "begin_study"]
 
-LEASE = 10.0  # seconds that a writer's lease lasts; kept every third of it
+LEASE = 5.0  # seconds that a writer's lease lasts; kept every third of it
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,9 @@ class Writer:
                 return
             policies = self._store.policies(turn)
             for at, (counts, stored) in enumerate(zip(plans, policies, strict=True), 1):
-                plan = Plan(codec.policy_of(json.loads(stored["policy"])), stored["users"], last=at == len(plans))
+                plan = Plan(
+                    codec.policy_of(json.loads(stored["policy"])), stored["users"], last=at == len(plans)
+                )
                 self._submit(session, plan, counts)
             release = session.release()
             made = _planned(study, state, release)
@@ -216,11 +219,12 @@ class Writer:
                 made = _planned(self._study, state, codec.of_exact(self._store.exact_release(number)))
                 stored = [row["policy"] for row in self._store.policies(number)]
                 again = [
-                    codec.canonical(codec.plan_table(plan, at)).decode() for at, plan in enumerate(made.plans, first)
+                    codec.canonical(codec.plan_table(plan, at)).decode()
+                    for at, plan in enumerate(made.plans, first)
                 ]
                 if again != stored:
                     raise RuntimeError(
-                        f"release {number}: this version of the library makes other plans of it than those that "
+                        f"release {number}: this version of the library makes other plans of it than "
                         "people were given; go on with the version that the study was begun with"
                     )
                 state, first = made.state, first + len(stored)

@@ -101,8 +101,8 @@ def taken_out(session: Saveable) -> bytes:
     """End a session, and all it knows as the bytes of the file that :meth:`Saveable.save` would write.
 
     For whoever keeps sessions in a database of its own. That each state is continued once is then for that
-    database to see to, in the transaction that replaces the state by the next one: no table of restored states
-    knows of it (:func:`discreet.sessions.restoring.brought_back`). As private as the file.
+    database to see to, in the transaction that replaces the state by the next one: no table of restored
+    states knows of it (:func:`discreet.sessions.restoring.brought_back`). As private as the file.
     """
     with session._call():
         session._check_open()
