@@ -373,3 +373,38 @@ def test_many_requests_share_a_commit(tmp_path: Path) -> None:
     assert [one.plan for (one,) in asyncio.run(run())] == list(range(100))
     assert sum(sizes) == 101
     assert len(sizes) <= 4
+
+
+def test_the_operators_page_is_readable_without_a_script(served: tuple[Any, Any]) -> None:
+    from html.parser import HTMLParser
+
+    http, service = served
+    answer = http.get("/")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+    class Found(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.open, self.tags, self.text = list[str](), list[str](), ""
+
+        def handle_starttag(self, tag: str, attrs: Any) -> None:
+            self.tags.append(tag)
+            if tag not in ("meta",):
+                self.open.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            assert self.open.pop() == tag
+
+        def handle_data(self, data: str) -> None:
+            self.text += data
+
+    found = Found()
+    found.feed(answer.text)
+    assert found.open == []
+    assert not {"script", "img", "link", "iframe"} & set(found.tags)
+    assert found.tags.count("h1") == 1
+    assert found.tags.count("caption") == found.tags.count("table") == 4
+    assert "of 10,000 people have taken part" in found.text
+    assert service.told["first"] in found.text
+    assert "Working. People can take part." in found.text

@@ -29,6 +29,7 @@ from discreet import __version__
 from discreet.serve import codec, described
 from discreet.serve.admission import LocalAdmission, Malformed, admission_of, place_of
 from discreet.serve.intake import Busy, Intake
+from discreet.serve.page import page
 from discreet.serve.statement import statement_of
 from discreet.serve.store import Answer, Place, Result, StaleWriter, Store
 from discreet.serve.study import Study
@@ -101,6 +102,7 @@ class Service:
         self.shown = b"", ""  # the published plans, and their ETag
         self._refreshing = threading.Lock()
         content = statement_of(study, pydantic_core.from_json(about["ledger"]), key.public)
+        self.told = content
         signature = key.sign("discreet service, 1", content)
         self.statement = codec.canonical({**content, "signature": signature})
         self._task: asyncio.Task[None] | None = None
@@ -476,6 +478,18 @@ def application(service: Service) -> FastAPI:
     @app.get("/releases/{number}", **texts.releases)
     async def releases(request: Request) -> Response:
         return await service.released(request.path_params["number"])
+
+    @app.get("/", include_in_schema=False)
+    async def front() -> Response:
+        text = await asyncio.to_thread(page, service.study, service.store, service.told, service.failed)
+        headers = {
+            "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+            "X-Frame-Options": "DENY",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-store",
+        }
+        return Response(text, 200, headers, "text/html; charset=utf-8")
 
     @app.get("/statement", **texts.statement)
     async def statement() -> Response:
