@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+import discreet as dr
 
 MISSING = [
     name for name in ("fastapi", "uvicorn", "sqlalchemy", "httpx", "prometheus_client") if not find_spec(name)
@@ -15,6 +21,10 @@ MISSING = [
 if MISSING:
     pytest.skip(f"no {', '.join(MISSING)}: pip install 'discreet[serve]'", allow_module_level=True)
 
+from discreet import client as people  # noqa: E402
+from discreet.serve import codec  # noqa: E402
+from discreet.serve.rehearsal import people_of  # noqa: E402
+from discreet.serve.running import in_background  # noqa: E402
 from discreet.serve.store import Place, Store, hashed  # noqa: E402
 from discreet.serve.study import Study, study_of  # noqa: E402
 from discreet.serve.turns import Writer, begin_study  # noqa: E402
@@ -76,3 +86,77 @@ def placed(store: Store, tickets: list[str]) -> list[int]:
     results = store.admit([Place(hashed(one)) for one in tickets], time.time(), 60.0)
     assert {one.status for one in results} == {"placed"}
     return [one.plan for one in results]
+
+
+class Recorded:
+    """A learner, and all plans that it makes."""
+
+    def __init__(self, learner: Any) -> None:
+        self.learner, self.plans = learner, list[Any]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.learner, name)
+
+    def schedule(self, spec: Any) -> Any:
+        return self.learner.schedule(spec)
+
+    def query(self, spec: Any) -> Any:
+        return self.learner.query(spec)
+
+    def begin(self, spec: Any, ties: Any) -> Any:
+        return self.learner.begin(spec, ties)
+
+    def plan(self, state: Any, release: Any, ask: Any) -> Any:
+        plan, state = self.learner.plan(state, release, ask)
+        self.plans.append(plan)
+        return plan, state
+
+
+def simulated(study: Study) -> list[Any]:
+    """The plans of ``dr.simulate`` step by step, of the study's world, noise and people."""
+    recorded = Recorded(study.learner)
+    setup = dr.Setup(study.world, recorded, study.privatizer, study.users, "episode", True)
+    setup.run(study.randomness.seed, 0)  # type: ignore[union-attr]
+    return recorded.plans
+
+
+def over_http(study: Study, folder: Path, at_once: int, threads: int) -> list[tuple[Any, int]]:
+    """The same people through the service, each by requests of her own, in any order: (policy, users)."""
+    with in_background(study, folder / "a.db", a_key(folder)) as (url, service):
+        tickets, came = service.store.issue(study.users), 0
+        with people.Client(url) as client, ThreadPoolExecutor(threads) as pool:
+            while came < study.users:
+                places = [
+                    one
+                    for one in client.places(tickets[came : came + at_once])
+                    if isinstance(one, people.Place)
+                ]
+                messages = []
+                for user, place in enumerate(places, came):
+                    record, coins = people_of(study, place, user)
+                    device = coins if study.local else None
+                    messages.append(place.message(record.states, record.actions, record.rewards, device))
+                random.Random(came).shuffle(messages)
+                assert all(one["status"] == "counted" for one in pool.map(client.send, messages))
+                came += len(places)
+                if not places:
+                    time.sleep(0.002)
+        until = time.monotonic() + 30
+        while not service.store.about()["over"]:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        store, found = service.store, list[tuple[Any, int]]()
+        for turn in range(int(store.about()["turn"]) + 1):
+            found += [
+                (codec.policy_of(json.loads(one["policy"])), one["users"]) for one in store.policies(turn)
+            ]
+    return found
+
+
+def same_plans(found: list[tuple[Any, int]], wanted: list[Any]) -> None:
+    """The same policies for as many people, bit for bit."""
+    assert len(found) == len(wanted)
+    for (policy, users), plan in zip(found, wanted, strict=True):
+        assert users == plan.users
+        assert np.array_equal(policy, plan.policy)
+        assert policy.dtype == plan.policy.dtype

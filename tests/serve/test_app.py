@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import random
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from serving import a_key, a_study, central
+from serving import a_key, a_study, central, over_http, same_plans, simulated
 
-import discreet as dr
-from discreet.serve import codec
 from discreet.serve import store as stores
-from discreet.serve.rehearsal import people_of, rehearse
+from discreet.serve.rehearsal import rehearse
 from discreet.serve.running import in_background
-from discreet.serve.study import Study
 from discreet.storage import signatures
 
 httpx = pytest.importorskip("httpx")
@@ -59,78 +54,11 @@ def settled(service: Any, turn: int) -> None:
         time.sleep(0.005)
 
 
-class Recorded:
-    """A learner, and all plans that it makes."""
-
-    def __init__(self, learner: Any) -> None:
-        self.learner, self.plans = learner, list[Any]()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.learner, name)
-
-    def schedule(self, spec: Any) -> Any:
-        return self.learner.schedule(spec)
-
-    def query(self, spec: Any) -> Any:
-        return self.learner.query(spec)
-
-    def begin(self, spec: Any, ties: Any) -> Any:
-        return self.learner.begin(spec, ties)
-
-    def plan(self, state: Any, release: Any, ask: Any) -> Any:
-        plan, state = self.learner.plan(state, release, ask)
-        self.plans.append(plan)
-        return plan, state
-
-
-def simulated(study: Study) -> list[Any]:
-    """The plans of ``dr.simulate`` step by step, of the study's world, noise and people."""
-    recorded = Recorded(study.learner)
-    setup = dr.Setup(study.world, recorded, study.privatizer, study.users, "episode", True)
-    setup.run(study.randomness.seed, 0)  # type: ignore[union-attr]
-    return recorded.plans
-
-
-def over_http(study: Study, folder: Path, at_once: int, threads: int) -> list[tuple[Any, int]]:
-    """The same people through the service, each by requests of her own, in any order: (policy, users)."""
-    with in_background(study, folder / "a.db", a_key(folder)) as (url, service):
-        tickets, came = service.store.issue(study.users), 0
-        with Client(url) as client, ThreadPoolExecutor(threads) as pool:
-            while came < study.users:
-                places = [
-                    one for one in client.places(tickets[came : came + at_once]) if isinstance(one, Place)
-                ]
-                messages = []
-                for user, place in enumerate(places, came):
-                    record, coins = people_of(study, place, user)
-                    device = coins if study.local else None
-                    messages.append(place.message(record.states, record.actions, record.rewards, device))
-                random.Random(came).shuffle(messages)
-                assert all(one["status"] == "counted" for one in pool.map(client.send, messages))
-                came += len(places)
-                if not places:
-                    time.sleep(0.002)
-        until = time.monotonic() + 30
-        while not service.store.about()["over"]:
-            assert time.monotonic() < until
-            time.sleep(0.01)
-        store, found = service.store, list[tuple[Any, int]]()
-        for turn in range(int(store.about()["turn"]) + 1):
-            found += [
-                (codec.policy_of(json.loads(one["policy"])), one["users"]) for one in store.policies(turn)
-            ]
-    return found
-
-
 @pytest.mark.parametrize("trust", ["central", "local"])
 def test_people_over_http_give_the_policies_of_a_simulation(tmp_path: Path, trust: str) -> None:
     study = a_study(80, trust).rehearsed()
     found, wanted = over_http(study, tmp_path, 30, 4), simulated(study)
-    assert len(found) == len(wanted)
-    for (policy, users), plan in zip(found, wanted, strict=True):
-        assert users == plan.users
-        assert np.array_equal(policy, plan.policy)
-        assert policy.dtype == plan.policy.dtype
+    same_plans(found, wanted)
 
 
 def test_a_rehearsal_tells_what_would_happen() -> None:
