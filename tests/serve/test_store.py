@@ -100,7 +100,10 @@ def test_who_does_not_answer_in_time_is_absent_and_her_place_is_nobodys(tmp_path
     writer = a_writer(study, store)
     assert writer.step()
     assert json.loads(store.release(1)[0])["users"] == 1  # type: ignore[index]
-    # the next plan is closed with nobody in it
+    # the next plan is closed with nobody in it; who comes just before has no longer than it is open
+    (last,) = store.admit([Place(hashed(quick))], time.time() + 3590, 60.0, 3600.0)
+    assert last.status == "placed"
+    assert 0.0 < last.seconds <= 10.0
     assert store.expire(time.time() + 3601, 3600.0) == 1
     assert writer.step()
 

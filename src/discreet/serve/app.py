@@ -97,7 +97,9 @@ class Service:
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"[-64:]
         self.writer = Writer(study, store, holder, time.time)
         self._wake = asyncio.Event()
-        self.intake = Intake(store, study.answer_within, self._wake.set, placeless=placeless)
+        self.intake = Intake(
+            store, study.answer_within, self._wake.set, study.closes_after, placeless=placeless
+        )
         self.turn, self.over, self.newest = -1, False, 0
         self.shown = b"", ""  # the published plans, and their ETag
         self._refreshing = threading.Lock()

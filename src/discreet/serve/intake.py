@@ -28,9 +28,16 @@ class Intake:
     """Between requests and the store. after : called when something was written."""
 
     def __init__(
-        self, store: Store, stays: float, after: Callable[[], None], *, placeless: bool = False
+        self,
+        store: Store,
+        stays: float,
+        after: Callable[[], None],
+        closes_after: float | None = None,
+        *,
+        placeless: bool = False,
     ) -> None:
-        self._store, self._stays, self._after, self._placeless = store, stays, after, placeless
+        self._store, self._after, self._placeless = store, after, placeless
+        self._times = stays, closes_after
         self._waiting: deque[tuple[Sequence[Place | Answer], asyncio.Future[list[Result]]]] = deque()
         self._count = 0
         self._came = asyncio.Event()
@@ -93,4 +100,4 @@ class Intake:
                 self._count -= many
 
     def _admitted(self, requests: list[Place | Answer]) -> list[Result]:
-        return self._store.admit(requests, time.time(), self._stays, placeless=self._placeless)
+        return self._store.admit(requests, time.time(), *self._times, placeless=self._placeless)

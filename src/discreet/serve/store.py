@@ -32,6 +32,7 @@ sums and noise do not depend on who was quick. No time of any message is kept.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import secrets
 import threading
@@ -302,19 +303,26 @@ class Store:
 
     # ------------------------------------------------------------------------- people
     def admit(
-        self, requests: Sequence[Place | Answer], now: float, stays: float, *, placeless: bool = False
+        self,
+        requests: Sequence[Place | Answer],
+        now: float,
+        stays: float,
+        closes_after: float | None = None,
+        *,
+        placeless: bool = False,
     ) -> list[Result]:
         """Places and answers, in one transaction: when it returns they are on the disk.
 
-        stays : seconds from place to answer. placeless : may who has no place answer all the same, while
-        one is free?
+        stays : seconds from place to answer. closes_after : seconds that a plan is open. placeless : may who
+        has no place answer all the same, while one is free?
         """
         with self._writing() as connection:
             over = bool(connection.execute(sql.select(_study.c.over)).scalar())
             plans = [] if over else self._open(connection, lock=True)
             known = self._known(connection, {one.ticket for one in requests})
             nonces = self._nonces(connection, [one.nonce for one in requests if isinstance(one, Answer)])
-            batch = _Batch(plans, known, nonces, over, now, stays, placeless)
+            ends = math.inf if closes_after is None else closes_after
+            batch = _Batch(plans, known, nonces, over, now, stays, ends, placeless)
             results = [batch.place(one) if isinstance(one, Place) else batch.answer(one) for one in requests]
             batch.write(connection)
         return results
@@ -512,11 +520,13 @@ class _Batch:
         over: bool,
         now: float,
         stays: float,
+        ends: float,
         placeless: bool,
     ) -> None:
         self._plans = {int(plan["number"]): plan for plan in plans}
         self._tickets, self._nonces = tickets, nonces
-        self._over, self._now, self._stays, self._placeless = over, now, stays, placeless
+        self._over, self._now, self._placeless = over, now, placeless
+        self._stays, self._ends = stays, ends
         self._changed: dict[int, dict[str, Any]] = {}
         self._messages: list[dict[str, Any]] = []
 
@@ -533,8 +543,9 @@ class _Batch:
         for number, plan in self._plans.items():
             if plan["placed"] < plan["users"]:
                 plan["placed"] += 1
-                self._change(ticket, state=PLACED, plan=number, due=self._now + self._stays)
-                return Result("placed", number, self._stays)
+                due = min(self._now + self._stays, plan["opened"] + self._ends)
+                self._change(ticket, state=PLACED, plan=number, due=due)
+                return Result("placed", number, max(0.0, due - self._now))
         return Result("full")
 
     def answer(self, given: Answer) -> Result:
