@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: run test test-statistics test-engines test-service goldens mutate lint format types imports bench warmup setup clean help
+.PHONY: run test test-statistics test-engines test-service serve-demo goldens mutate lint format types imports bench warmup setup clean help
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -38,8 +38,11 @@ test-engines: warmup ## Dask, Ray and submitit with real workers, some of them k
 	$(BIN)/python -m pytest -n 0 -m engines tests/engines
 
 test-service: warmup ## The policy service under load, killed and fuzzed (at most 20 minutes)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,serve]' schemathesis
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,serve]' schemathesis 'psycopg[binary]'
 	$(BIN)/python -m pytest -n 0 -m service tests/serve
+
+serve-demo: warmup ## A policy service and 1 000 simulated people who use it; prints the address of its page
+	$(BIN)/discreet serve docs/examples/service/study.toml --rehearse 1000
 
 goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended
 	$(BIN)/python -m tests.goldens

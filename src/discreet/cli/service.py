@@ -85,7 +85,11 @@ def serve(
 
         rehearsed = found.rehearsed(rehearse)
         with progress_bar("rehearsal", rehearsed.users) as shown:
-            result = run(rehearsed, lambda users: shown(0, users))
+            result = run(
+                rehearsed,
+                lambda users: shown(0, users),
+                opened=lambda url: say(f"discreet: the operator's page is {url}/ until the rehearsal ends"),
+            )
         rows = {
             "people": result.users, "releases": result.releases, "seconds": round(result.seconds, 1),
             "value of the last quarter's policies": result.late, "of the best policy": result.optimal,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import inspect
 import logging
 import os
 import secrets
@@ -424,6 +425,13 @@ class Door:
                 await _json(500, words)(scope, receive, send)
 
 
+def _untold() -> dict[str, Any]:
+    """No traces: versions of FastAPI that can export them do so where the environment says it."""
+    if "telemetry" not in inspect.signature(FastAPI.__init__).parameters:
+        return {}
+    return {"telemetry": {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}}
+
+
 def application(service: Service) -> FastAPI:
     """The routes."""
 
@@ -442,6 +450,7 @@ def application(service: Service) -> FastAPI:
         lifespan=life,
         docs_url=None,  # pages that load scripts from elsewhere would tell who reads them
         redoc_url=None,
+        **_untold(),
     )
 
     @app.exception_handler(Refusal)

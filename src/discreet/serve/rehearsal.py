@@ -60,8 +60,16 @@ def people_of(study: Study, place: Place, user: int) -> tuple[Any, Any]:
     return rollout(study.world, place.policy, keys.environment, user), SeededCoins(keys.noise, user)
 
 
-def rehearse(study: Study, told: Callable[[int], None] = lambda _: None, at_once: int = 500) -> Rehearsal:
-    """Run a rehearsed study (:meth:`~discreet.serve.study.Study.rehearsed`) to its end."""
+def rehearse(
+    study: Study,
+    told: Callable[[int], None] = lambda _: None,
+    at_once: int = 500,
+    opened: Callable[[str], None] = lambda _: None,
+) -> Rehearsal:
+    """Run a rehearsed study (:meth:`~discreet.serve.study.Study.rehearsed`) to its end.
+
+    told : of how many people came. at_once : who ask for places together. opened : told of the address.
+    """
     begun, world = time.perf_counter(), study.world
     values: list[tuple[int, float]] = []
     low, high = study.rewards
@@ -69,6 +77,7 @@ def rehearse(study: Study, told: Callable[[int], None] = lambda _: None, at_once
         new_key(Path(folder) / "key")
         key = read_private_key(Path(folder) / "key")
         with in_background(study, Path(folder) / "study.sqlite", key) as (url, service):
+            opened(url)
             tickets = service.store.issue(study.users)
             with Client(url, key.public) as client:
                 came, policies, last = 0, {}, None
