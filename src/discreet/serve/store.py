@@ -51,7 +51,7 @@ __all__ = ["Answer", "Place", "Released", "Result", "StaleWriter", "Store", "has
 
 _SYNCHRONOUS = "FULL"  # a commit is on the disk
 _MANY = 500  # of values in one statement
-_SWEPT = 2_000  # messages removed in one transaction: nobody waits long for the lock
+_SWEPT = 500  # messages removed in one transaction: nobody waits long for the lock
 
 UNSPENT, PLACED, ANSWERED, ABSENT = range(4)  # what became of a ticket
 
@@ -200,6 +200,7 @@ class Store:
             {"connect_args": {"timeout": 60.0}} if self.sqlite else {"pool_pre_ping": True}
         )
         self._engine: Engine = sql.create_engine(self.url, **extra)
+        self.whole = False  # did the last :meth:`admit` leave nobody whom the open plans wait for?
         self._lock = threading.Lock() if self.sqlite else None  # of this process: a queue in place of retries
         if self.sqlite:
             sql.event.listen(self._engine, "connect", _sqlite_connected)
@@ -325,6 +326,7 @@ class Store:
             batch = _Batch(plans, known, nonces, over, now, stays, ends, placeless)
             results = [batch.place(one) if isinstance(one, Place) else batch.answer(one) for one in requests]
             batch.write(connection)
+        self.whole = batch.whole
         return results
 
     def _open(self, connection: Connection, *, lock: bool = False) -> list[dict[str, Any]]:
@@ -529,6 +531,11 @@ class _Batch:
         self._stays, self._ends = stays, ends
         self._changed: dict[int, dict[str, Any]] = {}
         self._messages: list[dict[str, Any]] = []
+
+    @property
+    def whole(self) -> bool:
+        """Has everybody come, or is absent?"""
+        return all(plan["came"] + plan["absent"] >= plan["users"] for plan in self._plans.values())
 
     def place(self, asked: Place) -> Result:
         ticket = self._tickets.get(asked.ticket)
