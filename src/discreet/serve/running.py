@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import Iterator
@@ -93,7 +94,10 @@ def serve(study: Study, database: str, host: str, port: int, *, placeless: bool 
     store = opened(study, database)
     try:
         service = Service(study, store, key_of(study), placeless=placeless)
-        uvicorn.Server(_config(service, host, port)).run()
+        config = _config(service, host, port)
+        gc.collect()
+        gc.freeze()  # what was imported stays: looking through it again would hold requests up
+        uvicorn.Server(config).run()
     finally:
         store.close()
 
