@@ -7,7 +7,7 @@ WORKERS ?= 2
 # Neighbours in a file share what they set up: each worker begins with a part of its own, and helps when it is done.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: run test test-statistics test-engines test-docs docs linkcheck goldens mutate lint format types imports wheel-check bench warmup setup clean help
+.PHONY: run test test-statistics test-engines test-service serve-demo test-docs docs linkcheck goldens mutate lint format types imports wheel-check bench warmup setup clean help
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -30,7 +30,7 @@ warmup: $(STAMP) ## Compile whatever changed since the last time
 	@$(BIN)/discreet warmup
 
 test: lint types imports warmup ## Lint, types, import contracts, tests
-	$(PYTEST) -m "not statistics and not engines and not docs"
+	$(PYTEST) -m "not statistics and not engines and not docs and not service"
 
 test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two cores)
 	$(PYTEST) -m statistics
@@ -53,6 +53,13 @@ docs: warmup ## The site, site/index.html: pages, gallery, reference, search; a 
 
 linkcheck: docs ## Links that leave the site (needs the Internet)
 	$(BIN)/python -m sphinx -b linkcheck docs site/linkcheck
+
+test-service: warmup ## The policy service under load, killed and fuzzed (at most 20 minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,serve]' schemathesis 'psycopg[binary]'
+	$(BIN)/python -m pytest -n 0 -m service tests/serve
+
+serve-demo: warmup ## A policy service and 1 000 simulated people who use it; prints the address of its page
+	$(BIN)/discreet serve docs/examples/service/study.toml --rehearse 1000
 
 goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended
 	$(BIN)/python -m tests.goldens

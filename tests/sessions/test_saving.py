@@ -29,6 +29,8 @@ from discreet.linear.session import LinearSession
 from discreet.linear.sums import GramQuery, MixtureQuery
 from discreet.protocol import Plan, Response, Schedule
 from discreet.sessions.batch import BatchSession
+from discreet.sessions.restoring import brought_back
+from discreet.sessions.saving import CLASSES, taken_out
 from discreet.shuffle.session import BatchTooSmall, ShuffleSession
 from discreet.storage import saved_state
 
@@ -193,6 +195,31 @@ def test_a_seeded_run_continued_is_the_uninterrupted_one(case, every, tmp_path):
         place.mkdir()
         assert_same(whole, play(start(case), stopover(place), moments))
         assert not list(place.iterdir())  # no raw sums are left lying about
+
+
+@pytest.mark.parametrize("case", ["tree", "local", "answers", "shuffle"])
+def test_bytes_for_a_database_of_ones_own_are_the_files(case, tmp_path):
+    """The same content, the same continuation, no table of what was restored; and the session ends."""
+
+    def pause(session):
+        content = taken_out(session)
+        with pytest.raises(RuntimeError, match="closed"):
+            session.release()
+        with pytest.raises(RuntimeError, match="closed"):
+            taken_out(session)
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.state"
+        again = brought_back(content)
+        again.save(path)
+        values = [saved_state.read(path, CLASSES).values, brought_back(content)]
+        assert set(values[0]) == {*saved_state.whole_of(values[1]), "session"}
+        with pytest.raises(ValueError, match="damaged"):
+            brought_back(content[:-1] + bytes([content[-1] ^ 1]))
+        with pytest.raises(ValueError, match="is not a saved state"):
+            brought_back(b"")
+        return values[1]
+
+    whole = play(start(case), lambda s: s, WHEREVER)
+    assert_same(whole, play(start(case), pause, WHEREVER))
 
 
 def test_kept_records_come_back_too(tmp_path, monkeypatch):

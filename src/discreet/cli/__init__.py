@@ -17,6 +17,7 @@ from discreet.cli import simulations  # noqa: F401
 from discreet.cli import prepare  # noqa: F401
 from discreet.cli import stored  # noqa: F401
 from discreet.cli import owner  # noqa: F401
+from discreet.cli import service  # noqa: F401
 from discreet.cli import evidence  # noqa: F401
 # isort: on
 

@@ -7,7 +7,9 @@ restored session draws no noise again, neither for the same sum nor for another 
 
 from __future__ import annotations
 
+import io
 import os
+from pathlib import Path
 
 from discreet.core import checks
 from discreet.core.decaying_session import DecayingSession
@@ -81,6 +83,22 @@ def restore(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None 
         session._drop()
         claim.undo(saved.values, CLASSES)
         raise
+
+
+def brought_back(content: bytes) -> Restored:
+    """The session in bytes that :func:`discreet.sessions.saving.taken_out` gave.
+
+    Nothing here knows whether it was brought back before. Who calls this shows nothing that the session
+    releases before the state after it has taken this one's place, in one transaction; and of two sessions
+    from one state only one can do that. So each noise that anybody sees was drawn once.
+
+    Raises ``ValueError`` if the bytes are no saved state, damaged, or of another version.
+    """
+    said = "content"
+    identity, values = saved_state.read_content(io.BytesIO(content), len(content), said, CLASSES)
+    session = _revived(saved_state.SavedState(Path(said), identity, values, content[-32:]))
+    session._closed = False
+    return session
 
 
 def _revived(saved: saved_state.SavedState) -> Restored:

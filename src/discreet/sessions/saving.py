@@ -7,6 +7,7 @@ is read here, under its lock. Crash and interrupt leave the session or the file,
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -14,7 +15,7 @@ from importlib import import_module
 from discreet.core.lifecycle import Saveable
 from discreet.storage import saved_state
 
-__all__ = ["CLASSES", "write"]
+__all__ = ["CLASSES", "taken_out", "write"]
 
 _HOMES = {
     "linear.features": ("Features", "MixtureFeatures"),
@@ -94,3 +95,19 @@ def write(session: Saveable, path: str | os.PathLike[str]) -> None:
             session._saving = False
         raise
     session._drop()
+
+
+def taken_out(session: Saveable) -> bytes:
+    """End a session, and all it knows as the bytes of the file that :meth:`Saveable.save` would write.
+
+    For whoever keeps sessions in a database of its own. That each state is continued once is then for that
+    database to see to, in the transaction that replaces the state by the next one: no table of restored
+    states knows of it (:func:`discreet.sessions.restoring.brought_back`). As private as the file.
+    """
+    with session._call():
+        session._check_open()
+        values = {**saved_state.whole_of(session), "session": session._kind}
+        content = io.BytesIO()
+        saved_state.write_content(content, session._identity, values, CLASSES)
+        session._drop()
+        return content.getvalue()

@@ -38,6 +38,8 @@ Kind = Literal[
     "discreet ledger rule, 1",
     "discreet statement, 1",
     "discreet codebook, 1",
+    "discreet plan, 1",
+    "discreet service, 1",
 ]
 Passphrase = str | Callable[[], str] | None
 """A passphrase, or what asks for it: called for a file that is encrypted, and for no other."""

@@ -1,0 +1,271 @@
+"""A person's side of the policy service: fetch the plan, act, encode on her own device, send, try again.
+
+NumPy and httpx (``pip install 'discreet[client]'``), and what runs on a device (:mod:`discreet.device`);
+nothing of the server. ::
+
+    from discreet.client import Client
+
+    with Client("https://study.example", key="9f3c...") as client:
+        place = client.place(ticket)
+        states, actions, rewards = [first], [], []
+        for h in range(place.horizon):
+            actions.append(place.action(h, states[-1]))
+            ...  # act, observe
+        message = place.message(states, actions, rewards)  # encoded once
+        client.send(message)  # as often as it takes: the same bytes
+
+**Once.** :meth:`Place.message` encodes one trajectory one time, with the device's own randomness; what it
+gives is kept and sent again until there is an answer. Two messages about one trajectory would cost what two
+people's cost. Under local trust ``place.guarantee`` says what the message gives away, computed here from
+what the server published: compare it with what was promised.
+
+**Whose plan.** With ``key``, the service's public key in 64 hexadecimal digits, a plan that is not signed
+with it is refused (``pip install cryptography``). Without, whoever can answer at the address can give any
+plan.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import numpy as np
+
+from discreet.device.counts import CountDevice
+from discreet.device.guarantee import MessageGuarantee
+from discreet.device.reports import ReportDevice
+
+__all__ = ["Client", "Message", "Place", "Turned"]
+
+_WAITS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds between tries
+
+
+class Turned(RuntimeError):
+    """The service refuses. reason : full, late, spent, foreign, malformed, ...; status : HTTP's.
+
+    After ``full`` another plan comes: ask for a place again. After the others nothing more is to be sent.
+    """
+
+    def __init__(self, status: int, reason: str, words: str) -> None:
+        super().__init__(f"{reason}: {words}")
+        self.status, self.reason = status, reason
+
+
+@dataclass(frozen=True)
+class Message:
+    """What is sent: ``table`` as JSON. To be kept until it is answered, and sent as it is."""
+
+    table: Mapping[str, Any] = field(repr=False)
+
+
+class Place:
+    """A place in a plan: what to do, and how to tell of it once.
+
+    number : of the plan. policy : (H, S) actions, or (H, S, A) probabilities. seconds : until she is absent.
+    """
+
+    def __init__(self, ticket: str, seconds: float, plan: Mapping[str, Any], book: Mapping[str, Any]) -> None:
+        self._ticket, self._book = ticket, book
+        self.number, self.seconds = int(plan["number"]), float(seconds)
+        self.policy = np.array(plan["policy"])
+        self.horizon = int(book["world"]["horizon"])
+        self._told = False
+
+    def action(self, h: int, state: int) -> int:
+        """What the policy does at step h in a state; of probabilities, a draw by the system's coins."""
+        if self.policy.ndim == 2:
+            return int(self.policy[h, state])
+        at = secrets.randbits(53) / 2**53
+        sums = np.cumsum(self.policy[h, state])
+        played = np.flatnonzero(self.policy[h, state])
+        found = int(np.searchsorted(sums / sums[-1], at, side="right"))
+        return found if found in played else int(played[-1])
+
+    @property
+    def device(self) -> CountDevice | ReportDevice | None:
+        """What randomizes here, under local trust; None where the server is trusted with the record."""
+        form = self._book["form"]
+        if form is None:
+            return None
+        content = base64.b64decode(form)
+        kind = ReportDevice if b'"kind":"reports"' in content else CountDevice
+        found: CountDevice | ReportDevice = kind.from_bytes(content)
+        return found
+
+    @property
+    def guarantee(self) -> MessageGuarantee | None:
+        """What her message gives away by itself; None under central trust: all of it, to the server."""
+        device = self.device
+        return None if device is None else device.guarantee
+
+    def message(
+        self, states: Sequence[int], actions: Sequence[int], rewards: Sequence[float], coins: Any = None
+    ) -> Message:
+        """The message about one trajectory: H + 1 states, H actions, H rewards in the study's units.
+
+        coins : of the device; by default the operating system's. Raises ``RuntimeError`` the second time.
+        """
+        if self._told:
+            raise RuntimeError("message: was made already; send the same one again, never a second one")
+        low, high = self._book["world"]["rewards"]
+        earned = np.array(rewards, np.float64)
+        if not ((earned >= low) & (earned <= high)).all():
+            raise ValueError(f"rewards: every entry must be a number in [{low:g}, {high:g}]")
+        device = self.device
+        if device is None:
+            made = {
+                "ticket": self._ticket,
+                "plan": self.number,
+                "nonce": secrets.token_hex(16),
+                "states": [int(one) for one in states],
+                "actions": [int(one) for one in actions],
+                "rewards": earned.tolist(),
+            }
+        else:
+            if (low, high) != (0.0, 1.0):
+                earned = np.clip((earned - low) / (high - low), 0.0, 1.0)
+            own, acts = np.array(states, np.int64), np.array(actions, np.int64)
+            if isinstance(device, ReportDevice):
+                sent = device(self.number, self.policy, own, acts, earned, coins)
+            else:
+                sent = device(self.number, own, acts, earned, coins)
+            made = {"ticket": self._ticket, "message": base64.b64encode(sent).decode()}
+        self._told = True
+        return Message(made)
+
+
+class Client:
+    """A policy service at an address.
+
+    Parameters
+    ----------
+    url : where it is.
+    key : the service's public key, 64 hexadecimal digits; plans that it did not sign are refused.
+    tries : how often a request is sent that nobody answered.
+    http : an ``httpx.Client`` to use in place of an own one.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        tries: int = 8,
+        timeout: float = 30.0,
+        http: httpx.Client | None = None,
+    ) -> None:
+        self._http = http or httpx.Client(base_url=url, timeout=timeout)
+        self._key, self._tries = key, tries
+        self._tag = ""
+        self._book: Mapping[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._http.close()
+
+    # --------------------------------------------------------------------------- what is public
+    def plan(self) -> Mapping[str, Any]:
+        """What is published now: ``turn``, ``plans``, ``world``, ``form``, ``over``; asked by its ETag."""
+        answer = self._asked("GET", "/plan", headers={"If-None-Match": self._tag} if self._tag else {})
+        if answer.status_code != 304:
+            signed = answer.json()
+            self._check(signed)
+            self._book, self._tag = signed["content"], answer.headers.get("etag", "")
+        return self._book
+
+    def statement(self) -> Mapping[str, Any]:
+        """What is promised to people."""
+        found: Mapping[str, Any] = self._asked("GET", "/statement").json()
+        return found
+
+    def release(self, number: int) -> Mapping[str, Any]:
+        """The sums that release ``number`` made public."""
+        found: Mapping[str, Any] = self._asked("GET", f"/releases/{number}").json()
+        return found
+
+    def _check(self, signed: Mapping[str, Any]) -> None:
+        if self._key is None:
+            return
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        text = json.dumps(
+            signed["content"], sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+        )
+        try:
+            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self._key))
+            key.verify(bytes.fromhex(signed["signature"]), f"discreet plan, 1\n{text}".encode())
+        except (InvalidSignature, ValueError):
+            raise ValueError("plan: is not signed with the service's key") from None
+
+    # --------------------------------------------------------------------------- taking part
+    def place(self, ticket: str) -> Place:
+        """A place for one person. Raises :class:`Turned` where there is none (``full``: ask again later)."""
+        given = self._asked("POST", "/places", json={"ticket": ticket}).json()
+        return self._placed(ticket, given)
+
+    def places(self, tickets: Sequence[str]) -> list[Place | Turned]:
+        """Places for many, in their order, by one request."""
+        given = self._asked("POST", "/places", json={"tickets": list(tickets)}).json()["results"]
+        return [
+            self._placed(ticket, one)
+            if one["status"] == "placed"
+            else Turned(409, one["status"], one["words"])
+            for ticket, one in zip(tickets, given, strict=True)
+        ]
+
+    def _placed(self, ticket: str, given: Mapping[str, Any]) -> Place:
+        for wait in (0.0, *_WAITS[:6]):  # what is in hand, or in a cache on the way, may be an older one
+            for plan in self._book.get("plans", ()):
+                if plan["number"] == given["plan"]:
+                    return Place(ticket, given["seconds"], plan, self._book)
+            time.sleep(wait)
+            self.plan()
+        raise Turned(410, "late", "the plan of this place is not published any more")
+
+    def send(self, message: Message) -> Mapping[str, Any]:
+        """Send a message, again and again until there is an answer. Raises :class:`Turned`."""
+        found: Mapping[str, Any] = self._asked("POST", "/messages", json=dict(message.table)).json()
+        return found
+
+    def send_all(self, messages: Sequence[Message]) -> list[Mapping[str, Any]]:
+        """Many messages by one request: what became of each."""
+        many = {"messages": [dict(one.table) for one in messages]}
+        found: list[Mapping[str, Any]] = self._asked("POST", "/messages", json=many).json()["results"]
+        return found
+
+    def _asked(self, method: str, path: str, **values: Any) -> httpx.Response:
+        """One request, sent until it is answered by more than "come again"."""
+        for wait in (*_WAITS, *[_WAITS[-1]] * self._tries)[: self._tries]:
+            try:
+                answer = self._http.request(method, path, **values)
+            except httpx.TransportError:
+                time.sleep(wait)
+                continue
+            if answer.status_code == 503:
+                time.sleep(wait)
+                continue
+            if answer.status_code >= 400:
+                try:
+                    said = answer.json()
+                    reason, words = str(said["reason"]), str(said["words"])
+                except (ValueError, KeyError, TypeError):
+                    reason, words = "refused", f"HTTP status {answer.status_code}"
+                raise Turned(answer.status_code, reason, words)
+            return answer
+        raise ConnectionError(f"{method} {path}: no answer after {self._tries} tries")

@@ -1,0 +1,521 @@
+"""The service over HTTP.
+
+What people's devices are told stands in the database before it is said, and what is refused is refused in
+words that repeat nothing of what was sent. No request is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import inspect
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pydantic_core
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.exceptions import HTTPException
+
+from discreet import __version__
+from discreet.serve import codec, described
+from discreet.serve.admission import LocalAdmission, Malformed, admission_of, place_of
+from discreet.serve.intake import Busy, Intake
+from discreet.serve.page import page
+from discreet.serve.statement import statement_of
+from discreet.serve.store import Answer, Place, Result, StaleWriter, Store
+from discreet.serve.study import Study
+from discreet.serve.turns import LEASE, Writer
+from discreet.storage.signatures import PrivateKey
+
+__all__ = ["Door", "Service", "application"]
+
+log = logging.getLogger("discreet.serve")
+
+MOST_BYTES = 4 * 2**20  # of a request's body
+MOST_MANY = 1_000  # messages or tickets in one request
+MOST_ISSUED = 10_000  # tickets by one request
+BODY_SECONDS = 10.0  # for a body to arrive
+_POLL = 0.2  # seconds between two looks at what other processes did
+_SWEEP = 0.02  # seconds between two removals of some counted messages, which others wait for
+
+_CODES = {
+    "counted": 202, "placed": 201, "full": 409, "spent": 409, "replayed": 409, "placeless": 409, "late": 410,
+    "over": 410, "foreign": 403, "malformed": 400, "oversized": 413, "slow": 408, "busy": 503,
+    "unauthorized": 401, "unknown": 404,
+}  # fmt: skip
+_WORDS = {
+    "full": "all places of this plan are taken; another plan comes, ask again",
+    "spent": "this ticket was used",
+    "replayed": "these bytes came with another ticket",
+    "placeless": "this ticket has no place: ask for one before you act",
+    "late": "this plan is over, or the time of this place is",
+    "over": "the study is over",
+    "foreign": "no such ticket was issued by this study, or the message was made for another one",
+    "busy": "nothing is known of this request: send it again",
+    "slow": "the request did not arrive in time",
+    "unauthorized": "an operator's token is needed",
+    "unknown": "there is no such thing here",
+}
+
+
+class Refusal(Exception):
+    """What a request is answered with."""
+
+    def __init__(self, reason: str, words: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.words = reason, words or _WORDS.get(reason, reason)
+
+
+def _json(code: int, content: Any, headers: dict[str, str] | None = None) -> Response:
+    body = pydantic_core.to_json(content)
+    return Response(body, code, headers, "application/json")
+
+
+def _refused(reason: str, words: str = "") -> Response:
+    headers = {"Retry-After": "1"} if reason in ("busy", "full") else None
+    if reason == "unauthorized":
+        headers = {"WWW-Authenticate": "Bearer"}
+    return _json(_CODES[reason], {"reason": reason, "words": words or _WORDS.get(reason, reason)}, headers)
+
+
+class Service:
+    """One process of a study: intake for everybody, and the writer where it holds the lease."""
+
+    def __init__(self, study: Study, store: Store, key: PrivateKey, *, placeless: bool = False) -> None:
+        self.study, self.store, self._key = study, store, key
+        about = store.about()
+        self.form = bytes(about["form"])
+        self.admission = admission_of(study.layout, study.rewards, self.form)
+        holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"[-64:]
+        self.writer = Writer(study, store, holder, time.time)
+        self._wake = asyncio.Event()
+        self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after, placeless=placeless)
+        self.turn, self.over, self.newest = -1, False, 0
+        self.shown = b"", ""  # the published plans, and their ETag
+        self._refreshing = threading.Lock()
+        self._clean = False  # are all counted messages removed?
+        content = statement_of(study, pydantic_core.from_json(about["ledger"]), key.public)
+        self.told = content
+        signature = key.sign("discreet service, 1", content)
+        self.statement = codec.canonical({**content, "signature": signature})
+        self._task: asyncio.Task[None] | None = None
+        self.failed = ""  # why no further release is made
+        self.registry = CollectorRegistry()
+        self.messages = Counter(
+            "discreet_messages", "Messages by what became of them", ["outcome"], registry=self.registry
+        )
+        self.given = Counter(
+            "discreet_places", "Places asked for, by what became of that", ["outcome"], registry=self.registry
+        )
+        self.lost = Counter("discreet_absent", "People who did not answer in time", registry=self.registry)
+        self.seconds = Histogram(
+            "discreet_message_seconds", "From a request with messages to its answer", registry=self.registry,
+            buckets=(0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 5),
+        )  # fmt: skip
+        self.turns = Gauge("discreet_turn", "Releases made", registry=self.registry)
+        self.holds = Gauge(
+            "discreet_holds_lease", "1 where this process makes releases", registry=self.registry
+        )
+        self.bad = Counter(
+            "discreet_refused_by_session", "Admitted, but refused by the session", registry=self.registry
+        )
+
+    def _wrote(self) -> None:
+        """Something was written: is it time for the next release? (If not, nobody looks before the poll.)"""
+        if self.store.whole:
+            self._wake.set()
+
+    # ----------------------------------------------------------------------------- its life
+    async def start(self) -> None:
+        """Read what there is, begin to take messages and to make releases."""
+        await asyncio.to_thread(self._hold)
+        await asyncio.to_thread(self.refresh)
+        self.intake.start()
+        self._task = asyncio.create_task(self._turns())
+
+    async def stop(self) -> None:
+        """Write what came, give the lease back."""
+        await self.intake.stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.to_thread(self.writer.let_go)
+
+    def _hold(self) -> None:
+        held = self.writer.hold()
+        self.holds.set(held)
+
+    async def _turns(self) -> None:
+        kept = checked = time.monotonic()
+        while True:
+            try:
+                async with asyncio.timeout(_POLL if self._clean else _SWEEP):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            now = time.monotonic()
+            try:
+                if now - kept >= LEASE / 3:
+                    kept = now
+                    await asyncio.to_thread(self._hold)
+                if now - checked >= min(1.0, self.study.answer_within / 4):
+                    checked = now
+                    lost = await asyncio.to_thread(self.store.expire, time.time(), self.study.closes_after)
+                    self.lost.inc(lost)
+                await asyncio.to_thread(self._turn)
+            except StaleWriter:
+                self.holds.set(0)
+            except Exception as error:  # the next round tries again; the page and /health tell of it
+                self.failed = f"{type(error).__name__} {_where(error)}"
+                log.error("no release could be made: %s", self.failed)
+                await asyncio.sleep(1.0)
+
+    def _turn(self) -> None:
+        before = self.writer.refused
+        made = self.writer.step()
+        self.bad.inc(self.writer.refused - before)
+        self.refresh()
+        self.failed = ""
+        if made or not self._clean:
+            self._clean = self.store.sweep() == 0
+
+    def refresh(self) -> None:
+        """Publish the plans of the turn that the database is at."""
+        with self._refreshing:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        about = self.store.about()
+        turn, over = int(about["turn"]), bool(about["over"])
+        if (turn, over) == (self.turn, self.over):
+            return
+        rows = self.store.policies(turn)
+        plans = [pydantic_core.from_json(row["policy"]) for row in rows]
+        if isinstance(self.admission, LocalAdmission):
+            for plan in plans:
+                self.admission.plan(plan["number"], codec.policy_of(plan))
+        layout, study = self.study.layout, self.study
+        content = {
+            "study": study.name,
+            "identity": study.identity,
+            "trust": study.trust,
+            "turn": turn,
+            "over": over,
+            "plans": plans,
+            "world": {
+                "states": layout.states,
+                "actions": layout.actions,
+                "horizon": layout.horizon,
+                "rewards": list(study.rewards),
+                "mask": None if layout.mask is None else layout.mask.tolist(),
+            },
+            "form": base64.b64encode(self.form).decode() if self.form else None,
+            "answer_within": study.answer_within,
+        }
+        signed = {
+            "content": content, "key": self._key.public,
+            "signature": self._key.sign("discreet plan, 1", content),
+        }  # fmt: skip
+        body = codec.canonical(signed)
+        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        self.shown = body, tag
+        self.turn, self.over = turn, over
+        self.newest = max((plan["number"] for plan in plans), default=0)
+        self.turns.set(turn)
+
+    # ----------------------------------------------------------------------------- requests
+    async def body(self, request: Request) -> Any:
+        """The JSON of a request. Raises :class:`Refusal`."""
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length) > MOST_BYTES:
+            raise Refusal("oversized", f"a request must have at most {MOST_BYTES} bytes")
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > MOST_BYTES:
+                        raise Refusal("oversized", f"a request must have at most {MOST_BYTES} bytes")
+                    parts.append(part)
+        except TimeoutError:
+            raise Refusal("slow") from None
+        try:
+            return pydantic_core.from_json(b"".join(parts), allow_inf_nan=False)
+        except ValueError:
+            raise Refusal("malformed", "the body must be JSON") from None
+
+    async def put(self, requests: list[Place | Answer]) -> list[Result]:
+        """What became of them. Raises :class:`Refusal`."""
+        try:
+            return await self.intake.put(requests)
+        except Busy:
+            raise Refusal("busy") from None
+
+    async def _known(self, tables: list[Any]) -> None:
+        """Under local trust, read the newest plans where a message is made for one that is not known yet."""
+        admission = self.admission
+        if isinstance(admission, LocalAdmission) and any(map(admission.is_newer, tables)):
+            await asyncio.to_thread(self.refresh)
+
+    def _checked(self, table: Any) -> Answer | Malformed:
+        try:
+            return self.admission.answer(table)
+        except Malformed as error:
+            return error
+        except OverflowError:  # a number beyond 64 bits
+            return Malformed("a number is out of range")
+
+    async def answered(self, request: Request) -> Response:
+        """POST /messages."""
+        begun = time.perf_counter()
+        table = await self.body(request)
+        many = table.get("messages") if isinstance(table, dict) else None
+        if many is None:
+            await self._known([table])
+            checked = self._checked(table)
+            if isinstance(checked, Malformed):
+                self.messages.labels(checked.reason).inc()
+                return _refused(checked.reason, str(checked))
+            (result,) = await self.put([checked])
+            self.messages.labels(result.status).inc()
+            self.seconds.observe(time.perf_counter() - begun)
+            if result.status != "counted":
+                return _refused(result.status)
+            return _json(202, {"status": "counted", "plan": result.plan})
+        if not isinstance(many, list) or not 0 < len(many) <= MOST_MANY or len(table) != 1:
+            raise Refusal("malformed", f"messages: must be a list of 1 to {MOST_MANY}, and nothing else")
+        await self._known(many)
+        found = [self._checked(one) for one in many]
+        good = [one for one in found if isinstance(one, Answer)]
+        results = iter(await self.put(list(good)) if good else [])
+        said: list[dict[str, Any]] = []
+        for one in found:
+            if isinstance(one, Malformed):
+                said.append({"status": one.reason, "words": str(one)})
+            else:
+                result = next(results)
+                counted = result.status == "counted"
+                more = {"plan": result.plan} if counted else {"words": _WORDS[result.status]}
+                said.append({"status": result.status, **more})
+            self.messages.labels(said[-1]["status"]).inc()
+        self.seconds.observe(time.perf_counter() - begun)
+        return _json(202, {"results": said})
+
+    async def placed(self, request: Request) -> Response:
+        """POST /places."""
+        table = await self.body(request)
+        many = table.get("tickets") if isinstance(table, dict) else None
+        try:
+            if many is None:
+                (result,) = await self.put([place_of(table)])
+                self.given.labels(result.status).inc()
+                if result.status != "placed":
+                    return _refused(result.status)
+                await self._published([result])
+                return _json(201, {"status": "placed", "plan": result.plan, "seconds": result.seconds})
+            if not isinstance(many, list) or not 0 < len(many) <= MOST_MANY or len(table) != 1:
+                raise Refusal("malformed", f"tickets: must be a list of 1 to {MOST_MANY}, and nothing else")
+            asked: list[Place | Answer] = [place_of({"ticket": one}) for one in many]
+        except Malformed as error:
+            raise Refusal(error.reason, str(error)) from None
+        said = []
+        results = await self.put(asked)
+        await self._published(results)
+        for result in results:
+            self.given.labels(result.status).inc()
+            if result.status == "placed":
+                said.append({"status": "placed", "plan": result.plan, "seconds": result.seconds})
+            else:
+                said.append({"status": result.status, "words": _WORDS[result.status]})
+        return _json(201, {"results": said})
+
+    async def _published(self, results: list[Result]) -> None:
+        """See that the plans of new places are in what this process publishes, before these are told of."""
+        if any(one.status == "placed" and one.plan > self.newest for one in results):
+            await asyncio.to_thread(self.refresh)
+
+    async def issued(self, request: Request) -> Response:
+        """POST /tickets: for operators."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not await asyncio.to_thread(self.store.knows_token, token.strip()):
+            raise Refusal("unauthorized")
+        table = await self.body(request)
+        count = table.get("count") if isinstance(table, dict) and len(table) == 1 else None
+        if type(count) is not int or not 0 < count <= MOST_ISSUED:
+            raise Refusal("malformed", f"count: must be an integer in [1, {MOST_ISSUED}]")
+        return _json(201, {"tickets": await asyncio.to_thread(self.store.issue, count)})
+
+    def plan(self, request: Request) -> Response:
+        """GET /plan."""
+        body, tag = self.shown
+        headers = {"ETag": tag, "Cache-Control": "public, max-age=1, must-revalidate"}
+        if tag in request.headers.get("if-none-match", ""):
+            return Response(None, 304, headers)
+        return Response(body, 200, headers, "application/json")
+
+    async def released(self, number: str) -> Response:
+        """GET /releases/N: from the database, where it cannot change."""
+        known = number.isascii() and number.isdigit() and len(number) < 10
+        found = await asyncio.to_thread(self.store.release, int(number)) if known else None
+        if found is None:
+            raise Refusal("unknown")
+        headers = {"ETag": f'"{found[1][:32]}"', "Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(found[0], 200, headers, "application/json")
+
+    async def healthy(self) -> Response:
+        """GET /health."""
+        try:
+            await asyncio.to_thread(self.store.about)
+            database = True
+        except Exception:  # whatever a driver raises
+            database = False
+        good = database and not self.failed
+        told = {
+            "status": "ok" if good else "failing", "version": __version__, "turn": self.turn,
+            "over": self.over, "database": database,
+            "makes_releases": self.writer.token is not None, "failed": self.failed,
+        }  # fmt: skip
+        return _json(200 if good else 503, told)
+
+
+def _where(error: BaseException) -> str:
+    """Where an error was raised: no message, which may hold what was sent."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class Door:
+    """The outermost part: an error of ours is answered in words, and logged without any."""
+
+    def __init__(self, inside: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._inside = inside
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection's request."""
+        if scope["type"] != "http":
+            await self._inside(scope, receive, send)
+            return
+        begun = False
+
+        async def sending(event: MutableMapping[str, Any]) -> None:
+            nonlocal begun
+            begun = True
+            await send(event)
+
+        try:
+            await self._inside(scope, receive, sending)
+        except Exception as error:
+            log.error("a request could not be answered: %s %s", type(error).__name__, _where(error))
+            if not begun:
+                words = {"reason": "broken", "words": "the service failed at this request: it was told"}
+                await _json(500, words)(scope, receive, send)
+
+
+def _untold() -> dict[str, Any]:
+    """No traces: versions of FastAPI that can export them do so where the environment says it."""
+    if "telemetry" not in inspect.signature(FastAPI.__init__).parameters:
+        return {}
+    return {"telemetry": {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}}
+
+
+def application(service: Service) -> FastAPI:
+    """The routes."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    app = FastAPI(
+        title=f"Discreet: {service.study.name}",
+        version=__version__,
+        description=described.SUMMARY,
+        lifespan=life,
+        docs_url=None,  # pages that load scripts from elsewhere would tell who reads them
+        redoc_url=None,
+        **_untold(),
+    )
+
+    @app.exception_handler(Refusal)
+    async def refusal(_: Request, error: Refusal) -> Response:
+        return _refused(error.reason, error.words)
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> Response:
+        words = {404: _WORDS["unknown"], 405: "this method is not for this address"}
+        said = {"reason": "unknown", "words": words.get(error.status_code, "the request is not understood")}
+        headers = dict(error.headers) if error.headers else None
+        return _json(error.status_code, said, headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        return _refused("malformed", "the request is not of the form that is described")
+
+    texts = described.Texts(service.study, service.study.local)
+
+    @app.get("/plan", **texts.plan)
+    async def plan(request: Request) -> Response:
+        return service.plan(request)
+
+    @app.post("/places", **texts.places)
+    async def places(request: Request) -> Response:
+        return await service.placed(request)
+
+    @app.post("/messages", **texts.messages)
+    async def messages(request: Request) -> Response:
+        return await service.answered(request)
+
+    @app.post("/tickets", **texts.tickets)
+    async def tickets(request: Request) -> Response:
+        return await service.issued(request)
+
+    @app.get("/releases/{number}", **texts.releases)
+    async def releases(request: Request) -> Response:
+        return await service.released(request.path_params["number"])
+
+    @app.get("/", include_in_schema=False)
+    async def front() -> Response:
+        text = await asyncio.to_thread(page, service.study, service.store, service.told, service.failed)
+        headers = {
+            "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+            "X-Frame-Options": "DENY",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-store",
+        }
+        return Response(text, 200, headers, "text/html; charset=utf-8")
+
+    @app.get("/statement", **texts.statement)
+    async def statement() -> Response:
+        return Response(service.statement, 200, media_type="application/json")
+
+    @app.get("/health", **texts.health)
+    async def health() -> Response:
+        return await service.healthy()
+
+    @app.get("/metrics", **texts.metrics)
+    async def metrics() -> Response:
+        return Response(generate_latest(service.registry), 200, media_type="text/plain; version=0.0.4")
+
+    return app

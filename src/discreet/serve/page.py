@@ -1,0 +1,143 @@
+"""The operator's page: what is public of a study, for somebody who is no engineer.
+
+HTML without a script, made anew every ten seconds by the browser's own refresh. It shows what everybody may
+see: nothing of a message, no ticket, no time of anybody's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from discreet.serve.codec import policy_of
+from discreet.serve.store import Store
+from discreet.serve.study import Study
+
+__all__ = ["page"]
+
+_SHOWN = 12  # releases, the newest ones
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
+table { border-collapse: collapse; } caption { text-align: left; padding: .3rem 0; }
+th, td { border: 1px solid #8888; padding: .2rem .6rem; text-align: right; }
+th[scope=row] { text-align: left; }
+.wide { overflow-x: auto; } progress { width: 100%; height: 1.2rem; }
+.bad { border: 2px solid #c00; padding: .5rem; }
+"""
+
+
+def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    heads = "".join(f'<th scope="col">{escape(one)}</th>' for one in head)
+    body = "".join(
+        f'<tr><th scope="row">{escape(str(first))}</th>'
+        + "".join(f"<td>{escape(str(one))}</td>" for one in rest)
+        + "</tr>"
+        for first, *rest in rows
+    )
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table><caption>'
+        f"{escape(caption)}</caption><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _sentences(texts: Iterable[str]) -> str:
+    return "".join(f"<p>{escape(one)}</p>" for one in texts)
+
+
+def _releases(store: Store, turn: int) -> str:
+    rows, names = [], list[str]()
+    for number in range(turn, max(-1, turn - _SHOWN), -1):
+        found = store.release(number)
+        if found is None:
+            continue
+        release = json.loads(found[0])
+        sums: Mapping[str, Any] = release["sums"]
+        names = names or list(sums)
+        noise = [f"{sums[name]['noise_std']:.3g}" if name in sums else "" for name in names]
+        rows.append((number, f"{release['users']:,}", release["time"].replace("+00:00", " UTC"), *noise))
+    head = ("release", "people in it", "made", *(f"noise in {name.replace('_', ' ')}" for name in names))
+    return _table("The newest releases, and the noise in one number of each (standard deviation)", head, rows)
+
+
+def _policy(plans: Sequence[Mapping[str, Any]], study: Study) -> str:
+    """The plan that most people follow: its likeliest action."""
+    if not plans:
+        return "<p>No plan is open.</p>"
+    chosen = max(plans, key=lambda one: int(one["users"]))
+    policy = policy_of(json.loads(chosen["policy"]))
+    acts = policy if policy.ndim == 2 else np.asarray(policy.argmax(axis=2))
+    states = range(min(study.layout.states, 30))
+    rows = [(f"step {h + 1}", *(int(acts[h, s]) for s in states)) for h in range(study.layout.horizon)]
+    head = ("", *(f"state {s}" for s in states))
+    what = "action" if policy.ndim == 2 else "likeliest action"
+    others = f" {len(plans) - 1} other plans are open beside it." if len(plans) > 1 else ""
+    return (
+        f"<p>The {what} in each state, at each step, of the plan that most people follow now.{others}</p>"
+        + _table(f"Plan {chosen['number']}, for {chosen['users']:,} people", head, rows)
+    )
+
+
+def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) -> str:
+    """All of it."""
+    about, plans = store.about(), store.plans()
+    turn, over = int(about["turn"]), bool(about["over"])
+    newest = store.release(turn)
+    before = int(json.loads(newest[0])["users"]) if newest else 0
+    came, absent, placed, users = (
+        sum(int(one[name]) for one in plans) for name in ("came", "absent", "placed", "users")
+    )
+    guarantee = statement["guarantee"]
+    budget = [
+        (name, f"{guarantee[name]:.6g}")
+        for name in ("epsilon", "delta", "rho", "mu")
+        if guarantee.get(name) is not None
+    ]
+    ledger = statement["ledger"]
+    book = (
+        f"Reserved in the ledger of {ledger['dataset']}: entry {ledger['number']}."
+        if isinstance(ledger, Mapping)
+        else str(ledger)
+    )
+    state = (
+        f'<p class="bad" role="alert">No release can be made: {escape(failed)}</p>'
+        if failed
+        else f"<p role='status'>{'The study is over.' if over else 'Working. People can take part.'}</p>"
+    )
+    rehearsal = (
+        "<p class='bad'>This is a rehearsal: its noise protects nobody.</p>" if statement["rehearsal"] else ""
+    )
+    done = min(study.users, before + came + absent)
+    counts = [
+        ("places of the open plans", f"{users:,}"),
+        ("taken", f"{placed:,}"),
+        ("answered", f"{came:,}"),
+        ("absent (no answer in time)", f"{absent:,}"),
+    ]
+    name = escape(study.name)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}: study</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="refresh" content="10"><style>{_STYLE}</style></head><body><main><h1>{name}</h1>'
+        f"{state}{rehearsal}<h2>People</h2><p>{done:,} of {study.users:,} people have taken part.</p>"
+        f'<progress aria-label="people who have taken part" max="{study.users}" value="{done}"></progress>'
+        + _table("The people whom the next release waits for", ("", "people"), counts)
+        + f"<h2>What is promised</h2>{_sentences([statement['first']])}"
+        + _table("The budget of the whole study", ("", "value"), budget)
+        + f"<p>{escape(book)}</p><h2>Who sees what</h2>"
+        + _sentences(statement["who_sees_what"])
+        + "<h2>What the policy does now</h2>"
+        + _policy(store.policies(turn), study)
+        + "<h2>Releases</h2>"
+        + _releases(store, turn)
+        + "<h2>What no noise hides</h2>"
+        + _sentences(statement["side_channels"])
+        + f"<p>Signed with the key <code style='overflow-wrap: anywhere'>{escape(statement['key'])}</code>. "
+        '<a href="/statement">The statement</a>, <a href="/plan">the plan</a>, '
+        '<a href="/openapi.json">the interface</a>.</p></main></body></html>'
+    )

@@ -1,0 +1,643 @@
+"""The database of a study: what was accepted is on the disk before anybody is told so.
+
+SQLite (write-ahead log, ``synchronous = FULL``) or any server that SQLAlchemy speaks to. The tables:
+
+==============  ========================================================================================
+``study``       one row: the study's identity, the turn (how many releases were made), whether it is over
+``state``       one row: the session's exact state. Raw data, as private as the trajectories
+``lease``       one row: who may make the next release, until when, and a token that only grows
+``plans``       number, turn, people, and how many of these took a place, answered, or are absent
+``releases``    number, the exact release, the JSON that is served, its SHA-256. Never changed
+``tickets``     SHA-256 of each ticket, unique; what became of it
+``messages``    of the batch that is open: the ticket (unique), the message. Removed once they are counted
+``tokens``      SHA-256 of the operators' tokens
+==============  ========================================================================================
+
+**One answer a ticket.** A ticket takes a place in a plan, then answers, or is absent when its time is over;
+nothing leads back. The row of the ticket, the message and the counts of the plan change in one transaction,
+so that a message counts once or not at all, whenever the process dies. The same message again (the same
+nonce) gets the same answer.
+
+**One release a turn.** :meth:`Store.turned` puts the next release, its plans and the state of the session
+that drew it in the place of the last ones, in one transaction that fails unless the turn is still the one
+that the release was made for, and the lease still the writer's own. What a writer drew whose transaction
+fails, or who dies before it, was seen by nobody: it leaves nothing, and the next writer begins from the
+state before. So every noise that is shown was drawn once, and of two writers one at most is heard. That is
+a matter of the database alone; the lease only keeps the second one from working in vain.
+
+**Order.** Messages enter the session in the order of their tickets' numbers, not in that of their arrival:
+sums and noise do not depend on who was quick. No time of any message is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import sqlalchemy as sql
+from sqlalchemy.engine import Connection, Engine
+
+from discreet.core import checks
+
+__all__ = ["Answer", "Place", "Released", "Result", "StaleWriter", "Store", "hashed", "new_ticket"]
+
+_SYNCHRONOUS = "FULL"  # a commit is on the disk
+_MANY = 500  # of values in one statement
+_SWEPT = 500  # messages removed in one transaction: nobody waits long for the lock
+
+UNSPENT, PLACED, ANSWERED, ABSENT = range(4)  # what became of a ticket
+
+_meta = sql.MetaData()
+_study = sql.Table(
+    "study",
+    _meta,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("identity", sql.String(64), nullable=False),
+    sql.Column("turn", sql.Integer, nullable=False),
+    sql.Column("over", sql.Boolean, nullable=False),
+    sql.Column("ties", sql.LargeBinary, nullable=False),
+    sql.Column("form", sql.LargeBinary, nullable=False),
+    sql.Column("ledger", sql.Text, nullable=False),
+)
+_state = sql.Table(
+    "state",
+    _meta,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("session", sql.LargeBinary, nullable=False),
+)
+_lease = sql.Table(
+    "lease",
+    _meta,
+    sql.Column("id", sql.Integer, primary_key=True),
+    sql.Column("holder", sql.String(64), nullable=False),
+    sql.Column("token", sql.BigInteger, nullable=False),
+    sql.Column("expires", sql.Float, nullable=False),
+)
+_plans = sql.Table(
+    "plans",
+    _meta,
+    sql.Column("number", sql.BigInteger, primary_key=True, autoincrement=False),
+    sql.Column("turn", sql.Integer, nullable=False, index=True),
+    sql.Column("users", sql.BigInteger, nullable=False),
+    sql.Column("policy", sql.Text, nullable=False),
+    sql.Column("placed", sql.BigInteger, nullable=False),  # places given, ever
+    sql.Column("came", sql.BigInteger, nullable=False),
+    sql.Column("absent", sql.BigInteger, nullable=False),
+    sql.Column("opened", sql.Float, nullable=False),
+)
+_releases = sql.Table(
+    "releases",
+    _meta,
+    sql.Column("number", sql.Integer, primary_key=True, autoincrement=False),
+    sql.Column("exact", sql.LargeBinary, nullable=False),
+    sql.Column("body", sql.LargeBinary, nullable=False),
+    sql.Column("sha256", sql.String(64), nullable=False),
+)
+_tickets = sql.Table(
+    "tickets",
+    _meta,
+    sql.Column("id", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True),
+    sql.Column("hash", sql.LargeBinary(32), nullable=False, unique=True),
+    sql.Column("state", sql.SmallInteger, nullable=False),
+    sql.Column("plan", sql.BigInteger),
+    sql.Column("due", sql.Float),
+    sql.Column("nonce", sql.LargeBinary(16)),
+)
+_messages = sql.Table(
+    "messages",
+    _meta,
+    sql.Column("ticket", sql.BigInteger, primary_key=True, autoincrement=False),
+    sql.Column("plan", sql.BigInteger, nullable=False, index=True),
+    sql.Column("nonce", sql.LargeBinary(16), nullable=False, unique=True),
+    sql.Column("body", sql.LargeBinary, nullable=False),
+)
+_tokens = sql.Table(
+    "tokens", _meta, sql.Column("hash", sql.LargeBinary(32), primary_key=True, nullable=False)
+)
+sql.Index(
+    "due_tickets",
+    _tickets.c.due,
+    sqlite_where=_tickets.c.due.isnot(None),
+    postgresql_where=_tickets.c.due.isnot(None),
+)
+
+Status = Literal["placed", "counted", "full", "late", "spent", "foreign", "replayed", "placeless", "over"]
+
+
+class StaleWriter(RuntimeError):
+    """Another process makes the releases now, or has made this one: nothing was stored."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A ticket asks for a place in an open plan. ticket : its hash."""
+
+    ticket: bytes
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A ticket's message to plan ``plan``, checked: what the session is to add."""
+
+    ticket: bytes
+    plan: int
+    nonce: bytes
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a request, on the disk. plan, seconds : of a place, how long it stays hers."""
+
+    status: Status
+    plan: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Released:
+    """What one turn puts into the database: a release, and the plans that it led to."""
+
+    number: int
+    exact: bytes
+    body: bytes
+    sha256: str
+    plans: Sequence[tuple[int, int, str]]  # number, users, policy as JSON
+    session: bytes  # the state after it
+    over: bool = False
+
+
+def hashed(secret: str) -> bytes:
+    """SHA-256 of a ticket or token: 128 random bits need no slower one."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def new_ticket() -> str:
+    """128 random bits, 22 letters."""
+    return secrets.token_urlsafe(16)
+
+
+class Store:
+    """A study's database. url : of SQLAlchemy, or the path of a SQLite file."""
+
+    def __init__(self, url: str | Path) -> None:
+        text = str(url)
+        if "://" not in text:
+            text = f"sqlite:///{text}"
+        self.url = sql.make_url(text)
+        self.sqlite = self.url.get_backend_name() == "sqlite"
+        if self.sqlite and self.url.database not in (None, "", ":memory:"):
+            _own_file(Path(str(self.url.database)))
+        extra: dict[str, Any] = (
+            {"connect_args": {"timeout": 60.0}} if self.sqlite else {"pool_pre_ping": True}
+        )
+        self._engine: Engine = sql.create_engine(self.url, **extra)
+        self.whole = False  # did the last :meth:`admit` leave nobody whom the open plans wait for?
+        self._lock = threading.Lock() if self.sqlite else None  # of this process: a queue in place of retries
+        if self.sqlite:
+            sql.event.listen(self._engine, "connect", _sqlite_connected)
+            sql.event.listen(self._engine, "begin", _sqlite_begun)
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """One transaction that writes: all of it, or nothing."""
+        with self._lock or _nothing(), self._engine.connect() as connection:
+            connection = connection.execution_options(writes=True)
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with self._engine.connect() as connection, connection.begin():
+            yield connection
+
+    # ------------------------------------------------------------------------- the study
+    def created(self, identity: str) -> bool:
+        """Is there a study? Raises ``ValueError`` where it is another one than this."""
+        with self._engine.connect() as connection:
+            if not sql.inspect(connection).has_table("study"):
+                return False
+        with self._reading() as connection:
+            found = connection.execute(sql.select(_study.c.identity)).scalar()
+        if found is None:
+            return False
+        if found != identity:
+            raise ValueError(
+                f"database = {self.url.render_as_string()!r}: serves another study, or this one as it was "
+                "before its file was changed; what is fixed before people come cannot change after"
+            )
+        return True
+
+    def create(
+        self, identity: str, ties: bytes, form: bytes, ledger: str, first: Released, now: float
+    ) -> None:
+        """A study, release 0 and its plans, into an empty database. ``ValueError`` if there is one."""
+        if self.sqlite:  # tables and rows need not be one transaction: a study without a row is none
+            _meta.create_all(self._engine)
+        try:
+            with self._writing() as connection:
+                if not self.sqlite:
+                    _meta.create_all(connection)
+                connection.execute(
+                    _study.insert().values(
+                        id=1, identity=identity, turn=0, over=False, ties=ties, form=form, ledger=ledger
+                    )
+                )
+                connection.execute(_state.insert().values(id=1, session=first.session))
+                connection.execute(_lease.insert().values(id=1, holder="", token=0, expires=0.0))
+                self._put(connection, first, now)
+        except sql.exc.IntegrityError:
+            raise ValueError("database: holds a study already") from None
+
+    def about(self) -> Mapping[str, Any]:
+        """The row of the study: turn, over, ties, form, ledger."""
+        with self._reading() as connection:
+            return dict(connection.execute(sql.select(_study)).mappings().one())
+
+    def _put(self, connection: Connection, new: Released, now: float) -> None:
+        connection.execute(
+            _releases.insert().values(number=new.number, exact=new.exact, body=new.body, sha256=new.sha256)
+        )
+        for number, users, policy in new.plans:
+            connection.execute(
+                _plans.insert().values(
+                    number=number, turn=new.number, users=users, policy=policy, placed=0, came=0, absent=0,
+                    opened=now,
+                )
+            )  # fmt: skip
+
+    # ------------------------------------------------------------------------- tickets, tokens
+    def issue(self, count: int) -> list[str]:
+        """So many new tickets, of which the database keeps hashes alone."""
+        count = checks.integer("tickets", count, 1, 10**7)
+        made = [new_ticket() for _ in range(count)]
+        with self._writing() as connection:
+            for part in _parts(made, 10_000):
+                rows = [{"hash": hashed(one), "state": UNSPENT} for one in part]
+                connection.execute(_tickets.insert(), rows)
+        return made
+
+    def new_token(self) -> str:
+        """A new operator's token, of which the database keeps a hash alone."""
+        token = secrets.token_urlsafe(32)
+        with self._writing() as connection:
+            connection.execute(_tokens.insert().values(hash=hashed(token)))
+        return token
+
+    def knows_token(self, token: str) -> bool:
+        """Is it an operator's? (Found by its hash: nothing tells how near a wrong one was.)"""
+        with self._reading() as connection:
+            query = sql.select(_tokens.c.hash).where(_tokens.c.hash == hashed(token))
+            return connection.execute(query).first() is not None
+
+    # ------------------------------------------------------------------------- people
+    def admit(
+        self,
+        requests: Sequence[Place | Answer],
+        now: float,
+        stays: float,
+        closes_after: float | None = None,
+        *,
+        placeless: bool = False,
+    ) -> list[Result]:
+        """Places and answers, in one transaction: when it returns they are on the disk.
+
+        stays : seconds from place to answer. closes_after : seconds that a plan is open. placeless : may who
+        has no place answer all the same, while one is free?
+        """
+        with self._writing() as connection:
+            over = bool(connection.execute(sql.select(_study.c.over)).scalar())
+            plans = [] if over else self._open(connection, lock=True)
+            known = self._known(connection, {one.ticket for one in requests})
+            nonces = self._nonces(connection, [one.nonce for one in requests if isinstance(one, Answer)])
+            ends = math.inf if closes_after is None else closes_after
+            batch = _Batch(plans, known, nonces, over, now, stays, ends, placeless)
+            results = [batch.place(one) if isinstance(one, Place) else batch.answer(one) for one in requests]
+            batch.write(connection)
+        self.whole = batch.whole
+        return results
+
+    def _open(self, connection: Connection, *, lock: bool = False) -> list[dict[str, Any]]:
+        """The plans of this turn."""
+        turn = sql.select(_study.c.turn).scalar_subquery()
+        columns = [column for column in _plans.c if column.name != "policy"]
+        query = sql.select(*columns).where(_plans.c.turn == turn).order_by(_plans.c.number)
+        if lock:
+            query = query.with_for_update()
+        return [dict(row) for row in connection.execute(query).mappings()]
+
+    def _known(self, connection: Connection, hashes: set[bytes]) -> dict[bytes, dict[str, Any]]:
+        found: dict[bytes, dict[str, Any]] = {}
+        for part in _parts(sorted(hashes), _MANY):
+            query = sql.select(_tickets).where(_tickets.c.hash.in_(part))
+            found |= {bytes(row["hash"]): dict(row) for row in connection.execute(query).mappings()}
+        return found
+
+    def _nonces(self, connection: Connection, nonces: Sequence[bytes]) -> set[bytes]:
+        found: set[bytes] = set()
+        for part in _parts(nonces, _MANY):
+            query = sql.select(_messages.c.nonce).where(_messages.c.nonce.in_(part))
+            found |= {bytes(nonce) for nonce in connection.execute(query).scalars()}
+        return found
+
+    def expire(self, now: float, closes_after: float | None) -> int:
+        """Who is late is absent, and so are places that nobody took in time. How many that are."""
+        with self._reading() as connection:  # mostly there is nothing to do, and nobody has to wait
+            due = connection.execute(sql.select(_tickets.c.id).where(_tickets.c.due <= now).limit(1)).first()
+            old = closes_after is not None and any(
+                one["opened"] + closes_after <= now and one["came"] + one["absent"] < one["users"]
+                for one in self._open(connection)
+            )
+        if due is None and not old:
+            return 0
+        count = 0
+        with self._writing() as connection:
+            for one in self._open(connection, lock=True):
+                closed = closes_after is not None and one["opened"] + closes_after <= now
+                late = [_tickets.c.plan == one["number"], _tickets.c.state == PLACED]
+                if not closed:
+                    late.append(_tickets.c.due <= now)
+                gone = connection.execute(
+                    _tickets.update().where(*late).values(state=ABSENT, due=None)
+                ).rowcount
+                free = one["users"] - one["placed"] if closed else 0
+                if gone or free:
+                    connection.execute(
+                        _plans.update().where(_plans.c.number == one["number"]).values(
+                            absent=_plans.c.absent + gone + free, placed=_plans.c.placed + free
+                        )
+                    )  # fmt: skip
+                count += gone + free
+        return count
+
+    def plans(self) -> list[dict[str, Any]]:
+        """The open plans with their counts, without their policies."""
+        with self._reading() as connection:
+            return self._open(connection)
+
+    # ------------------------------------------------------------------------- releases
+    def policies(self, turn: int) -> list[dict[str, Any]]:
+        """The plans of a turn: number, users, policy as JSON."""
+        with self._reading() as connection:
+            query = (
+                sql.select(_plans.c.number, _plans.c.users, _plans.c.policy)
+                .where(_plans.c.turn == turn)
+                .order_by(_plans.c.number)
+            )
+            return [dict(row) for row in connection.execute(query).mappings()]
+
+    def release(self, number: int) -> tuple[bytes, str] | None:
+        """What is served of a release, and its SHA-256; None if there is none of this number."""
+        with self._reading() as connection:
+            query = sql.select(_releases.c.body, _releases.c.sha256).where(_releases.c.number == number)
+            row = connection.execute(query).first()
+        return None if row is None else (bytes(row[0]), str(row[1]))
+
+    def exact_release(self, number: int) -> bytes:
+        """A release to the bit."""
+        with self._reading() as connection:
+            query = sql.select(_releases.c.exact).where(_releases.c.number == number)
+            return bytes(connection.execute(query).scalar_one())
+
+    def session(self) -> tuple[int, bytes]:
+        """(turn, state of the session after it)."""
+        with self._reading() as connection:
+            turn = connection.execute(sql.select(_study.c.turn)).scalar_one()
+            return int(turn), bytes(connection.execute(sql.select(_state.c.session)).scalar_one())
+
+    def messages(self, plan: int) -> list[bytes]:
+        """Of one plan, in the order of their tickets."""
+        with self._reading() as connection:
+            query = sql.select(_messages.c.body).where(_messages.c.plan == plan).order_by(_messages.c.ticket)
+            return [bytes(body) for body in connection.execute(query).scalars()]
+
+    def turned(self, token: int, turn: int, new: Released, now: float, lasts: float) -> None:
+        """Put the next release in place, made by the holder of lease ``token`` from the state of ``turn``.
+
+        Raises :class:`StaleWriter`, and stores nothing, if the lease is another's or the turn is over.
+        """
+        with self._writing() as connection:
+            own = connection.execute(
+                _lease.update().where(_lease.c.token == token).values(expires=now + lasts)
+            ).rowcount
+            moved = connection.execute(
+                _study.update().where(_study.c.turn == turn).values(turn=new.number, over=new.over)
+            ).rowcount
+            if own != 1 or moved != 1:
+                raise StaleWriter(f"turn {turn}: is over, or another process holds the lease")
+            connection.execute(_state.update().values(session=new.session))
+            self._put(connection, new, now)
+
+    def ended(self, token: int, turn: int) -> None:
+        """All people came: no release follows, and nobody is asked any more. As :meth:`turned`."""
+        with self._writing() as connection:
+            own = connection.execute(
+                _lease.update().where(_lease.c.token == token).values(expires=_lease.c.expires)
+            ).rowcount
+            moved = connection.execute(
+                _study.update().where(_study.c.turn == turn).values(over=True)
+            ).rowcount
+            if own != 1 or moved != 1:
+                raise StaleWriter(f"turn {turn}: is over, or another process holds the lease")
+
+    def sweep(self) -> int:
+        """Remove some messages that are counted. How many; 0: none are left."""
+        with self._writing() as connection:
+            turn = sql.select(_study.c.turn).scalar_subquery()
+            still = sql.select(sql.func.min(_plans.c.number)).where(_plans.c.turn == turn).scalar_subquery()
+            over = connection.execute(sql.select(_study.c.over)).scalar()
+            old = sql.select(_messages.c.ticket)
+            if not over:  # of the last batch no release is made: nothing is left of it but the policy before
+                old = old.where(_messages.c.plan < still)
+            gone = connection.execute(
+                _messages.delete().where(_messages.c.ticket.in_(old.limit(_SWEPT).scalar_subquery()))
+            ).rowcount
+        return int(gone)
+
+    # ------------------------------------------------------------------------- the one writer
+    def lease(self, holder: str, now: float, lasts: float) -> int | None:
+        """The token of a new lease, if the last one is over; else None.
+
+        People's times stand still while nobody holds it: what is due is put off by the gap.
+        """
+        with self._writing() as connection:
+            row = connection.execute(sql.select(_lease).with_for_update()).mappings().one()
+            if row["expires"] > now:
+                return None
+            token = int(row["token"]) + 1
+            changed = connection.execute(
+                _lease.update()
+                .where(_lease.c.token == row["token"])
+                .values(holder=holder, token=token, expires=now + lasts)
+            ).rowcount
+            if changed != 1:
+                return None
+            gap = now - row["expires"]
+            if row["expires"] > 0.0 and gap > 0.0:
+                connection.execute(
+                    _tickets.update().where(_tickets.c.due.isnot(None)).values(due=_tickets.c.due + gap)
+                )
+                turn = sql.select(_study.c.turn).scalar_subquery()
+                connection.execute(
+                    _plans.update().where(_plans.c.turn == turn).values(opened=_plans.c.opened + gap)
+                )
+            return token
+
+    def keep(self, token: int, now: float, lasts: float) -> bool:
+        """Hold the lease for longer. False: it is another's."""
+        with self._writing() as connection:
+            return (
+                connection.execute(
+                    _lease.update().where(_lease.c.token == token).values(expires=now + lasts)
+                ).rowcount
+                == 1
+            )
+
+    def let_go(self, token: int, now: float) -> None:
+        """The lease is over now, if it is still this one."""
+        with self._writing() as connection:
+            connection.execute(_lease.update().where(_lease.c.token == token).values(expires=now))
+
+
+class _Batch:
+    """Requests against the rows that they change, as these were when the transaction began."""
+
+    def __init__(
+        self,
+        plans: list[dict[str, Any]],
+        tickets: dict[bytes, dict[str, Any]],
+        nonces: set[bytes],
+        over: bool,
+        now: float,
+        stays: float,
+        ends: float,
+        placeless: bool,
+    ) -> None:
+        self._plans = {int(plan["number"]): plan for plan in plans}
+        self._tickets, self._nonces = tickets, nonces
+        self._over, self._now, self._placeless = over, now, placeless
+        self._stays, self._ends = stays, ends
+        self._changed: dict[int, dict[str, Any]] = {}
+        self._messages: list[dict[str, Any]] = []
+
+    @property
+    def whole(self) -> bool:
+        """Has everybody come, or is absent?"""
+        return all(plan["came"] + plan["absent"] >= plan["users"] for plan in self._plans.values())
+
+    def place(self, asked: Place) -> Result:
+        ticket = self._tickets.get(asked.ticket)
+        if ticket is None:
+            return Result("foreign")
+        if ticket["state"] == PLACED and ticket["plan"] in self._plans:
+            return Result("placed", int(ticket["plan"]), max(0.0, ticket["due"] - self._now))
+        if ticket["state"] != UNSPENT:
+            return Result("spent")
+        if self._over:
+            return Result("over")
+        for number, plan in self._plans.items():
+            if plan["placed"] < plan["users"]:
+                plan["placed"] += 1
+                due = min(self._now + self._stays, plan["opened"] + self._ends)
+                self._change(ticket, state=PLACED, plan=number, due=due)
+                return Result("placed", number, max(0.0, due - self._now))
+        return Result("full")
+
+    def answer(self, given: Answer) -> Result:
+        ticket = self._tickets.get(given.ticket)
+        if ticket is None:
+            return Result("foreign")
+        if ticket["state"] == ANSWERED:
+            same = ticket["nonce"] is not None and bytes(ticket["nonce"]) == given.nonce
+            return Result("counted", int(ticket["plan"])) if same else Result("spent")
+        if ticket["state"] == ABSENT:
+            return Result("late")
+        plan = self._plans.get(given.plan)
+        if plan is None:
+            return Result("over" if self._over else "late")
+        if given.nonce in self._nonces:
+            return Result("replayed")
+        if ticket["state"] == UNSPENT:
+            if not self._placeless:
+                return Result("placeless")
+            if plan["placed"] >= plan["users"]:
+                return Result("full")
+            plan["placed"] += 1
+        elif ticket["plan"] != given.plan:
+            return Result("late")
+        self._nonces.add(given.nonce)
+        plan["came"] += 1
+        self._change(ticket, state=ANSWERED, plan=given.plan, due=None, nonce=given.nonce)
+        self._messages.append(
+            {"ticket": ticket["id"], "plan": given.plan, "nonce": given.nonce, "body": given.body}
+        )
+        return Result("counted", given.plan)
+
+    def _change(self, ticket: dict[str, Any], **values: Any) -> None:
+        ticket.update(values)
+        self._changed[ticket["id"]] = ticket
+
+    def write(self, connection: Connection) -> None:
+        if self._messages:
+            connection.execute(_messages.insert(), self._messages)
+        if self._changed:
+            connection.execute(
+                _tickets.update()
+                .where(_tickets.c.id == sql.bindparam("own"))
+                .values({name: sql.bindparam(f"new_{name}") for name in ("state", "plan", "due", "nonce")}),
+                [
+                    {"own": one["id"]} | {f"new_{n}": one[n] for n in ("state", "plan", "due", "nonce")}
+                    for one in self._changed.values()
+                ],
+            )
+            connection.execute(
+                _plans.update()
+                .where(_plans.c.number == sql.bindparam("own"))
+                .values(placed=sql.bindparam("new_placed"), came=sql.bindparam("new_came")),
+                [
+                    {"own": number, "new_placed": plan["placed"], "new_came": plan["came"]}
+                    for number, plan in self._plans.items()
+                ],
+            )
+
+
+def _parts(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for first in range(0, len(values), size):
+        yield values[first : first + size]
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def _own_file(path: Path) -> None:
+    """A database for its owner alone: it holds what people sent."""
+    if not path.parent.is_dir():
+        raise ValueError(f"database = {str(path)!r}: its folder does not exist")
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _sqlite_connected(connection: Any, _: Any) -> None:
+    connection.isolation_level = None  # transactions are begun here, and nowhere else
+    for pragma in (
+        "journal_mode = WAL", f"synchronous = {_SYNCHRONOUS}", "secure_delete = ON", "busy_timeout = 60000",
+    ):  # fmt: skip
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _sqlite_begun(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,232 @@
+"""Turns: from a batch of which everybody came, or is absent, to the next release and its plans.
+
+A turn is a function of what the database holds, and of noise: it brings the session back from its stored
+state, adds the batch's messages in the order of their tickets, draws the release, asks the learner for the
+plans that follow, and puts release, plans and the session's new state into the database in one transaction
+(:meth:`discreet.serve.store.Store.turned`). There is nothing between two turns that a killed process could
+lose, and starting again is nothing but the next turn.
+
+**Noise.** The release is shown from the database alone, after the commit. A draw whose process died before,
+or whose transaction was refused, has been seen by nobody, is not in the state that the next one begins from,
+and is drawn anew; one that was committed is never drawn again, since its state holds that it was. A session
+of seeded noise draws the same again, which is what a rehearsal wants.
+
+**The learner** is a function of releases: its state is not stored but made again from them, and the plans
+that it makes must be those that are stored, to the bit. That one of its parts has changed since is seen by
+that.
+
+**Plans.** A learner may split the people of one release among several plans. They are all made when the
+release is, and all open at once; the session gets them one after the other, as in a simulation.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from discreet.core.randomness import Seeded
+from discreet.core.releases import Message, Plan, Release
+from discreet.serve import codec
+from discreet.serve.admission import CentralAdmission, admission_of
+from discreet.serve.store import Released, StaleWriter, Store
+from discreet.serve.study import Study
+from discreet.sessions.restoring import brought_back
+from discreet.sessions.saving import taken_out
+
+__all__ = ["LEASE", "Writer", "begin_study"]
+
+LEASE = 5.0  # seconds that a writer's lease lasts; kept every third of it
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A release's plans, and the learner's state after them."""
+
+    state: Any
+    plans: tuple[Plan, ...]
+
+
+def _planned(study: Study, state: Any, release: Release) -> _Made:
+    plans: list[Plan] = []
+    while not plans or not plans[-1].last:
+        plan, state = study.learner.plan(state, release, _asked)
+        given = (plan.context, plan.query, plan.group, plan.return_share, plan.cut, plan.forget)
+        if given != ({}, None, None, None, None, False):
+            raise ValueError(f"learner: {type(study.learner).__name__} makes plans that are not served")
+        plans.append(plan)
+        if release.users + sum(int(one.users) for one in plans) >= study.users:
+            break  # nobody is left for the rest of them
+    return _Made(state, tuple(plans))
+
+
+def _asked(question: Any) -> Any:
+    raise ValueError("answer: a service stores no people, so it answers no new question")
+
+
+def _released(
+    release: Release, plans: tuple[Plan, ...], first: int, session: bytes, now: datetime
+) -> Released:
+    body = codec.canonical(codec.release_table(release, now.isoformat(timespec="seconds")))
+    rows = []
+    for number, plan in enumerate(plans, first):
+        table = codec.plan_table(plan, number)
+        rows.append((number, table["users"], codec.canonical(table).decode()))
+    return Released(release.number, codec.exact(release), body, codec.digest(body), rows, session)
+
+
+def _ties(study: Study) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """The key of the coins that break ties: public, and part of the database."""
+    if isinstance(study.randomness, Seeded):
+        return study.randomness.keys.ties
+    return np.frombuffer(secrets.token_bytes(16), np.uint64)
+
+
+def begin_study(study: Study, store: Store, now: float, ledger: dict[str, Any] | None = None) -> None:
+    """Release 0, which is of nobody, and the first plans, into an empty database."""
+    session, ties = study.start(), _ties(study)
+    release = session.release()
+    made = _planned(study, study.learner.begin(study.spec, ties), release)
+    form = session.device.to_bytes() if study.local else b""  # type: ignore[attr-defined]
+    first = _released(release, made.plans, 1, taken_out(session), datetime.now(UTC))  # type: ignore[arg-type]
+    store.create(study.identity, ties.tobytes(), form, json.dumps(ledger), first, now)
+
+
+class Writer:
+    """Makes the releases of a study, while it holds the lease.
+
+    clock : seconds, for leases. before_commit : called between a release's noise and its transaction; for
+    tests, which kill the process there, or let another one come first.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        store: Store,
+        holder: str,
+        clock: Callable[[], float],
+        before_commit: Callable[[], None] | None = None,
+    ) -> None:
+        self._study, self._store, self._holder, self._clock = study, store, holder, clock
+        self._before_commit = before_commit or (lambda: None)
+        self._learned: tuple[int, Any] | None = None  # (turn, the learner's state after its plans)
+        self._lock = threading.Lock()
+        self.token: int | None = None
+        about = store.about()
+        self._ties = np.frombuffer(bytes(about["ties"]), np.uint64)
+        self._admission = admission_of(study.layout, study.rewards, bytes(about["form"]))
+        self.refused = 0  # messages that were admitted and that the session refused: there should be none
+
+    # ------------------------------------------------------------------------- the lease
+    def hold(self) -> bool:
+        """Take the lease, or keep it. False: another process has it."""
+        now = self._clock()
+        if self.token is not None and self._store.keep(self.token, now, LEASE):
+            return True
+        self.token = self._store.lease(self._holder, now, LEASE)
+        return self.token is not None
+
+    def let_go(self) -> None:
+        """The next one need not wait."""
+        if self.token is not None:
+            self._store.let_go(self.token, self._clock())
+            self.token = None
+
+    # ------------------------------------------------------------------------- one turn
+    def step(self) -> bool:
+        """Make the next release, if everybody of the last one's plans came or is absent. Was one made?
+
+        Raises :class:`~discreet.serve.store.StaleWriter` where another process did so first.
+        """
+        with self._lock:
+            if self.token is None:
+                return False
+            plans = self._store.plans()
+            if not plans or any(one["came"] + one["absent"] < one["users"] for one in plans):
+                return False
+            if self._store.about()["over"]:
+                return False
+            try:
+                self._turn(plans)
+            except StaleWriter:
+                self.token, self._learned = None, None
+                raise
+            return True
+
+    def _turn(self, plans: list[dict[str, Any]]) -> None:
+        study, token = self._study, self.token
+        assert token is not None
+        turn, content = self._store.session()
+        if turn != plans[0]["turn"]:
+            raise StaleWriter(f"turn {plans[0]['turn']}: is over")
+        before = sum(int(one["users"]) for one in plans)
+        state = self._state_after(turn)
+        session: Any = brought_back(content)
+        try:
+            if session.users + before >= study.users:
+                self._store.ended(token, turn)
+                return
+            policies = self._store.policies(turn)
+            for at, (counts, stored) in enumerate(zip(plans, policies, strict=True), 1):
+                plan = Plan(
+                    codec.policy_of(json.loads(stored["policy"])), stored["users"], last=at == len(plans)
+                )
+                self._submit(session, plan, counts)
+            release = session.release()
+            made = _planned(study, state, release)
+            first = int(plans[-1]["number"]) + 1
+            new = _released(release, made.plans, first, taken_out(session), datetime.now(UTC))
+        finally:
+            session.close()
+        self._before_commit()
+        self._store.turned(token, turn, new, self._clock(), LEASE)
+        self._learned = release.number, made.state
+
+    def _submit(self, session: Any, plan: Plan, counts: dict[str, Any]) -> None:
+        """Open a plan of the batch, and add its people."""
+        session.begin(plan)
+        number = session.open_plan.number
+        if number != counts["number"]:
+            raise RuntimeError(f"plan {counts['number']}: the session calls it {number}")
+        bodies = self._store.messages(number)
+        if len(bodies) != counts["came"]:
+            raise RuntimeError(f"plan {number}: {len(bodies)} messages are stored of {counts['came']}")
+        absent = int(counts["absent"])
+        if bodies and isinstance(self._admission, CentralAdmission):
+            session.submit_many(self._admission.trajectories(bodies), number)
+        elif bodies:
+            for body in bodies:
+                try:
+                    session.submit(Message(number, message=body))
+                except ValueError:  # of a message that was admitted: never seen, and nobody shall wait for it
+                    self.refused += 1
+                    absent += 1
+        if absent:
+            session.absent(absent)
+
+    # ------------------------------------------------------------------------- the learner
+    def _state_after(self, turn: int) -> Any:
+        """The learner's state once it has made the plans of a turn: made again from the releases."""
+        if self._learned is None or self._learned[0] != turn:
+            state, first = self._study.learner.begin(self._study.spec, self._ties), 1
+            for number in range(turn + 1):
+                made = _planned(self._study, state, codec.of_exact(self._store.exact_release(number)))
+                stored = [row["policy"] for row in self._store.policies(number)]
+                again = [
+                    codec.canonical(codec.plan_table(plan, at)).decode()
+                    for at, plan in enumerate(made.plans, first)
+                ]
+                if again != stored:
+                    raise RuntimeError(
+                        f"release {number}: this version of the library makes other plans of it than "
+                        "people were given; go on with the version that the study was begun with"
+                    )
+                state, first = made.state, first + len(stored)
+            self._learned = turn, state
+        return self._learned[1]

@@ -1,0 +1,162 @@
+"""A study of a few people, and the database of its service, for tests."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import discreet as dr
+
+MISSING = [
+    name for name in ("fastapi", "uvicorn", "sqlalchemy", "httpx", "prometheus_client") if not find_spec(name)
+]
+if MISSING:
+    pytest.skip(f"no {', '.join(MISSING)}: pip install 'discreet[serve]'", allow_module_level=True)
+
+from discreet import client as people  # noqa: E402
+from discreet.serve import codec  # noqa: E402
+from discreet.serve.rehearsal import people_of  # noqa: E402
+from discreet.serve.running import in_background  # noqa: E402
+from discreet.serve.store import Place, Store, hashed  # noqa: E402
+from discreet.serve.study import Study, study_of  # noqa: E402
+from discreet.serve.turns import Writer, begin_study  # noqa: E402
+from discreet.storage.signatures import PrivateKey, new_key, read_private_key  # noqa: E402
+
+WORLD = {"states": 3, "actions": 2, "horizon": 4}
+ENV = {"states": 3, "actions": 2, "horizon": 4, "rewards": "bernoulli", "seed": 5}
+
+
+def table(users: int = 40, trust: str = "central", **more: Any) -> dict[str, Any]:
+    """A study's file."""
+    budget = {"epsilon": 1.0, "delta": 1e-6} if trust == "central" else {"epsilon": 4.0}
+    return {
+        "name": "a test",
+        "world": {**WORLD, "users": users},
+        "learner": {"name": "noise-aware"},
+        "privatizer": {"name": trust, **budget},
+        "schedule": {"replan_growth": 2.0},
+        "rehearsal": {"env": "random", "options": ENV, "seed": 3},
+        **more,
+    }
+
+
+def a_study(users: int = 40, trust: str = "central", **more: Any) -> Study:
+    """The study of :func:`table`."""
+    return study_of(table(users, trust, **more))
+
+
+def a_key(folder: Path) -> PrivateKey:
+    """A new service's key."""
+    new_key(folder / "service.key")
+    return read_private_key(folder / "service.key")
+
+
+def begun(study: Study, path: Path) -> Store:
+    """The study's database, with release 0."""
+    store = Store(path)
+    begin_study(study, store, time.time())
+    return store
+
+
+def a_writer(study: Study, store: Store, **more: Any) -> Writer:
+    """The one that holds the lease."""
+    writer = Writer(study, store, "a test", time.time, **more)
+    assert writer.hold()
+    return writer
+
+
+def central(ticket: str, plan: int, nonce: int = 0, **other: Any) -> dict[str, Any]:
+    """A message of a person of :data:`WORLD`."""
+    return {
+        "ticket": ticket, "plan": plan, "nonce": f"{nonce:032x}", "states": [0, 1, 2, 1, 0],
+        "actions": [0, 1, 0, 1], "rewards": [0.0, 1.0, 0.5, 0.0], **other,
+    }  # fmt: skip
+
+
+def placed(store: Store, tickets: list[str]) -> list[int]:
+    """The plans in which these tickets get places."""
+    results = store.admit([Place(hashed(one)) for one in tickets], time.time(), 60.0)
+    assert {one.status for one in results} == {"placed"}
+    return [one.plan for one in results]
+
+
+class Recorded:
+    """A learner, and all plans that it makes."""
+
+    def __init__(self, learner: Any) -> None:
+        self.learner, self.plans = learner, list[Any]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.learner, name)
+
+    def schedule(self, spec: Any) -> Any:
+        return self.learner.schedule(spec)
+
+    def query(self, spec: Any) -> Any:
+        return self.learner.query(spec)
+
+    def begin(self, spec: Any, ties: Any) -> Any:
+        return self.learner.begin(spec, ties)
+
+    def plan(self, state: Any, release: Any, ask: Any) -> Any:
+        plan, state = self.learner.plan(state, release, ask)
+        self.plans.append(plan)
+        return plan, state
+
+
+def simulated(study: Study) -> list[Any]:
+    """The plans of ``dr.simulate`` step by step, of the study's world, noise and people."""
+    recorded = Recorded(study.learner)
+    setup = dr.Setup(study.world, recorded, study.privatizer, study.users, "episode", True)
+    setup.run(study.randomness.seed, 0)  # type: ignore[union-attr]
+    return recorded.plans
+
+
+def over_http(study: Study, folder: Path, at_once: int, threads: int) -> list[tuple[Any, int]]:
+    """The same people through the service, each by requests of her own, in any order: (policy, users)."""
+    with in_background(study, folder / "a.db", a_key(folder)) as (url, service):
+        tickets, came = service.store.issue(study.users), 0
+        with people.Client(url) as client, ThreadPoolExecutor(threads) as pool:
+            while came < study.users:
+                places = [
+                    one
+                    for one in client.places(tickets[came : came + at_once])
+                    if isinstance(one, people.Place)
+                ]
+                messages = []
+                for user, place in enumerate(places, came):
+                    record, coins = people_of(study, place, user)
+                    device = coins if study.local else None
+                    messages.append(place.message(record.states, record.actions, record.rewards, device))
+                random.Random(came).shuffle(messages)
+                assert all(one["status"] == "counted" for one in pool.map(client.send, messages))
+                came += len(places)
+                if not places:
+                    time.sleep(0.002)
+        until = time.monotonic() + 30
+        while not service.store.about()["over"]:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        store, found = service.store, list[tuple[Any, int]]()
+        for turn in range(int(store.about()["turn"]) + 1):
+            found += [
+                (codec.policy_of(json.loads(one["policy"])), one["users"]) for one in store.policies(turn)
+            ]
+    return found
+
+
+def same_plans(found: list[tuple[Any, int]], wanted: list[Any]) -> None:
+    """The same policies for as many people, bit for bit."""
+    assert len(found) == len(wanted)
+    for (policy, users), plan in zip(found, wanted, strict=True):
+        assert users == plan.users
+        assert np.array_equal(policy, plan.policy)
+        assert policy.dtype == plan.policy.dtype

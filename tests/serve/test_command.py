@@ -1,0 +1,86 @@
+"""``discreet serve``: the statement before anybody comes, tickets, the ledger, a rehearsal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import ENV, table
+from typer.testing import CliRunner
+
+import discreet as dr
+from discreet.cli import app
+from discreet.experiments.config import to_toml
+from discreet.serve import store as stores
+from discreet.serve.running import database_of, key_of, opened
+from discreet.serve.store import Place, Store, hashed
+from discreet.serve.study import read_study
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_SYNCHRONOUS", "OFF")
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """A study file with a ledger."""
+    content = table(20, ledger={"dataset": "people-1", "path": "ledger.sqlite"})
+    path = tmp_path / "study.toml"
+    path.write_text(to_toml(content))
+    assert read_study(path).rehearsal["options"] == ENV
+    return path
+
+
+def said(*words: Any, status: int = 0) -> str:
+    found = CliRunner().invoke(app, ["serve", *map(str, words)])
+    assert found.exit_code == status, found.output
+    return found.output if status else found.stdout
+
+
+def test_check_prints_the_statement_and_writes_nothing(study: Path) -> None:
+    text = said(study, "--check")
+    assert "Joint differential privacy" in text
+    assert "You trust the operator." in text
+    assert "6 releases, after 0, 1, 2, 4, 8, 16 people" in text
+    table = json.loads(said(study, "--check", "--json"))
+    assert table["guarantee"]["epsilon"] <= 1.0
+    assert [path.name for path in study.parent.iterdir()] == ["study.toml"]
+
+
+def test_tickets_are_issued_after_the_ledger_knows_the_study(study: Path) -> None:
+    tickets = said(study, "--tickets", 3).split()
+    more = json.loads(said(study, "--tickets", 2, "--json"))["tickets"]
+    assert len({*tickets, *more}) == 5
+    token = said(study, "--operator").strip()
+    found = read_study(study)
+    store = opened(found, database_of(found, None))
+    assert store.knows_token(token)
+    assert [one.status for one in store.admit([Place(hashed(tickets[0]))], 1.0, 60.0)] == ["placed"]
+    with dr.Ledger.open(study.parent / "ledger.sqlite") as ledger:
+        (entry,) = [one for one in ledger.entries("people-1") if one.kind == "reserve"]  # once
+        assert ledger.totals("people-1").epsilon == pytest.approx(found.guarantee.epsilon)
+        assert json.loads(store.about()["ledger"])["hash"] == entry.hash
+
+
+def test_a_study_beyond_the_ledgers_limit_is_not_begun(study: Path) -> None:
+    with dr.Ledger.open(study.parent / "ledger.sqlite") as ledger:
+        ledger.set_limit("people-1", 0.5, 1e-6)
+    assert "0.5" in said(study, "--tickets", 1, status=2)
+    found = read_study(study)
+    assert not Store(database_of(found, None)).created(found.identity)
+
+
+def test_a_rehearsal_and_what_does_not_go_together(study: Path) -> None:
+    table = json.loads(said(study, "--rehearse", 8, "--json"))
+    assert (table["people"], table["releases"]) == (8, 3)
+    said(study, "--rehearse", 8, "--check", status=2)
+    said(study.parent / "none.toml", "--check", status=2)
+
+
+def test_the_key_is_made_once(study: Path) -> None:
+    found = read_study(study)
+    assert key_of(found).public == key_of(found).public
+    assert (study.parent / "service.key").stat().st_mode & 0o777 == 0o600

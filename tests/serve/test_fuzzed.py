@@ -1,0 +1,163 @@
+"""Requests that no client sends: none is answered by 500, none is taken by mistake, no sum moves.
+
+``DISCREET_FUZZ`` says how many of our own (default 5 000); schemathesis makes its own from the description.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import a_key, a_study, central
+
+from discreet.client import Client
+from discreet.serve.running import in_background
+
+pytestmark = [pytest.mark.service, pytest.mark.timeout(3600)]
+
+MANY = int(os.environ.get("DISCREET_FUZZ", "5000"))
+JUNK: list[Any] = [
+    None, True, -1, 0, 1, 3, 2**31, 2**63, 2**64, 10**30, 0.5, -0.0, 1e308, "", "0", "\x00", "é", "a" * 5000,
+    [], [[]], [0] * 5, [0.5] * 4, [None] * 4, ["0"] * 4, [True] * 4, {}, {"a": 1}, [2**70] * 5,
+]  # fmt: skip
+
+
+@pytest.fixture(params=["central", "local"])
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Any, str]]:
+    """(address, service, trust) of a study whose first plan waits for one person."""
+    with in_background(a_study(1000, request.param), tmp_path / "a.db", a_key(tmp_path)) as (url, service):
+        yield url, service, request.param
+
+
+def junk(luck: random.Random) -> Any:
+    """Some value, nobody else's."""
+    return copy.deepcopy(luck.choice(JUNK))
+
+
+def changed(luck: random.Random, table: dict[str, Any]) -> Any:
+    """A message with one to three faults; perhaps none that matters."""
+    found: Any = json.loads(json.dumps(table))
+    for _ in range(luck.randint(1, 3)):
+        kind, name = luck.randrange(7), luck.choice(sorted(found))
+        if kind == 0:
+            found[name] = junk(luck)
+        elif kind == 1:
+            del found[name]
+        elif kind == 2:
+            found[luck.choice(["x", "Ticket", "messages", "tickets", "__proto__"])] = junk(luck)
+        elif isinstance(found[name], list) and found[name]:
+            found[name][luck.randrange(len(found[name]))] = junk(luck)
+        elif isinstance(found[name], str) and found[name]:
+            at = luck.randrange(len(found[name]))
+            found[name] = (
+                found[name][:at] + luck.choice("0AZ/=+é\x00") + found[name][at + luck.randint(0, 1) :]
+            )
+        else:
+            found[name] = junk(luck)
+        if not found:
+            break
+    return found
+
+
+def is_good(table: Any, trust: str, ticket: str, envelope: str) -> bool:
+    """Would this have been a proper message of this ticket to plan 1? Written apart from the service."""
+    if not isinstance(table, dict) or table.get("ticket") != ticket:
+        return False
+    if trust == "local":
+        try:
+            same = base64.b64decode(table["message"], validate=True) == base64.b64decode(envelope)
+        except (KeyError, TypeError, ValueError):
+            return False
+        return same and set(table) == {"ticket", "message"}
+
+    def listed(name: str, size: int, good: Any) -> bool:
+        found = table.get(name)
+        return isinstance(found, list) and len(found) == size and all(map(good, found))
+
+    def whole(below: int) -> Any:
+        return lambda one: type(one) is int and 0 <= one < below
+
+    return (
+        set(table) == {"ticket", "plan", "nonce", "states", "actions", "rewards"}
+        and type(table["plan"]) is int
+        and table["plan"] == 1
+        and isinstance(table["nonce"], str)
+        and len(table["nonce"]) == 32
+        and all(digit in "0123456789abcdefABCDEF" for digit in table["nonce"])
+        and listed("states", 5, whole(3))
+        and listed("actions", 4, whole(2))
+        and listed("rewards", 4, lambda one: type(one) in (int, float) and 0 <= one <= 1)
+    )
+
+
+def test_our_own(served: tuple[str, Any, str]) -> None:
+    url, service, trust = served
+    import httpx
+
+    luck, codes, accepted = random.Random(11), Counter[int](), 0
+    with httpx.Client(base_url=url) as http, Client(url) as client:
+        ticket = service.store.issue(1)[0]
+        place = client.place(ticket)
+        sent = place.message([0, 1, 2, 1, 0], [int(place.action(0, 0)), 0, 1, 0], [0.0, 1.0, 0.5, 0.0])
+        good = dict(sent.table) if trust == "local" else central(ticket, 1)
+        for _ in range(MANY):
+            table = changed(luck, good)
+            path = luck.choice(["/messages"] * 8 + ["/places", "/tickets"])
+            if is_good(table, trust, ticket, good.get("message", "")) and path == "/messages":
+                continue  # it would count, rightly
+            content = json.dumps(table).encode()
+            if luck.random() < 0.1:  # bytes that fell over on the way
+                wrong = bytearray(content)
+                for _ in range(luck.randint(1, 5)):
+                    wrong[luck.randrange(len(wrong))] = luck.randrange(256)
+                content = bytes(wrong)
+                try:
+                    if is_good(json.loads(content), trust, ticket, good.get("message", "")):
+                        continue
+                except ValueError:
+                    pass
+            answer = http.post(path, content=content)
+            codes[answer.status_code] += 1
+            assert answer.status_code < 500, content
+            if answer.status_code < 300 and path == "/messages":
+                said = answer.json()
+                accepted += any(one["status"] == "counted" for one in said.get("results", [said]))
+        assert accepted == 0
+        assert [(one["came"], one["users"]) for one in service.store.plans()] == [(0, 1)]
+        assert http.post("/messages", json=good).status_code == 202
+    until = time.monotonic() + 30
+    while service.turn < 1:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert service.writer.refused == 0
+    print(f"\n{trust}: {sum(codes.values())} requests, answers {dict(sorted(codes.items()))}")
+
+
+@pytest.mark.skipif(not find_spec("schemathesis"), reason="pip install schemathesis")
+def test_by_schemathesis(served: tuple[str, Any, str], tmp_path: Path) -> None:
+    url, service, trust = served
+    token = service.store.new_token()
+    ended = subprocess.run(
+        [
+            sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--checks",
+            "not_a_server_error,status_code_conformance,response_schema_conformance",
+            "--max-examples", str(max(20, MANY // 100)), "--seed", "1",
+            "-H", f"Authorization: Bearer {token}",
+        ],
+        capture_output=True, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]
+    assert (service.writer.refused, service.failed) == (0, "")  # (with the token it may take part itself)
+    print(f"\n{trust}:", ended.stdout[-1500:])

@@ -1,0 +1,291 @@
+"""One answer a ticket, one release a turn, one writer; and what a death in between leaves."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from serving import a_study, a_writer, begun, central, placed
+
+from discreet.core.randomness import Seeded
+from discreet.serve import store as stores
+from discreet.serve import turns
+from discreet.serve.admission import CentralAdmission, LocalAdmission, admission_of, device_of
+from discreet.serve.store import Answer, Place, StaleWriter, Store, hashed
+from discreet.serve.study import Study
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_SYNCHRONOUS", "OFF")
+
+
+def answers(study: Study, store: Store, tickets: list[str], plans: list[int], first: int = 0) -> list[Answer]:
+    admission = CentralAdmission(study.layout, study.rewards)
+    return [
+        admission.answer(central(ticket, plan, first + i))
+        for i, (ticket, plan) in enumerate(zip(tickets, plans, strict=True))
+    ]
+
+
+def a_batch(study: Study, store: Store) -> list[str]:
+    """Everybody whom the open plans wait for comes. Returns their tickets."""
+    size = sum(one["users"] - one["placed"] for one in store.plans())
+    tickets = store.issue(size)
+    found = answers(study, store, tickets, placed(store, tickets), 1000 * store.about()["turn"])
+    assert {one.status for one in store.admit(found, time.time(), 60.0)} == {"counted"}
+    return tickets
+
+
+def test_a_ticket_answers_once_and_the_same_message_gets_the_same_answer(tmp_path: Path) -> None:
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    first, other = store.issue(2)
+    ask = Place(hashed(first))
+    (plan,) = placed(store, [first])
+    assert placed(store, [first]) == [plan]  # asked again: the same place
+    admission = CentralAdmission(study.layout)
+    now, mine = time.time(), admission.answer(central(first, plan, 7))
+    assert [one.status for one in store.admit([mine, mine], now, 60.0)] == ["counted"] * 2
+    assert store.admit([mine], now, 60.0)[0] == store.admit([mine], now, 60.0)[0]
+    second = admission.answer(central(first, plan, 8))  # another message with her ticket
+    stolen = admission.answer(central(other, plan, 7))  # her bytes with another ticket
+    stranger = admission.answer(central("nobody", plan, 9))
+    found = store.admit([second, stolen, stranger, ask, Place(hashed("nobody"))], now, 60.0)
+    assert [one.status for one in found] == ["spent", "replayed", "foreign", "spent", "foreign"]
+    assert [one["came"] for one in store.plans()] == [1]
+    assert len(store.messages(plan)) == 1
+
+
+def test_who_has_no_place_is_not_counted_and_a_full_plan_takes_nobody(tmp_path: Path) -> None:
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    one, two = store.issue(2)
+    admission = CentralAdmission(study.layout)
+    early = admission.answer(central(one, 1, 1))
+    assert store.admit([early], time.time(), 60.0)[0].status == "placeless"
+    assert store.admit([early], time.time(), 60.0, placeless=True)[0].status == "counted"
+    late = [Place(hashed(two)), admission.answer(central(two, 1, 2)), admission.answer(central(two, 9, 3))]
+    found = store.admit(late, time.time(), 60.0, placeless=True)  # release 0 is followed by one person
+    assert [one.status for one in found] == ["full", "full", "late"]
+
+
+def test_tickets_and_tokens_are_stored_as_hashes_in_a_file_for_its_owner(tmp_path: Path) -> None:
+    store = begun(a_study(), tmp_path / "a.db")
+    secrets = [*store.issue(3), store.new_token()]
+    assert store.knows_token(secrets[-1])
+    assert not store.knows_token(secrets[0])
+    store.close()
+    for path in tmp_path.iterdir():
+        assert not any(secret.encode() in path.read_bytes() for secret in secrets)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_who_does_not_answer_in_time_is_absent_and_her_place_is_nobodys(tmp_path: Path) -> None:
+    study = a_study()
+    store, now = begun(study, tmp_path / "a.db"), time.time()
+    slow, quick = store.issue(2)
+    placed(store, [slow])
+    assert store.expire(now + 59, None) == 0
+    assert store.expire(now + 61, None) == 1
+    assert store.admit([Place(hashed(quick))], now + 62, 60.0)[0].status == "full"
+    answer = CentralAdmission(study.layout).answer(central(slow, 1, 1))
+    assert store.admit([answer], now + 62, 60.0)[0].status == "late"
+    writer = a_writer(study, store)
+    assert writer.step()
+    assert json.loads(store.release(1)[0])["users"] == 1  # type: ignore[index]
+    # the next plan is closed with nobody in it; who comes just before has no longer than it is open
+    (last,) = store.admit([Place(hashed(quick))], time.time() + 3590, 60.0, 3600.0)
+    assert last.status == "placed"
+    assert 0.0 < last.seconds <= 10.0
+    assert store.expire(time.time() + 3601, 3600.0) == 1
+    assert writer.step()
+
+
+def test_time_stands_still_while_nobody_holds_the_lease(tmp_path: Path) -> None:
+    study = a_study()
+    store, now = begun(study, tmp_path / "a.db"), time.time()
+    token = store.lease("one", now, 10.0)
+    placed(store, store.issue(1))
+    assert token == 1
+    assert store.lease("two", now + 5, 10.0) is None  # it is held
+    assert store.lease("two", now + 1010, 10.0) == 2  # the machine was off for 1 000 seconds
+    assert store.expire(now + 1010, 3600.0) == 0
+    assert store.expire(now + 1061, 3600.0) == 1
+    assert not store.keep(1, now + 1011, 10.0)
+    assert store.keep(2, now + 1011, 10.0)
+
+
+def test_a_writer_that_was_paused_is_not_heard(tmp_path: Path) -> None:
+    """Two writers draw noise for one batch; one release is stored, and the other one is seen by nobody."""
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    a_batch(study, store)
+    clock = [time.time()]
+    second = turns.Writer(study, store, "two", lambda: clock[0])
+
+    def paused() -> None:  # between noise and commit
+        clock[0] += 100.0
+        assert second.hold()
+        assert second.step()
+
+    first = turns.Writer(study, store, "one", lambda: clock[0], paused)
+    assert first.hold()
+    with pytest.raises(StaleWriter):
+        first.step()
+    shown = store.release(1)
+    assert first.token is None
+    assert not first.step()  # it has no lease, and does nothing
+    assert store.release(1) == shown
+    assert store.about()["turn"] == 1
+    clock[0] += 100.0
+    a_batch(study, store)
+    assert first.hold()  # the same process, with a new token
+    first._before_commit = lambda: None
+    assert first.step()
+    assert store.about()["turn"] == 2
+
+
+def test_an_expired_lease_that_nobody_took_may_still_write_but_never_twice(tmp_path: Path) -> None:
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    writer = a_writer(study, store)
+    a_batch(study, store)
+    turn, content = store.session()
+    new = stores.Released(1, b"x", b"y", "0" * 64, [(2, 1, "{}")], content)
+    store.turned(writer.token or 0, turn, new, time.time(), 10.0)
+    with pytest.raises(StaleWriter):
+        store.turned(writer.token or 0, turn, new, time.time(), 10.0)
+    with pytest.raises(StaleWriter):
+        store.ended((writer.token or 0) + 1, 1)
+    assert not store.about()["over"]
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_a_death_between_noise_and_commit_loses_nothing_and_shows_nothing(tmp_path: Path, trust: str) -> None:
+    """Of secure noise the next process draws other noise, since nobody saw the first; of seeded, the same."""
+    study = a_study(trust=trust)
+    assert not isinstance(study.randomness, Seeded)
+    store = begun(study, tmp_path / "a.db")
+    size = sum(one["users"] for one in store.plans())
+    tickets = store.issue(size)
+    plans = placed(store, tickets)
+    form = bytes(store.about()["form"])
+    if trust == "local":
+        device, admission = device_of(form), admission_of(study.layout, study.rewards, form)
+        assert isinstance(admission, LocalAdmission)
+        import base64
+
+        policy = np.array(json.loads(store.policies(0)[0]["policy"])["policy"])
+        admission.plan(1, policy)
+        life = [0, 1, 2, 1, 0], [0, 1, 0, 1], [0.0, 1.0, 0.5, 0.0]
+        sent = device(plans[0], policy, *life)  # type: ignore[operator]
+        found = [admission.answer({"ticket": tickets[0], "message": base64.b64encode(sent).decode()})]
+    else:
+        found = answers(study, store, tickets, plans)
+    store.admit(found, time.time(), 60.0)
+
+    class Killed(BaseException):
+        pass
+
+    def dies() -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        a_writer(study, store, before_commit=dies).step()
+    assert store.release(1) is None
+    assert store.about()["turn"] == 0
+    store.close()
+    again = Store(tmp_path / "a.db")
+    after = turns.Writer(study, again, "two", lambda: time.time() + 100)
+    assert after.hold()
+    assert after.step()
+    first = again.release(1)
+    assert first is not None
+    assert json.loads(first[0])["users"] == 1
+    assert after.refused == 0
+    assert not after.step()  # drawn once
+    assert again.release(1) == first
+
+
+def test_messages_are_added_in_the_order_of_tickets_and_removed(tmp_path: Path) -> None:
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    writer = a_writer(study, store)
+    while sum(one["users"] for one in store.plans()) < 3:
+        a_batch(study, store)
+        assert writer.step()
+    while store.sweep():
+        pass
+    tickets = store.issue(sum(one["users"] for one in store.plans()))
+    plans = placed(store, tickets)
+    admission = CentralAdmission(study.layout)
+    found = [
+        admission.answer(central(ticket, plan, 50 + i, states=[i % 3, 1, 2, 1, 0]))
+        for i, (ticket, plan) in enumerate(zip(tickets, plans, strict=True))
+    ]
+    for one in reversed(found):
+        store.admit([one], time.time(), 60.0)
+    stored = [body for plan in sorted(set(plans)) for body in store.messages(plan)]
+    assert stored == [one.body for one in found]
+    assert writer.step()
+    while store.sweep():
+        pass
+    with sqlite3.connect(tmp_path / "a.db") as raw:
+        assert raw.execute("SELECT count(*) FROM messages").fetchone() == (0,)
+        assert raw.execute("SELECT count(*) FROM tickets WHERE due IS NOT NULL").fetchone() == (0,)
+
+
+def test_a_study_ends_after_its_people(tmp_path: Path) -> None:
+    study = a_study(users=3)
+    store = begun(study, tmp_path / "a.db")
+    writer = a_writer(study, store)
+    while not store.about()["over"]:
+        a_batch(study, store)
+        assert writer.step()
+    late = store.issue(1)[0]
+    assert store.admit([Place(hashed(late))], time.time(), 60.0)[0].status == "over"
+    assert not writer.step()
+
+
+def test_another_study_gets_a_database_of_its_own(tmp_path: Path) -> None:
+    store = begun(a_study(), tmp_path / "a.db")
+    assert store.created(a_study().identity)
+    other = a_study(users=41)
+    with pytest.raises(ValueError, match="serves another study"):
+        store.created(other.identity)
+    with pytest.raises(ValueError, match="holds a study already"):
+        turns.begin_study(other, store, time.time())
+    with pytest.raises(ValueError, match="folder does not exist"):
+        Store(tmp_path / "nowhere" / "a.db")
+
+
+def test_a_learner_that_plans_otherwise_than_it_did_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    writer = a_writer(study, store)
+    for _ in range(2):
+        a_batch(study, store)
+        assert writer.step()
+    a_batch(study, store)
+    fresh = turns.Writer(study, store, "two", lambda: time.time() + 100)
+    assert fresh.hold()
+    plan = type(study.learner).plan
+
+    def other(self: Any, *given: Any) -> Any:
+        made, state = plan(self, *given)
+        return turns.Plan(1 - made.policy, made.users, last=made.last), state
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(study.learner), "plan", other)
+        with pytest.raises(RuntimeError, match="makes other plans"):
+            fresh.step()
+    assert fresh.step()
