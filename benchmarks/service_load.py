@@ -131,7 +131,7 @@ def main() -> None:
             print(
                 f"first plan after {time.perf_counter() - begun:.2f} s ({cpu:.2f} s of CPU), {memory:.0f} MB"
             )
-            tickets = Store(Path(folder) / "study.sqlite").issue(given.people)
+            tickets = Store(Path(folder) / "study.sqlite").new_tickets(given.people)
             came, total, latencies, worked = 0, 0.0, list[float](), 0.0
             with Client(f"http://127.0.0.1:{port}") as client:
                 while came < given.people:

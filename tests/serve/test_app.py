@@ -76,7 +76,7 @@ def test_a_plan_is_signed_cached_and_follows_the_releases(served: tuple[Any, Any
         assert "max-age" in answer.headers["cache-control"]
         again = http.get("/plan", headers={"If-None-Match": answer.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
-        place = client.place(service.store.issue(1)[0])
+        place = client.place(service.store.new_tickets(1)[0])
         record = [0, 1, 2, 1, 0], [0, 1, 0, 1], [0.0, 1.0, 0.5, 0.0]
         message = place.message(*record)
         with pytest.raises(RuntimeError, match="was made already"):
@@ -94,7 +94,7 @@ def test_a_plan_is_signed_cached_and_follows_the_releases(served: tuple[Any, Any
 
 def test_refusals_name_the_place_and_never_the_value(served: tuple[Any, Any]) -> None:
     http, service = served
-    ticket = service.store.issue(1)[0]
+    ticket = service.store.new_tickets(1)[0]
     good = central(ticket, 1)
     cases: list[tuple[Any, int, str]] = [
         ({**good, "states": [0, 1, 471828, 1, 0]}, 400, "states: every entry"),
@@ -166,7 +166,7 @@ def test_the_description_is_complete_and_its_examples_run(served: tuple[Any, Any
             )
             assert (method == "post") == ("requestBody" in one)
     body = told["paths"]["/messages"]["post"]["requestBody"]["content"]["application/json"]["examples"]
-    ticket = service.store.issue(1)[0]
+    ticket = service.store.new_tickets(1)[0]
     placed = http.post("/places", json={"ticket": ticket}).json()
     example = {**body["one"]["value"], "ticket": ticket, "plan": placed["plan"]}
     turn = service.turn
@@ -186,7 +186,7 @@ def test_no_trajectory_is_in_logs_errors_metrics_or_what_is_published(
     http, service = served
     caplog.set_level(logging.DEBUG)
     said: list[str] = []
-    ticket = service.store.issue(1)[0]
+    ticket = service.store.new_tickets(1)[0]
     plan = http.post("/places", json={"ticket": ticket}).json()["plan"]
     good = central(ticket, plan, 77, rewards=[CANARY, 1.0, 0.5, 0.0])
     for table in (

@@ -108,7 +108,7 @@ def test_our_own(served: tuple[str, Any, str]) -> None:
 
     luck, codes, accepted = random.Random(11), Counter[int](), 0
     with httpx.Client(base_url=url) as http, Client(url) as client:
-        ticket = service.store.issue(1)[0]
+        ticket = service.store.new_tickets(1)[0]
         place = client.place(ticket)
         sent = place.message([0, 1, 2, 1, 0], [int(place.action(0, 0)), 0, 1, 0], [0.0, 1.0, 0.5, 0.0])
         good = dict(sent.table) if trust == "local" else central(ticket, 1)

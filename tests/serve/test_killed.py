@@ -151,7 +151,7 @@ def test_killed_at_random_moments_under_load(
     processes.append(process)
     process.start()
     store = Store(process.database)
-    tickets = store.issue(people)
+    tickets = store.new_tickets(people)
     counted: dict[int, tuple[int, Any]] = {}
     shown: dict[int, set[bytes]] = {}
     stop = threading.Event()
@@ -265,7 +265,7 @@ def test_a_process_that_is_stopped_and_wakes_is_not_heard(tmp_path: Path, proces
     first.start()
     (tmp_path / "two").mkdir()
     store = Store(first.database)
-    tickets = store.issue(30)
+    tickets = store.new_tickets(30)
     (tmp_path / "two" / "service.key").write_bytes((tmp_path / "service.key").read_bytes())
     (tmp_path / "two" / "service.key").chmod(0o600)
     second = Process(tmp_path / "two", content, "secure")

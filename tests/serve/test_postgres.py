@@ -68,7 +68,7 @@ def test_a_study_on_postgresql(url: str) -> None:
     other = Writer(study, second, "two", time.time)
     assert not other.hold()
     came, nonce = 0, 0
-    tickets = first.issue(60)
+    tickets = first.new_tickets(60)
     with ThreadPoolExecutor(8) as pool:
         while not first.about()["over"]:
             free = sum(one["users"] - one["placed"] for one in first.plans())

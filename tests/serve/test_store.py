@@ -37,7 +37,7 @@ def answers(study: Study, store: Store, tickets: list[str], plans: list[int], fi
 def a_batch(study: Study, store: Store) -> list[str]:
     """Everybody whom the open plans wait for comes. Returns their tickets."""
     size = sum(one["users"] - one["placed"] for one in store.plans())
-    tickets = store.issue(size)
+    tickets = store.new_tickets(size)
     found = answers(study, store, tickets, placed(store, tickets), 1000 * store.about()["turn"])
     assert {one.status for one in store.admit(found, time.time(), 60.0)} == {"counted"}
     return tickets
@@ -46,7 +46,7 @@ def a_batch(study: Study, store: Store) -> list[str]:
 def test_a_ticket_answers_once_and_the_same_message_gets_the_same_answer(tmp_path: Path) -> None:
     study = a_study()
     store = begun(study, tmp_path / "a.db")
-    first, other = store.issue(2)
+    first, other = store.new_tickets(2)
     ask = Place(hashed(first))
     (plan,) = placed(store, [first])
     assert placed(store, [first]) == [plan]  # asked again: the same place
@@ -66,7 +66,7 @@ def test_a_ticket_answers_once_and_the_same_message_gets_the_same_answer(tmp_pat
 def test_who_has_no_place_is_not_counted_and_a_full_plan_takes_nobody(tmp_path: Path) -> None:
     study = a_study()
     store = begun(study, tmp_path / "a.db")
-    one, two = store.issue(2)
+    one, two = store.new_tickets(2)
     admission = CentralAdmission(study.layout)
     early = admission.answer(central(one, 1, 1))
     assert store.admit([early], time.time(), 60.0)[0].status == "placeless"
@@ -78,7 +78,7 @@ def test_who_has_no_place_is_not_counted_and_a_full_plan_takes_nobody(tmp_path: 
 
 def test_tickets_and_tokens_are_stored_as_hashes_in_a_file_for_its_owner(tmp_path: Path) -> None:
     store = begun(a_study(), tmp_path / "a.db")
-    secrets = [*store.issue(3), store.new_token()]
+    secrets = [*store.new_tickets(3), store.new_token()]
     assert store.knows_token(secrets[-1])
     assert not store.knows_token(secrets[0])
     store.close()
@@ -90,7 +90,7 @@ def test_tickets_and_tokens_are_stored_as_hashes_in_a_file_for_its_owner(tmp_pat
 def test_who_does_not_answer_in_time_is_absent_and_her_place_is_nobodys(tmp_path: Path) -> None:
     study = a_study()
     store, now = begun(study, tmp_path / "a.db"), time.time()
-    slow, quick = store.issue(2)
+    slow, quick = store.new_tickets(2)
     placed(store, [slow])
     assert store.expire(now + 59, None) == 0
     assert store.expire(now + 61, None) == 1
@@ -112,7 +112,7 @@ def test_time_stands_still_while_nobody_holds_the_lease(tmp_path: Path) -> None:
     study = a_study()
     store, now = begun(study, tmp_path / "a.db"), time.time()
     token = store.lease("one", now, 10.0)
-    placed(store, store.issue(1))
+    placed(store, store.new_tickets(1))
     assert token == 1
     assert store.lease("two", now + 5, 10.0) is None  # it is held
     assert store.lease("two", now + 1010, 10.0) == 2  # the machine was off for 1 000 seconds
@@ -174,7 +174,7 @@ def test_a_death_between_noise_and_commit_loses_nothing_and_shows_nothing(tmp_pa
     assert not isinstance(study.randomness, Seeded)
     store = begun(study, tmp_path / "a.db")
     size = sum(one["users"] for one in store.plans())
-    tickets = store.issue(size)
+    tickets = store.new_tickets(size)
     plans = placed(store, tickets)
     form = bytes(store.about()["form"])
     if trust == "local":
@@ -223,7 +223,7 @@ def test_messages_are_added_in_the_order_of_tickets_and_removed(tmp_path: Path) 
         assert writer.step()
     while store.sweep():
         pass
-    tickets = store.issue(sum(one["users"] for one in store.plans()))
+    tickets = store.new_tickets(sum(one["users"] for one in store.plans()))
     plans = placed(store, tickets)
     admission = CentralAdmission(study.layout)
     found = [
@@ -249,7 +249,7 @@ def test_a_study_ends_after_its_people(tmp_path: Path) -> None:
     while not store.about()["over"]:
         a_batch(study, store)
         assert writer.step()
-    late = store.issue(1)[0]
+    late = store.new_tickets(1)[0]
     assert store.admit([Place(hashed(late))], time.time(), 60.0)[0].status == "over"
     assert not writer.step()
 

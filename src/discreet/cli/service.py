@@ -106,7 +106,7 @@ def serve(
     if tickets is not None or operator:
         store = running.opened(found, where)
         try:
-            made = store.issue(tickets) if tickets is not None else [store.new_token()]
+            made = store.new_tickets(tickets) if tickets is not None else [store.new_token()]
         finally:
             store.close()
         if as_json:

@@ -354,7 +354,7 @@ class Service:
         count = table.get("count") if isinstance(table, dict) and len(table) == 1 else None
         if type(count) is not int or not 0 < count <= MOST_ISSUED:
             raise Refusal("malformed", f"count: must be an integer in [1, {MOST_ISSUED}]")
-        return _json(201, {"tickets": await asyncio.to_thread(self.store.issue, count)})
+        return _json(201, {"tickets": await asyncio.to_thread(self.store.new_tickets, count)})
 
     def plan(self, request: Request) -> Response:
         """GET /plan."""

@@ -78,7 +78,7 @@ def rehearse(
         key = read_private_key(Path(folder) / "key")
         with in_background(study, Path(folder) / "study.sqlite", key) as (url, service):
             opened(url)
-            tickets = service.store.issue(study.users)
+            tickets = service.store.new_tickets(study.users)
             with Client(url, key.public) as client:
                 came, policies, last = 0, {}, None
                 while came < study.users:

@@ -279,7 +279,7 @@ class Store:
             )  # fmt: skip
 
     # ------------------------------------------------------------------------- tickets, tokens
-    def issue(self, count: int) -> list[str]:
+    def new_tickets(self, count: int) -> list[str]:
         """So many new tickets, of which the database keeps hashes alone."""
         count = checks.integer("tickets", count, 1, 10**7)
         made = [new_ticket() for _ in range(count)]
