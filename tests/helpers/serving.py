@@ -123,7 +123,7 @@ def simulated(study: Study) -> list[Any]:
 def over_http(study: Study, folder: Path, at_once: int, threads: int) -> list[tuple[Any, int]]:
     """The same people through the service, each by requests of her own, in any order: (policy, users)."""
     with in_background(study, folder / "a.db", a_key(folder)) as (url, service):
-        tickets, came = service.store.issue(study.users), 0
+        tickets, came = service.store.new_tickets(study.users), 0
         with people.Client(url) as client, ThreadPoolExecutor(threads) as pool:
             while came < study.users:
                 places = [
