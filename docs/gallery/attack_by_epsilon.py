@@ -49,9 +49,9 @@ shown.stamp(
 )
 
 # %%
-# She is given one release with the person and one without, and says which is which. These are few trials: with
-# ``games=8, trials=1000, seed=77``, four minutes, she is right 49.9 ± 1.1 times of 100 at ε = 0.1, and 55.2 ± 1.0
-# times at ε = 1.
+# She is given one release with the person and one without, and says which is which. These are few trials:
+# with ``games=8, trials=1000, seed=77``, four minutes, she is right 49.9 ± 1.1 times of 100 at ε = 0.1, and
+# 55.2 ± 1.0 times at ε = 1.
 
 rows = []
 for epsilon, attack in found.items():
