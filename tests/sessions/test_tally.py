@@ -451,6 +451,73 @@ def test_a_forged_file_that_nobody_can_have_counted_is_refused(change: Any) -> N
         Tally.from_bytes(_rewritten(content, change))
 
 
+WIDE = CountQuery(Layout(40, 2, 4), center_rewards=True)
+
+
+def wide(n: int) -> Tally:
+    rng, made = np.random.default_rng(n), Tally(WIDE)
+    states, actions = rng.integers(0, 40, (n, 5)), rng.integers(0, 2, (n, 4))
+    made.add(Trajectories(states, actions, rng.integers(0, 5, (n, 4)) / 4), np.arange(n))
+    return made
+
+
+@pytest.mark.parametrize("n", [1, 3, 30, 700, 1200, 5000])
+def test_tables_that_are_mostly_empty_are_small_in_bytes_and_the_same(n: int) -> None:
+    made = wide(n)
+    content = made.to_bytes()
+    whole = sum(counts.nbytes for counts in made._counts)
+    filled = sum(8 * np.count_nonzero(counts) for counts in made._counts)
+    assert len(content) < min(whole, filled) + 8_000  # the header, and the sums of rewards
+    again = Tally.from_bytes(content)
+    assert again == made
+    assert [counts.tobytes() for counts in again._counts] == [counts.tobytes() for counts in made._counts]
+    other = wide(7)
+    again.merge(other)  # into tables of its own
+    np.testing.assert_array_equal(again.cells(), (made + other).cells())
+
+
+def _array(at: int, **changed: Any) -> Any:
+    """A change of a named array in the file: its type, or numbers of it."""
+
+    def change(header: Any, body: Any) -> None:
+        shape = header["arrays"][at][1]
+        start = sum(4 * int(np.prod(one[1])) for one in header["arrays"][:at])
+        if "kind" in changed:
+            header["arrays"][at][0] = changed["kind"]
+        for i, number in changed.get("numbers", {}).items():
+            i %= shape[0]
+            body[start + 4 * i : start + 4 * i + 4] = int(number).to_bytes(4, "little")
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_array(0, numbers={-1: 80 * 40}), "below 3200"),
+        (_array(0, numbers={-1: 2**32 - 1}), "below 3200"),
+        (_array(0, numbers={0: 3199}), "ascending order"),
+        (_array(0, numbers={0: 7, 1: 7}), "ascending order"),
+        (_array(1, numbers={0: 0}), "positive count"),
+        (_array(1, numbers={0: 2}), "as many records"),
+        (_array(0, kind="<i4"), "32-bit"),
+        (_array(1, kind="<f4"), "32-bit"),
+        (_value("_counts", [{"tuple": [{"array": 0}]}] * 4), "no tally"),
+        (_value("_counts", [{"tuple": [{"array": 0}, 3]}] * 4), "32-bit"),
+        (_value("_counts", [{"tuple": [{"array": 8}, {"array": 8}]}] * 4), "32-bit"),
+        (_value("_counts", {"array": 0}), "no tally"),
+    ],
+)
+def test_a_forged_file_of_few_cells_is_refused(change: Any, said: str) -> None:
+    content = wide(30).to_bytes()
+    np.testing.assert_array_equal(
+        Tally.from_bytes(_rewritten(content, lambda header, body: None)).cells(), wide(30).cells()
+    )
+    with pytest.raises(ValueError, match=said) as caught:
+        Tally.from_bytes(_rewritten(content, change))
+    assert str(caught.value).startswith("content: ")
+
+
 def test_people_who_vanish_between_steps_are_seen() -> None:
     """As many records at each step, but others leave a state than came into it."""
     made = counted()

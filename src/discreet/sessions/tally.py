@@ -60,7 +60,7 @@ from discreet.storage import saved_state
 __all__ = ["Tally", "same_sums"]
 
 NEAREST = 2**20  # grid of rewards that are rounded to the nearest multiple
-_LAYOUT = saved_state.FileLayout(b"\x89discreet-tally\n", 1, "a tally")
+_LAYOUT = saved_state.FileLayout(b"\x89discreet-tally\n", 2, "a tally")  # 1: tables whole, also empty ones
 _RAW = "exact sums of people's data: raw, private to them, and protected by nothing"
 _MOST_COUNT = 2**32 - 1  # of a cell
 _MOST_UNITS = 2**51  # of all rewards in a cell: beside noise they must add up exactly
@@ -407,12 +407,16 @@ class Tally:
         return Tally.from_bytes, (self.to_bytes(),)
 
     def _values(self) -> dict[str, Any]:
-        return {"raw": _RAW, **saved_state.whole_of(self)}
+        counts = [_packed(one) for one in self._counts]
+        return {"raw": _RAW, **saved_state.whole_of(self), "_counts": counts}
 
     @classmethod
     def _of(cls, where: str, values: Mapping[str, Any]) -> Tally:
         try:
-            new: Tally = saved_state.made_of(cls, {k: v for k, v in values.items() if k != "raw"})
+            layout = values["_query"].layout
+            counts = [_unpacked(one, layout.rows * layout.states) for one in values["_counts"]]
+            whole = {name: value for name, value in values.items() if name != "raw"} | {"_counts": counts}
+            new: Tally = saved_state.made_of(cls, whole)
             new.check()
         except (TypeError, AttributeError, KeyError, IndexError) as error:
             raise ValueError(f"{where}: is no tally ({error!r})") from error
@@ -457,6 +461,30 @@ class Tally:
                 )
         # arrays of our own, which can be added to
         self._counts, self._sums = [np.array(counts) for counts in self._counts], np.array(self._sums)
+
+
+def _packed(counts: NDArray[np.uint32]) -> NDArray[np.uint32] | tuple[NDArray[np.uint32], ...]:
+    """A table, or (cells, counts) of those cells that hold anybody, where these take less room."""
+    filled = np.flatnonzero(counts)
+    if 2 * filled.size >= counts.size or counts.size > 2**32:
+        return counts
+    return filled.astype(np.uint32), counts[filled]
+
+
+def _unpacked(stored: Any, size: int) -> NDArray[np.uint32]:
+    """The table of ``size`` cells. Raises ``ValueError`` where that was not made of one."""
+    if isinstance(stored, np.ndarray):
+        return stored
+    cells, counts = stored
+    if not all(isinstance(one, np.ndarray) and one.dtype == np.uint32 for one in (cells, counts)):
+        raise ValueError("counts: must be 32-bit integers")
+    if cells.shape != (counts.size,) or counts.shape != (counts.size,) or not (counts > 0).all():
+        raise ValueError("counts: must be a positive count for each cell that is named")
+    if cells.size and (int(cells[-1]) >= size or (cells[1:] <= cells[:-1]).any()):
+        raise ValueError(f"counts: cells must be in ascending order and below {size}")
+    table = np.zeros(size, np.uint32)
+    table[cells] = counts
+    return table
 
 
 def _copied_users(user: Any, n: int) -> Ints:
