@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving import a_key, a_study, central, over_http, same_plans, simulated
+from serving import a_key, a_study, begun, central, over_http, same_plans, simulated
 
 from discreet.serve import store as stores
+from discreet.serve.app import Service
 from discreet.serve.rehearsal import rehearse
 from discreet.serve.running import in_background
 from discreet.storage import signatures
@@ -336,3 +337,35 @@ def test_the_operators_page_is_readable_without_a_script(served: tuple[Any, Any]
     assert "of 10,000 people have taken part" in found.text
     assert service.told["first"] in found.text
     assert "Working. People can take part." in found.text
+
+
+def test_a_client_refuses_plans_that_ask_for_more_than_was_promised(tmp_path: Path) -> None:
+    """Who signs plans may not ask for the record where a message was promised."""
+    study = a_study(trust="local")
+    store = begun(study, tmp_path / "a.db")
+    service = Service(study, store, a_key(tmp_path))
+    service.refresh()
+    shown = json.loads(service.shown[0])
+
+    def client_of(content: dict[str, Any], **how: Any) -> Client:
+        def answer(request: Any) -> Any:
+            if request.url.path == "/plan":
+                return httpx.Response(200, json={**shown, "content": content})
+            return httpx.Response(200, json={"status": "placed", "plan": 1, "seconds": 60.0})
+
+        http = httpx.Client(base_url="http://study", transport=httpx.MockTransport(answer))
+        return Client("http://study", http=http, **how)
+
+    content, raw = shown["content"], {**shown["content"], "form": None}
+    record = [0, 1, 2, 1, 0], [0, 1, 0, 1], [0.0, 1.0, 0.5, 0.0]
+    assert client_of(content, promised=4.0, identity=study.identity).place("t").message(*record)
+    with pytest.raises(ValueError, match=r"asks for epsilon = 4, but epsilon = 1 was promised"):
+        client_of(content, promised=1.0).place("t")
+    with pytest.raises(ValueError, match="asks for the record as it is"):
+        client_of(raw, promised=4.0).place("t")
+    with pytest.raises(ValueError, match="asks for the record as it is"):
+        client_of(raw).place("t").message(*record)
+    with pytest.raises(ValueError, match="of another study"):
+        client_of(content, identity="0" * 64).place("t")
+    client = client_of(content)
+    assert client.place("t") is client.place("t")  # a record is randomized once

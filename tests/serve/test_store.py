@@ -6,6 +6,7 @@ import json
 import sqlite3
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import pytest
 from serving import a_study, a_writer, begun, central, placed
 
 from discreet.core.randomness import Seeded
+from discreet.serve import codec, turns
 from discreet.serve import store as stores
-from discreet.serve import turns
 from discreet.serve.admission import CentralAdmission, LocalAdmission, admission_of, device_of
 from discreet.serve.store import Answer, Place, StaleWriter, Store, hashed
 from discreet.serve.study import Study
@@ -70,10 +71,10 @@ def test_who_has_no_place_is_not_counted_and_a_full_plan_takes_nobody(tmp_path: 
     admission = CentralAdmission(study.layout)
     early = admission.answer(central(one, 1, 1))
     assert store.admit([early], time.time(), 60.0)[0].status == "placeless"
-    assert store.admit([early], time.time(), 60.0, placeless=True)[0].status == "counted"
+    assert store.admit([Place(hashed(one)), early], time.time(), 60.0)[1].status == "counted"
     late = [Place(hashed(two)), admission.answer(central(two, 1, 2)), admission.answer(central(two, 9, 3))]
-    found = store.admit(late, time.time(), 60.0, placeless=True)  # release 0 is followed by one person
-    assert [one.status for one in found] == ["full", "full", "late"]
+    found = store.admit(late, time.time(), 60.0)  # release 0 is followed by one person
+    assert [one.status for one in found] == ["full", "placeless", "late"]
 
 
 def test_tickets_and_tokens_are_stored_as_hashes_in_a_file_for_its_owner(tmp_path: Path) -> None:
@@ -158,10 +159,23 @@ def test_an_expired_lease_that_nobody_took_may_still_write_but_never_twice(tmp_p
     writer = a_writer(study, store)
     a_batch(study, store)
     turn, content = store.session()
-    new = stores.Released(1, b"x", b"y", "0" * 64, [(2, 1, "{}")], content)
-    store.turned(writer.token or 0, turn, new, time.time(), 10.0)
+    token, plans = writer.token or 0, [(2, 1, "{}")]
+    new = stores.Drawn(1, b"x", b"y", "0" * 64, content)
+    with pytest.raises(StaleWriter):  # nothing was drawn
+        store.turned(token, turn, plans, time.time(), 10.0)
+    assert store.about()["turn"] == turn
+    for other in (replace(new, number=2), replace(new, number=0)):
+        with pytest.raises(StaleWriter):
+            store.drew(token, turn, other, time.time(), 10.0)
+    store.drew(token, turn, new, time.time(), 10.0)
+    with pytest.raises(StaleWriter):  # there is one draw for ever
+        store.drew(token, turn, replace(new, exact=b"z"), time.time(), 10.0)
+    assert store.exact_release(1) == b"x"
+    store.turned(token, turn, plans, time.time(), 10.0)
     with pytest.raises(StaleWriter):
-        store.turned(writer.token or 0, turn, new, time.time(), 10.0)
+        store.turned(token, turn, plans, time.time(), 10.0)
+    with pytest.raises(StaleWriter):
+        store.drew(token, turn, new, time.time(), 10.0)
     with pytest.raises(StaleWriter):
         store.ended((writer.token or 0) + 1, 1)
     assert not store.about()["over"]
@@ -289,3 +303,73 @@ def test_a_learner_that_plans_otherwise_than_it_did_is_noticed(
         with pytest.raises(RuntimeError, match="makes other plans"):
             fresh.step()
     assert fresh.step()
+
+
+class Failing:
+    """A learner that cannot go on from some releases."""
+
+    def __init__(self, study: Study) -> None:
+        self.learner, self.seen = study.learner, list[bytes]()
+        self.fails = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.learner, name)
+
+    def plan(self, state: Any, release: Any, ask: Any) -> Any:
+        if release.number == 1:
+            self.seen.append(codec.exact(release))
+            if self.fails:
+                raise ArithmeticError("what was drawn does not suit this learner")
+        return self.learner.plan(state, release, ask)
+
+
+def test_a_release_that_a_learner_fails_at_is_the_release_all_the_same(tmp_path: Path) -> None:
+    """Were it drawn again, what is shown would be what the learner likes: two looks at one batch."""
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    failing = Failing(study)
+    other = replace(study, learner=failing)
+    a_batch(study, store)
+    for again in range(3):
+        writer = turns.Writer(other, store, "one", time.time)
+        assert writer.hold()
+        failing.fails = again < 2
+        if failing.fails:
+            with pytest.raises(ArithmeticError):
+                writer.step()
+            assert store.about()["turn"] == 0
+        else:
+            assert writer.step()
+        writer.let_go()
+    assert len(failing.seen) == 3
+    assert set(failing.seen) == {store.exact_release(1)}
+    assert store.about()["turn"] == 1
+
+
+def test_a_session_of_another_guarantee_is_not_gone_on_with(tmp_path: Path) -> None:
+    loose = a_study(privatizer={"name": "central", "epsilon": 8.0, "delta": 1e-6})
+    store = begun(loose, tmp_path / "a.db")
+    a_batch(loose, store)
+    strict = replace(loose, privatizer=a_study().privatizer)
+    assert strict.guarantee.epsilon == pytest.approx(1.0)
+    writer = a_writer(strict, store)
+    with pytest.raises(RuntimeError, match="guarantee"):
+        writer.step()
+    assert store.exact_release(1) is None
+
+
+def test_a_lease_that_ran_out_is_taken_anew_so_that_times_stand_still(tmp_path: Path) -> None:
+    store = begun(a_study(), tmp_path / "a.db")
+    now = time.time()
+    [ticket] = store.new_tickets(1)
+    token = store.lease("one", now, 10.0)
+    assert token is not None
+    store.admit([Place(hashed(ticket))], now, 60.0)
+    assert not store.keep(token, now + 3600.0, 10.0)  # the machine was paused for an hour
+    assert store.lease("one", now + 3600.0, 10.0) == token + 1
+    assert store.expire(now + 3600.0, 3600.0) == 0
+
+
+def test_other_databases_are_refused() -> None:
+    with pytest.raises(ValueError, match="must be SQLite or PostgreSQL"):
+        Store("mysql+pymysql://nobody@localhost/study")

@@ -369,3 +369,18 @@ def test_a_plan_as_a_file(tmp_path: Path) -> None:
         path.write_text(wrong)
         with pytest.raises(ValueError, match=words):
             sites.read_site_plan(path)
+
+
+def test_a_part_of_other_sums_than_those_of_the_plan_is_refused(tmp_path: Path) -> None:
+    """Its cells would get the noise of others."""
+    path = tmp_path / "people.parquet"
+    write_made_up(STEPS, 40, path, seed=1)
+    counted = dr.count_part(dr.open_source(path, STEPS), dr.DPAPVI(visits="released"), KEY)
+    released = SitePlan(STEPS, dr.DPAPVI(visits="released"), BUDGET, 3, noise="sites")
+    derived = SitePlan(STEPS, dr.DPAPVI(visits="derived"), BUDGET, 3, noise="sites")
+    assert Site(released, counted, KEY, None).send().size == released.mechanism.query.cells + 1
+    with pytest.raises(ValueError, match="not those that the plan asks for"):
+        Site(derived, counted, KEY, None)
+    counted.tally._grid = 64
+    with pytest.raises(ValueError, match="not those that the plan asks for"):
+        Site(released, counted, KEY, None)

@@ -41,10 +41,6 @@ def serve(
     operator: Annotated[
         bool, typer.Option("--operator", help="Print a new operator's token, and end.")
     ] = False,
-    open_door: Annotated[
-        bool,
-        typer.Option("--open-door", help="Take answers of tickets without a place, while one is free."),
-    ] = False,
     as_json: JsonFlag = False,
     plugin: PluginOption = None,
 ) -> None:
@@ -115,7 +111,7 @@ def serve(
             print("\n".join(made))
         return
     say(f"discreet: {found.name} at http://{host}:{port}, database {where}")
-    running.serve(found, where, host, port, placeless=open_door)
+    running.serve(found, where, host, port)
 
 
 def _times(times: list[int]) -> str:

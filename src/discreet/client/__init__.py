@@ -28,12 +28,13 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx
 import numpy as np
@@ -91,13 +92,7 @@ class Place:
     @property
     def device(self) -> CountDevice | ReportDevice | None:
         """What randomizes here, under local trust; None where the server is trusted with the record."""
-        form = self._book["form"]
-        if form is None:
-            return None
-        content = base64.b64decode(form)
-        kind = ReportDevice if b'"kind":"reports"' in content else CountDevice
-        found: CountDevice | ReportDevice = kind.from_bytes(content)
-        return found
+        return _device_of(self._book)
 
     @property
     def guarantee(self) -> MessageGuarantee | None:
@@ -114,11 +109,13 @@ class Place:
         """
         if self._told:
             raise RuntimeError("message: was made already; send the same one again, never a second one")
+        device = self.device
+        if device is None and self._book["trust"] == "local":
+            raise ValueError("plan: says that nobody need be trusted, and asks for the record as it is")
         low, high = self._book["world"]["rewards"]
         earned = np.array(rewards, np.float64)
         if not ((earned >= low) & (earned <= high)).all():
             raise ValueError(f"rewards: every entry must be a number in [{low:g}, {high:g}]")
-        device = self.device
         if device is None:
             made = {
                 "ticket": self._ticket,
@@ -141,6 +138,15 @@ class Place:
         return Message(made)
 
 
+def _device_of(book: Mapping[str, Any]) -> CountDevice | ReportDevice | None:
+    if book["form"] is None:
+        return None
+    content = base64.b64decode(book["form"])
+    kind = ReportDevice if b'"kind":"reports"' in content else CountDevice
+    found: CountDevice | ReportDevice = kind.from_bytes(content)
+    return found
+
+
 class Client:
     """A policy service at an address.
 
@@ -148,6 +154,10 @@ class Client:
     ----------
     url : where it is.
     key : the service's public key, 64 hexadecimal digits; plans that it did not sign are refused.
+    promised : ``"central"`` if the server may see records as they are, or the largest epsilon that a message
+        may give away (local trust); a plan that asks for more is refused. The operator signs plans: without
+        this, the client does what they say.
+    identity : of the study, from its statement; plans of another one are refused.
     tries : how often a request is sent that nobody answered.
     http : an ``httpx.Client`` to use in place of an own one.
     """
@@ -157,12 +167,16 @@ class Client:
         url: str,
         key: str | None = None,
         *,
+        promised: Literal["central"] | float | None = None,
+        identity: str | None = None,
         tries: int = 8,
         timeout: float = 30.0,
         http: httpx.Client | None = None,
     ) -> None:
         self._http = http or httpx.Client(base_url=url, timeout=timeout)
         self._key, self._tries = key, tries
+        self._promised, self._identity = promised, identity
+        self._places: dict[str, Place] = {}
         self._tag = ""
         self._book: Mapping[str, Any] = {}
 
@@ -185,6 +199,7 @@ class Client:
         if answer.status_code != 304:
             signed = answer.json()
             self._check(signed)
+            self._check_promise(signed["content"])
             self._book, self._tag = signed["content"], answer.headers.get("etag", "")
         return self._book
 
@@ -197,6 +212,18 @@ class Client:
         """The sums that release ``number`` made public."""
         found: Mapping[str, Any] = self._asked("GET", f"/releases/{number}").json()
         return found
+
+    def _check_promise(self, book: Mapping[str, Any]) -> None:
+        if self._identity is not None and book["identity"] != self._identity:
+            raise ValueError("plan: is of another study")
+        if self._promised is None or self._promised == "central":
+            return
+        device = _device_of(book)
+        guarantee = None if device is None else device.guarantee
+        epsilon = math.inf if guarantee is None or guarantee.epsilon is None else guarantee.epsilon
+        if not epsilon <= self._promised:
+            given = "the record as it is" if guarantee is None else f"epsilon = {epsilon:g}"
+            raise ValueError(f"plan: asks for {given}, but epsilon = {self._promised:g} was promised")
 
     def _check(self, signed: Mapping[str, Any]) -> None:
         if self._key is None:
@@ -233,7 +260,7 @@ class Client:
         for wait in (0.0, *_WAITS[:6]):  # what is in hand, or in a cache on the way, may be an older one
             for plan in self._book.get("plans", ()):
                 if plan["number"] == given["plan"]:
-                    return Place(ticket, given["seconds"], plan, self._book)
+                    return self._places.setdefault(ticket, Place(ticket, given["seconds"], plan, self._book))
             time.sleep(wait)
             self.plan()
         raise Turned(410, "late", "the plan of this place is not published any more")

@@ -107,6 +107,8 @@ class CentralAdmission:
         values = np.array(earned, np.float64)
         if (low, high) != (0.0, 1.0):
             values = np.clip((values - low) / (high - low), 0.0, 1.0)  # the last bit may round past an end
+        if not np.isfinite(values).all():
+            raise Malformed("rewards: every entry must be a finite number")
         body = b"".join(
             [
                 np.array(states, "<i4").tobytes(),

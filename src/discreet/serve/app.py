@@ -91,7 +91,7 @@ def _refused(reason: str, words: str = "") -> Response:
 class Service:
     """One process of a study: intake for everybody, and the writer where it holds the lease."""
 
-    def __init__(self, study: Study, store: Store, key: PrivateKey, *, placeless: bool = False) -> None:
+    def __init__(self, study: Study, store: Store, key: PrivateKey) -> None:
         self.study, self.store, self._key = study, store, key
         about = store.about()
         self.form = bytes(about["form"])
@@ -99,7 +99,7 @@ class Service:
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"[-64:]
         self.writer = Writer(study, store, holder, time.time)
         self._wake = asyncio.Event()
-        self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after, placeless=placeless)
+        self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after)
         self.turn, self.over, self.newest = -1, False, 0
         self.shown = b"", ""  # the published plans, and their ETag
         self._refreshing = threading.Lock()
@@ -108,7 +108,7 @@ class Service:
         self.told = content
         signature = key.sign("discreet service, 1", content)
         self.statement = codec.canonical({**content, "signature": signature})
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.failed = ""  # why no further release is made
         self.registry = CollectorRegistry()
         self.messages = Counter(
@@ -141,22 +141,31 @@ class Service:
         await asyncio.to_thread(self._hold)
         await asyncio.to_thread(self.refresh)
         self.intake.start()
-        self._task = asyncio.create_task(self._turns())
+        self._tasks = [asyncio.create_task(self._turns()), asyncio.create_task(self._kept())]
 
     async def stop(self) -> None:
         """Write what came, give the lease back."""
         await self.intake.stop()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.to_thread(self.writer.let_go)
 
     def _hold(self) -> None:
         held = self.writer.hold()
         self.holds.set(held)
 
+    async def _kept(self) -> None:
+        """Hold the lease, also while a turn is made."""
+        while True:
+            await asyncio.sleep(LEASE / 3)
+            try:
+                await asyncio.to_thread(self._hold)
+            except Exception as error:  # the next round tries again
+                log.error("the lease could not be kept: %s %s", type(error).__name__, _where(error))
+
     async def _turns(self) -> None:
-        kept = checked = time.monotonic()
+        checked = time.monotonic()
         while True:
             try:
                 async with asyncio.timeout(_POLL if self._clean else _SWEEP):
@@ -166,11 +175,9 @@ class Service:
             self._wake.clear()
             now = time.monotonic()
             try:
-                if now - kept >= LEASE / 3:
-                    kept = now
-                    await asyncio.to_thread(self._hold)
                 if now - checked >= min(1.0, self.study.answer_within / 4):
                     checked = now
+                    await asyncio.to_thread(self._hold)  # times stand still while nobody held it
                     lost = await asyncio.to_thread(self.store.expire, time.time(), self.study.closes_after)
                     self.lost.inc(lost)
                 await asyncio.to_thread(self._turn)
@@ -183,11 +190,11 @@ class Service:
 
     def _turn(self) -> None:
         before = self.writer.refused
-        made = self.writer.step()
+        self.writer.step()
         self.bad.inc(self.writer.refused - before)
         self.refresh()
         self.failed = ""
-        if made or not self._clean:
+        if not self._clean:
             self._clean = self.store.sweep() == 0
 
     def refresh(self) -> None:
@@ -230,7 +237,7 @@ class Service:
         body = codec.canonical(signed)
         tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
         self.shown = body, tag
-        self.turn, self.over = turn, over
+        self.turn, self.over, self._clean = turn, over, False
         self.newest = max((plan["number"] for plan in plans), default=0)
         self.turns.set(turn)
 

@@ -33,10 +33,8 @@ class Intake:
         stays: float,
         after: Callable[[], None],
         closes_after: float | None = None,
-        *,
-        placeless: bool = False,
     ) -> None:
-        self._store, self._after, self._placeless = store, after, placeless
+        self._store, self._after = store, after
         self._times = stays, closes_after
         self._waiting: deque[tuple[Sequence[Place | Answer], asyncio.Future[list[Result]]]] = deque()
         self._count = 0
@@ -100,4 +98,4 @@ class Intake:
                 self._count -= many
 
     def _admitted(self, requests: list[Place | Answer]) -> list[Result]:
-        return self._store.admit(requests, time.time(), *self._times, placeless=self._placeless)
+        return self._store.admit(requests, time.time(), *self._times)

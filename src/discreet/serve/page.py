@@ -1,7 +1,7 @@
 """The operator's page: what is public of a study, for somebody who is no engineer.
 
 HTML without a script, made anew every ten seconds by the browser's own refresh. It shows what everybody may
-see: nothing of a message, no ticket, no time of anybody's.
+see: nothing of a message, no ticket, and, of times, when a release was made.
 """
 
 from __future__ import annotations

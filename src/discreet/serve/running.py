@@ -88,12 +88,12 @@ def _config(service: Service, host: str, port: int) -> uvicorn.Config:
     )
 
 
-def serve(study: Study, database: str, host: str, port: int, *, placeless: bool = False) -> None:
+def serve(study: Study, database: str, host: str, port: int) -> None:
     """Serve until a signal ends it."""
     checks.integer("port", port, 0, 65535)
     store = opened(study, database)
     try:
-        service = Service(study, store, key_of(study), placeless=placeless)
+        service = Service(study, store, key_of(study))
         config = _config(service, host, port)
         gc.collect()
         gc.freeze()  # what was imported stays: looking through it again would hold requests up

@@ -26,8 +26,9 @@ SEES = {
 SIDE_CHANNELS = (
     "Who takes part, when a place was taken, when an answer came, and that none came in time, are seen by "
     "the operator and by whoever watches the network. The noise hides what you did, not that you were "
-    "here. The service keeps no time of an answer, and adds answers up in the order of the tickets, not in "
-    "that of their arrival.",
+    "here. The service adds answers up in the order of the tickets, not in that of their arrival. A release "
+    "is made when the last person of its batch has answered or is absent, so that everybody who asks for it "
+    "can see when that was; and how many have answered, and how many are absent, is on the operator's page.",
     "An answer's size and the time until it comes may follow what happened to you, under central trust: its "
     "numbers are written as text. Send it at a time of your own, not when you act.",
     "Under local trust, how long a device takes to randomize is covered by no guarantee: send the message "
@@ -65,7 +66,8 @@ def statement_of(study: Study, ledger: Any, key: str) -> dict[str, Any]:
             "closes_after_seconds": study.closes_after,
             "meaning": (
                 "Who took a place and has not answered in this time counts as absent: her place is not given "
-                "to anybody else, so that who is in a batch does not follow what happened to anybody."
+                "to anybody else, so that who is in a batch does not follow what happened to anybody, but "
+                "for when people answer: the next batch begins when this one is whole."
             ),
         },
         "ledger": ledger

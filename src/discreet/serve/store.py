@@ -47,7 +47,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from discreet.core import checks
 
-__all__ = ["Answer", "Place", "Released", "Result", "StaleWriter", "Store", "hashed", "new_ticket"]
+__all__ = ["Answer", "Place", "Drawn", "Result", "StaleWriter", "Store", "hashed", "new_ticket"]
 
 _SYNCHRONOUS = "FULL"  # a commit is on the disk
 _MANY = 500  # of values in one statement
@@ -163,16 +163,17 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Released:
-    """What one turn puts into the database: a release, and the plans that it led to."""
+class Drawn:
+    """A release, and the session's state after it: one draw of noise."""
 
     number: int
     exact: bytes
     body: bytes
     sha256: str
-    plans: Sequence[tuple[int, int, str]]  # number, users, policy as JSON
     session: bytes  # the state after it
-    over: bool = False
+
+
+Plans = Sequence[tuple[int, int, str]]  # number, users, policy as JSON
 
 
 def hashed(secret: str) -> bytes:
@@ -193,13 +194,18 @@ class Store:
         if "://" not in text:
             text = f"sqlite:///{text}"
         self.url = sql.make_url(text)
-        self.sqlite = self.url.get_backend_name() == "sqlite"
+        backend = self.url.get_backend_name()
+        if backend not in ("sqlite", "postgresql"):
+            raise ValueError(f"database = {backend!r}: must be SQLite or PostgreSQL")
+        self.sqlite = backend == "sqlite"
         if self.sqlite and self.url.database not in (None, "", ":memory:"):
             _own_file(Path(str(self.url.database)))
         extra: dict[str, Any] = (
-            {"connect_args": {"timeout": 60.0}} if self.sqlite else {"pool_pre_ping": True}
+            {"connect_args": {"timeout": 60.0}}
+            if self.sqlite
+            else {"pool_pre_ping": True, "isolation_level": "READ COMMITTED"}
         )
-        self._engine: Engine = sql.create_engine(self.url, **extra)
+        self._engine: Engine = sql.create_engine(self.url, hide_parameters=True, **extra)
         self.whole = False  # did the last :meth:`admit` leave nobody whom the open plans wait for?
         self._lock = threading.Lock() if self.sqlite else None  # of this process: a queue in place of retries
         if self.sqlite:
@@ -241,7 +247,7 @@ class Store:
         return True
 
     def create(
-        self, identity: str, ties: bytes, form: bytes, ledger: str, first: Released, now: float
+        self, identity: str, ties: bytes, form: bytes, ledger: str, first: Drawn, plans: Plans, now: float
     ) -> None:
         """A study, release 0 and its plans, into an empty database. ``ValueError`` if there is one."""
         if self.sqlite:  # tables and rows need not be one transaction: a study without a row is none
@@ -257,7 +263,8 @@ class Store:
                 )
                 connection.execute(_state.insert().values(id=1, session=first.session))
                 connection.execute(_lease.insert().values(id=1, holder="", token=0, expires=0.0))
-                self._put(connection, first, now)
+                self._keep_release(connection, first)
+                self._open_plans(connection, first.number, plans, now)
         except sql.exc.IntegrityError:
             raise ValueError("database: holds a study already") from None
 
@@ -266,14 +273,16 @@ class Store:
         with self._reading() as connection:
             return dict(connection.execute(sql.select(_study)).mappings().one())
 
-    def _put(self, connection: Connection, new: Released, now: float) -> None:
+    def _keep_release(self, connection: Connection, new: Drawn) -> None:
         connection.execute(
             _releases.insert().values(number=new.number, exact=new.exact, body=new.body, sha256=new.sha256)
         )
-        for number, users, policy in new.plans:
+
+    def _open_plans(self, connection: Connection, turn: int, plans: Plans, now: float) -> None:
+        for number, users, policy in plans:
             connection.execute(
                 _plans.insert().values(
-                    number=number, turn=new.number, users=users, policy=policy, placed=0, came=0, absent=0,
+                    number=number, turn=turn, users=users, policy=policy, placed=0, came=0, absent=0,
                     opened=now,
                 )
             )  # fmt: skip
@@ -309,13 +318,10 @@ class Store:
         now: float,
         stays: float,
         closes_after: float | None = None,
-        *,
-        placeless: bool = False,
     ) -> list[Result]:
         """Places and answers, in one transaction: when it returns they are on the disk.
 
-        stays : seconds from place to answer. closes_after : seconds that a plan is open. placeless : may who
-        has no place answer all the same, while one is free?
+        stays : seconds from place to answer. closes_after : seconds that a plan is open.
         """
         with self._writing() as connection:
             over = bool(connection.execute(sql.select(_study.c.over)).scalar())
@@ -323,7 +329,7 @@ class Store:
             known = self._known(connection, {one.ticket for one in requests})
             nonces = self._nonces(connection, [one.nonce for one in requests if isinstance(one, Answer)])
             ends = math.inf if closes_after is None else closes_after
-            batch = _Batch(plans, known, nonces, over, now, stays, ends, placeless)
+            batch = _Batch(plans, known, nonces, over, now, stays, ends)
             results = [batch.place(one) if isinstance(one, Place) else batch.answer(one) for one in requests]
             batch.write(connection)
         self.whole = batch.whole
@@ -405,11 +411,12 @@ class Store:
             row = connection.execute(query).first()
         return None if row is None else (bytes(row[0]), str(row[1]))
 
-    def exact_release(self, number: int) -> bytes:
-        """A release to the bit."""
+    def exact_release(self, number: int) -> bytes | None:
+        """A release to the bit; None if it was not drawn."""
         with self._reading() as connection:
             query = sql.select(_releases.c.exact).where(_releases.c.number == number)
-            return bytes(connection.execute(query).scalar_one())
+            found = connection.execute(query).scalar()
+        return None if found is None else bytes(found)
 
     def session(self) -> tuple[int, bytes]:
         """(turn, state of the session after it)."""
@@ -423,22 +430,47 @@ class Store:
             query = sql.select(_messages.c.body).where(_messages.c.plan == plan).order_by(_messages.c.ticket)
             return [bytes(body) for body in connection.execute(query).scalars()]
 
-    def turned(self, token: int, turn: int, new: Released, now: float, lasts: float) -> None:
-        """Put the next release in place, made by the holder of lease ``token`` from the state of ``turn``.
+    def drew(self, token: int, turn: int, new: Drawn, now: float, lasts: float) -> None:
+        """Keep the draw that follows ``turn``, made by the holder of lease ``token``: there is one for ever.
 
-        Raises :class:`StaleWriter`, and stores nothing, if the lease is another's or the turn is over.
+        Raises :class:`StaleWriter`, and stores nothing, if the lease is another's, the turn is over, or its
+        release was drawn already.
+        """
+        stale = StaleWriter(f"turn {turn}: is over or drawn, or another process holds the lease")
+        try:
+            with self._writing() as connection:
+                own = connection.execute(
+                    _lease.update().where(_lease.c.token == token).values(expires=now + lasts)
+                ).rowcount
+                same = connection.execute(
+                    _study.update().where(_study.c.turn == turn).values(turn=turn)
+                ).rowcount
+                if own != 1 or same != 1 or new.number != turn + 1:
+                    raise stale
+                self._keep_release(connection, new)
+                connection.execute(_state.update().values(session=new.session))
+        except sql.exc.IntegrityError:
+            raise stale from None
+
+    def turned(self, token: int, turn: int, plans: Plans, now: float, lasts: float) -> None:
+        """Open the plans that the release after ``turn`` led to, made by the holder of lease ``token``.
+
+        Raises :class:`StaleWriter`, and stores nothing, if the lease is another's, the turn is over, or that
+        release was not drawn.
         """
         with self._writing() as connection:
             own = connection.execute(
                 _lease.update().where(_lease.c.token == token).values(expires=now + lasts)
             ).rowcount
             moved = connection.execute(
-                _study.update().where(_study.c.turn == turn).values(turn=new.number, over=new.over)
+                _study.update().where(_study.c.turn == turn).values(turn=turn + 1)
             ).rowcount
-            if own != 1 or moved != 1:
-                raise StaleWriter(f"turn {turn}: is over, or another process holds the lease")
-            connection.execute(_state.update().values(session=new.session))
-            self._put(connection, new, now)
+            drawn = connection.execute(
+                sql.select(_releases.c.number).where(_releases.c.number == turn + 1)
+            ).first()
+            if own != 1 or moved != 1 or drawn is None:
+                raise StaleWriter(f"turn {turn}: is over or not drawn, or another process holds the lease")
+            self._open_plans(connection, turn + 1, plans, now)
 
     def ended(self, token: int, turn: int) -> None:
         """All people came: no release follows, and nobody is asked any more. As :meth:`turned`."""
@@ -496,11 +528,13 @@ class Store:
             return token
 
     def keep(self, token: int, now: float, lasts: float) -> bool:
-        """Hold the lease for longer. False: it is another's."""
+        """Hold the lease for longer. False: it is another's, or over: people's times stood still since."""
         with self._writing() as connection:
             return (
                 connection.execute(
-                    _lease.update().where(_lease.c.token == token).values(expires=now + lasts)
+                    _lease.update()
+                    .where(_lease.c.token == token, _lease.c.expires > now)
+                    .values(expires=now + lasts)
                 ).rowcount
                 == 1
             )
@@ -523,11 +557,10 @@ class _Batch:
         now: float,
         stays: float,
         ends: float,
-        placeless: bool,
     ) -> None:
         self._plans = {int(plan["number"]): plan for plan in plans}
         self._tickets, self._nonces = tickets, nonces
-        self._over, self._now, self._placeless = over, now, placeless
+        self._over, self._now = over, now
         self._stays, self._ends = stays, ends
         self._changed: dict[int, dict[str, Any]] = {}
         self._messages: list[dict[str, Any]] = []
@@ -570,12 +603,8 @@ class _Batch:
         if given.nonce in self._nonces:
             return Result("replayed")
         if ticket["state"] == UNSPENT:
-            if not self._placeless:
-                return Result("placeless")
-            if plan["placed"] >= plan["users"]:
-                return Result("full")
-            plan["placed"] += 1
-        elif ticket["plan"] != given.plan:
+            return Result("placeless")
+        if ticket["plan"] != given.plan:
             return Result("late")
         self._nonces.add(given.nonce)
         plan["came"] += 1

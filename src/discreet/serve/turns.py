@@ -1,15 +1,17 @@
 """Turns: from a batch of which everybody came, or is absent, to the next release and its plans.
 
 A turn is a function of what the database holds, and of noise: it brings the session back from its stored
-state, adds the batch's messages in the order of their tickets, draws the release, asks the learner for the
-plans that follow, and puts release, plans and the session's new state into the database in one transaction
-(:meth:`discreet.serve.store.Store.turned`). There is nothing between two turns that a killed process could
-lose, and starting again is nothing but the next turn.
+state, adds the batch's messages in the order of their tickets, draws the release, and puts it and the
+session's new state into the database in one transaction (:meth:`discreet.serve.store.Store.drew`). From then
+on the release stands, whatever it makes the learner do: the plans that follow are made from the stored one,
+and opened in a second transaction (:meth:`discreet.serve.store.Store.turned`). There is nothing between two
+transactions that a killed process could lose, and starting again is nothing but the next one.
 
 **Noise.** The release is shown from the database alone, after the commit. A draw whose process died before,
 or whose transaction was refused, has been seen by nobody, is not in the state that the next one begins from,
-and is drawn anew; one that was committed is never drawn again, since its state holds that it was. A session
-of seeded noise draws the same again, which is what a rehearsal wants.
+and is drawn anew; nothing that reads the numbers that were drawn, but what writes them down, runs before the
+commit, so that no failure of it tells of them. One that was committed is never drawn again: there is one row
+for each. A session of seeded noise draws the same again, which is what a rehearsal wants.
 
 **The learner** is a function of releases: its state is not stored but made again from them, and the plans
 that it makes must be those that are stored, to the bit. That one of its parts has changed since is seen by
@@ -35,7 +37,7 @@ from discreet.core.randomness import Seeded
 from discreet.core.releases import Message, Plan, Release
 from discreet.serve import codec
 from discreet.serve.admission import CentralAdmission, admission_of
-from discreet.serve.store import Released, StaleWriter, Store
+from discreet.serve.store import Drawn, StaleWriter, Store
 from discreet.serve.study import Study
 from discreet.sessions.restoring import brought_back
 from discreet.sessions.saving import taken_out
@@ -70,15 +72,17 @@ def _asked(question: Any) -> Any:
     raise ValueError("answer: a service stores no people, so it answers no new question")
 
 
-def _released(
-    release: Release, plans: tuple[Plan, ...], first: int, session: bytes, now: datetime
-) -> Released:
-    body = codec.canonical(codec.release_table(release, now.isoformat(timespec="seconds")))
+def _drawn(release: Release, session: bytes) -> Drawn:
+    body = codec.canonical(codec.release_table(release, datetime.now(UTC).date().isoformat()))
+    return Drawn(release.number, codec.exact(release), body, codec.digest(body), session)
+
+
+def _rows(plans: tuple[Plan, ...], first: int) -> list[tuple[int, int, str]]:
     rows = []
     for number, plan in enumerate(plans, first):
         table = codec.plan_table(plan, number)
         rows.append((number, table["users"], codec.canonical(table).decode()))
-    return Released(release.number, codec.exact(release), body, codec.digest(body), rows, session)
+    return rows
 
 
 def _ties(study: Study) -> np.ndarray[Any, np.dtype[np.uint64]]:
@@ -94,8 +98,9 @@ def begin_study(study: Study, store: Store, now: float, ledger: dict[str, Any] |
     release = session.release()
     made = _planned(study, study.learner.begin(study.spec, ties), release)
     form = session.device.to_bytes() if study.local else b""  # type: ignore[attr-defined]
-    first = _released(release, made.plans, 1, taken_out(session), datetime.now(UTC))  # type: ignore[arg-type]
-    store.create(study.identity, ties.tobytes(), form, json.dumps(ledger), first, now)
+    first = _drawn(release, taken_out(session))  # type: ignore[arg-type]
+    plans = _rows(made.plans, 1)
+    store.create(study.identity, ties.tobytes(), form, json.dumps(ledger), first, plans, now)
 
 
 class Writer:
@@ -145,7 +150,8 @@ class Writer:
         Raises :class:`~discreet.serve.store.StaleWriter` where another process did so first.
         """
         with self._lock:
-            if self.token is None:
+            token = self.token
+            if token is None:
                 return False
             plans = self._store.plans()
             if not plans or any(one["came"] + one["absent"] < one["users"] for one in plans):
@@ -155,7 +161,9 @@ class Writer:
             try:
                 self._turn(plans)
             except StaleWriter:
-                self.token, self._learned = None, None
+                if self.token == token:
+                    self.token = None
+                self._learned = None
                 raise
             return True
 
@@ -165,28 +173,41 @@ class Writer:
         turn, content = self._store.session()
         if turn != plans[0]["turn"]:
             raise StaleWriter(f"turn {plans[0]['turn']}: is over")
-        before = sum(int(one["users"]) for one in plans)
         state = self._state_after(turn)
+        kept = self._store.exact_release(turn + 1)  # drawn before, and its plans were not made
+        release = self._draw(turn, content, plans) if kept is None else codec.of_exact(kept)
+        if release is None:
+            return
+        made = _planned(study, state, release)
+        rows = _rows(made.plans, int(plans[-1]["number"]) + 1)
+        self._store.turned(token, turn, rows, self._clock(), LEASE)
+        self._learned = release.number, made.state
+
+    def _draw(self, turn: int, content: bytes, plans: list[dict[str, Any]]) -> Release | None:
+        """The next release, once it is stored; None if it is not needed: everybody came."""
+        study, token = self._study, self.token
+        assert token is not None
+        before = sum(int(one["users"]) for one in plans)
         session: Any = brought_back(content)
         try:
+            if session.guarantee != study.guarantee:
+                raise RuntimeError("guarantee: the stored session's is not the one that the study states")
             if session.users + before >= study.users:
                 self._store.ended(token, turn)
-                return
+                return None
             policies = self._store.policies(turn)
             for at, (counts, stored) in enumerate(zip(plans, policies, strict=True), 1):
                 plan = Plan(
                     codec.policy_of(json.loads(stored["policy"])), stored["users"], last=at == len(plans)
                 )
                 self._submit(session, plan, counts)
-            release = session.release()
-            made = _planned(study, state, release)
-            first = int(plans[-1]["number"]) + 1
-            new = _released(release, made.plans, first, taken_out(session), datetime.now(UTC))
+            release: Release = session.release()
+            new = _drawn(release, taken_out(session))
         finally:
             session.close()
         self._before_commit()
-        self._store.turned(token, turn, new, self._clock(), LEASE)
-        self._learned = release.number, made.state
+        self._store.drew(token, turn, new, self._clock(), LEASE)
+        return release
 
     def _submit(self, session: Any, plan: Plan, counts: dict[str, Any]) -> None:
         """Open a plan of the batch, and add its people."""
@@ -216,7 +237,9 @@ class Writer:
         if self._learned is None or self._learned[0] != turn:
             state, first = self._study.learner.begin(self._study.spec, self._ties), 1
             for number in range(turn + 1):
-                made = _planned(self._study, state, codec.of_exact(self._store.exact_release(number)))
+                kept = self._store.exact_release(number)
+                assert kept is not None
+                made = _planned(self._study, state, codec.of_exact(kept))
                 stored = [row["policy"] for row in self._store.policies(number)]
                 again = [
                     codec.canonical(codec.plan_table(plan, at)).decode()

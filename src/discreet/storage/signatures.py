@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import stat
 import unicodedata
@@ -44,6 +45,7 @@ Kind = Literal[
 Passphrase = str | Callable[[], str] | None
 """A passphrase, or what asks for it: called for a file that is encrypted, and for no other."""
 
+_SIGNATURE = re.compile("[0-9a-f]{128}")
 _LARGEST = 100_000  # bytes of a file that could be a key
 _SHORTEST, _LONGEST = 12, 1000  # characters of a new passphrase
 
@@ -104,14 +106,14 @@ def is_valid(public: str, kind: Kind, content: Mapping[str, Any], signature: str
     ed25519, _ = _ed25519()
     from cryptography.exceptions import InvalidSignature
 
-    if not is_key(public) or not isinstance(signature, str):
+    if not is_key(public) or not isinstance(signature, str) or not _SIGNATURE.fullmatch(signature):
         return False
     try:
         key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
         key.verify(bytes.fromhex(signature), _message(kind, content))
     except (ValueError, InvalidSignature):
         return False
-    return signature == signature.lower()
+    return True
 
 
 def new_key(path: str | Path, passphrase: str | None = None) -> str:

@@ -39,9 +39,11 @@ carries there were, which is not a function of the sum, and no noise is on it.
 
 Who can be in the sum
 ---------------------
-n sites; every sum that is opened holds k of them at least (``needed``), c of which may collude with the
-analyst (``colluding``; 1 by default, as every site knows its own noise). How many honest sites are in it at
-least (``honest``, t), if the analyst may tell different sites different things about who dropped out: every
+n sites; every sum that is opened holds k of them at least (``needed``), c of which may tell the analyst
+their own noise and their shares of others' secrets (``colluding``; 1 by default, as every site knows its
+own noise), but not the key that all sites share: an analyst who has that can pose as any site, and open one
+site's vector alone, so that t = 1. While she has not, how many honest sites are in it at least (``honest``,
+t), if the analyst may tell different sites different things about who dropped out: every
 honest site names one status for every other site, once, calls n - k of them dropped at most, and gives its
 share of a site's secret for that status only. To open anything, every honest site must be either in the sum
 or have its pair keys known, for which k - c honest sites must have called it dropped (k shares make a secret,
@@ -82,7 +84,7 @@ from discreet.laws.noise import GaussianSumLaw
 from discreet.privatizers.central import Central
 from discreet.protocol import StepSums
 from discreet.sessions.one_shot import KeptRelease, OneShotSession, check_query
-from discreet.sessions.tally import Tally
+from discreet.sessions.tally import Tally, same_sums
 from discreet.storage.ledger import Ledger
 from discreet.storage.owner_rules import obeyed
 from discreet.stored.counted import Part, digest_of, facts_of
@@ -121,7 +123,8 @@ class SitePlan:
         k: how many sites a sum must hold to be opened; all by default. A site that drops out after keys were
         exchanged is then left out; before that, nobody sends anything.
     colluding : int
-        c: how many sites may pass on what they know, their own noise among it. 2 k > n + c.
+        c: how many sites may pass on their own noise and what was dealt to them, but not the sites' key.
+        2 k > n + c.
     name : str
         Of the run. A site with a ledger answers a plan once; to do the same again, give it another name.
 
@@ -301,6 +304,11 @@ class Site:
                     f"part: was counted with another {fact} ({checks.said(part.facts[fact])}) than that of "
                     f"the plan and this site, {checks.said(wanted)}"
                 )
+        if not same_sums(part.tally.query, plan.query) or part.tally.grid != _GRID:
+            raise ValueError(
+                "part: its sums are not those that the plan asks for: count it with the plan's learner and "
+                f"options, {checks.said(plan.learner)}"
+            )
         plan.check_room(part.tally.people)
         with self._book() as ledger:
             obeyed(part.rules, plan.schema.dataset, ledger)

@@ -727,7 +727,8 @@ def _of_sites(facts: RunFacts) -> Iterator[str]:
     yield (
         f"What more than {told['colluding']} of the sites know together of their own noise, if they pass it "
         f"on: this statement counts the noise of {told['honest']} honest sites among the {told['sent']} in "
-        "the sum; with fewer, rho grows in inverse proportion."
+        "the sum; with fewer, rho grows in inverse proportion. Whoever runs the server and has the secret "
+        "that all sites share can open one site's vector alone, behind that site's share of the noise."
     )
 
 
