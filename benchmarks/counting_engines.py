@@ -92,10 +92,13 @@ def local() -> Iterator[Run]:
 
 @contextlib.contextmanager
 def dask() -> Iterator[Run]:
-    """A scheduler and two worker processes."""
+    """A scheduler and two worker processes, with the system's own way to give memory back (docs/scale.md)."""
+    import dask.config
     from distributed import Client, LocalCluster
 
+    kept = {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS": 1}
     with (
+        dask.config.set({"distributed.nanny.pre-spawn-environ": kept}),
         LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
