@@ -29,7 +29,9 @@ import numpy as np
 
 from discreet.client import Client, Place
 from discreet.core.randomness import SecureCoins
+from discreet.serve.rehearsal import promised_by
 from discreet.serve.store import Store
+from discreet.serve.study import study_of
 
 SIZES = {"states": 6, "actions": 2, "horizon": 20}
 SERVER = """
@@ -133,7 +135,7 @@ def main() -> None:
             )
             tickets = Store(Path(folder) / "study.sqlite").new_tickets(given.people)
             came, total, latencies, worked = 0, 0.0, list[float](), 0.0
-            with Client(f"http://127.0.0.1:{port}") as client:
+            with Client(f"http://127.0.0.1:{port}", promised=promised_by(study_of(study))) as client:
                 while came < given.people:
                     places: list[Place] = []
                     while came + len(places) < given.people:

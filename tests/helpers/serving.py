@@ -23,7 +23,7 @@ if MISSING:
 
 from discreet import client as people  # noqa: E402
 from discreet.serve import codec  # noqa: E402
-from discreet.serve.rehearsal import people_of  # noqa: E402
+from discreet.serve.rehearsal import people_of, promised_by  # noqa: E402
 from discreet.serve.running import in_background  # noqa: E402
 from discreet.serve.store import Place, Store, hashed  # noqa: E402
 from discreet.serve.study import Study, study_of  # noqa: E402
@@ -124,7 +124,7 @@ def over_http(study: Study, folder: Path, at_once: int, threads: int) -> list[tu
     """The same people through the service, each by requests of her own, in any order: (policy, users)."""
     with in_background(study, folder / "a.db", a_key(folder)) as (url, service):
         tickets, came = service.store.new_tickets(study.users), 0
-        with people.Client(url) as client, ThreadPoolExecutor(threads) as pool:
+        with people.Client(url, promised=promised_by(study)) as client, ThreadPoolExecutor(threads) as pool:
             while came < study.users:
                 places = [
                     one

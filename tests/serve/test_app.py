@@ -71,7 +71,7 @@ def test_a_rehearsal_tells_what_would_happen() -> None:
 
 def test_a_plan_is_signed_cached_and_follows_the_releases(served: tuple[Any, Any]) -> None:
     http, service = served
-    with Client(str(http.base_url), service._key.public) as client:
+    with Client(str(http.base_url), service._key.public, promised="central") as client:
         before = client.plan()
         answer = http.get("/plan")
         assert "max-age" in answer.headers["cache-control"]
@@ -89,7 +89,10 @@ def test_a_plan_is_signed_cached_and_follows_the_releases(served: tuple[Any, Any
         statement = client.statement()
         signature = statement.pop("signature")
         assert signatures.is_valid(service._key.public, "discreet service, 1", statement, signature)
-    with Client(str(http.base_url), "ab" * 32) as other, pytest.raises(ValueError, match="is not signed"):
+    with (
+        Client(str(http.base_url), "ab" * 32, promised="central") as other,
+        pytest.raises(ValueError, match="is not signed"),
+    ):
         other.plan()
 
 
@@ -255,12 +258,15 @@ def test_a_client_sends_again_until_it_is_answered() -> None:
         return httpx.Response(409, json={"reason": "full", "words": "come again"})
 
     http = httpx.Client(base_url="http://study", transport=httpx.MockTransport(answer))
-    with Client("http://study", http=http) as client, pytest.raises(Turned, match="full: come again"):
+    with (
+        Client("http://study", http=http, promised="central") as client,
+        pytest.raises(Turned, match="full: come again"),
+    ):
         client.place("ticket")
     assert sent == [b'{"ticket":"ticket"}'] * 3
     http = httpx.Client(base_url="http://study", transport=httpx.MockTransport(lambda _: httpx.Response(503)))
     with (
-        Client("http://study", http=http, tries=2) as client,
+        Client("http://study", http=http, promised="central", tries=2) as client,
         pytest.raises(ConnectionError, match="2 tries"),
     ):
         client.plan()
@@ -364,8 +370,13 @@ def test_a_client_refuses_plans_that_ask_for_more_than_was_promised(tmp_path: Pa
     with pytest.raises(ValueError, match="asks for the record as it is"):
         client_of(raw, promised=4.0).place("t")
     with pytest.raises(ValueError, match="asks for the record as it is"):
-        client_of(raw).place("t").message(*record)
+        client_of(raw, promised=(4.0, 1e-6)).place("t")
+    with pytest.raises(ValueError, match="says that nobody need be trusted"):
+        client_of(raw, promised="central").place("t").message(*record)
     with pytest.raises(ValueError, match="of another study"):
-        client_of(content, identity="0" * 64).place("t")
-    client = client_of(content)
+        client_of(content, promised=4.0, identity="0" * 64).place("t")
+    for wrong in ("local", 0.0, -1.0, float("inf"), float("nan"), True, (1.0,), (1.0, 1.0), (1.0, 1e-6, 2)):
+        with pytest.raises(ValueError, match="promised = "):
+            Client("http://study", promised=wrong)  # type: ignore[arg-type]
+    client = client_of(content, promised=4.0)
     assert client.place("t") is client.place("t")  # a record is randomized once

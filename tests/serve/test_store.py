@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -352,10 +354,34 @@ def test_a_session_of_another_guarantee_is_not_gone_on_with(tmp_path: Path) -> N
     a_batch(loose, store)
     strict = replace(loose, privatizer=a_study().privatizer)
     assert strict.guarantee.epsilon == pytest.approx(1.0)
-    writer = a_writer(strict, store)
-    with pytest.raises(RuntimeError, match="guarantee"):
-        writer.step()
+    with pytest.raises(ValueError, match="another guarantee"):
+        turns.Writer(strict, store, "one", time.time)
     assert store.exact_release(1) is None
+    assert a_writer(loose, store).step()
+
+
+def test_two_threads_that_take_the_lease_at_once_have_it(tmp_path: Path) -> None:
+    """One keeps it while a turn is made, one before people's times are looked at."""
+    study = a_study()
+    store = begun(study, tmp_path / "a.db")
+    inner, both = store.lease, threading.Barrier(2)
+    for again in range(10):
+        now = time.time() + 100.0 * again  # the last one ran out
+        writer = turns.Writer(study, store, "one", lambda now=now: now)  # type: ignore[misc]
+
+        def slow(*given: Any) -> int | None:
+            time.sleep(0.002)
+            return inner(*given)
+
+        def take(writer: Any = writer) -> bool:
+            both.wait()
+            return bool(writer.hold())
+
+        store.lease = slow  # type: ignore[method-assign]
+        with ThreadPoolExecutor(2) as pool:
+            assert [one.result() for one in [pool.submit(take), pool.submit(take)]] == [True, True]
+        assert writer.token is not None
+        assert store.keep(writer.token, now, 5.0)
 
 
 def test_a_lease_that_ran_out_is_taken_anew_so_that_times_stand_still(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ nothing of the server. ::
 
     from discreet.client import Client
 
-    with Client("https://study.example", key="9f3c...") as client:
+    with Client("https://study.example", key="9f3c...", promised=4.0) as client:
         place = client.place(ticket)
         states, actions, rewards = [first], [], []
         for h in range(place.horizon):
@@ -17,7 +17,7 @@ nothing of the server. ::
 **Once.** :meth:`Place.message` encodes one trajectory one time, with the device's own randomness; what it
 gives is kept and sent again until there is an answer. Two messages about one trajectory would cost what two
 people's cost. Under local trust ``place.guarantee`` says what the message gives away, computed here from
-what the server published: compare it with what was promised.
+what the server published; a plan that asks for more than ``promised`` is refused.
 
 **Whose plan.** With ``key``, the service's public key in 64 hexadecimal digits, a plan that is not signed
 with it is refused (``pip install cryptography``). Without, whoever can answer at the address can give any
@@ -138,6 +138,20 @@ class Place:
         return Message(made)
 
 
+def _promise(promised: Any) -> tuple[float, float] | None:
+    """(epsilon, delta), or None where the record itself may be sent."""
+    if promised == "central":
+        return None
+    given = promised if isinstance(promised, tuple) else (promised, 0.0)
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in given)
+    if len(given) != 2 or not numbers or not 0.0 < given[0] < math.inf or not 0.0 <= given[1] < 1.0:
+        raise ValueError(
+            f'promised = {promised!r}: must be "central", a positive epsilon, or (epsilon, delta) with delta '
+            "in [0, 1)"
+        )
+    return float(given[0]), float(given[1])
+
+
 def _device_of(book: Mapping[str, Any]) -> CountDevice | ReportDevice | None:
     if book["form"] is None:
         return None
@@ -154,9 +168,9 @@ class Client:
     ----------
     url : where it is.
     key : the service's public key, 64 hexadecimal digits; plans that it did not sign are refused.
-    promised : ``"central"`` if the server may see records as they are, or the largest epsilon that a message
-        may give away (local trust); a plan that asks for more is refused. The operator signs plans: without
-        this, the client does what they say.
+    promised : what the person was told: ``"central"`` if the server may see records as they are; under local
+        trust the largest epsilon that a message may give away, or (epsilon, delta). Whoever serves the study
+        signs its plans, and plans say what is sent: one that asks for more than this is refused.
     identity : of the study, from its statement; plans of another one are refused.
     tries : how often a request is sent that nobody answered.
     http : an ``httpx.Client`` to use in place of an own one.
@@ -167,7 +181,7 @@ class Client:
         url: str,
         key: str | None = None,
         *,
-        promised: Literal["central"] | float | None = None,
+        promised: Literal["central"] | float | tuple[float, float],
         identity: str | None = None,
         tries: int = 8,
         timeout: float = 30.0,
@@ -175,7 +189,7 @@ class Client:
     ) -> None:
         self._http = http or httpx.Client(base_url=url, timeout=timeout)
         self._key, self._tries = key, tries
-        self._promised, self._identity = promised, identity
+        self._promised, self._identity = _promise(promised), identity
         self._places: dict[str, Place] = {}
         self._tag = ""
         self._book: Mapping[str, Any] = {}
@@ -216,14 +230,18 @@ class Client:
     def _check_promise(self, book: Mapping[str, Any]) -> None:
         if self._identity is not None and book["identity"] != self._identity:
             raise ValueError("plan: is of another study")
-        if self._promised is None or self._promised == "central":
+        if self._promised is None:
             return
         device = _device_of(book)
         guarantee = None if device is None else device.guarantee
-        epsilon = math.inf if guarantee is None or guarantee.epsilon is None else guarantee.epsilon
-        if not epsilon <= self._promised:
+        (most, delta), epsilon = self._promised, math.inf
+        if guarantee is not None:
+            pure = math.inf if guarantee.epsilon is None else guarantee.epsilon
+            # at a delta two computations may differ in their last digits
+            epsilon = guarantee.epsilon_at(delta) * (1.0 - 1e-9) if delta > 0.0 else pure
+        if not epsilon <= most:
             given = "the record as it is" if guarantee is None else f"epsilon = {epsilon:g}"
-            raise ValueError(f"plan: asks for {given}, but epsilon = {self._promised:g} was promised")
+            raise ValueError(f"plan: asks for {given}, but epsilon = {most:g} was promised")
 
     def _check(self, signed: Mapping[str, Any]) -> None:
         if self._key is None:

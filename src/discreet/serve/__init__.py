@@ -5,7 +5,7 @@ What comes in, in the order of the parts:
 - :mod:`~discreet.serve.study`: the study file, and what it binds before anybody comes;
 - :mod:`~discreet.serve.admission`: what a message must be (nothing of it is ever repeated in an error);
 - :mod:`~discreet.serve.store`: the database: tickets, messages, plans, releases, one writer's lease;
-- :mod:`~discreet.serve.turns`: from a whole batch to the next release and its plans, in one transaction;
+- :mod:`~discreet.serve.turns`: from a whole batch to the next release, and from that to the next plans;
 - :mod:`~discreet.serve.intake`: many requests, one commit;
 - :mod:`~discreet.serve.app`, :mod:`~discreet.serve.running`: the HTTP side;
 - :mod:`~discreet.serve.rehearsal`: simulated people against the real thing.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from discreet.serve.study import Study
 from discreet.simulation.crowds import rollout
 from discreet.storage.signatures import new_key, read_private_key
 
-__all__ = ["Rehearsal", "people_of", "rehearse"]
+__all__ = ["Rehearsal", "people_of", "promised_by", "rehearse"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +53,15 @@ class Rehearsal:
         return total / left
 
 
+def promised_by(study: Study) -> Literal["central"] | float | tuple[float, float]:
+    """What the study's statement promises a person, as a client is told it."""
+    if not study.local:
+        return "central"
+    guarantee = study.guarantee
+    assert guarantee.epsilon is not None
+    return (guarantee.epsilon, guarantee.delta) if guarantee.delta else guarantee.epsilon
+
+
 def people_of(study: Study, place: Place, user: int) -> tuple[Any, Any]:
     """What simulated person ``user`` of a rehearsal does in her place, and her device's coins."""
     assert isinstance(study.randomness, Seeded)
@@ -79,7 +88,7 @@ def rehearse(
         with in_background(study, Path(folder) / "study.sqlite", key) as (url, service):
             opened(url)
             tickets = service.store.new_tickets(study.users)
-            with Client(url, key.public) as client:
+            with Client(url, key.public, promised=promised_by(study)) as client:
                 came, policies, last = 0, {}, None
                 while came < study.users:
                     part = tickets[came : came + at_once]

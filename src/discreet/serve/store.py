@@ -1,6 +1,6 @@
 """The database of a study: what was accepted is on the disk before anybody is told so.
 
-SQLite (write-ahead log, ``synchronous = FULL``) or any server that SQLAlchemy speaks to. The tables:
+SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. The tables:
 
 ==============  ========================================================================================
 ``study``       one row: the study's identity, the turn (how many releases were made), whether it is over
@@ -18,12 +18,13 @@ nothing leads back. The row of the ticket, the message and the counts of the pla
 so that a message counts once or not at all, whenever the process dies. The same message again (the same
 nonce) gets the same answer.
 
-**One release a turn.** :meth:`Store.turned` puts the next release, its plans and the state of the session
-that drew it in the place of the last ones, in one transaction that fails unless the turn is still the one
-that the release was made for, and the lease still the writer's own. What a writer drew whose transaction
-fails, or who dies before it, was seen by nobody: it leaves nothing, and the next writer begins from the
-state before. So every noise that is shown was drawn once, and of two writers one at most is heard. That is
-a matter of the database alone; the lease only keeps the second one from working in vain.
+**One release a turn.** :meth:`Store.drew` puts the next release and the state of the session that drew it in
+the place of the last ones, in one transaction that fails unless the turn is still the one that the release
+was made for, no release of it is there, and the lease is still the writer's own. What a writer drew whose
+transaction fails, or who dies before it, was seen by nobody: it leaves nothing, and the next writer begins
+from the state before. So every noise that is shown was drawn once, and of two writers one at most is heard.
+That is a matter of the database alone; the lease only keeps the second one from working in vain. The plans
+that the stored release leads to open in a second transaction (:meth:`Store.turned`).
 
 **Order.** Messages enter the session in the order of their tickets' numbers, not in that of their arrival:
 sums and noise do not depend on who was quick. No time of any message is kept.
@@ -47,7 +48,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from discreet.core import checks
 
-__all__ = ["Answer", "Place", "Drawn", "Result", "StaleWriter", "Store", "hashed", "new_ticket"]
+__all__ = ["Answer", "Drawn", "Place", "Result", "StaleWriter", "Store", "hashed", "new_ticket"]
 
 _SYNCHRONOUS = "FULL"  # a commit is on the disk
 _MANY = 500  # of values in one statement

@@ -27,12 +27,14 @@ import json
 import secrets
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
+from discreet.core import checks
 from discreet.core.randomness import Seeded
 from discreet.core.releases import Message, Plan, Release
 from discreet.serve import codec
@@ -121,21 +123,28 @@ class Writer:
         self._study, self._store, self._holder, self._clock = study, store, holder, clock
         self._before_commit = before_commit or (lambda: None)
         self._learned: tuple[int, Any] | None = None  # (turn, the learner's state after its plans)
-        self._lock = threading.Lock()
+        self._lock, self._holding = threading.Lock(), threading.Lock()
         self.token: int | None = None
         about = store.about()
         self._ties = np.frombuffer(bytes(about["ties"]), np.uint64)
         self._admission = admission_of(study.layout, study.rewards, bytes(about["form"]))
+        with closing(brought_back(store.session()[1])) as session:
+            if session.guarantee != study.guarantee:
+                raise ValueError(
+                    f"study = {checks.said(study.name)}: states another guarantee than the session that the "
+                    "database holds; what is fixed before people come cannot change after"
+                )
         self.refused = 0  # messages that were admitted and that the session refused: there should be none
 
     # ------------------------------------------------------------------------- the lease
     def hold(self) -> bool:
         """Take the lease, or keep it. False: another process has it."""
-        now = self._clock()
-        if self.token is not None and self._store.keep(self.token, now, LEASE):
-            return True
-        self.token = self._store.lease(self._holder, now, LEASE)
-        return self.token is not None
+        with self._holding:  # two who take it at once would each find it the other's
+            now = self._clock()
+            if self.token is not None and self._store.keep(self.token, now, LEASE):
+                return True
+            self.token = self._store.lease(self._holder, now, LEASE)
+            return self.token is not None
 
     def let_go(self) -> None:
         """The next one need not wait."""
@@ -190,8 +199,6 @@ class Writer:
         before = sum(int(one["users"]) for one in plans)
         session: Any = brought_back(content)
         try:
-            if session.guarantee != study.guarantee:
-                raise RuntimeError("guarantee: the stored session's is not the one that the study states")
             if session.users + before >= study.users:
                 self._store.ended(token, turn)
                 return None

@@ -468,6 +468,7 @@ class _Whole:
 
 
 def whole_of(facts: RunFacts, alone: TradeOff) -> _Whole:
+    """All releases of the dataset together, by the ledger; ``alone`` : the bounds of this one by itself."""
     guarantee = facts.guarantee
     if facts.ledger is None or facts.ledger.together["reservations"] == 1:
         epsilon = math.inf if guarantee.epsilon is None else guarantee.epsilon
@@ -482,6 +483,7 @@ def whole_of(facts: RunFacts, alone: TradeOff) -> _Whole:
 
 
 def attacker_of(attacker: TradeOff) -> dict[str, Any]:
+    """What an attacker gains, as plain values: advantage, error rates of tests, posteriors by prior."""
     return {
         "advantage": attacker.advantage,
         "tests": [{"false_positives": f, "true_positives": attacker.power(f)} for f in _FALSE_POSITIVES],
@@ -609,6 +611,7 @@ def _yours(schema: Schema) -> str:
 
 
 def sentence_of(facts: RunFacts, whole: _Whole, alone: TradeOff) -> str:
+    """The statement's first sentence: what all releases (``whole``) and this one tell of a person."""
     guarantee = facts.guarantee
     if facts.synthetic:
         return "No person's data were used: the data are made up."
