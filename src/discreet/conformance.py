@@ -928,7 +928,7 @@ def run_every_combination() -> int:
             except NotApplicable:
                 continue
             count += 1
-    _secure_release()
+    _by_the_way()
     published = RunConfig(preset=f"{registry.CODE_PREFIX}cz22", privatizer="central", epsilon=1.0, episodes=3)
     for learner in ("private-ucb-vi", "private-ucb-po"):
         registry.prepare(dataclasses.replace(published, learner=learner)).run(0, 0)
@@ -940,10 +940,27 @@ def run_every_combination() -> int:
     return count
 
 
+def _by_the_way() -> None:
+    """What no pair of defaults reaches with three users: fits and questions that need more of them, releases
+    with noise from the operating system, people who are handed in together, names that are texts.
+    """
+    import pyarrow as pa
+
+    from discreet.data.alike import hashed
+
+    _setup("joint", "central" + _GAUSSIAN, "batch", users=200).run(0, 0)
+    _setup("noise-aware", "central" + _GAUSSIAN, "batch", users=2000, options={"explore": "returns"}).run(
+        0, 0
+    )
+    _secure_release()
+    hashed(pa.array(["a person"]))
+
+
 def _secure_release() -> None:
-    """One release with noise from the operating system, of each family."""
+    """A release with noise from the operating system, of each family; people who come alone and together."""
     from discreet.core.randomness import Secure, SecureCoins
     from discreet.protocol import Plan
+    from discreet.simulation.crowds import rollouts
 
     for privatizer in ("central", "central" + _GAUSSIAN):
         setup = _setup(_PARTNERS[0], privatizer)
@@ -954,4 +971,6 @@ def _secure_release() -> None:
         encoder = session.begin(plan)
         session.submit(encoder(_first_life(setup), plan, SecureCoins()))
         session.release()
+        session.begin(plan)
+        session.submit_many(rollouts(setup.mdp, policy, 1), 2)  # type: ignore[attr-defined]
         session.close()

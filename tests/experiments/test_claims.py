@@ -225,3 +225,43 @@ def test_nothing_is_made_ready_while_others_are_at_all_runs(monkeypatch: pytest.
     assert list(simulate.iterate_runs(setup, 0, range(6), 2, take=lambda _: False)) == []
     with pytest.raises(TypeError):
         next(simulate.iterate_runs(setup, 0, range(6), 2, take=lambda run: run == 5))
+
+
+def test_a_run_is_asked_for_once_and_whoever_claims_it_does_it(tmp_path: Path) -> None:
+    """Runs in processes beside this one, whose first had been claimed twice and left to nobody."""
+    config = registry.resolved(replace(CONFIG, options={}, episodes=30).with_seeds(2))
+    setup = registry.prepare(config)
+    setup = type(setup)(setup.mdp, setup.learner, setup.privatizer, setup.episodes, stepwise=True)
+    assert not setup.fused
+    asked = list[int]()
+
+    def once(run: int) -> bool:
+        asked.append(run)
+        return asked.count(run) == 1
+
+    done = sorted(one.run for one in simulate.iterate_runs(setup, 0, range(2), 2, take=once))
+    assert (done, sorted(asked)) == ([0, 1], [0, 1])
+    found = sweep.run(setup, config, tmp_path / "out", 2)
+    assert found.runs.tolist() == [0, 1]
+
+
+def test_what_this_process_claimed_and_left_is_not_waited_for(tmp_path: Path) -> None:
+    class Part:
+        claims = Claims()
+        missing = (0,)
+
+        def read(self) -> tuple[int, ...]:
+            return ()
+
+        def keep(self, found: Any) -> None:
+            raise AssertionError(found)
+
+    one = Part()
+
+    def once() -> Any:
+        assert one.claims.take(tmp_path / "run.parquet")
+        yield from ()
+
+    with pytest.raises(RuntimeError, match="claimed by this process, which has left it undone"):
+        module.shared([one], once)
+    assert not list(tmp_path.iterdir())

@@ -168,6 +168,19 @@ def test_probe_plays_the_lowest_action_where_its_own_is_inadmissible():
     np.testing.assert_array_equal(plans[1].policy[0], [1, 1, 0])
 
 
+@pytest.mark.parametrize("epsilon", [1.0, 10.0])
+@pytest.mark.parametrize("delta", [None, 1e-6])
+@pytest.mark.parametrize("stationary", [False, True])
+def test_every_budget_of_a_curator_fits(epsilon, delta, stationary):
+    """Also where the plain learner's pooled counts take a share that moves: here it stands still."""
+    privatizer = Central(epsilon=epsilon, **({} if delta is None else {"delta": delta}))
+    learner = replace(LEARNER, stationary=stationary)
+    setup = Setup(dr.make("riverswim", rewards="bernoulli"), learner, privatizer, 2000)
+    assert setup.query.groups
+    assert setup.mechanism.guarantee.epsilon == pytest.approx(epsilon, rel=1e-6)
+    assert np.isfinite(setup.run(0, 0).regret).all()
+
+
 @pytest.mark.statistics
 def test_riverswim_costs_much_less():
     """Eight fixed seeds: the plain learner's mean is near 10 900, this one's 3 500 (standard error 630)."""

@@ -71,6 +71,12 @@ class Claims(AbstractContextManager["Claims"]):
             self._held.discard(path)
         path.unlink(missing_ok=True)
 
+    @property
+    def held(self) -> tuple[Path, ...]:
+        """The claims that are neither dropped nor given up."""
+        with self._lock:
+            return tuple(self._held)
+
     def _gone(self, path: Path) -> bool:
         """Is whoever made this claim gone?"""
         try:
@@ -102,9 +108,7 @@ class Claims(AbstractContextManager["Claims"]):
 
     def _beat(self) -> None:
         while not self._end.wait(BEAT):
-            with self._lock:
-                held = tuple(self._held)
-            for path in held:
+            for path in self.held:
                 with suppress(OSError):
                     os.utime(path)
 
@@ -148,6 +152,9 @@ def shared(
 
     once : does what is missing and can be claimed, gives (index in ``pending``, what was found).
     told : called with (index in ``pending``, which) for what was stored by others, or before.
+
+    Raises ``RuntimeError`` where ``once`` claimed a part and left it undone: nobody else could do it, and
+    waiting for it would never end.
     """
     with ExitStack() as stack:
         for one in pending:
@@ -164,5 +171,7 @@ def shared(
                 for i, found in results:
                     idle = False
                     pending[i].keep(found)
+            if left := [path for one in pending if one.claims is not None for path in one.claims.held]:
+                raise RuntimeError(f"{left[0]}: claimed by this process, which has left it undone")
             if idle:
                 time.sleep(WAIT)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -485,26 +485,24 @@ def iterate_runs(
 
     Fused runs share the process (the kernels hold no lock); stepwise runs get a process each; with an
     ``executor`` all of them are its. ``progress(run, users)`` may be called from other threads. ``take`` is
-    asked just before a run begins; where it says False the run is left out.
+    asked just before a run begins, once; where it says False the run is left out.
     """
     checks.integer("seed", seed, 0)
     wanted = processors() if workers is None else checks.integer("workers", workers, 1)
     wanted = min(wanted, max(1, len(runs)))
     if executor is None:
         _warn_of_time(setup, seed, -(-len(runs) // wanted))
+    mine = cache(take or (lambda run: True))  # whoever says yes has claimed the run: never asked again
     if wanted == 1 and executor is None:
         for run in runs:
-            if take is None or take(run):
+            if mine(run):
                 yield setup.run(seed, run, progress, threading.Event())
         return
-    if take is not None:  # nothing is made ready while other processes are at all of them
-        first = next((run for run in runs if take(run)), None)
-        if first is None:
-            return
-        runs = runs[runs.index(first) :]
+    if not any(mine(run) for run in runs):
+        return  # nothing is made ready while other processes are at all of them
     stop = threading.Event()
     if executor is None and not setup.fused:
-        yield from _in_processes(setup, seed, runs, wanted, progress, take)
+        yield from _in_processes(setup, seed, runs, wanted, progress, mine)
         return
     if executor is not None:
         engine = Engine.of(executor, workers)
@@ -513,14 +511,12 @@ def iterate_runs(
         engine = Engine("threads", partial(ThreadPoolExecutor, wanted), wanted, ahead=1, together=0.0)
         call = _Here(setup, seed, progress, stop)
 
-    def own(_: int, run: int) -> bool:
-        return take is None or run == first or take(run)
-
     with ExitStack() as stack:
         if engine is not executor:
             stack.enter_context(engine)
         stack.callback(stop.set)
-        found = results(engine, [Job(call, tuple(runs), setup.label)], own)
+        job = Job(call, tuple(runs), setup.label)
+        found = results(engine, [job], lambda _, run: mine(run))
         for _, result in stack.enter_context(closing(found)):
             if progress is not None and executor is not None:
                 progress(result.run, setup.episodes)
@@ -580,20 +576,15 @@ def _in_processes(
     runs: Sequence[int],
     workers: int,
     progress: Progress | None,
-    take: Callable[[int], bool] | None,
+    mine: Callable[[int], bool],
 ) -> Iterator[SeedRun]:
     """In processes beside this one; here, one after the other and with a warning, where there can be none."""
     sent = packed(setup, f"workers = {workers}")
-    mine: dict[int, bool] = {}  # a run is asked for once: whoever says yes has claimed it
-
-    def own(_: int, run: int) -> bool:
-        return mine.setdefault(run, take is None or take(run))
-
     done: set[int] = set()
     try:
         with processes(workers, sent) as engine:
             job = Job(Play(pickle.loads, sent, seed), tuple(runs), setup.label)
-            with closing(results(engine, [job], own)) as found:
+            with closing(results(engine, [job], lambda _, run: mine(run))) as found:
                 for _, result in found:
                     done.add(result.run)
                     if progress is not None:
@@ -606,7 +597,7 @@ def _in_processes(
             stacklevel=_caller(),
         )
         for run in runs:
-            if run not in done and own(0, run):
+            if run not in done and mine(run):
                 yield setup.run(seed, run, progress, threading.Event())
 
 

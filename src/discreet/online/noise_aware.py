@@ -272,9 +272,9 @@ class NoiseAwareUCBVI(GreedyLearner):
         plain = replace(GreedyLearner.schedule(mine, spec), reads="measurements")
         if self.explore == "returns":
             plain = returns.schedule(self, spec, plain)
-        first, last = float(mine.pooled_share or 0.0), float(mine.pooled_share_end or 0.0)
-        if mine.pooled == "none" or first == last or not mine.pooled_until or spec.users is None:
+        if not mine._shares_move(spec):
             return plain
+        first, last = float(mine.pooled_share or 0.0), float(mine.pooled_share_end or 0.0)
         before = np.append(0, plain.release_times[:-1])  # users when the batch begins
         way = np.minimum(1.0, before / mine.pooled_until)
         return replace(plain, pooled_shares=first + (last - first) * way)
@@ -287,9 +287,17 @@ class NoiseAwareUCBVI(GreedyLearner):
             plain = returns.query(spec, plain)
         if mine.pooled is None or mine.pooled == "none":
             return plain
-        moves = mine.pooled_until and spec.users is not None
-        share = mine.pooled_share if moves else mine.pooled_share_end
+        share = mine.pooled_share if mine._shares_move(spec) else mine.pooled_share_end
         return replace(plain, pooled=mine.pooled, pooled_share=share)
+
+    def _shares_move(self, spec: Spec) -> bool:
+        """Does the pooled counts' share of the budget change from release to release?
+
+        Not with group returns: their releases hold something else each, at one set of scales.
+        """
+        if self.pooled == "none" or not self.pooled_until or spec.users is None:
+            return False
+        return self.explore != "returns" and self.pooled_share != self.pooled_share_end
 
     def _batch(self, users: int, spec: Spec) -> int:
         return GreedyLearner._batch(self.tuned(spec), users, spec)
