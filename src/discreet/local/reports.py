@@ -208,9 +208,15 @@ class StepReports:
         return self.horizon / (self.steps * share)
 
     def unit_std(self, stochastic: bool = False) -> float:
-        """Noise of a transition count per square root of a user: root mean square over a step's cells."""
+        """Noise of a transition count per square root of a user: root mean square over a step's cells.
+
+        Of a sum of rewards in [-1/2, 1/2] where a move has nothing to hide: in the only state, by plan.
+        """
         one, factor = self.randomizer(MOVES, stochastic), self.factor(MOVES)
-        return math.sqrt(factor * one.spread + (factor - 1.0) / one.elements)
+        if one.elements > 1 or not self.share:
+            return math.sqrt(factor * one.spread + (factor - 1.0) / one.elements)
+        bit, factor = self.randomizer(REWARDS_BIT, stochastic), self.factor(REWARDS_BIT)
+        return math.sqrt((2.0 * factor * bit.spread + (factor - 1.0)) / 4.0)
 
     @cached_property
     def _arrays(self) -> tuple[Ints, Floats]:

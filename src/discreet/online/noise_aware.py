@@ -97,6 +97,8 @@ _NONE: Mapping[str, Any] = {
     **_APPROX, "replan_growth": 1.02, "stat_scale": 0.05, "excess": 5.0,
     "explore_share": 1 / 16,
 }  # fmt: skip
+# In a bandit there are no rows to learn: what rewards get is chosen anew (docs/tuning.md)
+_BANDIT_SHARE, _BANDIT_LOCAL_SHARE = 0.5, 0.65
 _POOLED_UNTIL = 800.0
 
 
@@ -111,18 +113,22 @@ def chosen(spec: Spec, reports: bool = True) -> Mapping[str, Any]:
 
     Pooled counts are known well enough when H n / (S A), the visits to a pair, are some multiple of the noise
     H / epsilon in them: then their share of the budget can fall.
+
+    In the only state of a bandit rewards are all that there is to learn, and get the larger share.
     """
-    budget = spec.budget
+    budget, alone = spec.budget, spec.layout.states == 1
+    most = {"reward_share": _BANDIT_SHARE} if alone else {}
+    local = {**_LOCAL, "reward_share": _BANDIT_LOCAL_SHARE} if alone else _LOCAL
     if budget is not None and budget.trust in ("local", "shuffle", "none"):
-        return {"local": _LOCAL, "shuffle": _SHUFFLE, "none": _NONE}[budget.trust]
+        return {"local": local, "shuffle": {**_SHUFFLE, **most}, "none": _NONE}[budget.trust]
     if budget is None or not budget.pure or budget.trust != "joint":
-        return _APPROX
+        return {**_APPROX, **most}
     assert budget.epsilon is not None
-    pays = budget.reports is None and reports_pay(spec.layout, budget.epsilon, _LOCAL["reward_share"])
+    pays = budget.reports is None and reports_pay(spec.layout, budget.epsilon, local["reward_share"])
     if reports and (budget.reports or pays):
-        return _LOCAL
+        return local
     until = math.ceil(_POOLED_UNTIL * spec.layout.rows / budget.epsilon)
-    return {**_PURE, "pooled_until": min(until, 2**53)}
+    return {**_PURE, **most, "pooled_until": min(until, 2**53)}
 
 
 _NO_ROWS, _NO_CELLS, _NONE_DUE = np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros(0)

@@ -12,7 +12,15 @@ import numpy as np
 from discreet.accounting import budget as budgets
 from discreet.accounting import calibration, numerical
 from discreet.core import checks, kernels
-from discreet.core.counts import COUNTS, POOLED_REWARDS, POOLED_TRANSITIONS, TRANSITIONS, CountQuery
+from discreet.core.counts import (
+    CENTERED_REWARDS,
+    COUNTS,
+    POOLED_REWARDS,
+    POOLED_TRANSITIONS,
+    REWARDS,
+    TRANSITIONS,
+    CountQuery,
+)
 from discreet.core.mechanism import FINEST_ACCOUNTED, Stated, grid_of, noise_name
 from discreet.core.randomness import Randomness, Secure
 from discreet.core.releases import Floats, Norm
@@ -139,11 +147,16 @@ class Budgeted(Knobs):
     ) -> list[tuple[int, Floats, float]]:
         """(family, scales, std of one noise in a transition cell) of each noise that meets the budget.
 
+        In a cell of rewards where all moves lead to the only state: noise in transitions hides nothing there.
+
         ``fresh`` : is each noise drawn after the records that it hides are in (what accounting needs)?
         """
         mu = self._target_mu(discrete)
         options: list[tuple[int, Floats, float]] = []
-        at = list(query.row_families).index(TRANSITIONS)
+        told = TRANSITIONS
+        if query.layout.states == 1 and not query.known_rewards:
+            told = CENTERED_REWARDS if query.center_rewards else REWARDS
+        at = list(query.row_families).index(told)
         if laplace and self.noise in ("laplace", "auto") and self.epsilon is not None:
             scales = self._laplace(query, levels)
             if not discrete and self._numerical(query, kernels.LAPLACE, discrete, fresh):
