@@ -19,6 +19,7 @@ from discreet.core.noise.seeds import SeededCoins
 from discreet.core.randomness import Secure, SecureCoins, Seeded
 from discreet.core.trajectories import Trajectory
 from discreet.local import kernels as local_kernels
+from discreet.local.choice import best_reports
 from discreet.local.record import ReportRecord
 from discreet.local.reports import GRID, KINDS, ReportEncoder, StepReports, decode, randomizer
 from discreet.privatizers.local import Local
@@ -364,6 +365,30 @@ def test_one_state_has_nothing_to_hide_in_its_moves():
     for k in range(4):
         session.submit(encoder(life, Plan(np.zeros((3, 1), int)), SeededCoins(Seeded(0).keys.noise, k)))
     assert np.isfinite(session.release().estimates["reward_sums"].value).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bandit_s_reports_are_weighed_by_rewards(kind):
+    """By all messages about one step: half of the centred reward's two cells, each scaled to be unbiased."""
+    query = CountQuery(Layout(1, 5, 10), center_rewards=True)
+    errors = []
+    for steps in (1, 2, 10):
+        reports = StepReports.of(query, kind, 2.0, steps, 0.5)
+        bit, factor = reports.randomizer(1, False), reports.factor(1)
+        mean = square = 0.0
+        for message in itertools.product((0, 1), repeat=2):
+            if bit.unary:
+                chances = [bit.p if message[1] else 1 - bit.p, bit.q if message[0] else 1 - bit.q]
+                chance = math.prod(chances)
+            else:
+                chance = {(0, 1): bit.p, (1, 0): bit.q}.get(message, 0.0)  # of a paid step: bit 1 is true
+            told = factor * (message[1] - message[0]) / 2 / (bit.p - bit.q)
+            mean, square = mean + chance / factor * told, square + chance / factor * told**2
+        assert mean == pytest.approx(0.5)
+        errors.append(reports.unit_std())
+        assert errors[-1] == pytest.approx(math.sqrt(square - mean**2))
+    assert errors == sorted(errors)  # one report that says something beats ten that do not
+    assert best_reports(query, 2.0, stochastic=False).steps == 1
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,10 @@ class StepReports:
         if one.elements > 1 or not self.share:
             return math.sqrt(factor * one.spread + (factor - 1.0) / one.elements)
         bit, factor = self.randomizer(REWARDS_BIT, stochastic), self.factor(REWARDS_BIT)
-        return math.sqrt((2.0 * factor * bit.spread + (factor - 1.0)) / 4.0)
+        apart = (
+            2.0 if bit.unary else 4.0
+        )  # of one element drawn, one bit's noise is the other's, turned round
+        return math.sqrt((apart * factor * bit.spread + (factor - 1.0)) / 4.0)
 
     @cached_property
     def _arrays(self) -> tuple[Ints, Floats]:
