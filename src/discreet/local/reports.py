@@ -216,9 +216,7 @@ class StepReports:
         if one.elements > 1 or not self.share:
             return math.sqrt(factor * one.spread + (factor - 1.0) / one.elements)
         bit, factor = self.randomizer(REWARDS_BIT, stochastic), self.factor(REWARDS_BIT)
-        apart = (
-            2.0 if bit.unary else 4.0
-        )  # of one element drawn, one bit's noise is the other's, turned round
+        apart = 2.0 if bit.unary else 4.0  # of one element drawn: one bit's noise is the other's, negated
         return math.sqrt((apart * factor * bit.spread + (factor - 1.0)) / 4.0)
 
     @cached_property
