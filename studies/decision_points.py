@@ -41,8 +41,8 @@ from discreet.envs.icu import DEATH, END, SURVIVAL, expert_policy, icu_sepsis
 from discreet.mdp.planning import policy_rows, value
 from discreet.mdp.tabular import TabularMDP
 from discreet.offline.deviations import Path as Points
-from discreet.offline.deviations import path_of
 from discreet.offline.first_visits import FirstVisits, Told
+from discreet.offline.transitions import path_of
 from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Returns, Spec

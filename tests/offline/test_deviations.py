@@ -106,7 +106,7 @@ def test_the_ratio_is_that_of_a_slow_reference() -> None:
     usual, begin = path._usual(moves)
     taken = moves[layout.row_index[path.order, path.action[path.order]]]
     many = taken.sum(axis=1)
-    first = deviations._first_visits(usual, begin, path.order, 26)
+    first = deviations.first_visits(usual, begin, path.order, 26)
     by_step = path._by_step(usual, taken / many[:, None], many, first, path.order)
     np.testing.assert_allclose(
         (first * by_step).sum(axis=0), first.sum(axis=0) * path.shrunk[path.order], rtol=1e-9

@@ -3,8 +3,9 @@ show.
 
 Everything is post-processing of one release of first visits (:mod:`discreet.offline.first_visits`); what a
 change gains, how changes are chosen and how they are judged without flattery:
-:mod:`discreet.offline.deviations`. The idea of learning where to deviate rather than a policy: Simao,
-Laroche and Tachet des Combes 2019 (SPIBB); of single decision points in intensive care: arXiv 2410.09361.
+:mod:`discreet.offline.deviations` by what people earned, :mod:`discreet.offline.transitions` by where they
+went on to, whichever says more. The idea of learning where to deviate rather than a policy: Simao, Laroche
+and Tachet des Combes 2019 (SPIBB); of single decision points in intensive care: arXiv 2410.09361.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from discreet.core.guarantee import Guarantee
 from discreet.core.shown import brief
 from discreet.core.trajectories import Trajectories
 from discreet.knobs import Knobs
-from discreet.offline.deviations import CAUTION, Gain, Path, path_of
+from discreet.offline.deviations import CAUTION, Gain, Path
 from discreet.offline.first_visits import FirstVisits
+from discreet.offline.transitions import path_of
 from discreet.protocol import Release, Schedule, Spec, StepwiseRelease
 
 Floats = NDArray[np.float64]
@@ -135,7 +137,7 @@ class DecisionPoints(Knobs):
         path = path_of(told, level)
         count = path.point(self.caution or 0.0)
         if self.most_changes is not None:
-            count = min(count, self.most_changes)
+            count = path.at_most(min(count, self.most_changes))
         return _policy(path, count, question.spec, release.guarantee)
 
 

@@ -93,10 +93,10 @@ Bools = NDArray[np.bool_]
 __all__ = ["CAUTION", "Gain", "Path", "path_of"]
 
 CAUTION = 1.3
-_STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # deviations of noise that a count must exceed
-_LEAST_TAKEN, _MOST_TAKEN = 0.03, 0.95  # shares of people in a state who took an action that is offered
+STANDS_OUT = {"gaussian": 6.0, "laplace": 9.0}  # deviations of noise that a count must exceed
+LEAST_TAKEN, MOST_TAKEN = 0.03, 0.95  # shares of people in a state who took an action that is offered
 _LEAST_PRIOR = 0.02  # of the range of returns: how far gains of single decisions differ at least
-_DEFAULT = 0.8  # of the failure probability, for the default point of the path
+DEFAULT = 0.8  # of the failure probability, for the default point of the path
 _REFITS = 5
 _POINTS = 16
 _DRAWS, _AT_ONCE = 4000, 50  # of the path's errors, for the band
@@ -185,6 +185,15 @@ class Path:
         """How many states are changed by default."""
         return self.point(CAUTION)
 
+    def at_most(self, count: int) -> int:
+        """The largest point of the path that changes at most so many states."""
+        return min(count, int(self.order.size))
+
+    @property
+    def measured(self) -> str:
+        """What gains are read off."""
+        return "returns"
+
     def changed(self, count: int) -> Bools:
         """(S + 1,) the first so many states of the order."""
         found = np.zeros(self.told.layout.states, bool)
@@ -199,7 +208,7 @@ class Path:
 
     def _width(self, count: int) -> float:
         """In deviations: that of the default point, or of the band."""
-        return -float(ndtri(_DEFAULT * (1.0 - self.level) / 2)) if count == self.default else self.band
+        return -float(ndtri(DEFAULT * (1.0 - self.level) / 2)) if count == self.default else self.band
 
     def gain(self, count: int) -> Gain:
         """Of the policy that changes the first so many states."""
@@ -261,7 +270,7 @@ class Path:
         taken = moves[layout.row_index[order, self.action[order]]]
         many = np.maximum(taken.sum(axis=1), 1e-9)
         taken = taken / many[:, None]
-        first = _first_visits(usual, begin, order, layout.horizon)
+        first = first_visits(usual, begin, order, layout.horizon)
         gains = self._by_step(usual, taken, many, first, order)
         once = (first * gains).sum(axis=0)
         ours, found, weights, done = usual, np.ones(len(counts)), np.zeros(len(counts)), 0
@@ -337,7 +346,7 @@ class Path:
         usual, begin = self._usual(told.consistent())
         live = np.asarray(usual.any(axis=1))
         live[question.start] = False
-        first = _first_visits(usual, begin, np.arange(states), told.layout.horizon)
+        first = first_visits(usual, begin, np.arange(states), told.layout.horizon)
         once = first.sum(axis=0)
         sums = np.zeros((states, states))  # expected visits of later states, by how many steps are left
         from_first = np.zeros((states, states))
@@ -397,7 +406,7 @@ class Path:
         )  # fmt: skip
 
 
-def _first_visits(usual: Floats, begin: Floats, states: Ints, steps: int) -> Floats:
+def first_visits(usual: Floats, begin: Floats, states: Ints, steps: int) -> Floats:
     """(H + 1, K) chance that the first visit to each of these states is at each step."""
     fresh, own = np.repeat(begin[None], states.size, axis=0), (np.arange(states.size), states)
     found = np.empty((steps, states.size))
@@ -419,7 +428,7 @@ def _half(
     layout, per_state = told.layout, told.per_state
     state, cells = layout.row_state, np.diff(layout.state_ptr)
     sigma = math.sqrt(copies) * told.noise.visits
-    out = _STANDS_OUT["laplace" if told.heavy else "gaussian"]
+    out = STANDS_OUT["laplace" if told.heavy else "gaussian"]
     whole = per_state(visits)
     if used is None:
         enough = whole > np.maximum(out * sigma * np.sqrt(cells), 10.0)
@@ -479,8 +488,8 @@ def path_of(told: Told, level: float = 0.95) -> Path:
     key = np.frombuffer(content.digest()[:16], "<u8").astype(np.uint64)
     whole, choosing, judging = _halves(told, key)
     visits, share = choosing.visits, choosing.share
-    offered = choosing.used & (share > _LEAST_TAKEN) & (share < _MOST_TAKEN)
-    prior = _prior(choosing, visits[state], offered)
+    offered = choosing.used & (share > LEAST_TAKEN) & (share < MOST_TAKEN)
+    prior = prior_of(choosing.gain, choosing.variance, visits[state], offered)
     shrunk = np.where(offered, choosing.gain * prior / (prior + choosing.variance), -1.0)
     table = np.full((layout.states, layout.actions), -1.0)
     table[state, layout.row_action] = shrunk
@@ -503,7 +512,7 @@ def path_of(told: Told, level: float = 0.95) -> Path:
         estimate=np.cumsum((visits * judging.gain[row])[order]),
         deviation=np.sqrt(np.cumsum(judged)),
         noise=np.sqrt(noise),
-        band=_band(judged, (1.0 - _DEFAULT) * (1.0 - level), key),
+        band=_band(judged, (1.0 - DEFAULT) * (1.0 - level), key),
         level=level,
         visits=whole.visits,
         share=whole.share,
@@ -516,12 +525,12 @@ def path_of(told: Told, level: float = 0.95) -> Path:
     )
 
 
-def _prior(half: _Half, visits: Floats, offered: Bools) -> float:
-    """Variance of the gains of single decisions, by moments."""
-    weight = np.where(offered, visits / (half.variance + 0.003), 0.0)
+def prior_of(gain: Floats, variance: Floats, visits: Floats, offered: Bools) -> float:
+    """Variance of the gains of single decisions, (R,) by rows, by moments."""
+    weight = np.where(offered, visits / (variance + 0.003), 0.0)
     if not weight.sum() > 0.0:
         return _LEAST_PRIOR**2
-    found = float((weight * (half.gain**2 - half.variance)).sum() / weight.sum())
+    found = float((weight * (gain**2 - variance)).sum() / weight.sum())
     return max(found, _LEAST_PRIOR**2)
 
 

@@ -69,6 +69,7 @@ class DecisionReport:
     effective : people's decisions that carry the comparison (Kish's effective sample size).
     path : (states changed, estimate, low, high) of points of the path. supported : share of people's
     decisions at pairs that stand out of noise. ended : share of episodes that came to a terminal state.
+    measured : "returns" or "transitions", what the gain is read off.
     """
 
     __repr__ = brief
@@ -92,12 +93,13 @@ class DecisionReport:
     bounds: tuple[float, float]
     guarantee: str
     ended: float
+    measured: str
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         plain = {name: getattr(self, name) for name in (
             "verdict", "better", "states_changed", "changed_decisions", "agreeing", "effective", "supported",
-            "users", "guarantee", "ended",
+            "users", "guarantee", "ended", "measured",
         )}  # fmt: skip
         return {
             "version": VERSION,
@@ -200,18 +202,28 @@ class DecisionReport:
             f"people's "
             "decisions are at a (state, action) whose count stands out of its noise; other actions are never "
             "offered.", "",
-            f"A policy that changes decisions changes who comes where. In a model of the released "
-            f"transitions "
-            f"later visits and earlier changes together multiply the gain of first decisions by "
-            f"{number(self.gain.revisits)} (± {number(self.gain.revisits_error)}); the interval holds that "
-            f"error.",
-            "",
+            *self._read_off(), "",
             "An interval supposes that the world is the same at every step, that what people did depends on "
             "the state and not on the step, and that the state holds all that matters for what follows (no "
             "hidden cause of both action and outcome): no release can test that. "
             f"{percent(self.ended)} of the episodes came to an end; where many are cut off, and what people "
             "did changes with the time, gains can be shown that are none.",
         ]  # fmt: skip
+
+    def _read_off(self) -> list[str]:
+        if self.measured == "transitions":
+            return [
+                "The gain is read off where people went on to, step by step, and what is paid there: that "
+                "of the policy and of what people did, in one model of the released transitions. In this "
+                "release that is surer than what people were seen to earn, and rests more on the states: "
+                "what they do not tell of a person must not matter for where she goes on to."
+            ]
+        return [
+            "The gain is read off what people were seen to earn. A policy that changes decisions changes who "
+            "comes where. In a model of the released transitions later visits and earlier changes together "
+            f"multiply the gain of first decisions by {number(self.gain.revisits)} (± "
+            f"{number(self.gain.revisits_error)}); the interval holds that error."
+        ]
 
     # ---------------------------------------------------------------------------- figures
     def figures(self, folder: Path | str) -> tuple[Path, ...]:
@@ -297,6 +309,7 @@ def decision_report_of(release: StepwiseRelease, learned: DecisionPolicy, schema
         users=release.users,
         bounds=(least, most),
         guarantee=str(learned.guarantee),
+        measured=path.measured,
     )
 
 
@@ -367,6 +380,6 @@ def _changes(learned: DecisionPolicy, schema: Schema) -> tuple[Change, ...]:
 
 
 def _points(path: Points) -> tuple[tuple[int, float, float, float], ...]:
-    """Points of the path, in even steps; the last one changes most."""
+    """Points of the path; the last one changes most."""
     gains = ((int(count), path.gain(int(count))) for count in path.points)
     return tuple((count, gain.estimate, gain.low, gain.high) for count, gain in gains)

@@ -37,8 +37,9 @@ from discreet.core.shown import brief
 from discreet.data.schema import Schema
 from discreet.mdp.planning import optimal_values, value
 from discreet.mdp.tabular import TabularMDP
-from discreet.offline.deviations import Path, path_of
+from discreet.offline.deviations import Path
 from discreet.offline.first_visits import FirstVisits, Told
+from discreet.offline.transitions import path_of
 from discreet.privatizers.central import Central
 from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Returns, Spec
