@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import discreet
+
 FILE = Path(__file__).parents[2] / "clients" / "js" / "vectors.py"
 
 
@@ -34,6 +36,10 @@ def test_the_vectors_on_file_are_the_devices(made: Any) -> None:
             assert (a is None) == (b is None)
             assert a is None or a == pytest.approx(b, rel=1e-12)  # logarithms may differ between machines
     assert kept["draws"] == now["draws"]
+
+
+def test_the_package_has_the_librarys_version(made: Any) -> None:
+    assert json.loads((FILE.parent / "package.json").read_text())["version"] == discreet.__version__
 
 
 def test_integers_take_the_bytes_that_the_system_would_give(
