@@ -1,13 +1,16 @@
 /**
- * A person in Node: `node person.js URL KEY EPSILON TICKET...`, for each ticket a place and a message.
+ * A person in Node: `node person.js URL KEY PROMISED TICKET...`, for each ticket a place and a message.
+ *
+ * PROMISED is what she was told: an epsilon, "central", or "shuffle" (then URL is the shuffler's).
  *
  * What she does here is made up: in every state she follows the plan, moves on to the next state, and is content
  * (reward 1) where the action was the last one.
  */
 import { Client, Turned } from "../src/index.js";
 
-const [url, key, epsilon, ...tickets] = process.argv.slice(2);
-const client = new Client(url, { key, promised: Number(epsilon) });
+const [url, key, told, ...tickets] = process.argv.slice(2);
+const promised = told === "central" || told === "shuffle" ? told : Number(told);
+const client = new Client(url, { key, promised, shuffler: told === "shuffle" ? url : undefined });
 const { world } = await client.plan();
 
 /** A place, also where the next plan is waited for. @param {string} ticket */

@@ -20,7 +20,7 @@ import { deviceOf } from "./device.js";
 
 /** @typedef {import("./device.js").Device} Device */
 /** @typedef {import("./guarantee.js").Guarantee} Guarantee */
-/** What the service publishes. @typedef {{identity: string, trust: string, turn: number, over: boolean, plans: {number: number, users: number, policy: any}[], world: {states: number, actions: number, horizon: number, rewards: [number, number], mask: boolean[][] | null}, form: string | null}} Book */
+/** What the service publishes. @typedef {{identity: string, trust: string, turn: number, over: boolean, plans: {number: number, users: number, policy: any}[], world: {states: number, actions: number, horizon: number, rewards: [number, number], mask: boolean[][] | null}, form: string | null, shuffler?: {url: string, key: string} | null}} Book */
 /** @typedef {(input: string, init?: RequestInit) => Promise<Response>} Fetch */
 
 const WAITS = [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]; // seconds between tries
@@ -123,14 +123,14 @@ export class Place {
   }
 }
 
-/** @param {any} promised @returns {{epsilon: number, delta: number} | null} */
+/** Of a message; null where the record itself may be sent, or what a shuffler is to hide. @param {any} promised @returns {{epsilon: number, delta: number} | null} */
 function promise(promised) {
-  if (promised === "central") return null;
+  if (promised === "central" || promised === "shuffle") return null;
   const { epsilon, delta = 0 } = typeof promised === "number" ? { epsilon: promised } : promised ?? {};
   if (typeof epsilon === "number" && epsilon > 0 && epsilon < Infinity && typeof delta === "number" && delta >= 0 && delta < 1) {
     return { epsilon, delta };
   }
-  throw new RangeError('promised: must be "central", a positive epsilon, or { epsilon, delta } with delta in [0, 1)');
+  throw new RangeError('promised: must be "central", "shuffle", a positive epsilon, or { epsilon, delta } with delta in [0, 1)');
 }
 
 /** A policy service at an address. */
@@ -138,6 +138,8 @@ export class Client {
   #url;
   #key;
   #promised;
+  #shuffled;
+  #shuffler;
   #identity;
   #tries;
   #fetch;
@@ -150,19 +152,24 @@ export class Client {
   #places = new Map();
 
   /**
-   * @param {string} url where it is
+   * @param {string} url where it is; under shuffle trust, where the shuffler is
    * @param {object} options
-   * @param {"central" | number | {epsilon: number, delta?: number}} options.promised what the person was told:
-   *   "central" if the server may see records as they are; else the largest epsilon that a message may give away
+   * @param {"central" | "shuffle" | number | {epsilon: number, delta?: number}} options.promised what the person was told:
+   *   "central" if the server may see records as they are; "shuffle" if her message goes to `shuffler`, which is to
+   *   let out sums alone; else the largest epsilon that a message may give away
+   * @param {string} [options.shuffler] its address, without / at the end; plans that name another are refused
    * @param {string} [options.key] the service's public key, 64 hexadecimal digits; plans that it did not sign are refused
    * @param {string} [options.identity] of the study, from its statement; plans of another one are refused
    * @param {number} [options.tries] how often a request is sent that nobody answered
    * @param {number} [options.timeout] seconds until an answer is not waited for any more
    * @param {Fetch} [options.fetch] in place of the global one
    */
-  constructor(url, { promised, key, identity, tries = 8, timeout = 30, fetch = globalThis.fetch.bind(globalThis) }) {
+  constructor(url, { promised, shuffler, key, identity, tries = 8, timeout = 30, fetch = globalThis.fetch.bind(globalThis) }) {
     this.#url = url.replace(/\/+$/, "");
     this.#promised = promise(promised);
+    this.#shuffled = promised === "shuffle";
+    this.#shuffler = shuffler;
+    if (this.#shuffled && !shuffler) throw new RangeError('shuffler: must be the address that the person was told, with promised: "shuffle"');
     if (key !== undefined && !/^[0-9a-fA-F]{64}$/.test(key)) throw new RangeError("key: must be 64 hexadecimal digits");
     this.#key = key;
     this.#identity = identity;
@@ -228,7 +235,14 @@ export class Client {
     for (const name of /** @type {const} */ (["states", "actions", "horizon"])) {
       if (device && device[name] !== book.world[name]) throw new RangeError("plan: its form is of another world");
     }
-    if (!this.#promised) return;
+    if (this.#shuffler !== undefined && book.shuffler?.url !== this.#shuffler) {
+      throw new RangeError(`plan: names another shuffler than ${this.#shuffler}, or none`);
+    }
+    if (this.#shuffled && book.trust !== "shuffle") throw new RangeError("plan: is not of shuffle trust, which was promised");
+    if (!this.#promised) {
+      if (book.trust === "shuffle" && !this.#shuffled) throw new RangeError('plan: is of shuffle trust; say promised: "shuffle", and whose shuffler');
+      return;
+    }
     const epsilon = device ? device.guarantee.epsilonAt(this.#promised.delta) : Infinity;
     if (!(epsilon * ALMOST <= this.#promised.epsilon)) {
       const given = device ? `epsilon = ${Number(epsilon.toPrecision(6))}` : "the record as it is";
@@ -240,7 +254,7 @@ export class Client {
   /** A place for one person. Raises Turned where there is none ("full": ask again later). @param {string} ticket @returns {Promise<Place>} */
   async place(ticket) {
     await this.plan(); // refused before a ticket leaves
-    const given = await (await this.#asked("POST", "/places", { ticket })).json();
+    const given = await (await this.#asked("POST", this.#to("/places"), { ticket })).json();
     for (const wait of [0, ...WAITS.slice(0, 6)]) { // what is in hand, or in a cache on the way, may be an older one
       for (const plan of this.#book?.plans ?? []) {
         if (plan.number !== given.plan) continue;
@@ -258,7 +272,12 @@ export class Client {
 
   /** Send a message, again and again until there is an answer. Raises Turned. @param {Message} message @returns {Promise<any>} */
   async send(message) {
-    return (await this.#asked("POST", "/messages", message.table)).json();
+    return (await this.#asked("POST", this.#to("/messages"), message.table)).json();
+  }
+
+  /** Where tickets and messages go: to the shuffler, where there is one. @param {string} path @returns {string} */
+  #to(path) {
+    return (this.#shuffler ?? this.#book?.shuffler?.url ?? "") + path;
   }
 
   /**
@@ -272,7 +291,7 @@ export class Client {
       /** @type {Response} */
       let answer;
       try {
-        answer = await this.#fetch(this.#url + path, {
+        answer = await this.#fetch(path.startsWith("/") ? this.#url + path : path, {
           method,
           body: content,
           headers: content === undefined ? headers : { ...headers, "Content-Type": "application/json" },

@@ -108,6 +108,37 @@ test("what is served is held to what was promised, before a ticket leaves", asyn
   }
 });
 
+test("under shuffle trust tickets and messages go to the shuffler that was told of, and to no other", async () => {
+  const bits = messages.find((/** @type {any} */ one) => one.name === "bits, 13 fair flips");
+  const world = { states: 3, actions: 2, horizon: 4, rewards: [0, 1], mask: null };
+  const shuffler = { url: "http://shuffler.test", key: "00".repeat(32) };
+  const plans = [{ number: 1, users: 5, policy: Array(4).fill([0, 0, 1]) }];
+  const book = { form: bits.form, trust: "shuffle", world, shuffler, plans };
+  const told = /** @type {const} */ ({ promised: "shuffle", shuffler: shuffler.url });
+  const { asked, fetch } = service(async (path) => (path === "/plan" ? [200, await published(book)] : usual(path)));
+  /** @type {string[]} */
+  const urls = [];
+  const client = new Client("http://a.test", { ...told, fetch: (url, init) => (urls.push(url), fetch(url, init)) });
+  const place = await client.place("t");
+  assert.match(String(place.guarantee), /Without the shuffler.*no epsilon holds/);
+  await client.send(place.message([0, 0, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 1]));
+  assert.deepEqual(urls, ["http://a.test/plan", "http://shuffler.test/places", "http://shuffler.test/messages"]);
+  assert.equal(Buffer.from(JSON.parse(asked.at(-1).body).message, "base64").length, Buffer.from(bits.message, "base64").length);
+  for (const [other, options, words] of /** @type {[any, any, RegExp][]} */ ([
+    [{ shuffler: { ...shuffler, url: "http://other.test" } }, told, /another shuffler/],
+    [{ shuffler: null }, told, /another shuffler/],
+    [{ trust: "local" }, told, /not of shuffle trust/],
+    [{ form: null }, told, /the record as it is/],
+    [{}, { promised: "central" }, /is of shuffle trust/],
+    [{}, { promised: 100 }, /was promised/],
+  ])) {
+    const changed = service(async () => [200, await published({ ...book, ...other })]);
+    await assert.rejects(new Client("http://a.test", { ...options, fetch: changed.fetch }).place("t"), words);
+    assert.ok(changed.asked.every((one) => one.path === "/plan"));
+  }
+  assert.throws(() => new Client("http://a.test", { promised: "shuffle" }), /shuffler: must be/);
+});
+
 test("plans that the key did not sign, or of another study, are refused", async () => {
   const good = await published();
   const swapped = good.replace('"users":5', '"users":6');
