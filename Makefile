@@ -55,7 +55,9 @@ linkcheck: docs ## Links that leave the site (needs the Internet)
 	$(BIN)/python -m sphinx -b linkcheck docs site/linkcheck
 
 test-service: warmup ## The policy service under load, killed and fuzzed (at most 20 minutes)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,serve]' schemathesis 'psycopg[binary]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,serve]' schemathesis 'psycopg[binary]' playwright
+	@# the JavaScript client and the pages in a browser are tested where Node and Chromium are
+	@if command -v npm > /dev/null; then cd clients/js && npm ci --ignore-scripts --silent --no-fund --no-audit; fi
 	$(BIN)/python -m pytest -n 0 -m service tests/serve
 
 serve-demo: warmup ## A policy service and 1 000 simulated people who use it; prints the address of its page

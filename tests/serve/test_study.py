@@ -35,6 +35,9 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "service" / "study.t
         ({"ledger": {"path": "x"}}, "ledger.dataset is missing"),
         ({"colour": {}}, "'colour'"),
         ({"name": ""}, "name"),
+        ({"service": {"origins": "https://a.example"}}, "must be a list of origins"),
+        ({"service": {"origins": ["*"]}}, "service.origins"),
+        ({"service": {"origins": ["https://a.example/"]}}, "service.origins"),
     ],
 )  # fmt: skip
 def test_what_is_refused(change: dict[str, Any], words: str) -> None:
@@ -43,7 +46,9 @@ def test_what_is_refused(change: dict[str, Any], words: str) -> None:
 
 
 def test_the_identity_is_of_all_that_a_database_is_made_for() -> None:
-    same = a_study(service={"key": "other.key"}, rehearsal={"env": "riverswim"})
+    same = a_study(
+        service={"key": "other.key", "origins": ["http://localhost:5"]}, rehearsal={"env": "riverswim"}
+    )
     assert same.identity == a_study().identity
     others = [a_study(users=41), a_study(trust="local"), a_study(people={"answer_within": 5.0})]
     others += [a_study().rehearsed(), a_study().rehearsed(10)]

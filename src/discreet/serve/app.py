@@ -25,12 +25,13 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 from discreet import __version__
 from discreet.serve import codec, described
 from discreet.serve.admission import LocalAdmission, Malformed, admission_of, place_of
 from discreet.serve.intake import Busy, Intake
-from discreet.serve.page import page
+from discreet.serve.page import POLICY, page
 from discreet.serve.statement import statement_of
 from discreet.serve.store import Answer, Place, Result, StaleWriter, Store
 from discreet.serve.study import Study
@@ -464,6 +465,16 @@ def application(service: Service) -> FastAPI:
         **_untold(),
     )
 
+    if service.study.origins:  # no cookies, no operator's token: what people's devices ask, and no more
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(service.study.origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["content-type", "if-none-match"],
+            expose_headers=["etag", "retry-after"],
+            max_age=600,
+        )
+
     @app.exception_handler(Refusal)
     async def refusal(_: Request, error: Refusal) -> Response:
         return _refused(error.reason, error.words)
@@ -505,7 +516,7 @@ def application(service: Service) -> FastAPI:
     async def front() -> Response:
         text = await asyncio.to_thread(page, service.study, service.store, service.told, service.failed)
         headers = {
-            "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+            "Content-Security-Policy": POLICY,
             "X-Frame-Options": "DENY",
             "X-Content-Type-Options": "nosniff",
             "Referrer-Policy": "no-referrer",

@@ -1,11 +1,14 @@
 """The operator's page: what is public of a study, for somebody who is no engineer.
 
-HTML without a script, made anew every ten seconds by the browser's own refresh. It shows what everybody may
-see: nothing of a message, no ticket, and, of times, when a release was made.
+Whole HTML from the server. One small script, which the page's policy names by its hash, asks for the same
+page again and puts what is new in place of what was, so that focus and scrolling stay; a button stops it. The
+page shows what everybody may see: nothing of a message, no ticket, and, of times, when a release was made.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -17,22 +20,68 @@ from discreet.serve.codec import policy_of
 from discreet.serve.store import Store
 from discreet.serve.study import Study
 
-__all__ = ["page"]
+__all__ = ["POLICY", "page"]
 
 _SHOWN = 12  # releases, the newest ones
 _STYLE = """
-:root { color-scheme: light dark; }
-body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem; }
+:root { color-scheme: light dark; background: Canvas; color: CanvasText; }
+body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem;
+  overflow-wrap: anywhere; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 table { border-collapse: collapse; } caption { text-align: left; padding: .3rem 0; }
-th, td { border: 1px solid #8888; padding: .2rem .6rem; text-align: right; }
+th, td { overflow-wrap: normal; border: 1px solid #8888; padding: .2rem .6rem; text-align: right; }
 th[scope=row] { text-align: left; }
 .wide { overflow-x: auto; } progress { width: 100%; height: 1.2rem; }
 .bad { border: 2px solid #c00; padding: .5rem; }
+:focus-visible { outline: 3px solid Highlight; outline-offset: 2px; }
+button { font: inherit; padding: .4rem .8rem; }
 """
+# Every 10 seconds, unless it was stopped; a section that did not change is not touched.
+_SCRIPT = """
+"use strict";
+const button = document.getElementById("live"), told = document.getElementById("asked");
+let live = true;
+button.hidden = false;
+button.addEventListener("click", () => {
+  live = !live;
+  button.textContent = live ? "Stop updates" : "Update again";
+  if (live) update();
+});
+async function update() {
+  let fresh;
+  try {
+    const answer = await fetch("/", { cache: "no-store", signal: AbortSignal.timeout(9000) });
+    if (!answer.ok) throw new Error();
+    fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  } catch {
+    told.textContent = "The service does not answer: what is shown may be old.";
+    return;
+  }
+  told.textContent = "";
+  for (const part of document.querySelectorAll("[data-live]")) {
+    const other = fresh.getElementById(part.id);
+    if (!other || other.innerHTML === part.innerHTML) continue;
+    const name = (one) => one.getAttribute("aria-label");
+    const held = part.contains(document.activeElement) ? name(document.activeElement) : null;
+    const at = new Map([...part.querySelectorAll(".wide")].map((one) => [name(one), one.scrollLeft]));
+    part.replaceChildren(...other.childNodes);
+    for (const one of part.querySelectorAll(".wide")) {
+      one.scrollLeft = at.get(name(one)) ?? 0;
+      if (name(one) === held) one.focus({ preventScroll: true });
+    }
+  }
+}
+setInterval(() => live && !document.hidden && update(), 10000);
+"""
+_HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+POLICY = (
+    f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_HASH}'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
-def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def _table(label: str, head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
+    """label : the name of its scrolling region, the same at every update; caption : if it is another one."""
     heads = "".join(f'<th scope="col">{escape(one)}</th>' for one in head)
     body = "".join(
         f'<tr><th scope="row">{escape(str(first))}</th>'
@@ -41,8 +90,9 @@ def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
         for first, *rest in rows
     )
     return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table><caption>'
-        f"{escape(caption)}</caption><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(label)}"><table><caption>'
+        f"{escape(caption or label)}</caption><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+        "</div>"
     )
 
 
@@ -73,13 +123,13 @@ def _policy(plans: Sequence[Mapping[str, Any]], study: Study) -> str:
     policy = policy_of(json.loads(chosen["policy"]))
     acts = policy if policy.ndim == 2 else np.asarray(policy.argmax(axis=2))
     states = range(min(study.layout.states, 30))
-    rows = [(f"step {h + 1}", *(int(acts[h, s]) for s in states)) for h in range(study.layout.horizon)]
-    head = ("", *(f"state {s}" for s in states))
+    rows = [(h + 1, *(int(acts[h, s]) for s in states)) for h in range(study.layout.horizon)]
+    head = ("step", *(f"state {s}" for s in states))
     what = "action" if policy.ndim == 2 else "likeliest action"
     others = f" {len(plans) - 1} other plans are open beside it." if len(plans) > 1 else ""
     return (
         f"<p>The {what} in each state, at each step, of the plan that most people follow now.{others}</p>"
-        + _table(f"Plan {chosen['number']}, for {chosen['users']:,} people", head, rows)
+        + _table("The plan", head, rows, f"Plan {chosen['number']}, for {chosen['users']:,} people")
     )
 
 
@@ -107,7 +157,7 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
     state = (
         f'<p class="bad" role="alert">No release can be made: {escape(failed)}</p>'
         if failed
-        else f"<p role='status'>{'The study is over.' if over else 'Working. People can take part.'}</p>"
+        else f"<p>{'The study is over.' if over else 'Working. People can take part.'}</p>"
     )
     rehearsal = (
         "<p class='bad'>This is a rehearsal: its noise protects nobody.</p>" if statement["rehearsal"] else ""
@@ -120,24 +170,36 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
         ("absent (no answer in time)", f"{absent:,}"),
     ]
     name = escape(study.name)
+    live = {
+        "state": state + rehearsal,
+        "people": (
+            f"<h2>People</h2><p>{done:,} of {study.users:,} people have taken part.</p>"
+            f'<progress aria-label="people who have taken part" max="{study.users}" value="{done}">'
+            "</progress>" + _table("The people whom the next release waits for", ("who", "people"), counts)
+        ),
+        "policy": "<h2>What the policy does now</h2>" + _policy(store.policies(turn), study),
+        "releases": "<h2>Releases</h2>" + _releases(store, turn),
+    }
+    parts = {
+        name: f'<section id="{name}" data-live{spoken}>{content}</section>'
+        for (name, content), spoken in zip(live.items(), (' role="status"', "", "", ""), strict=True)
+    }
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}: study</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="refresh" content="10"><style>{_STYLE}</style></head><body><main><h1>{name}</h1>'
-        f"{state}{rehearsal}<h2>People</h2><p>{done:,} of {study.users:,} people have taken part.</p>"
-        f'<progress aria-label="people who have taken part" max="{study.users}" value="{done}"></progress>'
-        + _table("The people whom the next release waits for", ("", "people"), counts)
+        f"<style>{_STYLE}</style></head><body><header><h1>{name}</h1>"
+        '<button id="live" type="button" hidden>Stop updates</button>'
+        '<p id="asked" role="status"></p></header><main>'
+        f"{parts['state']}{parts['people']}"
         + f"<h2>What is promised</h2>{_sentences([statement['first']])}"
-        + _table("The budget of the whole study", ("", "value"), budget)
+        + _table("The budget of the whole study", ("number", "value"), budget)
         + f"<p>{escape(book)}</p><h2>Who sees what</h2>"
         + _sentences(statement["who_sees_what"])
-        + "<h2>What the policy does now</h2>"
-        + _policy(store.policies(turn), study)
-        + "<h2>Releases</h2>"
-        + _releases(store, turn)
+        + f"{parts['policy']}{parts['releases']}"
         + "<h2>What no noise hides</h2>"
         + _sentences(statement["side_channels"])
-        + f"<p>Signed with the key <code style='overflow-wrap: anywhere'>{escape(statement['key'])}</code>. "
+        + "</main><footer>"
+        f"<p>Signed with the key <code>{escape(statement['key'])}</code>. "
         '<a href="/statement">The statement</a>, <a href="/plan">the plan</a>, '
-        '<a href="/openapi.json">the interface</a>.</p></main></body></html>'
+        f'<a href="/openapi.json">the interface</a>.</p></footer><script>{_SCRIPT}</script></body></html>'
     )

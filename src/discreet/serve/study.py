@@ -34,6 +34,7 @@ TOML. All of it is public, and fixed before the first person comes::
 
     [service]
     key = "service.key"        # signs plans and statement; made where there is none
+    origins = ["https://page.example"]  # whose pages may use the service in a browser; left out: none
 
     [rehearsal]                # simulated people of `--rehearse`; never read by a real study
     env = "riverswim"
@@ -48,6 +49,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -78,9 +80,10 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     "world": ("states", "actions", "horizon", "users", "rewards", "stationary", "mask"),
     "people": ("answer_within", "closes_after"),
     "ledger": ("dataset", "path"),
-    "service": ("key",),
+    "service": ("key", "origins"),
     "rehearsal": ("env", "options", "seed"),
 }
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
 _OPEN = ("learner", "privatizer", "schedule")  # whose keys are options of others
 
 
@@ -89,7 +92,8 @@ class Study:
     """One study, checked: everything public that enters the noise scale, and the rules for people.
 
     layout : S, A, H and the mask. users : K. rewards : (low, high) of one step, in people's units.
-    answer_within, closes_after : seconds. randomness : Secure, but for rehearsals.
+    answer_within, closes_after : seconds. origins : of pages that may use it in a browser.
+    randomness : Secure, but for rehearsals.
 
     Raises ``ValueError`` where the parts do not fit together, or are not served (:attr:`mechanism`).
     """
@@ -107,6 +111,7 @@ class Study:
     closes_after: float | None = None
     ledger: Mapping[str, Any] | None = None
     key: str = "service.key"
+    origins: tuple[str, ...] = ()
     rehearsal: Mapping[str, Any] = field(default_factory=dict)
     randomness: Randomness = field(default_factory=Secure)
     folder: Path = Path()  # that relative paths are of
@@ -128,6 +133,7 @@ class Study:
         if self.closes_after is not None:
             after = checks.real("people.closes_after", self.closes_after, self.answer_within)
             put(self, "closes_after", after)
+        put(self, "origins", _origins(self.origins))
         check_role("learner", self.learner, "learner")
         check_role("privatizer", self.privatizer, "privatizer")
         _ = self.mechanism
@@ -283,10 +289,22 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
         closes_after=people.get("closes_after"),
         ledger=ledger,
         key=table.get("service", {}).get("key", "service.key"),
+        origins=table.get("service", {}).get("origins", ()),
         rehearsal=table.get("rehearsal", {}),
         folder=folder,
         table=table,
     )
+
+
+def _origins(origins: Any) -> tuple[str, ...]:
+    """Scheme, host and port, as browsers write them."""
+    listed = isinstance(origins, list | tuple)
+    if not listed or not all(isinstance(one, str) and _ORIGIN.fullmatch(one) for one in origins):
+        raise ValueError(
+            f"service.origins = {checks.said(origins)}: must be a list of origins such as "
+            "'https://page.example', in small letters and without a path"
+        )
+    return tuple(origins)
 
 
 def _mask(mask: Any) -> Any:

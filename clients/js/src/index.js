@@ -1,0 +1,10 @@
+/**
+ * A person's side of Discreet's policy service, for browsers and Node; no dependency.
+ * @module
+ */
+export { Client, Message, Place, Turned } from "./client.js";
+export { CountDevice } from "./counts.js";
+export { deviceOf } from "./device.js";
+export { Guarantee } from "./guarantee.js";
+export { ReportDevice } from "./reports.js";
+export { ShuffleEncoder } from "./bits.js";

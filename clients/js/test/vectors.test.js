@@ -1,0 +1,45 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+import { deviceOf } from "../src/index.js";
+import { fromBase64, toBase64 } from "../src/bytes.js";
+import { ExactCoins } from "../src/coins.js";
+import { discreteGaussian, discreteLaplace, fractionOf } from "../src/noise.js";
+import { Stream } from "./stream.js";
+
+/** @type {{draws: any[], messages: any[]}} */
+const { draws, messages } = JSON.parse(readFileSync(new URL("vectors.json", import.meta.url), "utf8"));
+
+test("uniform integers and noise are those of the Python device, byte by byte", () => {
+  assert.ok(draws.length > 20);
+  for (const { draw, of, drawn, bytes } of draws) {
+    const stream = new Stream(typeof of === "string" ? `${draw} ${of}` : `${draw} ${pythonic(of)}`);
+    const coins = new ExactCoins(stream.bytes);
+    const one = draw === "below" ? () => coins.below(BigInt(of)) : () => (draw === "laplace" ? discreteLaplace : discreteGaussian)(fractionOf(of), coins);
+    assert.deepEqual(drawn.map(() => String(one())), drawn, `${draw} ${of}`);
+    assert.equal(stream.used, bytes);
+  }
+});
+
+for (const vector of messages) {
+  test(`the same bytes: ${vector.name}`, async () => {
+    const device = await deviceOf(fromBase64(vector.form));
+    const stream = new Stream(vector.name);
+    const sent = device.message(vector.plan, vector.policy, vector, stream.bytes);
+    assert.equal(toBase64(sent), vector.message);
+    assert.equal(stream.used, vector.bytes);
+    const { epsilon, rho } = vector.guarantee;
+    const close = (/** @type {number} */ a, /** @type {number} */ b) => assert.ok(Math.abs(a - b) <= 1e-12 * b, `${a} and ${b}`);
+    if (rho !== null) {
+      close(/** @type {number} */ (device.guarantee.rho), rho);
+      close(device.guarantee.epsilonAt(1e-6), vector["at 1e-6"]);
+    } else if (epsilon === null) assert.equal(device.guarantee.epsilon, Infinity);
+    else close(/** @type {number} */ (device.guarantee.epsilon), epsilon);
+  });
+}
+
+/** As Python writes a float. @param {number} value */
+function pythonic(value) {
+  return Number.isInteger(value) ? `${value}.0` : String(value);
+}

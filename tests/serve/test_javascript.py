@@ -1,0 +1,66 @@
+"""The JavaScript client: its own tests, its types, and people in Node against the real service."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import a_key, a_study
+
+from discreet.serve.rehearsal import promised_by
+from discreet.serve.running import in_background
+
+NODE = shutil.which("node")
+pytestmark = [pytest.mark.service, pytest.mark.skipif(NODE is None, reason="no node")]
+FOLDER = Path(__file__).parents[2] / "clients" / "js"
+
+
+def node(*arguments: Any) -> str:
+    found = subprocess.run(
+        [str(NODE), *map(str, arguments)], cwd=FOLDER, capture_output=True, text=True, timeout=300
+    )
+    assert found.returncode == 0, found.stdout[-4000:] + found.stderr[-4000:]
+    return found.stdout
+
+
+def test_its_own_tests_pass() -> None:
+    said = node("--test", "--test-reporter=tap")
+    assert "\n# fail 0\n" in said
+    assert int(said.split("\n# pass ")[1].split("\n")[0]) > 70
+
+
+def test_its_types_are_right_and_are_delivered(tmp_path: Path) -> None:
+    tsc = FOLDER / "node_modules" / "typescript" / "bin" / "tsc"
+    if not tsc.exists():
+        pytest.skip("no TypeScript: npm ci in clients/js")
+    node(tsc)
+    node(tsc, "--project", "tsconfig.types.json", "--outDir", tmp_path)
+    assert "class Client" in (tmp_path / "client.d.ts").read_text()
+    assert "Client" in (tmp_path / "index.d.ts").read_text()
+
+
+@pytest.mark.parametrize("randomizer", ["subset", "oue", "krr", "laplace"])
+def test_people_in_node_are_counted(tmp_path: Path, randomizer: str) -> None:
+    users = 8
+    study = a_study(
+        users + 1, "local", privatizer={"name": "local", "epsilon": 4.0, "randomizer": randomizer}
+    )
+    key = a_key(tmp_path)
+    with in_background(study, tmp_path / "a.db", key) as (url, service):
+        tickets = service.store.new_tickets(users)
+        said = node("example/person.js", url, key.public, promised_by(study), *tickets)
+        answers = [json.loads(line) for line in said.splitlines()]
+        assert [one["status"] for one in answers] == ["counted"] * users
+        until = time.monotonic() + 20
+        while (turn := int(service.store.about()["turn"])) < 4:  # after 1, 2, 4 and 8 people
+            assert time.monotonic() < until, service.failed
+            time.sleep(0.01)
+        release = service.store.release(turn)
+        assert release is not None
+        assert json.loads(release[0])["users"] == users
+        assert service.writer.refused == 0
