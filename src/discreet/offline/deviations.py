@@ -235,6 +235,12 @@ class Path:
         )  # fmt: skip
 
     @cached_property
+    def default_risk(self) -> float:
+        """Deviation of the full gain of the default point as the choosing half, and the model's r, put it."""
+        found, _ = self._in_model(self.told.consistent(), np.array([self.default]))
+        return float(found[0] * self.risk[self.default - 1])
+
+    @cached_property
     def points(self) -> Ints:
         """Numbers of changed states, in even steps up to all of them, with the default one among them."""
         if not self.order.size:

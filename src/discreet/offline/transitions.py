@@ -243,7 +243,7 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
     first, second = (_Chain(told, counts) for counts in _halves(told, key))
     count = np.array([returns.default])
     risk = math.sqrt(float(first.gains(returns.order, returns.action, count)[1][0, 0]))
-    if not risk < returns.risk[count[0] - 1]:
+    if not risk < returns.default_risk:
         return None
     order, action, shrunk, spread, worth, plain = _order(returns, first)
     if not order.size:
