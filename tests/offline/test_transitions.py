@@ -197,3 +197,13 @@ def test_points_grow_and_hold_together() -> None:
     assert alike == pytest.approx(1.96, abs=0.12)
     apart = transitions._band(np.diag([1.0, 4.0, 9.0, 16.0]), 0.05, key)
     assert apart == pytest.approx(stats.norm.isf((1 - 0.95**0.25) / 2), abs=0.12)
+
+
+def test_a_law_that_was_projected_errs_by_its_range_at_most() -> None:
+    """Two rows of two next states: a clear one keeps its variance, a projected one the square of its range."""
+    slopes = np.array([[[0.5, -0.5], [0.5, -0.5]], [[0.2, -0.2], [0.0, 0.0]]])
+    cells, seen = np.full((2, 2), 400.0), np.array([10.0, 10.0])  # variances 2 and 0.32, by point
+    part = transitions._capped(slopes, cells, seen, np.array([True, False]))
+    np.testing.assert_allclose(part, [[1.0], [0.5]])
+    few = transitions._capped(slopes, np.full((2, 2), 1.0), seen, np.array([False, False]))
+    np.testing.assert_allclose(few, 1.0)

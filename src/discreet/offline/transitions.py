@@ -19,7 +19,8 @@ projection), all others after the projection of :meth:`~discreet.offline.first_v
 Variance, by the delta method. With c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)) of a policy, d its chance to be
 in s at step h, a cell M(s, a, t) moves J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / N(s), whatever a, and J(P_pi)
 so too; in changed states by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)), in the row of the new action alone. The
-variance of a cell is sigma^2 + M (times the episodes of a person).
+variance of a cell is sigma^2 + M (times the episodes of a person). A projected row is a law, so that a mean
+over it errs by its range at most.
 
 Halves. As in :mod:`discreet.offline.deviations`, errors are doubled: M + e and M - e, with
 e = 2 binomial(M, 1/2) - M + noise of the release's law. Without noise these are the two halves of a thinned
@@ -104,9 +105,10 @@ class _Chain:
             free = counts.moves - (gap * share)[:, None]
         least = _CLEAR * math.sqrt(2.0 * states) * noise.moves
         together = told.per_state(free)
-        clear = together.sum(axis=1) > least * np.sqrt(np.diff(layout.state_ptr))
-        whole = np.where(clear[:, None], together, told.per_state(cut))
-        self.moves = np.where((free.sum(axis=1) > least)[:, None], free, cut)
+        self.clear = together.sum(axis=1) > least * np.sqrt(np.diff(layout.state_ptr))
+        self.clear_rows = free.sum(axis=1) > least
+        whole = np.where(self.clear[:, None], together, told.per_state(cut))
+        self.moves = np.where(self.clear_rows[:, None], free, cut)
         self.taken, self.seen = (np.maximum(table.sum(axis=1), 1.0) for table in (self.moves, whole))
         self.usual = whole / self.seen[:, None]
         self.ends = list(told.question.returns.terminal)
@@ -158,14 +160,34 @@ class _Chain:
             both[self.ends] = 0.0
             pooled[i] = both / self.seen[:, None]
 
+        every = self.noise + self.luck
+        alone = np.sqrt(
+            _capped(own * self.taken[rows][:, None], every[rows], self.taken[rows], self.clear_rows[rows])
+        )
+        shared = np.sqrt(
+            _capped(pooled * self.seen[:, None], self.told.per_state(every), self.seen, self.clear)
+        )
+
         def covariance(cells: Floats) -> Floats:
-            root, mine = np.sqrt(self.told.per_state(cells)), np.sqrt(cells[rows])
+            root, mine = np.sqrt(self.told.per_state(cells)) * shared, np.sqrt(cells[rows])
             x = (pooled * root).reshape(counts.size, -1)
-            y, z = (table.reshape(counts.size, -1) for table in (own * mine, pooled[:, order] * mine))
+            y, z = (own * (mine * alone)), (pooled[:, order] * (mine * shared[order]))
+            y, z = (table.reshape(counts.size, -1) for table in (y, z))
             return np.asarray(x @ x.T + y @ z.T + z @ y.T + y @ y.T)
 
         of_noise = covariance(self.noise)
         return found, of_noise + covariance(self.luck), of_noise
+
+
+def _capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_]) -> Floats:
+    """(rows, 1) parts of the variance of (n, rows, S + 1) slopes in next states that can be errors.
+
+    A row that was projected is a law over next states: a mean over it is wrong by no more than its range.
+    """
+    variance = np.square(slopes * np.sqrt(cells)).sum(axis=2) / seen**2
+    most = np.square(np.ptp(slopes, axis=2))
+    part = (most / np.maximum(variance, 1e-300)).max(axis=0)
+    return np.where(clear | (variance.max(axis=0) == 0.0), 1.0, np.minimum(part, 1.0))[:, None]
 
 
 @dataclass(frozen=True, eq=False)
