@@ -200,7 +200,7 @@ def test_points_grow_and_hold_together() -> None:
 
 
 def test_a_law_that_was_projected_errs_by_its_range_at_most() -> None:
-    """Two rows of two next states: a clear one keeps its variance, a projected one the square of its range."""
+    """Two rows of two next states: a clear one keeps its variance, a projected one its range, squared."""
     slopes = np.array([[[0.5, -0.5], [0.5, -0.5]], [[0.2, -0.2], [0.0, 0.0]]])
     cells, seen = np.full((2, 2), 400.0), np.array([10.0, 10.0])  # variances 2 and 0.32, by point
     part = transitions._capped(slopes, cells, seen, np.array([True, False]))
