@@ -31,7 +31,7 @@ __all__ = ["check_delta", "check_epsilon", "gdp_epsilon", "log_gdp_delta", "root
 
 def check_epsilon(value: Any, name: str = "epsilon") -> float:
     """Return a finite epsilon above 0, or raise ``ValueError``; infinity is told what to say instead."""
-    if isinstance(value, Real | np.number) and float(value) == math.inf:
+    if isinstance(value, Real) and value == math.inf:
         raise ValueError(
             f'{name} = inf: must be finite and above 0; to learn without privacy, use privatizer "none"'
         )
