@@ -51,6 +51,23 @@ def test_optional_dependencies_are_not_needed() -> None:
     blocked = f"import sys\nfor name in {optional}: sys.modules[name] = None"
     loaded = modules_after(f"{blocked}\nimport discreet as dr\ndr.make('riverswim'), dr.simulate, dr.Central")
     assert "discreet.privatizers.central" in loaded
+    others = (
+        "linear.sums",
+        "shuffle.mechanism",
+        "sessions.batch",
+        "storage.saved_state",
+    )
+    assert not loaded & {"scipy.special", "pyarrow", "rich", *(f"discreet.{name}" for name in others)}
+
+
+def test_a_run_writes_its_results_without_pandas(tmp_path: Path) -> None:
+    """Arrow's own conversions import pandas wherever that is installed."""
+    run = ["run", "--episodes", "1", "--json", "--out", str(tmp_path / "run")]
+    loaded = modules_after(
+        f"from discreet.cli.shell import app\nimport discreet.cli\napp({run}, standalone_mode=False)"
+    )
+    assert "pyarrow" in loaded
+    assert not loaded & {"pandas", "matplotlib", "scipy.special"}
 
 
 @pytest.mark.parametrize("name", dr.__all__)
@@ -131,7 +148,7 @@ def test_what_a_guarantee_is_made_of_has_no_import_circle() -> None:
 # what they count and never raised without a reason (docs/kernel.md). Sums of prefixes first; batches and
 # decaying sums, whose session is opened by name, need two files more; group returns and cut rewards one; two
 # files put the numbers into words.
-MODULES, LINES, WITH_BATCHES, WITH_STEERED, WITH_WORDS = 31, 2879, 2996, 2972, 3117
+MODULES, LINES, WITH_BATCHES, WITH_STEERED, WITH_WORDS = 31, 2880, 2997, 2973, 3118
 
 
 def test_what_a_count_release_rests_on_does_not_grow() -> None:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,11 @@ from discreet.protocol import probabilities
             lambda: checks.real("x", 1, 0, 1, open_low=True, open_high=True),
             "x = 1: must be a number in (0, 1)",
         ),
+        (lambda: checks.real("x", 10**400), "must be a finite number"),
+        (lambda: checks.real("x", Fraction(-(10**400))), "must be a finite number"),
+        (lambda: checks.real("x", np.complex128(1 + 1j)), "x = (1+1j): must be a finite number"),
+        (lambda: checks.floats("t", np.ones(1, complex), (1,)), "t: must be an array of numbers"),
+        (lambda: checks.floats("t", [10**400], (1,)), "t: must be an array of numbers"),
         (lambda: checks.integer("n", np.int64(0), 1), "n = 0: must be an integer of at least 1"),
         (lambda: checks.integer("n", 7, None, 3), "n = 7: must be an integer of at most 3"),
         (lambda: checks.flag("f", np.int64(1)), "f = 1: must be true or false"),

@@ -6,6 +6,7 @@ import inspect
 import pickle
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from closure import closure
 import discreet as dr
 from discreet.core import kernels
 from discreet.core.continual.clocks import Clocks
+from discreet.core.continual.decaying import Decaying
 from discreet.core.continual.signed_digits import SignedDigits
 from discreet.core.continual.square_root import SquareRoot
 from discreet.core.continual.tree import Tree
@@ -49,6 +51,26 @@ STRATEGIES = {
     "square root": (Prefixes(SquareRoot(4)), kernels.GAUSSIAN, 1),
     "decaying": (Batches(0.8), kernels.GAUSSIAN, 1),
 }
+
+
+@pytest.mark.parametrize("family", [kernels.LAPLACE, kernels.GAUSSIAN])
+@pytest.mark.parametrize("scale", [1e-160, 9e-101, 1e-100, 1e100, 2e100, 1e160, 1e161])
+def test_scales_whose_losses_floats_do_not_square_are_refused(family: int, scale: float) -> None:
+    """At 1e161 squares lose their digits, and mu came out half a per cent too small."""
+    made = CountMechanism(QUERY, SCHEDULE, "seeded", Batches(), family, np.full(3, scale), stated=STATED)
+    if not 1e-100 <= scale <= 1e100:
+        with pytest.raises(ValueError, match="scales.*: must be a number in"):
+            _ = made.records
+    else:
+        most = 24.0 if family == kernels.LAPLACE else 24.0**0.5
+        assert made.records[0].loss == pytest.approx(most / scale, rel=1e-14)
+
+
+@pytest.mark.parametrize("decay", [0.5, 0.99, 0.999, 1 - 3e-9, 1 - 2.0**-27, 1 - 2.0**-53])
+def test_a_column_of_a_decaying_sum_has_norm_one_to_the_last_digits(decay: float) -> None:
+    """gain^2 / (1 - decay^2), which was 4e-9 too large at 1 - 2^-27."""
+    square = Fraction(Decaying(decay).gain) ** 2 / (1 - Fraction(decay) ** 2)
+    assert abs(square - 1) < Fraction(1, 10**14)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -124,7 +146,7 @@ def test_the_source_must_be_that_of_the_mechanism() -> None:
     ("changes", "message"),
     [
         ({"scales": np.zeros(3)}, "positive and finite"), ({"scales": np.ones(2)}, "scales has shape"),
-        ({"scales": np.full(3, np.nan)}, "positive and finite"), ({"family": 0}, "family"),
+        ({"scales": np.full(3, np.nan)}, "finite everywhere"), ({"family": 0}, "family"),
         ({"source": "secure"}, "reward_grid"), ({"reward_grid": 64}, "reward_grid"),
         ({"strategy": Batches(0.5)}, "must be 0 with Laplace noise"),
         ({"strategy": "decaying"}, "strategy"), ({"strategy": Prefixes(Tree(5))}, "leaves"),
@@ -134,6 +156,10 @@ def test_the_source_must_be_that_of_the_mechanism() -> None:
         ({"query": CountQuery(LAYOUT, episodes=2)}, "episodes"),
         ({"query": CountQuery(LAYOUT, groups=2, clip=1.0), "strategy": OnDevice(), "scales": np.ones(4)},
          "common clock"),
+        ({"stored": True, "strategy": Batches(0.0, Clocks())}, "by plain"),
+        ({"stored": True, "release_scales": np.full((4, 3), 20.0)}, "by plain"),
+        ({"strategy": Prefixes(SignedDigits(2**20, 4, 3), "user"), "schedule": Schedule(2**20),
+          "source": "secure", "reward_grid": 1024, "scales": np.full(3, 2.0**26)}, "grid units"),
         ({"release_scales": np.full((4, 3), 19.0)}, "must not cost more"),
         ({"release_scales": np.full((3, 3), 20.0)}, "release_scales has shape"),
         ({"stated": Stated(1e-6, None, True), "query": CountQuery(LAYOUT, True)}, "drawn after the records"),

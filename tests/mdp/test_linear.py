@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from tables_as_linear import as_linear
 
 from discreet.envs import random_mdp
 from discreet.linear.features import Features, one_hot
-from discreet.mdp.linear import LinearMDP, as_linear
+from discreet.mdp.linear import LinearMDP
 from discreet.mdp.planning import optimal_values
 
 

@@ -5,12 +5,12 @@ import pickle
 
 import numpy as np
 import pytest
+from tables_as_linear import as_linear, as_mixture
 
 from discreet.core.layout import Layout
 from discreet.envs import random_mdp
 from discreet.linear.features import Features, MixtureFeatures, one_hot
-from discreet.mdp.linear import as_linear
-from discreet.mdp.mixture import LinearMixtureMDP, as_mixture
+from discreet.mdp.mixture import LinearMixtureMDP
 from discreet.mdp.planning import optimal_values
 from discreet.mdp.tabular import TabularMDP
 from discreet.protocol import Spec

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tables_as_linear import as_mixture
 
 import discreet as dr
 from discreet import envs
@@ -21,7 +22,7 @@ from discreet.core.trajectories import Trajectory
 from discreet.experiments.simulate import Setup, simulate
 from discreet.linear.features import MixtureFeatures
 from discreet.mdp.linear import LinearMDP
-from discreet.mdp.mixture import LinearMixtureMDP, as_mixture
+from discreet.mdp.mixture import LinearMixtureMDP
 from discreet.online.lsvi import LSVIUCB
 from discreet.online.vtr import UCRLVTR, UCRLVTRPlus
 from discreet.protocol import Plan, Schedule, Spec

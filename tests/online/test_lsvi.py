@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tables_as_linear import as_linear
 
 import discreet as dr
 from discreet.core.layout import Layout
@@ -15,7 +16,7 @@ from discreet.estimation.linear import model_rewards, model_values
 from discreet.experiments.config import RunConfig
 from discreet.experiments.simulate import Setup
 from discreet.linear.features import Features, one_hot
-from discreet.mdp.linear import LinearMDP, as_linear
+from discreet.mdp.linear import LinearMDP
 from discreet.mdp.planning import value
 from discreet.online.lsvi import LSVIUCB
 from discreet.protocol import Budget, Spec

@@ -27,7 +27,8 @@ from discreet.privatizers.local import Local
 from discreet.privatizers.none import NoPrivacy
 from discreet.privatizers.shuffle import Shuffle
 from discreet.protocol import Encoder, Message, Plan, Response, Schedule, Session
-from discreet.sessions.batch import BatchSession, standing_batch
+from discreet.sessions.batch import BatchSession
+from discreet.sessions.queries import standing_batch
 from discreet.shuffle import calibration as accountant
 from discreet.shuffle.session import BatchTooSmall
 from discreet.simulation.crowds import rollouts

@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from tables_as_linear import as_mixture
 
 import discreet as dr
 from discreet import envs
@@ -18,7 +19,6 @@ from discreet.envs import synthetic_linear_behaviour, synthetic_linear_mdp
 from discreet.experiments.datasets import Simulated, learn_from
 from discreet.experiments.simulate import Setup, simulate
 from discreet.mdp import planning
-from discreet.mdp.mixture import as_mixture
 from discreet.offline.linear import DPPEVI, DPVAPVI, PEVI, VAPVI, learn_linear
 from discreet.offline.tabular import APVI, DPAPVI
 from discreet.online.lsvi import LSVIUCB

@@ -40,7 +40,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from discreet.core import checks
 
@@ -60,9 +59,11 @@ _MOST = 1 << 25  # points of a transform
 
 def _normal_mass(low: Floats, high: Floats) -> Floats:
     """P(low < z <= high) of a standard normal, from the nearer tail."""
+    from scipy.special import ndtr  # slow to import, and most runs do without
+
     sign = np.where(low > 0, -1.0, 1.0)
     ends = np.where(sign > 0, high, -low), np.where(sign > 0, low, -high)
-    return np.asarray(special.ndtr(ends[0]) - special.ndtr(ends[1]))
+    return np.asarray(ndtr(ends[0]) - ndtr(ends[1]))
 
 
 def _atoms(noise: str, scale: float, shift: float) -> tuple[Floats, Floats] | None:

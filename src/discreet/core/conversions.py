@@ -23,7 +23,6 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
 from discreet.core import checks
 
@@ -32,7 +31,7 @@ __all__ = ["check_delta", "check_epsilon", "gdp_epsilon", "log_gdp_delta", "root
 
 def check_epsilon(value: Any, name: str = "epsilon") -> float:
     """Return a finite epsilon above 0, or raise ``ValueError``; infinity is told what to say instead."""
-    if isinstance(value, Real | np.number) and float(value) == math.inf:
+    if isinstance(value, Real) and value == math.inf:
         raise ValueError(
             f'{name} = inf: must be finite and above 0; to learn without privacy, use privatizer "none"'
         )
@@ -46,7 +45,7 @@ def check_delta(value: Any, name: str = "delta") -> float:
 
 def root(function: Callable[[float], float], low: float, high: float) -> float:
     """The root of a monotone function inside a bracket, to relative 4e-16 or absolute 1e-300."""
-    from scipy.optimize import brentq  # a fifth of what one run imports, and most runs need no root
+    from scipy.optimize import brentq  # SciPy is a fifth of what one run imports, and most need no root
 
     return float(brentq(function, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps, maxiter=500))
 
@@ -57,6 +56,8 @@ def log_gdp_delta(mu: float, epsilon: float) -> float:
     With a = epsilon/mu - mu/2, b = epsilon/mu + mu/2 and Mills' ratio R(x) = Phi(-x) / phi(x),
     e^epsilon phi(b) = phi(a), hence delta = phi(a) (R(a) - R(b)).
     """
+    from scipy.special import erfcx, log_ndtr, ndtr
+
     ratio = epsilon / mu
     a, b = ratio - 0.5 * mu, ratio + 0.5 * mu
     if a < -4.0:  # R(a) would overflow, and there is nothing to cancel: delta is near 1
@@ -70,6 +71,8 @@ def log_gdp_delta(mu: float, epsilon: float) -> float:
 
 def _mills_slope(x: float) -> float:
     """1 - x R(x) for x >= -1, by its continued fraction where the direct form cancels."""
+    from scipy.special import erfcx
+
     if x < 10.0:
         return 1.0 - x * math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
     # R(x) = 1/(x + 1/(x + 2/(x + 3/(x + ...)))), hence 1 - x R(x) = f/(x + f), f = 1/(x + 2/(x + ...))
@@ -83,6 +86,8 @@ def _mills_slope(x: float) -> float:
 @lru_cache(maxsize=1024)
 def gdp_epsilon(mu: float, delta: float) -> float:
     """The smallest epsilon >= 0 at which mu-GDP implies (epsilon, delta)-DP: equation (1) inverted."""
+    from scipy.special import ndtri
+
     mu, delta = checks.positive("mu", mu), check_delta(delta)
     target = math.log(delta)
     if log_gdp_delta(mu, 0.0) <= target:

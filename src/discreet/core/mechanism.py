@@ -32,6 +32,7 @@ counts are integers, and the noise is discrete on the same grid, of a size that 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -225,15 +226,15 @@ class CountMechanism(OverTime):
         put(self, "query", self.query.copy())
         put(self, "schedule", replace(self.schedule))
         families = len(self.query.row_families)
-        scales = np.zeros(families) if self.scales is None else np.array(self.scales, np.float64)
+        own = np.zeros(families) if self.scales is None else self.scales
+        scales = checks.floats("scales", own, (families,))
         given = self.release_scales
-        none = given is None or not np.size(given)  # rows without scales are none
-        by_release = np.zeros((0, families)) if none else np.array(given, np.float64)
+        if given is None or not np.size(given):  # rows without scales are none
+            given = np.zeros((0, families))
+        by_release = checks.floats("release_scales", given, np.shape(given))
         for name, array in (("scales", scales), ("release_scales", by_release)):
             array.flags.writeable = False
             put(self, name, array)
-        if scales.shape != (families,):
-            raise ValueError(f"scales has shape {scales.shape}: must be ({families},), one for each family")
         self._check_parts()
         if self.noisy:
             self._check_noise(by_release)
@@ -248,8 +249,8 @@ class CountMechanism(OverTime):
             raise ValueError("query.first = True: must be False but for stored people")
         if query.steered:
             parts.module("steered").check_mechanism(self)
-        if self.stored and not isinstance(strategy, Exact | Batches):
-            raise ValueError("stored = True: stored people are released once, by Exact() or Batches()")
+        if self.stored and (strategy not in (Exact(), Batches()) or self.by_release.size):
+            raise ValueError("stored = True: stored people are released once, by plain Exact() or Batches()")
         if isinstance(strategy, Prefixes):
             leaves = leaves_of(self.schedule, strategy.leaf)
             if strategy.walk.leaves != leaves:
@@ -280,8 +281,6 @@ class CountMechanism(OverTime):
             raise ValueError(
                 f"reward_grid = {self.reward_grid}: must be given with source 'secure', and only then"
             )
-        if self.source == "secure":
-            Secure(self.reward_grid or 0)  # a power of two
         laplace, walk = self.family == kernels.LAPLACE, self.walk
         if isinstance(walk, SignedDigits) and not laplace:
             raise ValueError("family: must be LAPLACE for signed digits, whose noise comes before its data")
@@ -338,14 +337,17 @@ class CountMechanism(OverTime):
 
     def _check_exact(self, by_release: Floats) -> None:
         """Raise ``ValueError`` where exact noise of these scales, or its sums, would be rounded."""
+        Secure(self.reward_grid or 0)  # a power of two
         epochs = self.schedule.users is None and not self.stored
+        # a tree adds up 63 draws at most; of more, sums stay below 2^52 units but for 1 in e^8000
+        many = math.sqrt(self.walk.leaves) if isinstance(self.walk, SignedDigits) else 1.0
         widest = self.noise_scales
         if self.query.steered:
             widest = parts.module("steered").widest_scales(self.query, widest)
         others = ((scales, False) for scales in (widest, *by_release[1:]))
         for scales, growing in ((self.noise_scales, epochs), *others):
             # an epoch's scale grows to at most 52 times this
-            low, high = 2.0**-20, 2.0 ** (32 if growing else 38)
+            low, high = 2.0**-20, min(2.0 ** (32 if growing else 38), 2.0**44 / many)
             for name, scale in zip(self.query.row_families, scales.tolist(), strict=True):
                 units = scale * self.noise_factor * (self.grid(name) or 1)
                 if not low <= units <= high:

@@ -91,7 +91,8 @@ class MechanismRecord:
 
     def __post_init__(self) -> None:
         checks.choice("noise", self.noise, get_args(NoiseFamily))
-        scales = {name: checks.positive(f"scales[{name!r}]", b) for name, b in self.scales.items()}
+        # beyond, squares of the losses would leave the range of floats, and a sum of them come out too small
+        scales = {name: checks.real(f"scales[{name!r}]", b, 1e-100, 1e100) for name, b in self.scales.items()}
         own = {name: checks.positive(f"sensitivities[{name!r}]", d) for name, d in self.sensitivities.items()}
         if not scales or set(scales) != set(own):
             raise ValueError(

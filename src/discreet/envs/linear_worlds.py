@@ -9,7 +9,10 @@ features, which is what a simulation runs and all that a learner is told.
 from __future__ import annotations
 
 import itertools
-from typing import Literal
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from typing import Literal, ParamSpec
 
 import numpy as np
 
@@ -20,6 +23,22 @@ from discreet.mdp.mixture import LinearMixtureMDP
 from discreet.mdp.tabular import TabularMDP
 
 RewardLaw = Literal["deterministic", "bernoulli"]
+Options = ParamSpec("Options")
+
+
+def _as_table(
+    world: Callable[Options, LinearMDP | LinearMixtureMDP], name: str, words: str
+) -> Callable[Options, TabularMDP]:
+    """The factory of the same world, of the same options, as a table."""
+
+    @wraps(world)
+    def table(*args: Options.args, **options: Options.kwargs) -> TabularMDP:
+        return world(*args, **options).to_tabular()
+
+    table.__name__ = table.__qualname__ = name
+    table.__doc__ = words
+    table.__signature__ = signature(world).replace(return_annotation="TabularMDP")  # type: ignore[attr-defined]
+    return table
 
 
 # ------------------------------------------------------------------------------- linear mixtures
@@ -75,23 +94,11 @@ def linear_mixture_mdp(
     )
 
 
-def linear_mixture(
-    *,
-    states: int = 8,
-    actions: int = 4,
-    horizon: int = 5,
-    models: int = 5,
-    concentration: float = 0.15,
-    rewarding: float = 0.15,
-    seed: int = 0,
-    rewards: RewardLaw = "deterministic",
-    reward_models: int | None = None,
-) -> TabularMDP:
-    """The mixture of m base models as a table; its ``features`` are phi (S, A, S, m)."""
-    return linear_mixture_mdp(
-        states=states, actions=actions, horizon=horizon, models=models, concentration=concentration,
-        rewarding=rewarding, seed=seed, rewards=rewards, reward_models=reward_models,
-    ).to_tabular()  # fmt: skip
+linear_mixture = _as_table(
+    linear_mixture_mdp,
+    "linear_mixture",
+    "The mixture of m base models as a table; its ``features`` are phi (S, A, S, m).",
+)
 
 
 def hypercube_mdp(
@@ -140,9 +147,9 @@ def hypercube_mdp(
     return LinearMixtureMDP(MixtureFeatures(table, 1.0 + total), weights, means, name=f"hypercube-{seed}")
 
 
-def hypercube(*, dimension: int = 5, horizon: int = 6, gap: float | None = None, seed: int = 0) -> TabularMDP:
-    """The hypercube as a table: H + 2 states, 2^(d-1) actions, ``features`` (S, A, S, d)."""
-    return hypercube_mdp(dimension=dimension, horizon=horizon, gap=gap, seed=seed).to_tabular()
+hypercube = _as_table(
+    hypercube_mdp, "hypercube", "The hypercube: H + 2 states, 2^(d-1) actions, ``features`` (S, A, S, d)."
+)
 
 
 # ------------------------------------------------------------------------------------ linear MDPs
@@ -171,19 +178,11 @@ def random_linear_mdp(
     )
 
 
-def random_linear(
-    *,
-    states: int = 6,
-    actions: int = 3,
-    horizon: int = 4,
-    dimension: int = 4,
-    seed: int = 0,
-    rewards: RewardLaw = "deterministic",
-) -> TabularMDP:
-    """The random linear MDP as a table; its ``features`` are phi (S, A, d)."""
-    return random_linear_mdp(
-        states=states, actions=actions, horizon=horizon, dimension=dimension, seed=seed, rewards=rewards
-    ).to_tabular()
+random_linear = _as_table(
+    random_linear_mdp,
+    "random_linear",
+    "The random linear MDP as a table; its ``features`` are phi (S, A, d).",
+)
 
 
 CLIMB, WORK, SLIP = 0, 1, 2  # effects of the wide world; every further one starts again
@@ -264,19 +263,8 @@ def wide_linear_mdp(
     )  # fmt: skip
 
 
-def wide_linear(
-    *,
-    states: int = 2000,
-    actions: int = 4,
-    horizon: int = 8,
-    levels: int = 6,
-    blend: float = 0.5,
-    support: int = 60,
-    seed: int = 0,
-    rewards: RewardLaw = "deterministic",
-) -> TabularMDP:
-    """The wide linear MDP as a table: one slot, about 1.9 million transition entries at the defaults."""
-    return wide_linear_mdp(
-        states=states, actions=actions, horizon=horizon, levels=levels, blend=blend, support=support,
-        seed=seed, rewards=rewards,
-    ).to_tabular()  # fmt: skip
+wide_linear = _as_table(
+    wide_linear_mdp,
+    "wide_linear",
+    "The wide linear MDP as a table: one slot, about 1.9 million transition entries at the defaults.",
+)

@@ -59,7 +59,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, ndtri
 
 from discreet.core import checks
 from discreet.core.shown import brief
@@ -89,6 +88,8 @@ def _log_half_central(n: int) -> float:
 @lru_cache(maxsize=8)
 def _tail_weights(m: int, cut: int) -> tuple[Floats, float]:
     """ln A_i - ln i! for i < cut, and ln of a bound on A_cut: the parts of (1) that y does not enter."""
+    from scipy.special import gammaln  # SciPy is slow to import, and most runs do without
+
     j = np.arange(1, cut, dtype=np.float64)
     log_a = np.empty(cut)  # log_a[j - 1] = ln a_j
     log_a[0] = _log_half_central(m - 1)
@@ -143,6 +144,8 @@ def _laplace_quantile(m: int, p: float) -> float:
 
 def _exact_quantile(m: int, p: float) -> float:
     """Newton's method on ln of (1)."""
+    from scipy.special import ndtri
+
     log_p = math.log(p)
     weights, rest = _tail_weights(m, _cut(m, log_p))
     y = max(-log_p, -math.sqrt(2 * m) * float(ndtri(0.5 * p)))
@@ -216,6 +219,8 @@ def discrete_laplace_variance(scale: float) -> float:
 
 def gaussian_quantile(p: float) -> float:
     """The z with P(|N(0, 1)| > z) = p, p in (0, 1)."""
+    from scipy.special import ndtri
+
     return -float(ndtri(0.5 * checks.real("p", p, 0.0, 1.0, open_low=True, open_high=True)))
 
 

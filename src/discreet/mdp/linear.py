@@ -2,8 +2,7 @@
 
 Jin, Yang, Wang and Jordan 2020, assumption A. What the constructor certifies: the norms of phi
 (:class:`~discreet.linear.features.Features`), that every row phi^T mu_h is a distribution, and that every
-mean reward lies in [0, 1]. :meth:`LinearMDP.to_tabular` is the same MDP as a table; :func:`as_linear` is the
-way back, with one-hot features.
+mean reward lies in [0, 1]. :meth:`LinearMDP.to_tabular` is the same MDP as a table.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.shown import brief
-from discreet.linear.features import Features, one_hot
+from discreet.linear.features import Features
 from discreet.mdp.tabular import TabularMDP
 from discreet.protocol import probabilities
 
@@ -151,23 +150,3 @@ def _rows(features: Features, measures: Floats) -> Floats:
 def _means(features: Features, weights: Floats) -> Floats:
     """(T, S, A) phi^T theta_h."""
     return (weights @ features.rows.T).reshape(len(weights), features.states, features.actions)
-
-
-def as_linear(mdp: TabularMDP) -> LinearMDP:
-    """A tabular MDP with one-hot features, mu_h(s')_{(s,a)} = P_h(s' | s, a), theta_h = r_h: exact.
-
-    Raises ``ValueError`` for an MDP with a mask, per-successor or many-valued rewards.
-    """
-    if mdp.layout.mask is not None or mdp.entry_rewards is not None or mdp.reward_law == "discrete":
-        raise ValueError(
-            "mdp: must have all actions admissible, and deterministic or Bernoulli rewards of (s, a)"
-        )
-    h, pairs = mdp.horizon, mdp.states * mdp.actions
-    return LinearMDP(
-        one_hot(mdp.states, mdp.actions),
-        mdp.transitions.reshape(h, pairs, mdp.states),
-        mdp.rewards.reshape(h, pairs),
-        mdp.initial,
-        reward_law="bernoulli" if mdp.reward_law == "bernoulli" else "deterministic",
-        name=mdp.name,
-    )

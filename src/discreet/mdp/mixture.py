@@ -2,8 +2,7 @@
 
 Jia et al. 2020, Ayoub et al. 2020. The features carry their contracts
 (:class:`~discreet.linear.features.MixtureFeatures`); the constructor here certifies that every row is a
-distribution and that ||w_h||_2 <= C_w. :meth:`LinearMixtureMDP.to_tabular` is the same MDP as a table;
-:func:`as_mixture` is the way back, with indicator features.
+distribution and that ||w_h||_2 <= C_w. :meth:`LinearMixtureMDP.to_tabular` is the same MDP as a table.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from discreet.protocol import probabilities
 Floats = NDArray[np.float64]
 
 _TOLERANCE = 1e-9  # rounding of <phi, w>
-_LARGEST = 10**7  # entries of the indicator features of a table: 80 MB
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -158,34 +156,3 @@ def _certify_rewards(features: MixtureFeatures, means: Floats) -> None:
             f"rewards[{norms.argmax()}] need weights of norm {norms.max()}: must be at most "
             f"reward_weight_bound = {features.reward_weight_bound}"
         )
-
-
-def as_mixture(mdp: TabularMDP) -> LinearMixtureMDP:
-    """A tabular MDP as a mixture: phi(s' | s, a) = e_{(s, a, s')} / sqrt(S), w_h = sqrt(S) P_h, d = S^2 A.
-
-    phi_v(s, a) has the S entries v / sqrt(S), so F01 = F+- = 1 and both l1 suprema are sqrt(S);
-    ||w_h|| <= C_w = S sqrt(A). For cross-checks: the table has S^4 A^2 entries.
-
-    Raises ``ValueError`` for an MDP that is too large, has a mask, per-successor or many-valued rewards.
-    """
-    if mdp.layout.mask is not None or mdp.entry_rewards is not None or mdp.reward_law == "discrete":
-        raise ValueError(
-            "mdp: must have all actions admissible, and deterministic or Bernoulli rewards of (s, a)"
-        )
-    s, a = mdp.states, mdp.actions
-    d = s * a * s
-    if d * d > _LARGEST:
-        raise ValueError(f"mdp: S = {s}, A = {a} needs {d * d} entries of features: at most {_LARGEST}")
-    root = float(np.sqrt(s))
-    table = (np.eye(d) / root).reshape(s, a, s, d)
-    features = MixtureFeatures(
-        table, s * float(np.sqrt(a)), bound=1.0, signed_bound=1.0, l1=root, signed_l1=root
-    )
-    return LinearMixtureMDP(
-        features,
-        root * mdp.transitions.reshape(mdp.horizon, d),
-        mdp.rewards,
-        mdp.initial,
-        reward_law="bernoulli" if mdp.reward_law == "bernoulli" else "deterministic",
-        name=mdp.name,
-    )

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -39,18 +39,22 @@ from discreet.local.choice import NAMES, best_reports, weighed_error
 from discreet.local.reported import Reported
 from discreet.local.reports import StepReports
 from discreet.privatizers.budgeted import Budgeted
-from discreet.privatizers.linear import LinearChoice, central_choices, is_linear, linear_central
 from discreet.protocol import Budget, Mechanism
-from discreet.sessions.batch import batch_mechanism, has_batches, standing_batch
-from discreet.sessions.one_shot import OneShotSession, check_query
 from discreet.sessions.opening import Proposes
 from discreet.sessions.queries import (
     check_cut,
     check_source,
     continual_query,
+    has_batches,
+    is_linear,
     private_query,
     private_schedule,
+    standing_batch,
 )
+
+if TYPE_CHECKING:
+    from discreet.privatizers.linear import LinearChoice
+    from discreet.sessions.one_shot import OneShotSession
 
 ReleaseName = Literal["auto", "tree", "signed-digits", "square-root", "batches", "decaying", "reports"]
 TreeEstimate = Literal["plain", "optimal"]
@@ -274,6 +278,8 @@ class Central(Budgeted, Proposes):
         """
         schedule = standing_batch(schedule)
         if is_linear(query):
+            from discreet.privatizers.linear import central_choices
+
             self._check_linear()
             return central_choices(
                 self, schedule, randomness, self.release or "auto", self.leaf or "batch",
@@ -433,8 +439,12 @@ class Central(Budgeted, Proposes):
         """
         check_source(randomness)
         if has_batches(schedule):
+            from discreet.sessions.batch import batch_mechanism
+
             return batch_mechanism(self, query, schedule, randomness)
         if is_linear(query):
+            from discreet.privatizers.linear import linear_central
+
             self._check_linear()
             if self.clocks == "rows":
                 raise ValueError("clocks = 'rows': are for counts, not for linear sums")
@@ -497,6 +507,8 @@ class Central(Budgeted, Proposes):
         Raises ``ValueError`` if the query cannot be released step by step, its noise cannot be drawn, or this
         privatizer's options belong to many releases.
         """
+        from discreet.sessions.one_shot import check_query
+
         query = private_query(query)
         check_source(randomness)
         check_query(query)
@@ -527,6 +539,8 @@ class Central(Budgeted, Proposes):
         is not asked for. Each user has at most ``query.episodes`` episodes. Raises ``ValueError`` as
         :meth:`stored_mechanism`.
         """
+        from discreet.sessions.one_shot import OneShotSession
+
         return OneShotSession(self.stored_mechanism(query, randomness), randomness)
 
     def _release_scales(self, query: CountQuery, schedule: Schedule, choice: Choice) -> Floats:

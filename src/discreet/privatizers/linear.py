@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -59,12 +59,6 @@ __all__ = [
 
 _STATED_DELTA = 1e-6
 _LISTED = 4096  # releases up to which terms are averaged over users, not over releases
-_QUERIES = (MixtureQuery, GramQuery)
-
-
-def is_linear(query: Any) -> bool:
-    """Is it one that this module starts? (Subclasses could declare any sensitivity.)"""
-    return type(query) in _QUERIES
 
 
 def _private(query: LinearQuery, schedule: Schedule, randomness: Randomness) -> tuple[LinearQuery, Schedule]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -20,11 +20,12 @@ from discreet.local.choice import NAMES, report_candidates, reports_of
 from discreet.local.reported import Reported
 from discreet.local.reports import KINDS, Kind
 from discreet.privatizers.budgeted import Budgeted
-from discreet.privatizers.linear import LinearChoice, is_linear, linear_local, local_choices
 from discreet.protocol import Mechanism
-from discreet.sessions.batch import batch_mechanism, has_batches
 from discreet.sessions.opening import Proposes
-from discreet.sessions.queries import check_source, continual_query, private_schedule
+from discreet.sessions.queries import check_source, continual_query, has_batches, is_linear, private_schedule
+
+if TYPE_CHECKING:
+    from discreet.privatizers.linear import LinearChoice
 
 LocalRandomizer = Literal["auto", "laplace", "gaussian", "subset", "oue", "krr"]
 _VECTORS = ("laplace", "gaussian")
@@ -151,6 +152,8 @@ class Local(Budgeted, Proposes):
         Computed from public numbers alone. Raises ``ValueError`` if none fits.
         """
         if is_linear(query):
+            from discreet.privatizers.linear import local_choices
+
             return local_choices(self, query, randomness)
         return self._count_choices(query, schedule, randomness)
 
@@ -193,8 +196,12 @@ class Local(Budgeted, Proposes):
         """What devices would send, and what that costs. Raises ``ValueError`` if the parts do not fit."""
         check_source(randomness)
         if has_batches(schedule):
+            from discreet.sessions.batch import batch_mechanism
+
             return batch_mechanism(self, query, schedule, randomness)
         if is_linear(query):
+            from discreet.privatizers.linear import linear_local
+
             self._check_linear()
             return linear_local(self, query, schedule, randomness)
         query, schedule = continual_query(query), private_schedule(schedule)

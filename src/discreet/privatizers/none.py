@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from discreet.core.mechanism import CountMechanism, Exact
 from discreet.core.randomness import Randomness
 from discreet.core.releases import Schedule, Trust
 from discreet.knobs import Knobs
-from discreet.privatizers.linear import is_linear, linear_none
 from discreet.protocol import Budget, Mechanism
-from discreet.sessions.batch import batch_mechanism, has_batches
-from discreet.sessions.one_shot import OneShotSession
 from discreet.sessions.opening import Proposes
 from discreet.sessions.queries import (
     check_cut,
     check_source,
     continual_query,
+    has_batches,
+    is_linear,
     private_query,
     private_schedule,
 )
+
+if TYPE_CHECKING:
+    from discreet.sessions.one_shot import OneShotSession
 
 __all__ = ["NoPrivacy"]
 
@@ -46,8 +48,12 @@ class NoPrivacy(Knobs, Proposes):
         """Exact sums. Raises ``ValueError`` if the query is of no known type."""
         check_source(randomness)
         if has_batches(schedule):
+            from discreet.sessions.batch import batch_mechanism
+
             return batch_mechanism(self, query, schedule, randomness)
         if is_linear(query):
+            from discreet.privatizers.linear import linear_none
+
             return linear_none(query, schedule, randomness)
         query, schedule = continual_query(query, cuts=True), private_schedule(schedule)
         check_cut(query, schedule)
@@ -62,4 +68,6 @@ class NoPrivacy(Knobs, Proposes):
 
     def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
         """A session for stored people that releases exact sums, once, step by step."""
+        from discreet.sessions.one_shot import OneShotSession
+
         return OneShotSession(self.stored_mechanism(query, randomness), randomness)

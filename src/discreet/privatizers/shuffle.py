@@ -20,9 +20,8 @@ from discreet.core.releases import (
 from discreet.knobs import Knobs
 from discreet.privatizers.budgeted import shares_of
 from discreet.protocol import Budget, Mechanism
-from discreet.sessions.batch import batch_mechanism, has_batches
 from discreet.sessions.opening import Proposes
-from discreet.sessions.queries import check_source, continual_query, private_schedule
+from discreet.sessions.queries import check_source, continual_query, has_batches, private_schedule
 from discreet.shuffle import calibration as accountant
 from discreet.shuffle.calibration import CALIBRATIONS, Calibration, Noise
 from discreet.shuffle.mechanism import FlipMechanism, batch_ends
@@ -133,6 +132,8 @@ class Shuffle(Knobs, Proposes):
         """
         check_source(randomness)
         if has_batches(schedule):
+            from discreet.sessions.batch import batch_mechanism
+
             return batch_mechanism(self, query, schedule, randomness)
         query, schedule = continual_query(query), private_schedule(schedule)
         assert self.epsilon is not None and self.delta is not None

@@ -59,10 +59,7 @@ from discreet.sessions.queries import continual_query, private_query, private_sc
 from discreet.shuffle.mechanism import AmplifiedMechanism, FlipMechanism
 from discreet.storage.saved_state import resume, state_of
 
-__all__ = [
-    "BatchEncoder", "BatchKind", "BatchMechanism", "BatchSession", "batch_mechanism", "has_batches",
-    "standing_batch",
-]  # fmt: skip
+__all__ = ["BatchEncoder", "BatchKind", "BatchMechanism", "BatchSession", "batch_mechanism"]
 
 
 @dataclass(frozen=True)
@@ -430,19 +427,6 @@ class BatchSession(StreamSession):
 
 
 # ------------------------------------------------------------------------------------- start
-
-
-def has_batches(schedule: Any) -> bool:
-    """Does a schedule ask a question of its own of each batch?"""
-    return getattr(schedule, "queries", None) is not None
-
-
-def standing_batch(schedule: Schedule) -> Schedule:
-    """The one-shot schedule of the last batch where each has a question of its own; else the schedule."""
-    if not has_batches(schedule):
-        return schedule
-    times = private_schedule(schedule).release_times
-    return Schedule.one_shot(int(times[-1] - times[-2]), schedule.plans)
 
 
 def batch_mechanism(

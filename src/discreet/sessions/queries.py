@@ -14,8 +14,11 @@ __all__ = [
     "check_queries",
     "check_source",
     "continual_query",
+    "has_batches",
+    "is_linear",
     "private_query",
     "private_schedule",
+    "standing_batch",
 ]
 
 _MOST_CELLS = 2 * 10**8  # of a session that releases all of them at once, many times
@@ -72,6 +75,28 @@ def private_schedule(schedule: Any) -> Schedule:
     if type(schedule) is not Schedule:  # a subclass could move the times of release
         raise ValueError(f"schedule = {schedule!r}: must be a Schedule, and no subclass of it")
     return dataclasses.replace(schedule)
+
+
+def is_linear(query: Any) -> bool:
+    """Does it ask for sums of features? (Of no subclass, which could declare any sensitivity.)"""
+    if type(query) is CountQuery:
+        return False  # and nothing of features is loaded
+    from discreet.linear.sums import GramQuery, MixtureQuery
+
+    return type(query) in (GramQuery, MixtureQuery)
+
+
+def has_batches(schedule: Any) -> bool:
+    """Does a schedule ask a question of its own of each batch?"""
+    return getattr(schedule, "queries", None) is not None
+
+
+def standing_batch(schedule: Schedule) -> Schedule:
+    """The one-shot schedule of the last batch where each has a question of its own; else the schedule."""
+    if not has_batches(schedule):
+        return schedule
+    times = private_schedule(schedule).release_times
+    return Schedule.one_shot(int(times[-1] - times[-2]), schedule.plans)
 
 
 def check_source(randomness: Any) -> None:

@@ -47,7 +47,6 @@ from discreet.core.counts import (
 from discreet.core.session import CountSession
 from discreet.mdp.planning import PolicyRows, policy_rows
 from discreet.mdp.tabular import TabularMDP
-from discreet.sessions.batch import BatchSession
 from discreet.simulation import submitted_kernels as crowd_kernels
 from discreet.simulation.crowds import (
     MOST_USERS,
@@ -86,6 +85,14 @@ def reports_of(session: Any) -> Any:
     return getattr(session, "reports", None)
 
 
+def _asked(session: Any, query: Any) -> Any:
+    if isinstance(session, CountSession):
+        return query
+    from discreet.sessions.batch import BatchSession  # rare, and of much else
+
+    return session.query if isinstance(session, BatchSession) else query
+
+
 def crowd_of(
     mdp: TabularMDP,
     session: Any,
@@ -102,7 +109,7 @@ def crowd_of(
     environment's key of the run. address : of the draw, such as the first user's number. group : of the plan,
     in a query with groups.
     """
-    query = session.query if isinstance(session, BatchSession) else query
+    query = _asked(session, query)
     reports = reports_of(session)
     step = getattr(query, "step", None)
     if reports is not None and step is None:

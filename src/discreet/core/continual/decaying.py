@@ -72,8 +72,9 @@ class Decaying:
 
     @property
     def gain(self) -> float:
-        """a = sqrt(1 - lambda^2)."""
-        return math.sqrt(1.0 - self.decay * self.decay)
+        """a = sqrt(1 - lambda^2); near 1 the square would be rounded up to 4e-9 of it away."""
+        decay = self.decay
+        return math.sqrt(1.0 - decay * decay if decay <= 0.99 else (1.0 - decay) * (1.0 + decay))
 
     def rounding(self, releases: int, horizon: int) -> float:
         """What fixed point adds to the l2 norm of a family's change, in units of its values."""

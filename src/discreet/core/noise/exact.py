@@ -238,9 +238,7 @@ def _draw(
 
 def _scale(name: str, value: Any) -> Fraction:
     """The exact rational value of a scale inside [2^-20, 2^40]."""
-    finite = isinstance(value, Rational) or (
-        isinstance(value, Real | np.number) and math.isfinite(float(value))
-    )
+    finite = isinstance(value, Rational) or (isinstance(value, Real) and math.isfinite(float(value)))
     if isinstance(value, bool) or not finite:
         raise ValueError(f"{name} = {value!r}: must be a finite number in [2^-20, 2^40]")
     exact = Fraction(value) if isinstance(value, Rational) else Fraction(float(value))
