@@ -201,7 +201,10 @@ def test_200_runs_survive_a_worker_of_ray_that_is_killed_at_random(
 
     def workers() -> list[int]:
         """Those at a task, where there are any."""
-        found = {one.pid: "".join(one.cmdline()) for one in psutil.Process().children(recursive=True)}
+        found: dict[int, str] = {}
+        for one in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+                found[one.pid] = "".join(one.cmdline())
         busy = [pid for pid, words in found.items() if words.startswith("ray::_called")]
         return busy or [pid for pid, words in found.items() if words.startswith("ray::")]
 
