@@ -202,6 +202,10 @@ def test_a_release_with_shared_noise(parts: list[dr.Part], tmp_path: Path) -> No
     for folder in ("a", "b"):
         assert [check.name for check in dr.verify(tmp_path / folder) if not check.ok] == []
     assert found.statement.document["population"]["users"] == 120
+    signers = [dr.new_key(tmp_path / f"{i}.key") for i in range(2)]  # each site can sign the result
+    for i in range(2):
+        dr.sign(tmp_path / "a", dr.read_private_key(tmp_path / f"{i}.key"), name=f"hospital {i}")
+    assert all(check.ok for check in dr.verify(tmp_path / "a", public_keys=signers))
     text = " ".join(found.statement.document["not_covered"])
     assert "counts the noise of 2 honest sites among the 3 in the sum" in text
     law = dr.read_release(tmp_path / "a" / "release.parquet").laws["transition_counts"]
