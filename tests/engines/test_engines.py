@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,18 @@ def test_options_that_are_none(options: str, said: str) -> None:
     pytest.importorskip("submitit")
     with pytest.raises(ValueError, match=f"engine = 'slurm://{options}': .*{said}"):
         open_engine(f"slurm://{options}", 2)
+
+
+def test_a_queue_that_cannot_be_asked_is_an_error_and_no_wait() -> None:
+    pytest.importorskip("submitit")
+    from discreet.experiments.engines import slurm as module
+
+    def done() -> bool:
+        raise RuntimeError("the accounting database is gone")
+
+    jobs = SimpleNamespace(submit=lambda *_: SimpleNamespace(done=done))
+    with pytest.raises(RuntimeError, match="accounting database is gone"):
+        module._Executor(jobs).submit(never, ()).result(60)
 
 
 def test_nobody_there() -> None:
