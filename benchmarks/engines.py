@@ -6,6 +6,12 @@ Every engine has two workers on this machine, which have played runs before the 
 default and the engine take turns, and change who is first, so that what else the machine does meets both;
 printed are the seconds of each round, and the median of their ratios with the smallest and the largest.
 
+    python benchmarks/engines.py --engines dask ray slurm --wait
+
+does the same with runs that wait for as long as those take, and compute nothing: on a machine that has other
+work the difference is then the engine's, and not that of whoever computes beside it. Threads of this process
+are the local side.
+
     python benchmarks/engines.py --engines dask ray --bare 2000
     python benchmarks/engines.py --store 500
 
@@ -22,7 +28,9 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from discreet import registry
@@ -43,6 +51,7 @@ SETTINGS = {
         by="episode",
     ),
 }  # fmt: skip
+EACH = (1.0, 0.01)  # seconds of one of these
 
 
 @contextlib.contextmanager
@@ -71,6 +80,24 @@ def seconds(config: RunConfig, engine: Engine | None) -> float:
     else:
         sweep.run_all([(setup, config, None)], registry.prepare, engine)
     return time.perf_counter() - begin
+
+
+def waits(items: Sequence[int], each: float) -> Sequence[int]:
+    """For so many seconds of each item."""
+    time.sleep(each * len(items))
+    return items
+
+
+def seconds_of_waiting(runs: int, each: float, engine: Engine | None) -> float:
+    """Of so many items, here in threads as compiled runs are, or there."""
+    here = Engine("threads", partial(ThreadPoolExecutor, WORKERS), WORKERS, ahead=1, together=0.0)
+    begin = time.perf_counter()
+    with here:
+        found = list(results(engine or here, [Job(partial(waits, each=each), range(runs))]))
+    took = time.perf_counter() - begin
+    if sorted(item for _, item in found) != list(range(runs)):
+        raise SystemExit("not every item came back once")
+    return took
 
 
 def nothing(items: Sequence[int]) -> Sequence[int]:
@@ -126,28 +153,40 @@ def main() -> None:
     parser.add_argument(
         "--part", type=int, default=1, metavar="N", help="an N-th of the runs: a higher ratio"
     )
+    parser.add_argument("--wait", action="store_true", help="runs wait in place of computing")
     parser.add_argument("--bare", type=int, metavar="TASKS", help="only tasks without work, so many")
     parser.add_argument("--store", type=int, metavar="RUNS", help="only store so many runs, on no engine")
     given = parser.parse_args()
     if given.store is not None:
         store(given.store)
         return
-    chosen = [*SETTINGS.items()][{None: slice(None), "dear": slice(1), "cheap": slice(1, None)}[given.only]]
+    chosen = [(*one, each) for one, each in zip(SETTINGS.items(), EACH, strict=True)]
+    chosen = chosen[{None: slice(None), "dear": slice(1), "cheap": slice(1, None)}[given.only]]
     for name in given.engines:
         with opened(name) as engine:
             if given.bare is not None:
                 bare(name, engine, given.bare)
                 continue
-            for what, setting in chosen:
-                config = registry.resolved(setting.with_seeds(setting.seeds // given.part))
-                seconds(config.with_seeds(WORKERS), None)
-                seconds(config.with_seeds(2 * WORKERS), engine)
+            for what, setting, each in chosen:
+                if given.wait:
+                    runs = setting.seeds // given.part
+                    timed = partial(seconds_of_waiting, runs, each)
+                    seconds_of_waiting(2 * WORKERS, each, engine)
+                else:
+                    config = registry.resolved(setting.with_seeds(setting.seeds // given.part))
+                    timed = partial(seconds, config)
+                    seconds(config.with_seeds(WORKERS), None)
+                    seconds(config.with_seeds(2 * WORKERS), engine)
                 ratios = []
                 for number in range(given.rounds):
                     turns = (None, engine) if number % 2 == 0 else (engine, None)
-                    took = {turn: seconds(config, turn) for turn in turns}
+                    took = {turn: timed(turn) for turn in turns}
                     ratios.append(took[engine] / took[None])
-                    print(f"{name}, {what}: here {took[None]:.1f} s, there {took[engine]:.1f} s", flush=True)
+                    print(
+                        f"{name}, {what}: here {took[None]:.1f} s, there {took[engine]:.1f} s, "
+                        f"load {os.getloadavg()[0]:.1f}",
+                        flush=True,
+                    )
                 print(
                     f"{name}, {what}: ratio {statistics.median(ratios):.2f} "
                     f"({min(ratios):.2f} to {max(ratios):.2f}, {len(ratios)} rounds)",

@@ -18,7 +18,7 @@ import types
 import typing
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -867,7 +867,7 @@ def sweep(
         sweeps.note_order(folder, plan)
     if executor is not None:
         return sweeps.run_all(made, prepare, Seam.of(executor, workers), progress)
-    return [sweeps.run(setup, one, to, workers, progress) for setup, one, to in made]
+    return sweeps.run_each(made, workers, lambda _: nullcontext(progress))
 
 
 def _published_code(config: RunConfig) -> Setup:

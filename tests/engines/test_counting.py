@@ -45,60 +45,67 @@ def check(parts: list[bytes], frame: pd.DataFrame) -> None:
     np.testing.assert_array_equal(*rows)
 
 
+def recipe(begins: str) -> str:
+    """The block of the page that begins so."""
+    page = Path(__file__).parents[2] / "docs" / "engines.md"
+    blocks = page.read_text("utf-8").split("```\n")
+    (found,) = [block for block in blocks if block.startswith(begins)]
+    return found
+
+
+def names(**more: Any) -> dict[str, Any]:
+    """What the recipes take as given; their functions are those of a script, which engines send by value."""
+    return {"__name__": "__main__", "dr": dr, "schema": SCHEMA, "key": KEY, **more}
+
+
 def test_dask(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     frame, files = people(tmp_path, 5)
-    schema = SCHEMA
-
-    def counted(file: Path) -> bytes:
-        return dr.count_part(dr.open_source(file, schema), dr.DecisionPoints(), KEY).to_bytes()
-
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):
-        check(client.gather(client.map(counted, files)), frame)
+        own = names(client=client, files=files)
+        exec(recipe("def counted(file)"), own)
+        check([part.to_bytes() for part in own["parts"]], frame)
 
 
 def test_ray(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
     frame, files = people(tmp_path, 5)
-    schema, key = SCHEMA, KEY
-
-    def counted(file: Path) -> bytes:
-        return dr.count_part(dr.open_source(file, schema), dr.DecisionPoints(), key).to_bytes()
-
+    own = names(ray=ray, files=files)
+    exec(recipe("def counted(file)").split("\n\n")[0], own)
     ray.init(num_cpus=2, log_to_driver=False, configure_logging=False)
     try:
-        remote = ray.remote(counted)
-        check(ray.get([remote.remote(file) for file in files]), frame)
+        exec(recipe("found = ray.get").splitlines()[0], own)
+        check(own["found"], frame)
     finally:
         ray.shutdown()
 
 
 def test_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two executor processes of their own; rows in any order."""
+    """Two executor processes of their own; files of whole people, and a frame with rows in any order."""
     sql = pytest.importorskip("pyspark.sql")
+    import pyarrow.parquet
+
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    frame, _ = people(tmp_path, 1)
-    schema, key = SCHEMA, KEY
-
-    def counted(batches: Any) -> Any:
-        tables = list(batches)
-        rows = pd.concat(tables) if tables else pd.DataFrame()
-        if len(rows):
-            part = dr.count_part(dr.open_source(rows, schema), dr.DecisionPoints(), key)
-            yield pd.DataFrame({"part": [part.to_bytes()]})
-
+    frame, files = people(tmp_path, 5)
     builder = sql.SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
     for name in ("PYTHONPATH", "NUMBA_CACHE_DIR"):
         if name in os.environ:
             builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
     spark = builder.getOrCreate()
     try:
-        shuffled = spark.createDataFrame(frame.sample(frac=1.0, random_state=0))
-        found = shuffled.repartition(5, "user").mapInPandas(counted, "part binary").collect()
-        check([bytes(row.part) for row in found], frame)
+        own = names(context=spark.sparkContext, files=[*map(str, files)])
+        exec(recipe("def counted(file)").split("\n\n")[0], own)
+        exec(recipe("found = ray.get").splitlines()[1], own)
+        check(own["found"], frame)
+        frame.sample(frac=1.0, random_state=0).to_parquet(tmp_path / "shuffled.parquet", index=False)
+        layout = pyarrow.parquet.read_schema(tmp_path / "shuffled.parquet")
+        read = spark.read.parquet(str(tmp_path / "shuffled.parquet"))
+        own = names(pyarrow=pyarrow, layout=layout, frame=read)
+        exec(recipe("def counted(batches)").replace("repartition(200,", "repartition(5,"), own)
+        check([part.to_bytes() for part in own["parts"]], frame)
     finally:
         spark.stop()

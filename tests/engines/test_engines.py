@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,18 @@ def test_options_that_are_none(options: str, said: str) -> None:
         open_engine(f"slurm://{options}", 2)
 
 
+def test_a_queue_that_cannot_be_asked_is_an_error_and_no_wait() -> None:
+    pytest.importorskip("submitit")
+    from discreet.experiments.engines import slurm as module
+
+    def done() -> bool:
+        raise RuntimeError("the accounting database is gone")
+
+    jobs = SimpleNamespace(submit=lambda *_: SimpleNamespace(done=done))
+    with pytest.raises(RuntimeError, match="accounting database is gone"):
+        module._Executor(jobs).submit(never, ()).result(60)
+
+
 def test_nobody_there() -> None:
     pytest.importorskip("distributed")
     with pytest.raises(EngineError, match="dask://127.0.0.1:9': no scheduler answers there"):
@@ -201,7 +214,10 @@ def test_200_runs_survive_a_worker_of_ray_that_is_killed_at_random(
 
     def workers() -> list[int]:
         """Those at a task, where there are any."""
-        found = {one.pid: "".join(one.cmdline()) for one in psutil.Process().children(recursive=True)}
+        found: dict[int, str] = {}
+        for one in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+                found[one.pid] = "".join(one.cmdline())
         busy = [pid for pid, words in found.items() if words.startswith("ray::_called")]
         return busy or [pid for pid, words in found.items() if words.startswith("ray::")]
 

@@ -199,7 +199,8 @@ def play(plan: dr.SitePlan, hospitals: Path, out: Path, tamper: Any = None, **si
             raise RuntimeError("patient 17 is not in the file")
         mine = sites.get(f"plan_{i}", plan)
         key = sites.get(f"key_{i}", KEY)
-        return dr.Site(mine, dr.Part.load(hospitals / f"{i}.tally"), key, sites.get("ledger"))
+        ledger = sites["ledgers"] / f"{i}.ledger" if "ledgers" in sites else sites.get("ledger")
+        return dr.Site(mine, dr.Part.load(hospitals / f"{i}.tally"), key, ledger)
 
     grid = Grid(dr.flower_client(site), tamper)
     sites.get("grids", []).append(grid)
@@ -277,7 +278,7 @@ def swap(node: int, told: dict[str, Any]) -> dict[str, Any]:
 LIES = {
     "both": (changed("unmask", drop), "each site must be named once"),
     "alone": (changed("unmask", alone), "2 sites in the sum: must be 3 at least"),
-    "keys": (changed("share_keys", swap), "its own log says why"),
+    "keys": (changed("share_keys", swap), "cannot be opened"),
     "fewer keys": (
         changed("share_keys", lambda node, told: dict([*told.items()][1:]) | {"stage": "share_keys"}),
         "keys of 3 sites: must be of 4",
@@ -340,8 +341,12 @@ def test_two_processes_of_a_site_answer_once(hospitals: Path, tmp_path: Path) ->
 
 def test_other_plans_and_other_secrets_do_not_meet(hospitals: Path, tmp_path: Path) -> None:
     plan = plan_of()
-    with pytest.raises(RuntimeError, match="its own log says why"):
-        play(plan, hospitals, tmp_path / "a", plan_2=replace(plan, name="of somebody else"))
+    for lie in ({"plan_2": replace(plan, name="of somebody else")}, {"tamper": LIES["keys"][0]}):
+        with pytest.raises(RuntimeError, match="cannot be opened .* nothing was charged here"):
+            play(plan, hospitals, tmp_path / "a", ledgers=tmp_path, **lie)
+        for i in range(SITES):
+            with Ledger.open(tmp_path / f"{i}.ledger") as ledger:
+                assert [one.kind for one in ledger.entries()] == ["begin"]
     everybody = {f"plan_{i}": replace(plan, privatizer=dr.Central(epsilon=9.0, delta=1e-6)) for i in range(4)}
     with pytest.raises(RuntimeError, match="plan: the analyst's must be that of this site"):
         play(plan, hospitals, tmp_path / "a", **everybody)

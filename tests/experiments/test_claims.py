@@ -20,8 +20,8 @@ from discreet import registry
 from discreet.experiments import claims as module
 from discreet.experiments import simulate, sweep
 from discreet.experiments.claims import Claims
-from discreet.experiments.config import RunConfig
-from discreet.experiments.results import Result
+from discreet.experiments.config import MADE_BY, RunConfig, made_by
+from discreet.experiments.results import About, Result
 
 CONFIG = RunConfig(env="random", learner="dp-ucbvi", privatizer="central", epsilon=1.0, episodes=300, seeds=6)
 
@@ -132,6 +132,34 @@ def test_a_run_that_another_process_is_at_is_waited_for(
     np.testing.assert_array_equal(found.regret, whole.regret)
 
 
+def test_nobody_waits_while_there_is_something_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process is at the only run of the first configuration: the second one is done meanwhile."""
+    configs = [registry.resolved(replace(CONFIG, episodes=n).with_seeds(1)) for n in (300, 301)]
+    runs = [(registry.prepare(one), one, tmp_path / str(one.episodes)) for one in configs]
+    for setup, one, out in runs:
+        sweep.RunFolder.create(out, {**one.to_table(), MADE_BY: made_by()}, About.of(setup))
+    first, second = (sweep.RunFolder(out) for _, _, out in runs)
+    waited = list[bool]()
+
+    def late(_: float) -> None:
+        waited.append(second.seed_path(0).exists())
+        first.write(runs[0][0].run(0, 0))
+
+    monkeypatch.setattr(module.time, "sleep", late)
+    with Claims() as other:
+        assert other.take(first.seed_path(0))
+        found = sweep.run_each(runs, 1)
+    assert waited == [True]
+    assert [one.users for one in found] == [300, 301]
+
+
+def test_a_claim_that_cannot_be_written_is_not_left(tmp_path: Path) -> None:
+    with pytest.raises(TypeError), Claims() as mine:  # noqa: PT012 (a full disk, in the place of which:)
+        mine._text = None  # type: ignore[assignment]
+        mine.take(tmp_path / "run.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
 # ------------------------------------------------------------------------------ shards, and what they leave
 @pytest.mark.parametrize("parts", [1, 2, 3, 7])
 def test_shards_are_a_partition(parts: int) -> None:
@@ -219,10 +247,13 @@ def test_progress_of_a_part_is_of_the_part(tmp_path: Path) -> None:
 
 def test_nothing_is_made_ready_while_others_are_at_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulate, "packed", None)  # what sends a set-up to other processes
+    own, probed = simulate._warn_of_time, list[int]()
+    monkeypatch.setattr(simulate, "_warn_of_time", lambda *how: probed.append(1) or own(*how))
     config = registry.resolved(CONFIG)
     setup = registry.prepare(config)
     setup = type(setup)(setup.mdp, setup.learner, setup.privatizer, setup.episodes, stepwise=True)
     assert list(simulate.iterate_runs(setup, 0, range(6), 2, take=lambda _: False)) == []
+    assert probed == []
     with pytest.raises(TypeError):
         next(simulate.iterate_runs(setup, 0, range(6), 2, take=lambda run: run == 5))
 

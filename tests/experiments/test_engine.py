@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -196,3 +198,20 @@ def test_bad_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(seam.ENGINES, "dask", ("discreet.experiments.engines.not_there", "dask"))
     with pytest.raises(EngineError, match=r"engine = 'dask://a:1': needs a package .*'discreet\[dask\]'"):
         open_engine("dask://a:1")
+
+
+def test_workers_end_with_a_process_that_is_killed() -> None:
+    """They hold the pipe that is read here, whose end comes with the last of them."""
+    code = (
+        "import os, time\n"
+        "from discreet.experiments.engine import Job, results\n"
+        "from discreet.experiments.played import Made, processes\n"
+        "with processes(1) as engine:\n"
+        "    print([*results(engine, [Job(Made(os.getpid), (0,))])], flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as sender:
+        assert sender.stdout is not None
+        assert sender.stdout.readline().startswith("[(0, (0, ")
+        sender.kill()
+        sender.communicate(timeout=60)

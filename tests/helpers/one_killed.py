@@ -6,7 +6,9 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from discreet.experiments.engine import Engine
 from discreet.experiments.results import Result
 
 RUNS = 200
+_AIMING = 10.0  # seconds
 
 
 def check_survival(engine: Engine, victims: Callable[[], Sequence[int]], trial: int, out: Path) -> None:
@@ -32,8 +35,12 @@ def check_survival(engine: Engine, victims: Callable[[], Sequence[int]], trial: 
     killed: list[int] = []
 
     def shoot() -> None:
-        killed.append(draw.choice(sorted(victims())))
-        os.kill(killed[0], signal.SIGKILL)
+        until = time.monotonic() + _AIMING
+        while not killed and time.monotonic() < until:
+            with suppress(IndexError, ProcessLookupError):  # nobody there at this moment, or gone of itself
+                victim = draw.choice(sorted(victims()))
+                os.kill(victim, signal.SIGKILL)
+                killed.append(victim)
 
     timers: list[threading.Timer] = []
 

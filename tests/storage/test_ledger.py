@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import math
 import os
 import random
 import shutil
@@ -264,6 +265,39 @@ def test_every_change_of_a_row_is_seen(path: Path) -> None:
     refused(path)
     path.write_bytes(good)
     Ledger.open(path).close()
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_forged_chain_is_refused_in_words(path: Path, number: int) -> None:
+    """Whoever can write can hash: values that no entry has are refused in words, never met later on."""
+    with Ledger.open(path, readonly=True) as ledger:
+        texts = [entry.text for entry in ledger.entries()]
+    content = json.loads(texts[number])
+    values = (None, True, -(2**2000), -2.5, math.nan, math.inf, "x\ny", "\ud800", 7, ["a"], {"a": None}, [{}])
+
+    def forged(name: str, value: Any) -> list[str]:
+        lines, previous = [], ""
+        for i, text in enumerate(texts):
+            one = json.loads(text) | {"previous": previous} | ({name: value} if i == number else {})
+            made = json.dumps(one, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            previous = hashlib.sha256(made.encode(errors="surrogatepass")).hexdigest()
+            lines.append(json.dumps({"text": made, "hash": previous}))
+        return lines
+
+    assert len(read_export(iter(forged("time", content["time"])))) == len(texts)
+    limit = content["kind"] == "limit"
+    allowed = {"users": (None, 7), "epsilon": (7,) if limit else (None, 7), "checked": (True,)}
+    for name in content:
+        for value in values:
+            if any(value is one for one in allowed.get(name, ())):
+                continue
+            with pytest.raises(LedgerError, match=f"entry {number + 1} |follow"):
+                read_export(iter(forged(name, value)))
+    twice = [*texts]
+    twice[number] = texts[number].replace("{", '{"kind":"begin",', 1)
+    again = json.dumps({"text": twice[number], "hash": hashlib.sha256(twice[number].encode()).hexdigest()})
+    with pytest.raises(LedgerError, match="form in which ledgers write"):
+        read_export(iter([*forged("time", content["time"])[:number], again]))
 
 
 def test_a_cut_file_is_seen(path: Path) -> None:

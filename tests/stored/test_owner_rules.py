@@ -78,6 +78,19 @@ def test_learning_asks_for_the_ledger(data: Path, tmp_path: Path) -> None:
     dr.learn(open_source(frame, SCHEMA), DPAPVI(), tmp_path / "free", privatizer=private, ledger=None)
 
 
+def test_a_rule_that_is_made_while_rows_are_read_holds(data: Path, tmp_path: Path) -> None:
+    aside = (data / NAME).rename(tmp_path / "rule")
+
+    def laid(*_: object) -> None:
+        if aside.exists():
+            aside.rename(data / NAME)
+
+    source, how = open_source(data, SCHEMA), {"privatizer": dr.Central(epsilon=1.0, delta=1e-6)}
+    with pytest.raises(ValueError, match="--no-ledger is forbidden"):
+        dr.learn(source, DPAPVI(), tmp_path / "out", ledger=None, progress=laid, **how)
+    assert not (tmp_path / "out").exists()
+
+
 def records(folder: Path, cuts: str) -> Path:
     rows = [
         (f"p{i}", x, d, 1.0) for i in range(30) for x, d in ((40.0 + i, 0.0), (90.0 - i, 2.0), (50.0, 0.0))

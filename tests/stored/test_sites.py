@@ -19,6 +19,7 @@ from discreet.core.randomness import Seeded
 from discreet.data.made_up import write_made_up
 from discreet.data.schema import Schema, write_schema
 from discreet.storage.ledger import BudgetError, Ledger
+from discreet.storage.owner_rules import NAME, Rule
 from discreet.stored import sites
 from discreet.stored.flower import mask, refusal
 from discreet.stored.sites import BOUND, MODULUS, Site, SitePlan, SiteSums
@@ -201,6 +202,10 @@ def test_a_release_with_shared_noise(parts: list[dr.Part], tmp_path: Path) -> No
     for folder in ("a", "b"):
         assert [check.name for check in dr.verify(tmp_path / folder) if not check.ok] == []
     assert found.statement.document["population"]["users"] == 120
+    signers = [dr.new_key(tmp_path / f"{i}.key") for i in range(2)]  # each site can sign the result
+    for i in range(2):
+        dr.sign(tmp_path / "a", dr.read_private_key(tmp_path / f"{i}.key"), name=f"hospital {i}")
+    assert all(check.ok for check in dr.verify(tmp_path / "a", public_keys=signers))
     text = " ".join(found.statement.document["not_covered"])
     assert "counts the noise of 2 honest sites among the 3 in the sum" in text
     law = dr.read_release(tmp_path / "a" / "release.parquet").laws["transition_counts"]
@@ -332,6 +337,29 @@ def test_sites_that_are_refused(parts: list[dr.Part], tmp_path: Path) -> None:
         assert (entry.records, entry.users) == (plan.records, 40)
     with pytest.raises(BudgetError):
         Site(replace(plan, name="again"), parts[0], KEY, path).send()
+
+
+def test_rules_are_obeyed_when_a_site_is_charged(parts: list[dr.Part], tmp_path: Path) -> None:
+    """The ledger was exchanged, or the owner's rule changed, after the site was made ready."""
+    path, rule = tmp_path / "ledger", tmp_path / NAME
+    with Ledger.open(path) as ledger, Ledger.open(tmp_path / "other") as other:
+        kept, wanted = Rule("ward", ledger.identity), Rule("ward", other.identity)
+    part = dr.Part(parts[0].tally, parts[0].people, parts[0].facts, {rule: kept})
+
+    def answers(ready: Site) -> None:
+        with pytest.raises(ValueError, match="must be that of identity .* by the owner's rule"):
+            ready.send()
+        with Ledger.open(path) as ledger:
+            assert len(ledger.entries()) == 1
+
+    ready = Site(plan_of(), part, KEY, path)
+    rule.write_text(f'dataset = "ward"\nledger = "{wanted.ledger}"\n')
+    answers(ready)
+    rule.write_text('dataset = "another population, whose data lie at this place here"\nledger = "its own"\n')
+    ready = Site(plan_of(), part, KEY, path)
+    for end in ("", ".head"):
+        (tmp_path / f"other{end}").rename(tmp_path / f"ledger{end}")
+    answers(ready)
 
 
 def test_sums_that_are_refused(parts: list[dr.Part]) -> None:

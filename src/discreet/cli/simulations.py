@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -350,14 +350,11 @@ def _run_all(
         with open_engine(str(engine), workers) as there, progress_bar(str(engine), total) as progress:
             runs = [(setup, config, out) for setup, config, out, _ in made]
             return sweep.run_all(runs, registry.prepare, there, progress, chosen)
-    found = []
-    for i, (setup, config, out, title) in enumerate(made):
-        if not mine[i]:
-            continue
-        with progress_bar(title, config.episodes * len(mine[i])) as progress:
-            part = None if chosen is None else partial(chosen, i)
-            found.append(sweep.run(setup, config, out, workers, progress, part))
-    return found
+
+    def shown(i: int) -> AbstractContextManager[Callable[[int, int], None]]:
+        return progress_bar(made[i][3], made[i][1].episodes * len(mine[i]))
+
+    return sweep.run_each([one[:3] for one in made], workers, shown, chosen)
 
 
 def _print_results(results: Sequence[Result]) -> None:

@@ -48,8 +48,7 @@ class Claims(AbstractContextManager["Claims"]):
         path = self._path(wanted)
         for _ in range(2):
             try:
-                with path.open("x", encoding="utf-8") as file:
-                    file.write(self._text)
+                file = path.open("x", encoding="utf-8")
             except FileExistsError:
                 if not self._gone(path):
                     return False
@@ -57,7 +56,9 @@ class Claims(AbstractContextManager["Claims"]):
                     path.unlink()
                 continue
             with self._lock:
-                self._held.add(path)
+                self._held.add(path)  # also where what follows fails
+            with file:
+                file.write(self._text)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._beat, daemon=True)
                 self._thread.start()
@@ -147,11 +148,13 @@ def shared(
     pending: Sequence[Shared],
     once: Callable[[], Iterator[tuple[int, Any]]],
     told: Callable[[int, int], None] = lambda i, one: None,
+    wait: bool = True,
 ) -> None:
     """Pass over what is missing until nothing is; between passes, wait for other processes.
 
     once : does what is missing and can be claimed, gives (index in ``pending``, what was found).
     told : called with (index in ``pending``, which) for what was stored by others, or before.
+    wait : False leaves what other processes are at to them, and returns.
 
     Raises ``RuntimeError`` where ``once`` claimed a part and left it undone: nobody else could do it, and
     waiting for it would never end.
@@ -173,5 +176,7 @@ def shared(
                     pending[i].keep(found)
             if left := [path for one in pending if one.claims is not None for path in one.claims.held]:
                 raise RuntimeError(f"{left[0]}: claimed by this process, which has left it undone")
+            if idle and not wait:
+                return
             if idle:
                 time.sleep(WAIT)

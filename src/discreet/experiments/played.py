@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from multiprocessing import current_process
+from multiprocessing import current_process, parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from types import ModuleType
@@ -101,8 +102,16 @@ def packed(setup: Setup, where: str) -> bytes:
 def _begin(stop: Any, initializer: Callable[..., None] | None = None, initargs: tuple[Any, ...] = ()) -> None:
     global _stop
     _stop = stop
+    threading.Thread(target=_end_with_the_sender, daemon=True).start()
     if initializer is not None:
         initializer(*initargs)
+
+
+def _end_with_the_sender() -> None:
+    """A worker whose sender was killed would wait for ever: it holds both ends of the queue of its tasks."""
+    if (sender := parent_process()) is not None:
+        sender.join()
+        os._exit(1)
 
 
 class NoWorkers(EngineError):

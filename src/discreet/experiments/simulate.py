@@ -490,16 +490,16 @@ def iterate_runs(
     checks.integer("seed", seed, 0)
     wanted = processors() if workers is None else checks.integer("workers", workers, 1)
     wanted = min(wanted, max(1, len(runs)))
+    mine = cache(take or (lambda run: True))  # whoever says yes has claimed the run: never asked again
+    if not any(mine(run) for run in runs):
+        return  # nothing is made ready while other processes are at all of them
     if executor is None:
         _warn_of_time(setup, seed, -(-len(runs) // wanted))
-    mine = cache(take or (lambda run: True))  # whoever says yes has claimed the run: never asked again
     if wanted == 1 and executor is None:
         for run in runs:
             if mine(run):
                 yield setup.run(seed, run, progress, threading.Event())
         return
-    if not any(mine(run) for run in runs):
-        return  # nothing is made ready while other processes are at all of them
     stop = threading.Event()
     if executor is None and not setup.fused:
         yield from _in_processes(setup, seed, runs, wanted, progress, mine)

@@ -25,7 +25,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -134,6 +134,40 @@ def run(
     ValueError
         If ``out`` holds another run.
     """
+    found = _run(setup, config, out, workers, progress, chosen, wait=True)
+    assert found is not None
+    return found
+
+
+def run_each(
+    runs: Sequence[tuple[Setup, RunConfig, Path | None]],
+    workers: int | None = None,
+    shown: Callable[[int], AbstractContextManager[Progress | None]] = lambda i: nullcontext(None),
+    chosen: Callable[[int, int], bool] | None = None,
+) -> list[Result]:
+    """:func:`run` of configurations one after the other, in this process and its workers.
+
+    What other processes are at is left for the end, so that nobody waits while there is something to do.
+    ``shown(i)`` is the progress of the i-th, opened while it is run; chosen : as for :func:`run_all`.
+    """
+    found: dict[int, Result] = {}
+    for wait in (False, True):
+        for i, (setup, config, out) in enumerate(runs):
+            part = None if chosen is None else partial(chosen, i)
+            if i in found or not any(part is None or part(run) for run in range(config.seeds)):
+                continue
+            with shown(i) as progress:
+                one = _run(setup, config, out, workers, progress, part, wait)
+            if one is not None:
+                found[i] = one
+    return [found[i] for i in sorted(found)]
+
+
+def _run(
+    setup: Setup, config: RunConfig, out: Path | None, workers: int | None, progress: Progress | None,
+    chosen: Callable[[int], bool] | None, wait: bool,
+) -> Result | None:  # fmt: skip
+    """As :func:`run`; None where it was not to wait, and others are at what is missing."""
     from discreet.experiments.simulate import iterate_runs
 
     if workers is not None:
@@ -149,8 +183,8 @@ def run(
         if progress is not None:
             progress(run, config.episodes)
 
-    shared([one], once, told)
-    return one.result()
+    shared([one], once, told, wait)
+    return None if one.missing else one.result()
 
 
 def run_all(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 
 __all__ = ["write_aside"]
@@ -10,7 +11,8 @@ __all__ = ["write_aside"]
 
 def write_aside(path: Path, content: bytes) -> None:
     """Write a file beside its place, then rename: readers see the old file or the new one, never a part."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # threads of one process, and processes with one number on several machines, may write the same file
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with aside.open("wb") as file:
             file.write(content)

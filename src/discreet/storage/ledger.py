@@ -78,7 +78,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, get_args
 
 from discreet.accounting import filters
 from discreet.accounting.budget import check_epsilon
@@ -110,6 +110,10 @@ _SYNCHRONOUS = "EXTRA"  # a commit is on the disk, the journal's removal include
 
 PathLike = str | os.PathLike[str]
 Kind = Literal["begin", "limit", "reserve", "mark", "owner"]
+_TEXTS = (
+    "previous", "time", "dataset", "method", "purpose", "key", "signature", "recovery", "to", "identity",
+    "library",
+)  # fmt: skip
 
 
 class LedgerError(ValueError):
@@ -262,7 +266,7 @@ class Certified:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def _canonical(content: Mapping[str, Any]) -> str:
@@ -275,13 +279,16 @@ def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> En
         raise LedgerError(f"{where}: entry {number} was changed (its hash does not fit)")
     try:
         content = json.loads(text)
+        if _canonical(content) != text or not text.isprintable():  # so says it nothing twice, and no NaN
+            raise ValueError("its text is not in the form in which ledgers write")
         values = {
             name: value for name, value in content.items() if name not in ("version", "identity", "library")
         }
         values["records"] = composable_from_dict(content.get("records", ()))
         entry = Entry(hash=stored, text=text, **values)
+        _check_types(entry, content)
         fits = (entry.number, entry.previous, content["version"]) == (number, previous, VERSION)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise LedgerError(
             f"{where}: entry {number} is not one that this version can read ({error!r})"
         ) from error
@@ -290,6 +297,33 @@ def _parse(where: str, number: int, text: Any, stored: Any, previous: str) -> En
             f"{where}: entry {number} does not follow the entry before it (of another chain or version)"
         )
     return entry
+
+
+def _check_types(entry: Entry, content: Mapping[str, Any]) -> None:
+    """``ValueError`` where a value is none that such an entry has: whoever forges one can hash it too."""
+    checks.choice("kind", entry.kind, get_args(Kind))
+    for name in _TEXTS:
+        _line(name, content.get(name, ""))
+    checks.integer("version", content["version"], VERSION)
+    number = checks.integer("number", entry.number, 1)
+    if entry.users is not None:
+        checks.integer("users", entry.users, 0)
+    if entry.reservation is not None or entry.kind == "mark":
+        checks.integer("reservation", entry.reservation, 1, number - 1)
+    for name in ("epsilon", "delta"):
+        value = getattr(entry, name)
+        if value is None and entry.kind != "limit" and (entry.kind, name) != ("reserve", "delta"):
+            continue
+        checks.real(name, value, 0.0, math.inf if name == "epsilon" else 1.0, open_high=name == "delta")
+    for record in entry.records:
+        filters.zcdp_loss(record)  # whole numbers may have any size
+    if type(entry.checked) is not bool:
+        raise ValueError(f"checked = {checks.said(entry.checked)}: must be true or false")
+    if not isinstance(entry.files, Mapping) or not isinstance(content.get("records", []), list):
+        raise ValueError("files, records: must be a table and a list")
+    for name, value in entry.files.items():
+        _line("files", name)
+        _line(f"files[{name!r}]", value)
 
 
 def _parse_chain(

@@ -135,8 +135,8 @@ def check_rules(files: Iterable[Path], dataset: str, ledger: _Ledger | None) -> 
 
 
 def obeyed(rules: Mapping[Path, Rule], dataset: str, ledger: _Ledger | None) -> None:
-    """``ValueError`` where a release of a population would break one of these rules."""
-    for path, rule in rules.items():
+    """``ValueError`` where a release of a population would break one of these rules, or what they say now."""
+    for path, rule in [*rules.items(), *_changed(rules)]:
         said = f"by the owner's rule {path}"
         if ledger is None:
             raise ValueError(
@@ -151,6 +151,15 @@ def obeyed(rules: Mapping[Path, Rule], dataset: str, ledger: _Ledger | None) -> 
                 f"ledger: must hold a limit of {dataset!r} that is signed with the key {rule.key}, or was "
                 f"handed over by it, {said}"
             )
+
+
+def _changed(rules: Mapping[Path, Rule]) -> list[tuple[Path, Rule]]:
+    """What the files of rules say now, of the same population, where that is something else.
+
+    A part carries rules to other machines, where other data may have one at the same place.
+    """
+    now = [(path, read_rule(path)) for path in rules if os.path.lexists(path)]
+    return [(path, rule) for path, rule in now if rule.dataset == rules[path].dataset and rule != rules[path]]
 
 
 def check_dataset(path: Path, rule: Rule, dataset: str) -> None:

@@ -312,6 +312,7 @@ def _read(
         refuse(reader.offences, private)
     if not tables:
         raise ValueError("records: hold no row of anybody")
+    check_rules(local_files(places), declared.schema.dataset, ledger)  # reading may have taken long
     whole = pa.concat_tables(tables)
     owner = whole["person"].to_numpy()
     people = len(np.unique(owner))

@@ -174,6 +174,22 @@ def _sealed(site: Site, keys: Sequence[tuple[str, bytes, bytes]]) -> dict[str, A
     }
 
 
+def _check_shares(flower: Any, state: Mapping[str, Any], told: Mapping[str, Any], own: int) -> None:
+    """:class:`Refusal` unless all that others dealt to this site opens: Flower looks after it was charged."""
+    shared = flower.SecAggPlusState(**state).ss2_dict
+    try:
+        for source, text in zip(told["srcs"], told["ctxts"], strict=True):
+            names = flower.share_keys_plaintext_separate(flower.decrypt(shared[source], text))[:2]
+            if names != (source, own):
+                raise ValueError(f"it is from {names[0]} to {names[1]}")
+    except Exception:
+        _LOG.exception("what another site has dealt to this one cannot be opened")
+        raise Refusal(
+            "secure aggregation: what another site has dealt to this one cannot be opened (it has another "
+            "secret or plan, or saw other keys); nothing was charged here"
+        ) from None
+
+
 def _claim(stage: str, *keys: bytes) -> None:
     """Answer a stage of a round, known by this site's own keys, once: processes of one machine may race."""
     name = hashlib.sha256(b"\0".join((stage.encode(), *keys))).hexdigest()[:32]
@@ -229,9 +245,11 @@ def flower_client(site: Callable[[Any], Site]) -> Any:
         before["stage"] = stage
         nodes, seen = before.get("nodes", []), before.get("keys", [])
         keys = [(str(node), seen[2 * i], seen[2 * i + 1]) for i, node in enumerate(nodes)]
+        flower = _own(_CLIENT, pseudo_rand_gen=mask, **_sealed(here, keys))
+        if stage == _STAGES[2]:
+            _check_shares(flower, records[flower.RECORD_KEY_STATE], told, own)
         if stage in _STAGES[2:]:
             _claim(stage, *(key for node, *pair in keys if node == str(own) for key in pair))
-        flower = _own(_CLIENT, pseudo_rand_gen=mask, **_sealed(here, keys))
         answer = flower.secaggplus_mod(message, context, call_next)
         records[_RECORD] = ConfigRecord(before)
         return answer

@@ -196,7 +196,6 @@ def learn(
         if schema is None:
             raise ValueError("schema: must be given with a counted part")
         _check_part(source, schema, learner)
-        obeyed(source.rules, schema.dataset, ledger)
     elif schema is not None:
         raise ValueError("schema: must be given with a counted part only, a source has its own")
     elif isinstance(source, SiteSums):
@@ -204,7 +203,7 @@ def learn(
         schema = source.plan.schema
     else:
         schema = source.schema
-        check_rules(local_files(source.places), schema.dataset, ledger)
+    _check_rules(source, schema, ledger)
     kind = kind_of(schema, learner, progress)
     kind.check(settings)
     kind.say("find the noise")
@@ -263,6 +262,7 @@ def learn(
         )
         _rehearse(schema, facts, settings, run)
         check_free(out)  # reading may have taken long: was another run faster?
+        _check_rules(source, schema, ledger)  # or has the owner made a rule meanwhile?
         reservation = None
         if ledger is not None:
             reservation = ledger.reserve(
@@ -280,6 +280,14 @@ def learn(
     if ledger is not None and reservation is not None:
         ledger.mark(reservation, published_hashes(statement.document))
     return Outcome(out, statement, text)
+
+
+def _check_rules(source: Source | Part | SiteSums, schema: Schema, ledger: Ledger | None) -> None:
+    """``ValueError`` where an owner's rule over what is released forbids it; each site checks its own."""
+    if isinstance(source, Part):
+        obeyed(source.rules, schema.dataset, ledger)
+    elif not isinstance(source, SiteSums):
+        check_rules(local_files(source.places), schema.dataset, ledger)
 
 
 def _check_part(part: Part, schema: Schema, learner: Any) -> None:

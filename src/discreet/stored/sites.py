@@ -311,7 +311,11 @@ class Site:
             )
         plan.check_room(part.tally.people)
         with self._book() as ledger:
-            obeyed(part.rules, plan.schema.dataset, ledger)
+            self._check_rules(ledger)
+
+    def _check_rules(self, ledger: Ledger | None) -> None:
+        """``ValueError`` where the owner's rules forbid to answer with this ledger."""
+        obeyed(self.part.rules, self.plan.schema.dataset, ledger)
 
     def _book(self) -> AbstractContextManager[Ledger | None]:
         """The ledger, open."""
@@ -331,6 +335,7 @@ class Site:
         """
         plan, tally = self.plan, self.part.tally
         with self._book() as ledger:
+            self._check_rules(ledger)  # they, or the ledger in that place, may have changed since
             if ledger is not None:
                 self._charge(ledger)
         if plan.split is None:

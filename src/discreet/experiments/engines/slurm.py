@@ -97,9 +97,9 @@ class _Executor(Executor):
                     return
                 waiting = list(self._open)
             for future in waiting:
-                if not future.job.done():
-                    continue
                 try:
+                    if not future.job.done():
+                        continue
                     found, error = _given(future.job), None
                 except BaseException as raised:
                     found, error = None, raised
