@@ -35,8 +35,8 @@ Floats = NDArray[np.float64]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 FORMATS = (".png", ".pdf", ".svg")
-JOURNALS: Mapping[str, tuple[float, float]] = {  # mm of one column and of two (of the text, if it has one)
-    # acmart.dtx, sigconf: letter paper less 2 x 54 pt, columnsep 2 pc: 241.1475 pt and 506.295 pt of 1/72.27 in
+JOURNALS: Mapping[str, tuple[float, float]] = {  # mm of one column and of two (or of the text)
+    # acmart.dtx, sigconf: letter paper less 2 x 54 pt, columnsep 2 pc: 241.15 pt and 506.3 pt
     "acm": (84.75, 177.9),
     # elsevier.com, policies and standards, artwork sizing: 90 mm (255 pt) and 190 mm (539 pt)
     "elsevier": (90.0, 190.0),

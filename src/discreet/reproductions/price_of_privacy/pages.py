@@ -325,7 +325,9 @@ def suite_figure(study: Found) -> Any:
     left.set_xticks(range(len(worlds)), worlds, rotation=40, ha="right", fontsize=8)
     left.set_yscale("log")
     left.set_ylabel("regret over the uniform policy's")
-    left.set_title("noise-aware on every world, ± 2 standard errors (geometric mean below)", fontsize=9, loc="left")
+    left.set_title(
+        "noise-aware on every world, ± 2 standard errors (geometric mean below)", fontsize=9, loc="left"
+    )
     squares = [(named[b], square) for b, where, square in study.squares() if where == "suite"]
     for line, (learner, mechanism) in enumerate((_SIDES[5], _SIDES[1], _SIDES[0])):
         for (trust, pure), family in _FAMILY.items():
