@@ -305,7 +305,7 @@ def test_what_takes_hours_is_said_ahead(monkeypatch: pytest.MonkeyPatch) -> None
         "discreet: this is slow: about 0 seconds, since the learner plans 1,001 times for 1,001 users" in said
     )
     assert "stationary=True" in said
-    assert "replan_growth=1.2" in said
+    assert "replan_growth=1.2 (policies change on a public schedule, 33 times)" in said
 
 
 def test_the_public_codes_statement_says_why_it_is_none() -> None:

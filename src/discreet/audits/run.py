@@ -50,6 +50,8 @@ NO_CERTIFICATE = (
 class Audit:
     """What was found.
 
+    privatizer, learner : their names. identities : of the white box, each with whether it holds. runs : of
+    the short game, in each of its two worlds. seconds : that the audit took.
     guarantee : at the black box's size, whose H is ``horizon``. evidence : of the short and the long game.
     games : their names, one for each piece of evidence. power : of the short one against half the noise,
     None where not known. alarm : of a false alarm by anything here. mechanisms : in words, at the size that

@@ -62,7 +62,10 @@ __all__ = [
 
 
 class Refused(ValueError):
-    """A message that was not added. ``reason`` : malformed, foreign, late, replayed, or full."""
+    """A message that was not added.
+
+    ``reason`` : malformed, foreign, late, replayed, or full. ``words`` : the same in a sentence.
+    """
 
     def __init__(self, reason: Reason, words: str) -> None:
         super().__init__(f"message: {words}")

@@ -35,7 +35,9 @@ class MessageGuarantee:
     shows : with an infinite epsilon, the largest probability, over pairs of trajectories, of a message under
     the first that the second can never send; else 0.
     exact : noise is discrete and exactly of its law; False: drawn in floating point, for simulation.
-    shuffled : the message is meant for a shuffler. What is stated here holds without one.
+    shuffled : True if the message is meant for a shuffler. What is stated here holds without one.
+
+    Raises ``ValueError`` if not exactly one of the three is given, or one is below 0.
     """
 
     epsilon: float | None = None

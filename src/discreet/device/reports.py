@@ -337,7 +337,10 @@ class ReportForm(forms.OfPairs):
 
 @dataclass(frozen=True)
 class ReportDevice:
-    """What a device does with a :class:`ReportForm`."""
+    """What a device does with a form, the public description of a local session.
+
+    form : :class:`ReportForm`; :meth:`from_bytes` reads one; ``ValueError`` on other bytes.
+    """
 
     form: ReportForm
 

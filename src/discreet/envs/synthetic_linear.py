@@ -42,7 +42,7 @@ def synthetic_linear_mdp(
 
     horizon : H, at least 1. bit_order : of an action's number in its feature vector. rewards :
     "deterministic" or "bernoulli" of the mean. raw_features : as printed, with norms of up to sqrt(7), else
-    divided by it.
+    divided by it. seed : at least 0. Raises ``ValueError`` on other values.
     """
     h = checks.integer("horizon", horizon, 1)
     checks.choice("bit_order", bit_order, ("msb", "lsb"))
@@ -78,7 +78,7 @@ def synthetic_linear(
 
 def synthetic_linear_behaviour(*, horizon: int = 20, first: float = 0.6) -> NDArray[np.float64]:
     """(horizon, S, A) the paper's behaviour policy: action 0 with probability ``first`` in [0, 1], the
-    others alike.
+    others alike. Raises ``ValueError`` if ``horizon`` is below 1 or ``first`` is no probability.
     """
     p = checks.real("first", first, 0.0, 1.0)
     row = np.full(ACTIONS, (1.0 - p) / (ACTIONS - 1))

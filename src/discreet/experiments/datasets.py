@@ -210,6 +210,11 @@ def learn_from(
     randomness : Seeded (simulation) or Secure
     spec : Spec, optional
         Public facts: the layout, known rewards, returns. None: those of a simulated MDP, rewards unknown.
+
+    Raises
+    ------
+    ValueError
+        If trajectories come without a spec, a record is broken, or the parts do not fit together.
     """
     check_role("learner", learner, "offline learner")
     check_role("privatizer", privatizer, "privatizer")

@@ -68,8 +68,8 @@ class Engine(AbstractContextManager["Engine"]):
     ----------
     name : for messages
     executor : one that its owner opened and closes; or a function that opens one, again after a death
-    width : how many tasks run at once
-    ahead : tasks in flight for each of them, so that none waits for this process
+    width : how many tasks run at once, at least 1 (``ValueError`` otherwise)
+    ahead : tasks in flight for each of them (2), so that none waits for this process
     together : seconds of items that travel in one task; 0: one item each
     even : items are dealt at once, in as many tasks as there are workers (for queues where a task waits long)
     """

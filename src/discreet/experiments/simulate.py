@@ -546,10 +546,11 @@ def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
         (begin, first), (end, last) = seen[0], seen[-1]
         left = (end - begin) * (setup.episodes - first) / (last - first) * turns
         if left > _LONG:
+            scheduled = Schedule(setup.episodes, growth=1.2).release_times.size
             faster = [
                 ""
                 if releases < _MANY_RELEASES
-                else "replan_growth=1.2 (policies change on a public schedule)",
+                else f"replan_growth=1.2 (policies change on a public schedule, {scheduled:,} times)",
                 ""
                 if not setup.mdp.stationary or getattr(setup.learner, "stationary", True)
                 else "stationary=True (pools the steps)",

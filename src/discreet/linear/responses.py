@@ -112,6 +112,8 @@ class Question:
         .3 and .3, without rewards 4/7 and 3/7.
     half : None: all users; 0 or 1: a half, by fair coins; with seeded noise those at even or odd positions in
         the order of submission.
+
+    Raises ``ValueError`` on values that are not allowed: shares are in (0, 1), losses and high - low above 0.
     """
 
     __repr__ = brief

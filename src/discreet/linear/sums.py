@@ -371,10 +371,12 @@ class MixtureQuery(LinearQuery):
         the price of lemma 3's centred or raw row.
     over_steps : "power", "flat", "noise" or tuple
         How the budget of each pair is split over steps: the module's docstring.
-    moment_share : float
+    moment_share : float in (0, 1)
         Of the budget of values, what the first pair gets where there are two.
-    reward_share : float
+    reward_share : float in (0, 1)
         Of the budget, what rewards get.
+
+    Raises ``ValueError`` on values that are not allowed, or features of other sizes than the layout's.
 
     Families: "gram" (H - 1, d, d), "response" (H - 1, d); with ``second`` "second_gram", "second_response" of
     the same shapes; rewards: "visits", "centered_reward_sums" (H, S, A), or "reward_gram" (H, p, p),
@@ -638,12 +640,14 @@ class GramQuery(LinearQuery):
     over_steps : "power", "flat", "noise" or tuple (n,)
     shares : tuple
         Of a step's budget: Gram, next states, rewards (model). Without rewards the last is dropped.
-    answer_share : float
+    answer_share : float in (0, 1)
         Of the budget, what responses get where ``model`` is False; the Gram matrices get the rest.
     centre : bool
         Of responses: subtract the middle of the range (unbiased where ``Features.constant``).
     span : "values" or "declared"
         Of responses: the range is that of the values handed in, or always [0, b_h].
+
+    Raises ``ValueError`` on values that are not allowed, or features of other sizes than the layout's.
     """
 
     __repr__ = brief

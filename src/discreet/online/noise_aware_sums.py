@@ -38,8 +38,11 @@ class SumsState:
 class NoiseAwareOnSums:
     """Noise-aware value iteration from the newest sums alone.
 
-    Parameters: as of :class:`~discreet.online.noise_aware.NoiseAwareUCBVI`, of which it takes those that
-    follow.
+    stat_scale, priv_scale : at least 0; factors of what sampling and noise add to a value.
+    shrink, derive_visits, center_rewards : bool, as for
+    :class:`~discreet.online.noise_aware.NoiseAwareUCBVI`, like the others.
+    replan_every : users between releases, at least 1; replan_growth : or the factor by which the users have
+    grown, at least 1. None of any: what was tuned for the privacy at hand.
     """
 
     stat_scale: float | None = None

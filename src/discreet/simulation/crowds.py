@@ -26,7 +26,8 @@ def rollout(
     """The trajectory of user ``episode``, from 0 on, of ``mdp`` under a (H, S) or (H, S, A) policy.
 
     ``key`` (2,) uint64 is the environment's key of the run: any two numbers of one's own, or
-    ``streams_kernels.run_key(seed, run)``. Equal keys and numbers give equal trajectories.
+    ``streams_kernels.run_key(seed, run)``. Equal keys and numbers give equal trajectories. Raises
+    ``ValueError`` if the policy does not fit ``mdp``, or ``episode`` is below 0.
     """
     played = _play(mdp, policy, environment_key(key), checks.integer("episode", episode, 0), 1)
     return played[0]
@@ -38,7 +39,7 @@ def rollouts(
     """Trajectories of n users of a run, from number ``first`` on: (n, H + 1) states, (n, H) the rest.
 
     ``mdp`` : TabularMDP; ``policy`` : (H, S) int or (H, S, A). Equal to ``n`` calls of :func:`rollout` with
-    ``run_key(seed, run)``.
+    ``run_key(seed, run)``. Raises ``ValueError`` if the policy does not fit, or a number is below 0.
     """
     key = run_key(checks.integer("seed", seed, 0), checks.integer("run", run, 0))
     return _play(mdp, policy, key, checks.integer("first", first, 0), checks.integer("n", n, 0))

@@ -120,7 +120,8 @@ def new_key(path: str | Path, passphrase: str | None = None) -> str:
     """Make a key: a private file ``path`` (mode 0600), ``NAME.pub`` beside it, neither of which may exist.
 
     passphrase : 12 to 1000 characters, under which the private file is encrypted; None leaves it plain.
-    Returns the public key in hexadecimal.
+    Returns the public key in hexadecimal. Raises ``ValueError`` if a file exists or the passphrase is of
+    another length.
     """
     ed25519, serialization = _ed25519()
     path = Path(path)

@@ -209,10 +209,16 @@ def forecast_codebook(
     Parameters
     ----------
     declaration : with a codebook of states (its file need not be there), for ``centres``
-    users : n
-    centres, rounds : k-means with k centres; or
-    quantiles, bins : (value, number of bins of equal shares), from a histogram of so many public cells
+    users : n, at least 1
+    centres, rounds : k-means with k centres, 1 to 100 000, in 1 to 100 rounds; or
+    quantiles, bins : (value, number of bins of equal shares, 2 to 1000), from a histogram of so many public
+        cells, as many as there are bins to 100 000
     epsilon or rho, and delta : the budget
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, or not exactly one of ``centres`` and ``quantiles`` is given.
     """
     declared = _declared(declaration)
     users = checks.integer("users", users, 1)

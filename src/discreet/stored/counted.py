@@ -54,7 +54,10 @@ _FACTS = ("schema", "dataset", "question", "key")
 
 
 def new_count_key(path: str | Path) -> Path:
-    """A file with a new secret key, mode 0600. Raises ``ValueError`` if it exists or cannot be written."""
+    """A new secret key in the file ``path``, mode 0600; returns the path.
+
+    Raises ``ValueError`` if it exists or cannot be written.
+    """
     path = Path(path)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -68,7 +71,10 @@ def new_count_key(path: str | Path) -> Path:
 
 
 def read_count_key(path: str | Path) -> bytes:
-    """The key in a file that :func:`new_count_key` made. Raises ``ValueError`` on anything else."""
+    """The key in the file ``path`` that :func:`new_count_key` made.
+
+    Raises ``ValueError`` on anything else.
+    """
     try:
         key = Path(path).read_bytes()
     except OSError as error:
@@ -83,7 +89,8 @@ def read_count_key(path: str | Path) -> bytes:
 class Part:
     """The exact sums of some people, and keyed hashes of their names. **Raw data: it protects nobody.**
 
-    Made by :func:`count_part`, read by :meth:`load`. people : (n, 2) uint64, one row a person. facts : what
+    Made by :func:`count_part`, read by :meth:`load`, which raises ``ValueError`` on a file that is no part.
+    tally : the sums, exact. people : (n, 2) uint64, one row a person. facts : what
     parts must have in common: the schema's hash, dataset, what is counted, and which key it was. rules : the
     owners' rules over the files that were counted, which hold for a release of the part, wherever it is.
     """

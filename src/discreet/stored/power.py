@@ -258,7 +258,7 @@ def people_needed(
     None: above 1e9.
 
     world : PublicWorld. privatizer : Central or NoPrivacy. chance : that share, in (0, 1). draws : simulated
-    releases for each number. seed : of the simulation.
+    releases for each number, at least 1. seed : of the simulation. Raises ``ValueError`` out of range.
     """
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
 
@@ -282,7 +282,7 @@ def epsilon_needed(
     """The smallest of :data:`EPSILONS` that shows a gain in this share of draws; None: none does.
 
     world : PublicWorld. users : people. delta : in (0, 1). chance : that share, in (0, 1). draws : simulated
-    releases for each epsilon. seed : of the simulation.
+    releases for each epsilon, at least 1. seed : of the simulation. Raises ``ValueError`` out of range.
     """
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
     for epsilon in EPSILONS:

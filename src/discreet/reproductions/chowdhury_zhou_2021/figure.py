@@ -115,17 +115,19 @@ def learning_begins(result: Result) -> int | None:
 
 
 def _mark_beginnings(axes: Any, curves: list[Result]) -> None:
-    """A triangle on each curve where learning begins, and the number of users beside it."""
+    """A triangle on each curve where learning begins; the numbers of users stand where no curve is."""
+    said: list[tuple[str, str]] = []
     for result, colour in zip(curves, style.PALETTE, strict=False):
         users = learning_begins(result)
         if users is None:
             continue
         regret = float(np.interp(users, result.episodes, result.regret.mean(axis=0)))
         axes.plot([users], [regret], marker="v", color=colour, markersize=9, zorder=5)
-        axes.annotate(
-            f"learning begins: {users:,}", (users, regret), xytext=(-8, 6), textcoords="offset points",
-            fontsize=7.5, color=colour, ha="right",
-        )  # fmt: skip
+        said.append((f"{users:,}", colour))
+    for i, (words, colour) in enumerate([("learning begins (\u25bc)", "0.2"), *said][::-1]):
+        axes.text(
+            0.98, 0.03 + 0.04 * i, words, transform=axes.transAxes, fontsize=7.5, color=colour, ha="right"
+        )
 
 
 def _at(result: Result, users: int) -> float:
@@ -225,4 +227,6 @@ def figure(document: Mapping[str, Any]) -> Any:
             axes.legend(fontsize=7.5, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1))
         if column == 2:
             _mark_beginnings(axes, curves)
+        else:
+            axes.locator_params(axis="x", nbins=5)
     return drawn

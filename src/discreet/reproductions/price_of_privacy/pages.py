@@ -15,7 +15,7 @@ import numpy as np
 
 from discreet.experiments import plots, statistics, style
 from discreet.experiments.statistics import number
-from discreet.reproductions.page import filled
+from discreet.reproductions.page import filled, standard_error
 from discreet.reproductions.price_of_privacy.runs import (
     TARGETS,
     TUNED,
@@ -27,6 +27,7 @@ from discreet.reproductions.price_of_privacy.runs import (
     budgets,
     gain,
     lower_bound,
+    plan,
 )
 from discreet.tables import Table, markdown
 
@@ -288,6 +289,22 @@ def users_figure(study: Found) -> Any:
     return figure
 
 
+def _errors(study: Found, budget: Budget) -> dict[str, float]:
+    """Standard error of the share of each of the suite's worlds, 0 of a single seed."""
+    cells = [cell for cell in plan(study.size)["main"] if cell.budget == budget]
+    shares = {c.world.name: study.results[c].final_regret / study.results[c].uniform_regret for c in cells}
+    return {world: float(np.nan_to_num(standard_error(share))) for world, share in shares.items()}
+
+
+def _square_error(study: Found, budget: str, learner: str, mechanism: Mechanism) -> float:
+    """Standard error of a geometric mean over worlds, to first order: relative errors add in squares."""
+    side = (budget, learner, mechanism)
+    rows = [row for row in study.rows["square"] if (row.budget, row.learner, row.mechanism) == side]
+    relative = [float(np.nan_to_num(row.standard_error)) / row.mean for row in rows]
+    middle = float(np.exp(np.mean(np.log([row.share for row in rows]))))
+    return middle * float(np.linalg.norm(relative)) / len(rows)
+
+
 def suite_figure(study: Found) -> Any:
     """Shares over the suite: each world by budget, and the geometric means by learner and mechanism."""
     figure = style.new_figure(13.0, 7.4)
@@ -299,14 +316,18 @@ def suite_figure(study: Found) -> Any:
         budget, worlds = named[name], list(shares)
         family = _FAMILY[budget.trust, budget.delta is None]
         place = np.arange(len(worlds)) + (0.0 if budget.trust == "none" else 0.12 * (family - 1.5))
-        left.plot(
-            place, list(shares.values()), linestyle="none", marker=marks[budget.epsilon], markersize=4.5,
-            color=style.PALETTE[family], label=f"{name}: {_percent(interval.estimate)}",
+        values, errors = list(shares.values()), _errors(study, budget)
+        left.errorbar(
+            place, values, style.error_bars(values, [2 * errors[w] for w in worlds], True), linestyle="none",
+            marker=marks[budget.epsilon], markersize=4.5, elinewidth=0.9, color=style.PALETTE[family],
+            label=f"{name}: {_percent(interval.estimate)}",
         )  # fmt: skip
     left.set_xticks(range(len(worlds)), worlds, rotation=40, ha="right", fontsize=8)
     left.set_yscale("log")
     left.set_ylabel("regret over the uniform policy's")
-    left.set_title("noise-aware on every world (geometric mean below)", fontsize=9, loc="left")
+    left.set_title(
+        "noise-aware on every world, ± 2 standard errors (geometric mean below)", fontsize=9, loc="left"
+    )
     squares = [(named[b], square) for b, where, square in study.squares() if where == "suite"]
     for line, (learner, mechanism) in enumerate((_SIDES[5], _SIDES[1], _SIDES[0])):
         for (trust, pure), family in _FAMILY.items():
@@ -315,14 +336,16 @@ def suite_figure(study: Found) -> Any:
                 continue
             said = f"{trust} {'pure' if pure else '(ε, δ)'}: {learner} on {mechanism}"
             values = [s[learner, mechanism] for _, s in chosen]
-            right.plot(
-                [b.epsilon for b, _ in chosen], values, marker="o", markersize=4, label=said,
-                color=style.PALETTE[family], linestyle=style.LINES[line],
+            halves = [2 * _square_error(study, str(b), learner, mechanism) for b, _ in chosen]
+            right.errorbar(
+                [b.epsilon for b, _ in chosen], values, style.error_bars(values, halves, True), marker="o",
+                markersize=4, capsize=2, label=said, color=style.PALETTE[family],
+                linestyle=style.LINES[line],
             )  # fmt: skip
     right.axhline(1.0, color="0.2", linestyle=(0, (2, 3)), linewidth=0.9, label="uniform policy")
     right.set_xscale("log")
     right.set_xlabel("true ε")
-    right.set_title("Geometric mean over the suite, by learner and mechanism", fontsize=9, loc="left")
+    right.set_title("Geometric mean over the suite, ± 2 standard errors", fontsize=9, loc="left")
     for axes, below, columns in ((left, -0.3, 4), (right, -0.14, 2)):
         axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, below), ncols=columns)
         axes.grid(True, axis="y", color="0.9", linewidth=0.6)
