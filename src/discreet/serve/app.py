@@ -23,6 +23,7 @@ import pydantic_core
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from discreet import __version__
@@ -588,6 +589,11 @@ def application(service: Service) -> FastAPI:
     @app.exception_handler(Refusal)
     async def refusal(_: Request, error: Refusal) -> Response:
         return _refused(error.reason, error.words)
+
+    @app.exception_handler(SQLAlchemyError)
+    async def broken(_: Request, error: SQLAlchemyError) -> Response:
+        log.error("the database does not answer: %s", type(error).__name__)
+        return _refused("busy")
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> Response:

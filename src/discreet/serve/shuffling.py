@@ -209,9 +209,12 @@ class Forwarder:
 
     def _asked(self, method: str, path: str, **how: Any) -> httpx.Response:
         try:
-            return self._http.request(method, path, **how)
+            answer = self._http.request(method, path, **how)
         except httpx.TransportError as error:
             raise ConnectionError(f"service: {type(error).__name__}") from None
+        if answer.status_code >= 500:
+            raise ConnectionError(f"service: answers {answer.status_code}")
+        return answer
 
 
 class ShufflerService(Service):
