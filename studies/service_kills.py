@@ -89,6 +89,19 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
+def _descendants(process: int) -> list[int]:
+    """Children of a process, and theirs: each of PostgreSQL's has a session of its own."""
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(path.read_text().rsplit(")", 1)[1].split()[1])
+            parents.setdefault(parent, []).append(int(path.parent.name))
+    found = parents.get(process, [])
+    for child in found:  # grows while it is read
+        found.extend(parents.get(child, []))
+    return found
+
+
 class Process:
     """A process with a port, started as often as it was killed, with all its children."""
 
@@ -121,8 +134,9 @@ class Process:
     def kill(self) -> None:
         """SIGKILL, to it and its children."""
         if self._running is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._running.pid, signal.SIGKILL)
+            for process in [self._running.pid, *_descendants(self._running.pid)]:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
             self._running.wait()
             self._running = None
 
@@ -467,6 +481,7 @@ def main() -> None:
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
     parser.add_argument("--seed", type=int, default=7)
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the processes that were started end, too
     total = trial(given.kills, given.trust, given.database == "postgresql", given.seed)
     print(f"{sum(total.values())} kills ({dict(total)}): nothing lost, counted twice or drawn twice")
 
