@@ -254,7 +254,7 @@ class Client:
     def _check_promise(self, book: Mapping[str, Any]) -> None:
         if self._identity is not None and book["identity"] != self._identity:
             raise ValueError("plan: is of another study")
-        named = book["shuffler"]
+        named = book.get("shuffler")
         if self._shuffler is not None and (named is None or named["url"] != self._shuffler):
             raise ValueError(f"plan: names another shuffler than {self._shuffler}, or none")
         if self._shuffled and book["trust"] != "shuffle":
@@ -309,7 +309,7 @@ class Client:
         """Where tickets and messages go: to the shuffler, where there is one."""
         at = self._shuffler
         if at is None and self._promised is not None:
-            named = (self._book or self.plan())["shuffler"]
+            named = (self._book or self.plan()).get("shuffler")
             at = None if named is None else named["url"]
         return path if at is None else f"{at}{path}"
 
