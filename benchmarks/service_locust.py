@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -169,6 +170,7 @@ def main() -> int:
             process.terminate()
         for process in processes.values():
             process.wait()
+        shutil.rmtree(folder)
 
 
 def measured(given: Any, url: str, process: int, folder: Path, files: list[Path]) -> int:
