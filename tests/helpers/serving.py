@@ -24,7 +24,7 @@ if MISSING:
 from discreet import client as people  # noqa: E402
 from discreet.serve import codec  # noqa: E402
 from discreet.serve.rehearsal import people_of, promised_by  # noqa: E402
-from discreet.serve.running import in_background  # noqa: E402
+from discreet.serve.running import all_in_background  # noqa: E402
 from discreet.serve.store import Place, Store, hashed  # noqa: E402
 from discreet.serve.study import Study, study_of  # noqa: E402
 from discreet.serve.turns import Writer, begin_study  # noqa: E402
@@ -36,7 +36,9 @@ ENV = {"states": 3, "actions": 2, "horizon": 4, "rewards": "bernoulli", "seed": 
 
 def table(users: int = 40, trust: str = "central", **more: Any) -> dict[str, Any]:
     """A study's file."""
-    budget = {"epsilon": 1.0, "delta": 1e-6} if trust == "central" else {"epsilon": 4.0}
+    budget = {"epsilon": 4.0} if trust == "local" else {"epsilon": 1.0, "delta": 1e-6}
+    if trust == "shuffle":
+        more = {"shuffler": {"url": "http://127.0.0.1:1", "key": "0" * 64}, **more}
     return {
         "name": "a test",
         "world": {**WORLD, "users": users},
@@ -122,9 +124,12 @@ def simulated(study: Study) -> list[Any]:
 
 def over_http(study: Study, folder: Path, at_once: int, threads: int) -> list[tuple[Any, int]]:
     """The same people through the service, each by requests of her own, in any order: (policy, users)."""
-    with in_background(study, folder / "a.db", a_key(folder)) as (url, service):
-        tickets, came = service.store.new_tickets(study.users), 0
-        with people.Client(url, promised=promised_by(study)) as client, ThreadPoolExecutor(threads) as pool:
+    with all_in_background(study, folder, a_key(folder)) as (url, front, _, service):
+        tickets, came, shuffler = front.store.new_tickets(study.users), 0, url if study.shuffled else None
+        with (
+            people.Client(url, promised=promised_by(study), shuffler=shuffler) as client,
+            ThreadPoolExecutor(threads) as pool,
+        ):
             while came < study.users:
                 places = [
                     one
@@ -134,7 +139,7 @@ def over_http(study: Study, folder: Path, at_once: int, threads: int) -> list[tu
                 messages = []
                 for user, place in enumerate(places, came):
                     record, coins = people_of(study, place, user)
-                    device = coins if study.local else None
+                    device = None if study.trust == "joint" else coins
                     messages.append(place.message(record.states, record.actions, record.rewards, device))
                 random.Random(came).shuffle(messages)
                 assert all(one["status"] == "counted" for one in pool.map(client.send, messages))

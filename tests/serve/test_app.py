@@ -57,7 +57,7 @@ def settled(service: Any, turn: int) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("trust", ["central", "local"])
+@pytest.mark.parametrize("trust", ["central", "local", "shuffle"])
 def test_people_over_http_give_the_policies_of_a_simulation(tmp_path: Path, trust: str) -> None:
     study = a_study(80, trust).rehearsed()
     found, wanted = over_http(study, tmp_path, 30, 4), simulated(study)

@@ -84,3 +84,26 @@ def test_the_key_is_made_once(study: Path) -> None:
     found = read_study(study)
     assert key_of(found).public == key_of(found).public
     assert (study.parent / "service.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_shuffler_has_a_key_before_the_study_names_it(tmp_path: Path) -> None:
+    def shuffler(*words: Any, status: int = 0) -> str:
+        found = CliRunner().invoke(app, ["shuffler", *map(str, words)])
+        assert found.exit_code == status, found.output
+        return found.output if status else found.stdout
+
+    path = tmp_path / "study.toml"
+    key = shuffler(path, "--key").strip()
+    assert json.loads(shuffler(path, "--key", "--json")) == {"key": key}
+    path.write_text(to_toml(table(20, "shuffle", shuffler={"url": "https://shuffler", "key": key})))
+    text = said(path, "--check")
+    assert "Shuffle differential privacy" in text
+    assert "The operator sees sums of batches" in text
+    assert len(set(shuffler(path, "--tickets", 3).split())) == 3
+    assert len(json.loads(shuffler(path, "--operator", "--json"))["token"]) > 20
+    assert "are of `discreet shuffler`" in said(path, "--tickets", 1, status=2)
+    assert "whose shuffler this is" in shuffler(path, status=2)
+    assert "64 hexadecimal digits" in shuffler(path, "--service", "http://a", "--service-key", "no", status=2)
+    assert "an address" in shuffler(path, "--service", "a", "--service-key", key, status=2)
+    assert "give one of them" in shuffler(path, "--key", "--operator", status=2)
+    assert len(json.loads(said(path, "--rehearse", 5, "--json"))) > 3

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+import logging
 import os
 import random
 import subprocess
@@ -15,15 +16,19 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from serving import a_key, a_study, central
 
 from discreet.client import Client
-from discreet.serve.running import in_background
+from discreet.serve.rehearsal import promised_by
+from discreet.serve.running import all_in_background, both_in_background
+from discreet.serve.sums import Batches, form_of_bytes, sum_of
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(3600)]
 
@@ -34,11 +39,11 @@ JUNK: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.fixture(params=["central", "local"])
+@pytest.fixture(params=["central", "local", "shuffle"])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Any, str]]:
-    """(address, service, trust) of a study whose first plan waits for one person."""
-    with in_background(a_study(1000, request.param), tmp_path / "a.db", a_key(tmp_path)) as (url, service):
-        yield url, service, request.param
+    """(address, service, trust) of a study whose first plan waits for one person: of whom she sends to."""
+    with all_in_background(a_study(1000, request.param), tmp_path, a_key(tmp_path)) as (url, front, *_):
+        yield url, front, request.param
 
 
 def junk(luck: random.Random) -> Any:
@@ -75,7 +80,7 @@ def is_good(table: Any, trust: str, ticket: str, envelope: str) -> bool:
     """Would this have been a proper message of this ticket to plan 1? Written apart from the service."""
     if not isinstance(table, dict) or table.get("ticket") != ticket:
         return False
-    if trust == "local":
+    if trust != "central":
         try:
             same = base64.b64decode(table["message"], validate=True) == base64.b64decode(envelope)
         except (KeyError, TypeError, ValueError):
@@ -102,16 +107,22 @@ def is_good(table: Any, trust: str, ticket: str, envelope: str) -> bool:
     )
 
 
-def test_our_own(served: tuple[str, Any, str]) -> None:
+def test_our_own(
+    served: tuple[str, Any, str], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     url, service, trust = served
     import httpx
 
+    caplog.set_level(logging.DEBUG, "discreet")
+    caplog.set_level(logging.DEBUG, "uvicorn")
     luck, codes, accepted = random.Random(11), Counter[int](), 0
-    with httpx.Client(base_url=url) as http, Client(url) as client:
+    how: dict[str, Any] = {"promised": promised_by(service.study)}
+    how |= {"shuffler": url} if trust == "shuffle" else {}
+    with httpx.Client(base_url=url) as http, Client(url, **how) as client:
         ticket = service.store.new_tickets(1)[0]
         place = client.place(ticket)
         sent = place.message([0, 1, 2, 1, 0], [int(place.action(0, 0)), 0, 1, 0], [0.0, 1.0, 0.5, 0.0])
-        good = dict(sent.table) if trust == "local" else central(ticket, 1)
+        good = central(ticket, 1, 0x471828) if trust == "central" else dict(sent.table)
         for _ in range(MANY):
             table = changed(luck, good)
             path = luck.choice(["/messages"] * 8 + ["/places", "/tickets"])
@@ -142,7 +153,52 @@ def test_our_own(served: tuple[str, Any, str]) -> None:
         assert time.monotonic() < until
         time.sleep(0.01)
     assert service.writer.refused == 0
+    said = caplog.text + "".join(capfd.readouterr()) + httpx.get(f"{url}/metrics").text
+    for canary in (
+        ticket,
+        good.get("message", "471828")[:64],
+        "__proto__",
+    ):  # of what was sent nothing is told
+        assert canary not in said
     print(f"\n{trust}: {sum(codes.values())} requests, answers {dict(sorted(codes.items()))}")
+
+
+def test_sums(tmp_path: Path) -> None:
+    """What the shuffler sends, with faults: signed by it or not, none is taken that is not of this batch."""
+    import httpx
+
+    with both_in_background(a_study(1000, "shuffle"), tmp_path, a_key(tmp_path)) as (
+        _,
+        shuffler,
+        url,
+        service,
+    ):
+        session = form_of_bytes(bytes(shuffler.store.about()["form"])).session
+        batch: Any = Batches(service.study, session).shuffler(0)
+        batch.open(1, 1)
+        batch._count(np.ones(batch.form.begins[-1], np.int64), 1)
+        good = sum_of(shuffler._key, service.study.identity, 0, batch, 1)
+        luck, codes = random.Random(12), Counter[int]()
+        with httpx.Client(base_url=url) as http:
+            for _ in range(MANY // 5):
+                if luck.random() < 0.5:
+                    table = changed(luck, good)
+                else:  # a shuffler that is wrong itself
+                    content = changed(luck, good["content"])
+                    if content == good["content"]:
+                        continue
+                    text = json.dumps(content, sort_keys=True)
+                    table = {"content": json.loads(text), "signature": ""}
+                    with suppress(ValueError):  # what is no JSON cannot be signed
+                        table["signature"] = shuffler._key.sign("discreet shuffler, 1", table["content"])
+                if table == good:
+                    continue
+                answer = http.post("/sums", content=json.dumps(table).encode())
+                codes[answer.status_code] += 1
+                assert 400 <= answer.status_code < 500, (answer.text, table)
+            assert service.store.sum_of(0) is None
+            assert http.post("/sums", json=good).status_code == 202
+        print(f"\nsums: {sum(codes.values())} requests, answers {dict(sorted(codes.items()))}")
 
 
 @pytest.mark.skipif(not find_spec("schemathesis"), reason="pip install schemathesis")

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,7 +43,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     data = str(folder / "data")
-    options = f"-h 127.0.0.1 -p {port} -k {folder}"
+    options = f"-h 127.0.0.1 -p {port} -k {folder} -c synchronous_commit=off"
     subprocess.run([*user, programs / "initdb", "-D", data, "-A", "trust", "-U", "discreet"], check=True,
                    capture_output=True, cwd="/")  # fmt: skip
     start = [*user, programs / "pg_ctl", "-D", data, "-w", "-o", options, "-l", str(folder / "log"), "start"]
@@ -105,3 +106,42 @@ def test_a_study_on_postgresql(url: str) -> None:
     assert content
     first.close()
     second.close()
+
+
+def test_a_commit_is_on_the_disk_whatever_the_server_says(url: str) -> None:
+    store = Store(url)
+    with store._engine.connect() as connection:
+        found = connection.exec_driver_sql("SHOW synchronous_commit").scalar()
+    assert found == "on"
+    store.close()
+
+
+def test_a_lease_is_taken_while_people_answer(url: str) -> None:
+    """Both change tickets and plans, in one order: neither waits for the other for ever."""
+    study = a_study(4000, schedule={"replan_every": 2000})
+    store, other = Store(url), Store(url)
+    begin_study(study, store, time.time())
+    admission, stop = CentralAdmission(study.layout), threading.Event()
+    assert store.lease("the first", time.time(), 5.0)
+    tickets = store.new_tickets(400)
+    store.admit([Place(hashed(tickets[0]))], time.time(), 60.0)
+    taken = 0
+
+    def takes() -> None:
+        nonlocal taken
+        while not stop.is_set():  # each begins when the last one is over, and puts all times off
+            taken += other.lease(f"holder {taken}", time.time() + 10.0 * (taken + 1), 5.0) is not None
+
+    thread = threading.Thread(target=takes)
+    thread.start()
+    try:
+        for i, ticket in enumerate(tickets[1:]):
+            (placed,) = store.admit([Place(hashed(ticket))], time.time(), 60.0)
+            answer = admission.answer(central(ticket, placed.plan, i))
+            assert store.admit([answer], time.time(), 60.0)[0].status == "counted"
+    finally:
+        stop.set()
+        thread.join()
+    assert taken > 10
+    store.close()
+    other.close()

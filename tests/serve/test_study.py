@@ -14,6 +14,7 @@ from serving import WORLD, a_study, table
 from discreet.serve.statement import statement_of
 from discreet.serve.study import read_study, study_of
 
+SHUFFLE = {"privatizer": {"name": "shuffle", "epsilon": 1.0}}
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "service" / "study.toml"
 
 
@@ -21,7 +22,11 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "service" / "study.t
     ("change", "words"),
     [
         ({"privatizer": {"name": "none"}}, "states a guarantee"),
-        ({"privatizer": {"name": "shuffle", "epsilon": 1.0}}, "process of its own"),
+        ({"privatizer": {"name": "shuffle", "epsilon": 1.0}}, "shuffler: must be given"),
+        ({"shuffler": {"url": "https://a", "key": "0" * 64}}, "and no other"),
+        ({"shuffler": {"url": "https://a", "secret": 1}}, "shuffler.secret"),
+        ({**SHUFFLE, "shuffler": {"url": "a", "key": "0" * 64}}, "shuffler.url"),
+        ({**SHUFFLE, "shuffler": {"url": "https://a", "key": "0" * 63}}, "shuffler.key"),
         ({"learner": {"name": "nobody"}}, "learner = 'nobody'"),
         ({"schedule": {"growth": 2.0}}, "schedule.growth: is unknown"),
         ({"learner": {"name": "noise-aware", "replan_growth": 2.0}}, "given in \\[learner\\], too"),

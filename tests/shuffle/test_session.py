@@ -527,6 +527,47 @@ def test_covers_counts_those_whose_messages_were_let_out():
     assert {one.covers for one in release.estimates.values()} == {8}
 
 
+# ------------------------------------------------------- a shuffler that is a process of its own
+def test_what_another_process_let_out_is_the_batch():
+    """The same release as of the messages themselves; nothing that could not be of the batch is taken."""
+    near, far = started(), started()
+    shuffler = Shuffler.of_batch(far.mechanism, 0, far.number)
+    shuffler.open(1, 10)
+    encoder = far.begin(Plan(POLICY, 10))
+    sent = [encoder(LIFE, far.open_plan, SimulatedCoinsOf(user)).message for user in range(10)]
+    with pytest.raises(RuntimeError, match="all of them absent"):
+        far.submit_counted(Counted(np.zeros(1), np.zeros(1)))
+    near.begin(Plan(POLICY, 10))
+    for one in sent:
+        near.submit(Message(1, message=one))
+    far.absent(10)
+    assert shuffler.receive_many([]) == shuffler.receive_many([b"junk"]) == 0
+    assert shuffler.receive_many(sent) == 10
+    counted = shuffler.output()
+    wrong = [
+        (Counted(counted.ones[:-1], counted.bits[:-1]), "integers"),
+        (Counted(counted.ones.astype(float), counted.bits), "integers"),
+        (Counted(counted.ones, counted.bits - 1), "of messages of this form"),
+        (Counted(-counted.ones, counted.bits), "of messages of this form"),
+        (Counted(counted.bits + 1, counted.bits), "of messages of this form"),
+        (Counted(2 * counted.ones, 2 * counted.bits), "at most 10|in \\[1, 10\\]"),
+        (Counted(0 * counted.ones, 0 * counted.bits), "users"),
+        (None, "NoneType"),
+    ]
+    for table, words in wrong:
+        with pytest.raises(ValueError, match=words):
+            far.submit_counted(table)
+    far.submit_counted(counted)
+    with pytest.raises(RuntimeError, match="all of them absent"):
+        far.submit_counted(counted)
+    release, wanted = far.release(), near.release()
+    assert (release.users, release.number) == (wanted.users, wanted.number) == (10, 1)
+    for name, one in wanted.estimates.items():
+        assert one.covers == release.estimates[name].covers == 10
+        assert np.array_equal(one.value, release.estimates[name].value)
+        assert one.law == release.estimates[name].law
+
+
 class _Interrupted:
     """What cannot be added: the moment of Ctrl-C."""
 

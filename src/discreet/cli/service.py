@@ -1,9 +1,9 @@
-"""The command of the policy service: serve."""
+"""The commands of the policy service: serve, shuffler."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,9 @@ from discreet.cli.shell import (
     progress_bar,
     say,
 )
+
+if TYPE_CHECKING:
+    from discreet.serve.store import Store
 
 
 @command
@@ -99,19 +102,79 @@ def serve(
             table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.4g}")
         console().print(table)
         return
+    if (tickets is not None or operator) and found.shuffled:
+        raise ValueError("--tickets, --operator: are of `discreet shuffler`, under shuffle trust")
     if tickets is not None or operator:
-        store = running.opened(found, where)
-        try:
-            made = store.new_tickets(tickets) if tickets is not None else [store.new_token()]
-        finally:
-            store.close()
-        if as_json:
-            print_json({"tickets": made} if tickets is not None else {"token": made[0]})
-        else:
-            print("\n".join(made))
+        _issue(running.opened(found, where), tickets, as_json)
         return
     say(f"discreet: {found.name} at http://{host}:{port}, database {where}")
     running.serve(found, where, host, port)
+
+
+@command
+def shuffler(
+    study: Annotated[
+        Path, typer.Argument(help="The study file, the same as the service's (docs/service.md).")
+    ],
+    service: Annotated[str | None, typer.Option(help="Address of the service.")] = None,
+    service_key: Annotated[
+        str | None, typer.Option(help="The service's public key: 64 hexadecimal digits, from its operator.")
+    ] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(help="File of SQLite, or SQLAlchemy's URL (default: shuffler.sqlite beside the study)."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8081,
+    key: Annotated[
+        bool, typer.Option("--key", help="Print this shuffler's public key (made if there is none), and end.")
+    ] = False,
+    tickets: Annotated[int | None, typer.Option(help="Print so many new one-time tickets, and end.")] = None,
+    operator: Annotated[
+        bool, typer.Option("--operator", help="Print a new token for POST /tickets, and end.")
+    ] = False,
+    as_json: JsonFlag = False,
+    plugin: PluginOption = None,
+) -> None:
+    """Be the shuffler of a study: take devices' messages, and let out sums of whole batches alone."""
+    from discreet.serve.needs import check_installed
+
+    check_installed()
+    if sum((key, tickets is not None, operator)) > 1:
+        raise ValueError("--key, --tickets, --operator: give one of them")
+    from discreet.serve import running
+
+    own = running.shuffler_key_at(study.parent / "shuffler.key")
+    if key:  # before the study can name it
+        if as_json:
+            print_json({"key": own.public})
+        else:
+            print(own.public)
+        return
+    announce_compilation()
+    from discreet.serve.study import read_study
+
+    found = read_study(study, tuple(plugin or ()))
+    where = database or str(found.path("shuffler.sqlite"))
+    if tickets is not None or operator:
+        _issue(running.opened_shuffler(found, where), tickets, as_json)
+        return
+    if service is None or service_key is None:
+        raise ValueError("--service, --service-key: must be given: whose shuffler this is")
+    say(f"discreet: shuffler of {found.name} at http://{host}:{port}, database {where}")
+    running.serve_shuffler(found, where, own, service, service_key, host, port)
+
+
+def _issue(store: Store, tickets: int | None, as_json: bool) -> None:
+    """Print new tickets, or a new token; then close the store."""
+    try:
+        made = store.new_tickets(tickets) if tickets is not None else [store.new_token()]
+    finally:
+        store.close()
+    if as_json:
+        print_json({"tickets": made} if tickets is not None else {"token": made[0]})
+    else:
+        print("\n".join(made))
 
 
 def _times(times: list[int]) -> str:

@@ -19,6 +19,12 @@ gives is kept and sent again until there is an answer. Two messages about one tr
 people's cost. Under local trust ``place.guarantee`` says what the message gives away, computed here from
 what the server published; a plan that asks for more than ``promised`` is refused.
 
+**To whom.** Under shuffle trust messages go to the shuffler that the plan names, and the address to give is
+the shuffler's: it passes the service's plans on, so that the service hears of nobody. A person who was told
+of a shuffler says ``promised="shuffle"`` and ``shuffler="https://..."``: plans that name another one, or no
+shuffler, are refused. The guarantee of the sums rests on what is flipped on all devices of a batch, which
+the shuffler compares with the study.
+
 **Whose plan.** With ``key``, the service's public key in 64 hexadecimal digits, a plan that is not signed
 with it is refused (``pip install cryptography``). Without, whoever can answer at the address can give any
 plan.
@@ -40,7 +46,9 @@ import httpx
 import numpy as np
 
 from discreet.device.counts import CountDevice
+from discreet.device.encoders import ShuffleEncoder
 from discreet.device.guarantee import MessageGuarantee
+from discreet.device.messages import Form
 from discreet.device.reports import ReportDevice
 
 __all__ = ["Client", "Message", "Place", "Turned"]
@@ -90,8 +98,10 @@ class Place:
         return found if found in played else int(played[-1])
 
     @property
-    def device(self) -> CountDevice | ReportDevice | None:
-        """What randomizes here, under local trust; None where the server is trusted with the record."""
+    def device(self) -> CountDevice | ReportDevice | Form | None:
+        """What randomizes here, under local and shuffle trust; None where the server is trusted with the
+        record.
+        """
         return _device_of(self._book)
 
     @property
@@ -110,7 +120,7 @@ class Place:
         if self._told:
             raise RuntimeError("message: was made already; send the same one again, never a second one")
         device = self.device
-        if device is None and self._book["trust"] == "local":
+        if device is None and self._book["trust"] != "joint":
             raise ValueError("plan: says that nobody need be trusted, and asks for the record as it is")
         low, high = self._book["world"]["rewards"]
         earned = np.array(rewards, np.float64)
@@ -129,7 +139,9 @@ class Place:
             if (low, high) != (0.0, 1.0):
                 earned = np.clip((earned - low) / (high - low), 0.0, 1.0)
             own, acts = np.array(states, np.int64), np.array(actions, np.int64)
-            if isinstance(device, ReportDevice):
+            if isinstance(device, Form):
+                sent = ShuffleEncoder(device, self.number)(own, acts, earned, coins)
+            elif isinstance(device, ReportDevice):
                 sent = device(self.number, self.policy, own, acts, earned, coins)
             else:
                 sent = device(self.number, own, acts, earned, coins)
@@ -139,25 +151,28 @@ class Place:
 
 
 def _promise(promised: Any) -> tuple[float, float] | None:
-    """(epsilon, delta), or None where the record itself may be sent."""
-    if promised == "central":
+    """(epsilon, delta) of a message; None where the record itself may be sent, or what a shuffler is to
+    hide.
+    """
+    if isinstance(promised, str) and promised in ("central", "shuffle"):
         return None
     given = promised if isinstance(promised, tuple) else (promised, 0.0)
     numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in given)
     if len(given) != 2 or not numbers or not 0.0 < given[0] < math.inf or not 0.0 <= given[1] < 1.0:
         raise ValueError(
-            f'promised = {promised!r}: must be "central", a positive epsilon, or (epsilon, delta) with delta '
-            "in [0, 1)"
+            f'promised = {promised!r}: must be "central", "shuffle", a positive epsilon, or (epsilon, delta) '
+            "with delta in [0, 1)"
         )
     return float(given[0]), float(given[1])
 
 
-def _device_of(book: Mapping[str, Any]) -> CountDevice | ReportDevice | None:
+def _device_of(book: Mapping[str, Any]) -> CountDevice | ReportDevice | Form | None:
     if book["form"] is None:
         return None
     content = base64.b64decode(book["form"])
-    kind = ReportDevice if b'"kind":"reports"' in content else CountDevice
-    found: CountDevice | ReportDevice = kind.from_bytes(content)
+    kinds: dict[bytes, Any] = {b'"kind":"reports"': ReportDevice, b'"kind":"bits"': Form}
+    kind = next((kind for name, kind in kinds.items() if name in content), CountDevice)
+    found: CountDevice | ReportDevice | Form = kind.from_bytes(content)
     return found
 
 
@@ -166,11 +181,14 @@ class Client:
 
     Parameters
     ----------
-    url : where it is.
+    url : where it is; under shuffle trust, where the shuffler is.
     key : the service's public key, 64 hexadecimal digits; plans that it did not sign are refused.
-    promised : what the person was told: ``"central"`` if the server may see records as they are; under local
-        trust the largest epsilon that a message may give away, or (epsilon, delta). Whoever serves the study
+    promised : what the person was told: ``"central"`` if the server may see records as they are;
+        ``"shuffle"`` if her message goes to ``shuffler``, which is to let out sums alone; under local trust
+        the largest epsilon that a message may give away, or (epsilon, delta). Whoever serves the study
         signs its plans, and plans say what is sent: one that asks for more than this is refused.
+    shuffler : its address, without / at the end, as the person was told it; plans that name another are
+    refused.
     identity : of the study, from its statement; plans of another one are refused.
     tries : how often a request is sent that nobody answered.
     http : an ``httpx.Client`` to use in place of an own one.
@@ -181,7 +199,8 @@ class Client:
         url: str,
         key: str | None = None,
         *,
-        promised: Literal["central"] | float | tuple[float, float],
+        promised: Literal["central", "shuffle"] | float | tuple[float, float],
+        shuffler: str | None = None,
         identity: str | None = None,
         tries: int = 8,
         timeout: float = 30.0,
@@ -190,6 +209,11 @@ class Client:
         self._http = http or httpx.Client(base_url=url, timeout=timeout)
         self._key, self._tries = key, tries
         self._promised, self._identity = _promise(promised), identity
+        self._shuffled, self._shuffler = promised == "shuffle", shuffler
+        if self._shuffled and not shuffler:
+            raise ValueError(
+                'shuffler = None: must be the address that the person was told, with promised="shuffle"'
+            )
         self._places: dict[str, Place] = {}
         self._tag = ""
         self._book: Mapping[str, Any] = {}
@@ -230,7 +254,14 @@ class Client:
     def _check_promise(self, book: Mapping[str, Any]) -> None:
         if self._identity is not None and book["identity"] != self._identity:
             raise ValueError("plan: is of another study")
+        named = book.get("shuffler")
+        if self._shuffler is not None and (named is None or named["url"] != self._shuffler):
+            raise ValueError(f"plan: names another shuffler than {self._shuffler}, or none")
+        if self._shuffled and book["trust"] != "shuffle":
+            raise ValueError("plan: is not of shuffle trust, which was promised")
         if self._promised is None:
+            if book["trust"] == "shuffle" and not self._shuffled:
+                raise ValueError('plan: is of shuffle trust; say promised="shuffle", and whose shuffler')
             return
         device = _device_of(book)
         guarantee = None if device is None else device.guarantee
@@ -261,18 +292,26 @@ class Client:
     # --------------------------------------------------------------------------- taking part
     def place(self, ticket: str) -> Place:
         """A place for one person. Raises :class:`Turned` where there is none (``full``: ask again later)."""
-        given = self._asked("POST", "/places", json={"ticket": ticket}).json()
+        given = self._asked("POST", self._to("/places"), json={"ticket": ticket}).json()
         return self._placed(ticket, given)
 
     def places(self, tickets: Sequence[str]) -> list[Place | Turned]:
         """Places for many, in their order, by one request."""
-        given = self._asked("POST", "/places", json={"tickets": list(tickets)}).json()["results"]
+        given = self._asked("POST", self._to("/places"), json={"tickets": list(tickets)}).json()["results"]
         return [
             self._placed(ticket, one)
             if one["status"] == "placed"
             else Turned(409, one["status"], one["words"])
             for ticket, one in zip(tickets, given, strict=True)
         ]
+
+    def _to(self, path: str) -> str:
+        """Where tickets and messages go: to the shuffler, where there is one."""
+        at = self._shuffler
+        if at is None and self._promised is not None:
+            named = (self._book or self.plan()).get("shuffler")
+            at = None if named is None else named["url"]
+        return path if at is None else f"{at}{path}"
 
     def _placed(self, ticket: str, given: Mapping[str, Any]) -> Place:
         for wait in (0.0, *_WAITS[:6]):  # what is in hand, or in a cache on the way, may be an older one
@@ -285,13 +324,15 @@ class Client:
 
     def send(self, message: Message) -> Mapping[str, Any]:
         """Send a message, again and again until there is an answer. Raises :class:`Turned`."""
-        found: Mapping[str, Any] = self._asked("POST", "/messages", json=dict(message.table)).json()
+        found: Mapping[str, Any] = self._asked("POST", self._to("/messages"), json=dict(message.table)).json()
         return found
 
     def send_all(self, messages: Sequence[Message]) -> list[Mapping[str, Any]]:
         """Many messages by one request: what became of each."""
         many = {"messages": [dict(one.table) for one in messages]}
-        found: list[Mapping[str, Any]] = self._asked("POST", "/messages", json=many).json()["results"]
+        found: list[Mapping[str, Any]] = self._asked("POST", self._to("/messages"), json=many).json()[
+            "results"
+        ]
         return found
 
     def _asked(self, method: str, path: str, **values: Any) -> httpx.Response:

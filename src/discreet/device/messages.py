@@ -242,7 +242,7 @@ def unpack(form: Form, words: NDArray[np.uint64]) -> tuple[NDArray[np.int64], ND
             quotient = rest // base
             digits[:, :, j] = rest - quotient * base
             rest = quotient
-        flat = digits.reshape(n, -1)
+        flat = digits.reshape(n, form.words[i] * k)  # of no message, too
         good &= ~rest.any(axis=1) & ~flat[:, form.counters[i] :].any(axis=1)
         ones[:, form.begins[i] : form.begins[i + 1]] = flat[:, : form.counters[i]]
     return ones, good

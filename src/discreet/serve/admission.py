@@ -3,7 +3,8 @@
 Under central trust a message is JSON: ``ticket``, ``plan``, ``nonce`` (32 hexadecimal digits, drawn by the
 device), ``states`` (H + 1), ``actions`` (H), ``rewards`` (H, in the study's units). Under local trust it is
 ``ticket`` and ``message``, the envelope of :mod:`discreet.device.envelope` in base64, whose header has plan
-and nonce. What is stored is bytes of one size (central), or the envelope.
+and nonce; under shuffle trust the same, at the shuffler. What is stored is bytes of one size (central), or
+the envelope.
 
 An error tells the place that is wrong and what is allowed there, never the value: errors are kept by proxies,
 shown on screens and pasted into mails, and a value of a trajectory is a person's.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +22,23 @@ import numpy as np
 
 from discreet.core.layout import Layout
 from discreet.core.trajectories import Trajectories
+from discreet.device import messages
 from discreet.device.counts import CountDevice
 from discreet.device.envelope import Envelope, Refused
+from discreet.device.messages import Form
 from discreet.device.reports import ReportDevice
 from discreet.local.from_devices import REACH
 from discreet.serve.store import Answer, Place, hashed
 
-__all__ = ["Admission", "CentralAdmission", "LocalAdmission", "Malformed", "admission_of", "device_of"]
+__all__ = [
+    "Admission",
+    "CentralAdmission",
+    "LocalAdmission",
+    "Malformed",
+    "ShuffleAdmission",
+    "admission_of",
+    "device_of",
+]
 
 _LONGEST_TICKET = 100
 NONCE = 16
@@ -129,6 +140,65 @@ class CentralAdmission:
         return Trajectories(states, actions, rewards)
 
 
+def _enveloped(table: Any) -> tuple[bytes, bytes]:
+    """The hash of the ticket, and the bytes of the message."""
+    ticket = _ticket(table)
+    text = table.get("message")
+    if len(table) != 2 or not isinstance(text, str):
+        raise Malformed("must hold ticket and message, and nothing else")
+    try:
+        return ticket, base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise Malformed("message: must be base64") from None
+
+
+def _malformed(refusal: Refused) -> Malformed:
+    words = {"foreign": "was made for another session"}.get(refusal.reason, "is not of the form")
+    return Malformed(f"message: {words}", refusal.reason)
+
+
+class ShuffleAdmission:
+    """Envelopes of devices, at a shuffler: to the plans of the batch that it was told of last."""
+
+    def __init__(self) -> None:
+        self._open: tuple[Form | ReportDevice | None, frozenset[int]] = None, frozenset()
+
+    def batch(self, device: Form | ReportDevice, plans: Iterable[int]) -> None:
+        """Messages of these plans are of this form; those of older ones are over."""
+        self._open = device, frozenset(plans)
+
+    def is_newer(self, table: Any) -> bool:
+        """As :meth:`LocalAdmission.is_newer`."""
+        try:
+            return Envelope.from_bytes(base64.b64decode(table["message"])).plan > max(
+                self._open[1], default=0
+            )
+        except (ValueError, TypeError, KeyError):
+            return False
+
+    def answer(self, table: Any) -> Answer:
+        """The checked message. Raises :class:`Malformed`."""
+        ticket, body = _enveloped(table)
+        device, plans = self._open
+        try:
+            found = Envelope.from_bytes(body)
+            if found.plan in plans:
+                if isinstance(device, Form):
+                    messages.read(device, found.plan, body)
+                elif device is not None:
+                    device.read(found.plan, body, True)
+            elif found.plan > max(plans, default=0) or found.plan == 0:
+                raise Malformed("message: was made for no plan of this study", "late")
+            # to a plan that is over: whatever it holds, it does not count (again)
+        except Refused as refusal:
+            raise _malformed(refusal) from None
+        except Malformed:
+            raise
+        except (ValueError, OverflowError):
+            raise Malformed("message: is not of the form") from None
+        return Answer(ticket, found.plan, found.nonce, body)
+
+
 class LocalAdmission:
     """Envelopes of devices, to plans that it was told of."""
 
@@ -156,14 +226,7 @@ class LocalAdmission:
 
     def answer(self, table: Any) -> Answer:
         """The checked message. Raises :class:`Malformed`."""
-        ticket = _ticket(table)
-        text = table.get("message")
-        if len(table) != 2 or not isinstance(text, str):
-            raise Malformed("must hold ticket and message, and nothing else")
-        try:
-            body = base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):
-            raise Malformed("message: must be base64") from None
+        ticket, body = _enveloped(table)
         try:
             plan = Envelope.from_bytes(body).plan
             device = self._device
@@ -178,8 +241,7 @@ class LocalAdmission:
             else:
                 nonce, _ = device.words(plan, body)  # its plan is over: whatever it holds, it does not count
         except Refused as refusal:
-            words = {"foreign": "was made for another session"}.get(refusal.reason, "is not of the form")
-            raise Malformed(f"message: {words}", refusal.reason) from None
+            raise _malformed(refusal) from None
         except Malformed:
             raise
         except (ValueError, OverflowError):
@@ -189,7 +251,7 @@ class LocalAdmission:
         return Answer(ticket, plan, nonce, body)
 
 
-Admission = CentralAdmission | LocalAdmission
+Admission = CentralAdmission | LocalAdmission | ShuffleAdmission
 
 
 def device_of(form: bytes) -> CountDevice | ReportDevice:

@@ -7,7 +7,6 @@ words that repeat nothing of what was sent. No request is logged.
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 import inspect
 import logging
@@ -24,17 +23,26 @@ import pydantic_core
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from discreet import __version__
 from discreet.serve import codec, described
-from discreet.serve.admission import LocalAdmission, Malformed, admission_of, place_of
+from discreet.serve.admission import (
+    CentralAdmission,
+    LocalAdmission,
+    Malformed,
+    ShuffleAdmission,
+    admission_of,
+    place_of,
+)
 from discreet.serve.intake import Busy, Intake
 from discreet.serve.page import POLICY, page
 from discreet.serve.statement import statement_of
 from discreet.serve.store import Answer, Place, Result, StaleWriter, Store
-from discreet.serve.study import Study
+from discreet.serve.study import MOST_RELEASES, Study
+from discreet.serve.sums import opened_sum, written_sum
 from discreet.serve.turns import LEASE, Writer
 from discreet.storage.signatures import PrivateKey
 
@@ -94,18 +102,15 @@ class Service:
 
     def __init__(self, study: Study, store: Store, key: PrivateKey) -> None:
         self.study, self.store, self._key = study, store, key
-        about = store.about()
-        self.form = bytes(about["form"])
-        self.admission = admission_of(study.layout, study.rewards, self.form)
         holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"[-64:]
-        self.writer = Writer(study, store, holder, time.time)
+        self.admission, self.writer = self._parts(holder, time.time)
         self._wake = asyncio.Event()
         self.intake = Intake(store, study.answer_within, self._wrote, study.closes_after)
         self.turn, self.over, self.newest = -1, False, 0
         self.shown = b"", ""  # the published plans, and their ETag
         self._refreshing = threading.Lock()
         self._clean = False  # are all counted messages removed?
-        content = statement_of(study, pydantic_core.from_json(about["ledger"]), key.public)
+        content = self._content()
         self.told = content
         signature = key.sign("discreet service, 1", content)
         self.statement = codec.canonical({**content, "signature": signature})
@@ -130,6 +135,39 @@ class Service:
         self.bad = Counter(
             "discreet_refused_by_session", "Admitted, but refused by the session", registry=self.registry
         )
+
+        self.sums = Counter(
+            "discreet_sums", "A shuffler's sums by what became of them", ["outcome"], registry=self.registry
+        )
+
+    def _parts(self, holder: str, clock: Callable[[], float]) -> tuple[Any, Any]:
+        """What messages must be, and what makes releases of them."""
+        form = bytes(self.store.about()["form"])
+        shuffled = self.study.shuffled  # then messages are the shuffler's
+        admission = (
+            ShuffleAdmission() if shuffled else admission_of(self.study.layout, self.study.rewards, form)
+        )
+        return admission, Writer(self.study, self.store, holder, clock)
+
+    def _content(self) -> dict[str, Any]:
+        """The statement, unsigned."""
+        return statement_of(
+            self.study, pydantic_core.from_json(self.store.about()["ledger"]), self._key.public
+        )
+
+    @property
+    def takes_people(self) -> bool:
+        """Are places, tickets and messages here? Not at a service whose messages go to a shuffler."""
+        return not isinstance(self.writer, Writer) or not self.study.shuffled
+
+    @property
+    def takes_sums(self) -> bool:
+        """Does a shuffler send its sums here?"""
+        return isinstance(self.writer, Writer) and self.study.shuffled
+
+    def _pause(self) -> float:
+        """Seconds until what other processes did is looked at."""
+        return _POLL if self._clean else _SWEEP
 
     def _wrote(self) -> None:
         """Something was written: is it time for the next release? (If not, nobody looks before the poll.)"""
@@ -169,7 +207,7 @@ class Service:
         checked = time.monotonic()
         while True:
             try:
-                async with asyncio.timeout(_POLL if self._clean else _SWEEP):
+                async with asyncio.timeout(self._pause()):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -179,14 +217,19 @@ class Service:
                 if now - checked >= min(1.0, self.study.answer_within / 4):
                     checked = now
                     await asyncio.to_thread(self._hold)  # times stand still while nobody held it
-                    lost = await asyncio.to_thread(self.store.expire, time.time(), self.study.closes_after)
-                    self.lost.inc(lost)
+                    if self.takes_people:
+                        closes = self.study.closes_after
+                        self.lost.inc(await asyncio.to_thread(self.store.expire, time.time(), closes))
                 await asyncio.to_thread(self._turn)
             except StaleWriter:
                 self.holds.set(0)
             except Exception as error:  # the next round tries again; the page and /health tell of it
                 self.failed = f"{type(error).__name__} {_where(error)}"
-                log.error("no release could be made: %s", self.failed)
+                log.error(
+                    "no %s could be made: %s",
+                    "release" if isinstance(self.writer, Writer) else "sum",
+                    self.failed,
+                )
                 await asyncio.sleep(1.0)
 
     def _turn(self) -> None:
@@ -213,7 +256,9 @@ class Service:
         if isinstance(self.admission, LocalAdmission):
             for plan in plans:
                 self.admission.plan(plan["number"], codec.policy_of(plan))
-        layout, study = self.study.layout, self.study
+        layout, study, form = self.study.layout, self.study, bytes(about["form"])
+        if self.writer.batches is not None:
+            form = self.writer.batches.form(self.store.people_before(turn))
         content = {
             "study": study.name,
             "identity": study.identity,
@@ -228,7 +273,8 @@ class Service:
                 "rewards": list(study.rewards),
                 "mask": None if layout.mask is None else layout.mask.tolist(),
             },
-            "form": base64.b64encode(self.form).decode() if self.form else None,
+            "form": codec.text_of(form),
+            "shuffler": None if study.shuffler is None else dict(study.shuffler),
             "answer_within": study.answer_within,
         }
         signed = {
@@ -236,25 +282,29 @@ class Service:
             "signature": self._key.sign("discreet plan, 1", content),
         }  # fmt: skip
         body = codec.canonical(signed)
-        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        self.shown = body, tag
+        self.shown = body, self._tag(body)
         self.turn, self.over, self._clean = turn, over, False
         self.newest = max((plan["number"] for plan in plans), default=0)
         self.turns.set(turn)
 
+    @staticmethod
+    def _tag(body: bytes) -> str:
+        """What a cache asks by."""
+        return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
     # ----------------------------------------------------------------------------- requests
-    async def body(self, request: Request) -> Any:
+    async def body(self, request: Request, most: int = MOST_BYTES) -> Any:
         """The JSON of a request. Raises :class:`Refusal`."""
         length = request.headers.get("content-length", "")
-        if length.isdigit() and int(length) > MOST_BYTES:
-            raise Refusal("oversized", f"a request must have at most {MOST_BYTES} bytes")
+        if length.isdigit() and int(length) > most:
+            raise Refusal("oversized", f"a request must have at most {most} bytes")
         parts, size = [], 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 async for part in request.stream():
                     size += len(part)
-                    if size > MOST_BYTES:
-                        raise Refusal("oversized", f"a request must have at most {MOST_BYTES} bytes")
+                    if size > most:
+                        raise Refusal("oversized", f"a request must have at most {most} bytes")
                     parts.append(part)
         except TimeoutError:
             raise Refusal("slow") from None
@@ -271,9 +321,9 @@ class Service:
             raise Refusal("busy") from None
 
     async def _known(self, tables: list[Any]) -> None:
-        """Under local trust, read the newest plans where a message is made for one that is not known yet."""
+        """Read the newest plans where a device's message is made for one that is not known yet."""
         admission = self.admission
-        if isinstance(admission, LocalAdmission) and any(map(admission.is_newer, tables)):
+        if not isinstance(admission, CentralAdmission) and any(map(admission.is_newer, tables)):
             await asyncio.to_thread(self.refresh)
 
     def _checked(self, table: Any) -> Answer | Malformed:
@@ -319,6 +369,40 @@ class Service:
             self.messages.labels(said[-1]["status"]).inc()
         self.seconds.observe(time.perf_counter() - begun)
         return _json(202, {"results": said})
+
+    async def summed(self, request: Request) -> Response:
+        """POST /sums: what the shuffler let out of a batch, once."""
+        study, batches = self.study, self.writer.batches
+        try:
+            assert study.shuffler is not None
+            table = await self.body(request, MOST_BYTES + 32 * self.writer.cells)
+            content = written_sum(table, study.shuffler["key"])
+            turn = content.get("turn")
+            if type(turn) is not int or not 0 <= turn <= MOST_RELEASES:
+                raise ValueError("content.turn: must be the number of a release")
+            before, after = await asyncio.to_thread(self._people, turn)
+            opened_sum(content, study.identity, batches.shuffler(before), after - before)
+            outcome = await asyncio.to_thread(self.store.take_sum, turn, codec.canonical(table))
+        except PermissionError as error:
+            self.sums.labels("unauthorized").inc()
+            raise Refusal("unauthorized", str(error)) from None
+        except ValueError as error:
+            self.sums.labels("malformed").inc()
+            raise Refusal("malformed", str(error)) from None
+        self.sums.labels(outcome).inc()
+        if outcome != "counted":
+            return _refused(outcome)
+        self._wake.set()
+        return _json(202, {"status": "counted", "turn": turn})
+
+    def _people(self, turn: int) -> tuple[int, int]:
+        """How many come before the batch of a turn, and after it. Raises :class:`Refusal` where it is not
+        open yet.
+        """
+        before, after = self.store.people_before(turn), self.store.people_before(turn + 1)
+        if before == after:
+            raise Refusal("late", "no such batch was opened")
+        return before, after
 
     async def placed(self, request: Request) -> Response:
         """POST /places."""
@@ -367,6 +451,8 @@ class Service:
     def plan(self, request: Request) -> Response:
         """GET /plan."""
         body, tag = self.shown
+        if not body:  # a shuffler that has not heard of the service yet
+            raise Refusal("busy")
         headers = {"ETag": tag, "Cache-Control": "public, max-age=1, must-revalidate"}
         if tag in request.headers.get("if-none-match", ""):
             return Response(None, 304, headers)
@@ -444,6 +530,42 @@ def _untold() -> dict[str, Any]:
     return {"telemetry": {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}}
 
 
+def _people(app: FastAPI, service: Service, texts: described.Texts) -> None:
+    """The routes of whoever takes part."""
+
+    @app.post("/places", **texts.places)
+    async def places(request: Request) -> Response:
+        return await service.placed(request)
+
+    @app.post("/messages", **texts.messages)
+    async def messages(request: Request) -> Response:
+        return await service.answered(request)
+
+    @app.post("/tickets", **texts.tickets)
+    async def tickets(request: Request) -> Response:
+        return await service.issued(request)
+
+
+def _public(app: FastAPI, service: Service, texts: described.Texts) -> None:
+    """The routes of who makes releases."""
+
+    @app.get("/releases/{number}", **texts.releases)
+    async def releases(request: Request) -> Response:
+        return await service.released(request.path_params["number"])
+
+    @app.get("/", include_in_schema=False)
+    async def front() -> Response:
+        text = await asyncio.to_thread(page, service.study, service.store, service.told, service.failed)
+        headers = {
+            "Content-Security-Policy": POLICY,
+            "X-Frame-Options": "DENY",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-store",
+        }
+        return Response(text, 200, headers, "text/html; charset=utf-8")
+
+
 def application(service: Service) -> FastAPI:
     """The routes."""
 
@@ -479,6 +601,11 @@ def application(service: Service) -> FastAPI:
     async def refusal(_: Request, error: Refusal) -> Response:
         return _refused(error.reason, error.words)
 
+    @app.exception_handler(SQLAlchemyError)
+    async def broken(_: Request, error: SQLAlchemyError) -> Response:
+        log.error("the database does not answer: %s", type(error).__name__)
+        return _refused("busy")
+
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> Response:
         words = {404: _WORDS["unknown"], 405: "this method is not for this address"}
@@ -490,39 +617,22 @@ def application(service: Service) -> FastAPI:
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         return _refused("malformed", "the request is not of the form that is described")
 
-    texts = described.Texts(service.study, service.study.local)
+    texts = described.Texts(service.study, service.study.trust != "joint")
 
     @app.get("/plan", **texts.plan)
     async def plan(request: Request) -> Response:
         return service.plan(request)
 
-    @app.post("/places", **texts.places)
-    async def places(request: Request) -> Response:
-        return await service.placed(request)
+    if service.takes_people:
+        _people(app, service, texts)
+    if service.takes_sums:
 
-    @app.post("/messages", **texts.messages)
-    async def messages(request: Request) -> Response:
-        return await service.answered(request)
+        @app.post("/sums", **texts.sums)
+        async def sums(request: Request) -> Response:
+            return await service.summed(request)
 
-    @app.post("/tickets", **texts.tickets)
-    async def tickets(request: Request) -> Response:
-        return await service.issued(request)
-
-    @app.get("/releases/{number}", **texts.releases)
-    async def releases(request: Request) -> Response:
-        return await service.released(request.path_params["number"])
-
-    @app.get("/", include_in_schema=False)
-    async def front() -> Response:
-        text = await asyncio.to_thread(page, service.study, service.store, service.told, service.failed)
-        headers = {
-            "Content-Security-Policy": POLICY,
-            "X-Frame-Options": "DENY",
-            "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer",
-            "Cache-Control": "no-store",
-        }
-        return Response(text, 200, headers, "text/html; charset=utf-8")
+    if isinstance(service.writer, Writer):
+        _public(app, service, texts)
 
     @app.get("/statement", **texts.statement)
     async def statement() -> Response:

@@ -5,6 +5,7 @@ The exact form is that of saved sessions (:mod:`discreet.storage.saved_state`), 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -30,6 +31,18 @@ def canonical(content: Any) -> bytes:
     """JSON in one form: what is signed and compared."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.encode()
+
+
+def text_of(form: bytes) -> str | None:
+    """A form as it is published: base64; None where there is none."""
+    return base64.b64encode(form).decode() if form else None
+
+
+def of_text(text: Any) -> bytes:
+    """The other way. Raises ``ValueError``."""
+    if not isinstance(text, str):
+        raise ValueError("form: must be a text")
+    return base64.b64decode(text, validate=True)
 
 
 def exact(release: Release) -> bytes:

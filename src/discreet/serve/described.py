@@ -41,7 +41,7 @@ def _answer(words: str, schema: Any, example: Any = None, kind: str = "applicati
 def _refusals(*codes: int) -> dict[int | str, Any]:
     words = {
         400: "Not of the form that is asked for.",
-        401: "An operator's token is missing or wrong.",
+        401: "An operator's token, or the shuffler's signature, is missing or wrong.",
         403: "No such ticket, or a message for another study.",
         404: "There is no such thing.",
         408: "The request did not arrive in time.",
@@ -108,7 +108,8 @@ class Texts:
             "responses": {
                 200: _answer("The plans.", _object(content={"type": "object"}, key=_TEXT, signature=_TEXT)),
                 304: {"description": "As it was (If-None-Match)."},
-            },
+            }
+            | _refusals(503),
         }
         self.places: dict[str, Any] = {
             "summary": "Take a place with a ticket, before you act",
@@ -138,6 +139,33 @@ class Texts:
                 {"one": one, "many": {"messages": [one]}},
             ),
         }
+        self.sums: dict[str, Any] = {
+            "summary": "The sum of a batch, signed by the shuffler; the same again gets the same answer",
+            "status_code": 202,
+            "response_model": None,
+            "responses": {
+                202: _answer("It is on the disk.", _object(status={"const": "counted"}, turn=_NUMBER))
+            }
+            | _refusals(400, 401, 408, 409, 410, 413),
+            "openapi_extra": _body(
+                _object(
+                    content=_object(
+                        identity=_TEXT, turn=_NUMBER, form=_TEXT, users=_NUMBER, absent=_NUMBER,
+                        counts={"anyOf": [{"type": "string", "contentEncoding": "base64"}, {"type": "null"}]},
+                    ),
+                    signature={"type": "string", "pattern": "^[0-9a-f]{128}$"},
+                ),
+                {
+                    "lost": {
+                        "content": {
+                            "identity": study.identity, "turn": 0, "form": "0" * 32, "users": 0, "absent": 1,
+                            "counts": None,
+                        },
+                        "signature": "0" * 128,
+                    }
+                },
+            ),
+        }  # fmt: skip
         self.tickets: dict[str, Any] = {
             "summary": "New one-time tickets, for an operator's system",
             "status_code": 201,

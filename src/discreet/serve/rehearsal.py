@@ -19,7 +19,7 @@ from discreet.client import Client, Place, Turned
 from discreet.core.noise.seeds import SeededCoins
 from discreet.core.randomness import Seeded
 from discreet.mdp import planning
-from discreet.serve.running import in_background
+from discreet.serve.running import all_in_background
 from discreet.serve.study import Study
 from discreet.simulation.crowds import rollout
 from discreet.storage.signatures import new_key, read_private_key
@@ -53,8 +53,10 @@ class Rehearsal:
         return total / left
 
 
-def promised_by(study: Study) -> Literal["central"] | float | tuple[float, float]:
+def promised_by(study: Study) -> Literal["central", "shuffle"] | float | tuple[float, float]:
     """What the study's statement promises a person, as a client is told it."""
+    if study.shuffled:
+        return "shuffle"
     if not study.local:
         return "central"
     guarantee = study.guarantee
@@ -85,10 +87,11 @@ def rehearse(
     with tempfile.TemporaryDirectory(prefix="discreet-rehearsal-") as folder:
         new_key(Path(folder) / "key")
         key = read_private_key(Path(folder) / "key")
-        with in_background(study, Path(folder) / "study.sqlite", key) as (url, service):
-            opened(url)
-            tickets = service.store.new_tickets(study.users)
-            with Client(url, key.public, promised=promised_by(study)) as client:
+        with all_in_background(study, Path(folder), key) as (url, front, address, service):
+            opened(address)
+            tickets = front.store.new_tickets(study.users)
+            shuffler = url if study.shuffled else None
+            with Client(url, key.public, promised=promised_by(study), shuffler=shuffler) as client:
                 came, policies, last = 0, {}, None
                 while came < study.users:
                     part = tickets[came : came + at_once]
@@ -100,7 +103,10 @@ def rehearse(
                         earned = low + (high - low) * record.rewards
                         messages.append(
                             place.message(
-                                record.states, record.actions, earned, coins if study.local else None
+                                record.states,
+                                record.actions,
+                                earned,
+                                coins if study.trust != "joint" else None,
                             )
                         )
                         if place.number not in policies:

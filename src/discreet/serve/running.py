@@ -5,24 +5,32 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 
 from discreet.core import checks
 from discreet.serve.app import Door, Service, application
+from discreet.serve.shuffling import ShufflerService
 from discreet.serve.store import Store
 from discreet.serve.study import Study
 from discreet.serve.turns import begin_study
 from discreet.storage.ledger import Ledger
-from discreet.storage.signatures import PrivateKey, new_key, read_private_key
+from discreet.storage.signatures import PrivateKey, is_key, new_key, read_private_key
 
-__all__ = ["database_of", "in_background", "key_of", "opened", "serve"]
+__all__ = [
+    "all_in_background", "both_in_background", "database_of", "in_background", "key_of", "opened",
+    "opened_shuffler", "serve", "serve_shuffler", "shuffler_key_at",
+]  # fmt: skip
+
+AnyService = TypeVar("AnyService", bound=Service)
 
 
 def database_of(study: Study, database: str | None) -> str:
@@ -32,10 +40,18 @@ def database_of(study: Study, database: str | None) -> str:
 
 def key_of(study: Study) -> PrivateKey:
     """The service's key; made where there is none."""
-    path = study.path(study.key)
+    return _key_at(study.path(study.key), "service.key")
+
+
+def shuffler_key_at(path: Path) -> PrivateKey:
+    """A shuffler's key, in a file; made where there is none."""
+    return _key_at(path, "shuffler key")
+
+
+def _key_at(path: Path, name: str) -> PrivateKey:
     if not path.exists():
         new_key(path)
-    return read_private_key(path, "service.key")
+    return read_private_key(path, name)
 
 
 def opened(study: Study, database: str) -> Store:
@@ -47,6 +63,27 @@ def opened(study: Study, database: str) -> Store:
     try:
         if not store.created(study.identity):
             begin_study(study, store, time.time(), _reserved(study))
+        if store.is_shuffler():
+            raise ValueError("database: is that of the shuffler; the service needs one of its own, elsewhere")
+        return store
+    except BaseException:
+        store.close()
+        raise
+
+
+def opened_shuffler(study: Study, database: str) -> Store:
+    """The database of a study's shuffler, begun where it is empty.
+
+    Raises ``ValueError`` where it is of another study, or of a service.
+    """
+    if not study.shuffled:
+        raise ValueError("privatizer: must be 'shuffle', a shuffler is for no other")
+    store = Store(database)
+    try:
+        if not store.created(study.identity):
+            store.create_shuffler(study.identity)
+        elif not store.is_shuffler():
+            raise ValueError("database: is that of the service; the shuffler needs one of its own, elsewhere")
         return store
     except BaseException:
         store.close()
@@ -92,9 +129,25 @@ def serve(study: Study, database: str, host: str, port: int) -> None:
     """Serve until a signal ends it."""
     checks.integer("port", port, 0, 65535)
     store = opened(study, database)
+    _serve(store, lambda: Service(study, store, key_of(study)), host, port)
+
+
+def serve_shuffler(
+    study: Study, database: str, key: PrivateKey, service: str, service_key: str, host: str, port: int
+) -> None:
+    """Be the shuffler of a service until a signal ends it. service_key : the service's public key."""
+    checks.integer("port", port, 0, 65535)
+    if not is_key(service_key):
+        raise ValueError(f"service_key = {checks.said(service_key)}: must be 64 hexadecimal digits")
+    if not service.startswith(("http://", "https://")):
+        raise ValueError(f"service = {checks.said(service)}: must be an address, http(s)://...")
+    store = opened_shuffler(study, database)
+    _serve(store, lambda: ShufflerService(study, store, key, service, service_key), host, port)
+
+
+def _serve(store: Store, made: Callable[[], Service], host: str, port: int) -> None:
     try:
-        service = Service(study, store, key_of(study))
-        config = _config(service, host, port)
+        config = _config(made(), host, port)
         gc.collect()
         gc.freeze()  # what was imported stays: looking through it again would hold requests up
         uvicorn.Server(config).run()
@@ -108,9 +161,55 @@ def in_background(
 ) -> Iterator[tuple[str, Service]]:
     """A running service on a free port of this machine, in a thread: (its address, it)."""
     store = opened(study, str(database))
-    service = Service(study, store, key, **more)
+    with _in_background(store, Service(study, store, key, **more)) as found:
+        yield found
+
+
+@contextmanager
+def both_in_background(
+    study: Study, folder: Path, key: PrivateKey
+) -> Iterator[tuple[str, ShufflerService, str, Service]]:
+    """A running service and its shuffler, by HTTP: (the shuffler's address, it, the service's address, it).
+
+    The shuffler's address and key take the place of those that the study names.
+    """
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        own = shuffler_key_at(folder / "shuffler.key")
+        named = replace(study, shuffler={"url": url, "key": own.public})
+        with in_background(named, folder / "study.sqlite", key) as (address, service):
+            store = opened_shuffler(named, str(folder / "shuffler.sqlite"))
+            shuffler = ShufflerService(named, store, own, address, key.public)
+            with _in_background(store, shuffler, listening):
+                until = time.monotonic() + 60
+                while shuffler.turn < 0:
+                    if time.monotonic() > until:
+                        raise RuntimeError(f"the shuffler has no plans: {shuffler.failed}")
+                    time.sleep(0.005)
+                yield url, shuffler, address, service
+
+
+@contextmanager
+def all_in_background(
+    study: Study, folder: Path, key: PrivateKey
+) -> Iterator[tuple[str, Service, str, Service]]:
+    """What a study needs: (where people go, who takes them, the service's address, the service)."""
+    if study.shuffled:
+        with both_in_background(study, folder, key) as found:
+            yield found
+    else:
+        with in_background(study, folder / "study.sqlite", key) as (url, service):
+            yield url, service, url, service
+
+
+@contextmanager
+def _in_background(
+    store: Store, service: AnyService, listening: socket.socket | None = None
+) -> Iterator[tuple[str, AnyService]]:
     server = uvicorn.Server(_config(service, "127.0.0.1", 0))
-    thread = Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
+    sockets = None if listening is None else [listening]
+    thread = Thread(target=lambda: asyncio.run(server.serve(sockets)), daemon=True)
     thread.start()
     try:
         until = time.monotonic() + 60

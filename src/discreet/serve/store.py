@@ -10,6 +10,8 @@ SQLite (write-ahead log, ``synchronous = FULL``) or PostgreSQL. The tables:
 ``releases``    number, the exact release, the JSON that is served, its SHA-256. Never changed
 ``tickets``     SHA-256 of each ticket, unique; what became of it
 ``messages``    of the batch that is open: the ticket (unique), the message. Removed once they are counted
+``sums``        under shuffle trust: of each turn what the shuffler let out, signed by it
+``relayed``     one row: at a shuffler, what the service published, as it was signed
 ``tokens``      SHA-256 of the operators' tokens
 ==============  ========================================================================================
 
@@ -26,6 +28,13 @@ from the state before. So every noise that is shown was drawn once, and of two w
 That is a matter of the database alone; the lease only keeps the second one from working in vain. The plans
 that the stored release leads to open in a second transaction (:meth:`Store.turned`).
 
+**Two processes under shuffle trust.** A shuffler keeps tickets, plans and messages in a database of its
+own, and no release; the service keeps releases and sums, no ticket and no message. A batch's messages are
+removed in the transaction that stores their sum, of which there is one a turn on either side.
+
+**Locks** are taken in one order: lease, study, plans, tickets, messages. So no two transactions wait for
+each other.
+
 **Order.** Messages enter the session in the order of their tickets' numbers, not in that of their arrival:
 sums and noise do not depend on who was quick. No time of any message is kept.
 """
@@ -37,7 +46,7 @@ import math
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,6 +128,16 @@ _messages = sql.Table(
     sql.Column("plan", sql.BigInteger, nullable=False, index=True),
     sql.Column("nonce", sql.LargeBinary(16), nullable=False, unique=True),
     sql.Column("body", sql.LargeBinary, nullable=False),
+)
+_sums = sql.Table(
+    "sums",
+    _meta,
+    sql.Column("turn", sql.Integer, primary_key=True, autoincrement=False),
+    sql.Column("body", sql.LargeBinary, nullable=False),
+    sql.Column("sent", sql.Boolean, nullable=False),
+)
+_relayed = sql.Table(
+    "relayed", _meta, sql.Column("id", sql.Integer, primary_key=True), sql.Column("body", sql.LargeBinary)
 )
 _tokens = sql.Table(
     "tokens", _meta, sql.Column("hash", sql.LargeBinary(32), primary_key=True, nullable=False)
@@ -212,6 +231,8 @@ class Store:
         if self.sqlite:
             sql.event.listen(self._engine, "connect", _sqlite_connected)
             sql.event.listen(self._engine, "begin", _sqlite_begun)
+        else:
+            sql.event.listen(self._engine, "connect", _postgresql_connected)
 
     def close(self) -> None:
         """Give all connections back."""
@@ -251,6 +272,36 @@ class Store:
         self, identity: str, ties: bytes, form: bytes, ledger: str, first: Drawn, plans: Plans, now: float
     ) -> None:
         """A study, release 0 and its plans, into an empty database. ``ValueError`` if there is one."""
+
+        def keep(connection: Connection) -> None:
+            connection.execute(_state.insert().values(id=1, session=first.session))
+            self._keep_release(connection, first)
+            self._open_plans(connection, first.number, plans, now)
+
+        self._create(identity, first.number, ties, form, ledger, keep)
+
+    def create_shuffler(self, identity: str) -> None:
+        """A shuffler's, which knows of no plan yet, into an empty database. As :meth:`create`."""
+
+        def keep(connection: Connection) -> None:
+            connection.execute(_relayed.insert().values(id=1, body=b""))
+
+        self._create(identity, -1, b"", b"", "null", keep)
+
+    def is_shuffler(self) -> bool:
+        """Is it a shuffler's, and no service's?"""
+        with self._reading() as connection:
+            return connection.execute(sql.select(_state.c.id)).first() is None
+
+    def _create(
+        self,
+        identity: str,
+        turn: int,
+        ties: bytes,
+        form: bytes,
+        ledger: str,
+        keep: Callable[[Connection], None],
+    ) -> None:
         if self.sqlite:  # tables and rows need not be one transaction: a study without a row is none
             _meta.create_all(self._engine)
         try:
@@ -259,13 +310,11 @@ class Store:
                     _meta.create_all(connection)
                 connection.execute(
                     _study.insert().values(
-                        id=1, identity=identity, turn=0, over=False, ties=ties, form=form, ledger=ledger
+                        id=1, identity=identity, turn=turn, over=False, ties=ties, form=form, ledger=ledger
                     )
                 )
-                connection.execute(_state.insert().values(id=1, session=first.session))
                 connection.execute(_lease.insert().values(id=1, holder="", token=0, expires=0.0))
-                self._keep_release(connection, first)
-                self._open_plans(connection, first.number, plans, now)
+                keep(connection)
         except sql.exc.IntegrityError:
             raise ValueError("database: holds a study already") from None
 
@@ -394,6 +443,95 @@ class Store:
         with self._reading() as connection:
             return self._open(connection)
 
+    def people_before(self, turn: int) -> int:
+        """How many places the plans of all turns before have."""
+        with self._reading() as connection:
+            query = sql.select(sql.func.coalesce(sql.func.sum(_plans.c.users), 0)).where(_plans.c.turn < turn)
+            return int(connection.execute(query).scalar_one())
+
+    # ------------------------------------------------------------------------- sums of a shuffler
+    def sum_of(self, turn: int) -> bytes | None:
+        """What the shuffler let out of a turn's batch; None if it did not yet."""
+        with self._reading() as connection:
+            found = connection.execute(sql.select(_sums.c.body).where(_sums.c.turn == turn)).scalar()
+        return None if found is None else bytes(found)
+
+    def take_sum(self, turn: int, body: bytes) -> Literal["counted", "late", "spent"]:
+        """The sum of the turn that the study is at, checked before: there is one for ever; the same again
+        is it.
+        """
+        with self._writing() as connection:
+            study = connection.execute(sql.select(_study.c.turn, _study.c.over).with_for_update()).one()
+            found = connection.execute(sql.select(_sums.c.body).where(_sums.c.turn == turn)).scalar()
+            if found is not None:
+                return "counted" if bytes(found) == body else "spent"
+            if study.turn != turn or study.over:
+                return "late"
+            connection.execute(_sums.insert().values(turn=turn, body=body, sent=True))
+            return "counted"
+
+    def summed(self, token: int, turn: int, body: bytes) -> None:
+        """A shuffler's: keep the sum of a whole batch, and remove its messages, in one transaction.
+
+        Raises :class:`StaleWriter`, and changes nothing, if the lease is another's, the batch is summed, or
+        over.
+        """
+        stale = StaleWriter(f"turn {turn}: is summed, or another process holds the lease")
+        try:
+            with self._writing() as connection:
+                self._check_own(connection, token, turn, stale)
+                connection.execute(_sums.insert().values(turn=turn, body=body, sent=False))
+                numbers = sql.select(_plans.c.number).where(_plans.c.turn == turn)
+                connection.execute(_messages.delete().where(_messages.c.plan.in_(numbers)))
+        except sql.exc.IntegrityError:
+            raise stale from None
+
+    def unsent(self) -> tuple[int, bytes] | None:
+        """A shuffler's: a sum that the service has not confirmed, and its turn."""
+        with self._reading() as connection:
+            found = connection.execute(sql.select(_sums.c.turn, _sums.c.body).where(~_sums.c.sent)).first()
+        return None if found is None else (int(found.turn), bytes(found.body))
+
+    def was_sent(self, turn: int) -> None:
+        """A shuffler's: the service has the sum on its disk."""
+        with self._writing() as connection:
+            connection.execute(_sums.update().where(_sums.c.turn == turn).values(sent=True))
+
+    def adopt(
+        self, token: int, turn: int, form: bytes, published: bytes, plans: Plans, over: bool, now: float
+    ) -> None:
+        """A shuffler's: what the service published takes the place of what there was, one turn on, or over.
+
+        published : as it was signed. Raises :class:`StaleWriter`, and changes nothing, if the lease is
+        another's, or a process was quicker.
+        """
+        with self._writing() as connection:
+            before = turn if over else turn - 1
+            self._check_own(
+                connection, token, before, StaleWriter(f"turn {turn}: is open, or the lease is over")
+            )
+            connection.execute(_study.update().values(turn=turn, form=form, over=over))
+            connection.execute(_relayed.update().values(body=published))
+            if not over:
+                self._open_plans(connection, turn, plans, now)
+
+    def relayed(self) -> bytes:
+        """A shuffler's: what the service published of the turn that it is at."""
+        with self._reading() as connection:
+            return bytes(connection.execute(sql.select(_relayed.c.body)).scalar_one())
+
+    def _check_own(self, connection: Connection, token: int, turn: int, stale: StaleWriter) -> None:
+        """Hold the rows of lease and study; ``stale`` unless the lease is ``token``'s and the study at
+        ``turn``.
+        """
+        lease, study = _lease.update().where(_lease.c.token == token), _study.update()
+        own = connection.execute(lease.values(expires=_lease.c.expires)).rowcount
+        same = connection.execute(
+            study.where(_study.c.turn == turn, ~_study.c.over).values(turn=turn)
+        ).rowcount
+        if own != 1 or same != 1:
+            raise stale
+
     # ------------------------------------------------------------------------- releases
     def policies(self, turn: int) -> list[dict[str, Any]]:
         """The plans of a turn: number, users, policy as JSON."""
@@ -519,6 +657,7 @@ class Store:
                 return None
             gap = now - row["expires"]
             if row["expires"] > 0.0 and gap > 0.0:
+                self._open(connection, lock=True)  # plans before tickets, as everywhere
                 connection.execute(
                     _tickets.update().where(_tickets.c.due.isnot(None)).values(due=_tickets.c.due + gap)
                 )
@@ -666,6 +805,20 @@ def _sqlite_connected(connection: Any, _: Any) -> None:
         "journal_mode = WAL", f"synchronous = {_SYNCHRONOUS}", "secure_delete = ON", "busy_timeout = 60000",
     ):  # fmt: skip
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _postgresql_connected(connection: Any, _: Any) -> None:
+    """Whatever the server's default: a commit of ours is on its disk."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
+        synced, commits = cursor.fetchone()
+        if synced != "on":
+            raise ValueError(
+                "database: PostgreSQL runs with fsync = off, so that nothing is certain to be kept"
+            )
+        if commits == "off":
+            cursor.execute("SET synchronous_commit = on")
+    connection.commit()
 
 
 def _sqlite_begun(connection: Connection) -> None:

@@ -17,7 +17,7 @@ TOML. All of it is public, and fixed before the first person comes::
     name = "noise-aware"       # and its options (`discreet options noise-aware`)
 
     [privatizer]
-    name = "central"           # or "local"; and its options, the budget among them
+    name = "central"           # or "local", "shuffle"; and its options, the budget among them
     epsilon = 1.0
     delta = 1e-6
 
@@ -31,6 +31,10 @@ TOML. All of it is public, and fixed before the first person comes::
     [ledger]                   # left out: the release is in no ledger, which the statement says
     dataset = "ward-2026"
     path = "ledger.sqlite"     # left out: the user's own ledger
+
+    [shuffler]                 # with privatizer "shuffle": the process that sees single messages
+    url = "https://shuffler.example"   # where devices send them
+    key = "9f3c..."            # its public key (`discreet shuffler study.toml --key`), which signs its sums
 
     [service]
     key = "service.key"        # signs plans and statement; made where there is none
@@ -71,6 +75,8 @@ from discreet.experiments.roles import check_role
 from discreet.mdp.tabular import TabularMDP
 from discreet.protocol import Schedule, Session, Spec
 from discreet.sessions.opening import session_of
+from discreet.shuffle.mechanism import AmplifiedMechanism, FlipMechanism
+from discreet.storage.signatures import is_key
 
 __all__ = ["MOST_RELEASES", "Study", "read_study"]
 
@@ -80,6 +86,7 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     "world": ("states", "actions", "horizon", "users", "rewards", "stationary", "mask"),
     "people": ("answer_within", "closes_after"),
     "ledger": ("dataset", "path"),
+    "shuffler": ("url", "key"),
     "service": ("key", "origins"),
     "rehearsal": ("env", "options", "seed"),
 }
@@ -92,7 +99,8 @@ class Study:
     """One study, checked: everything public that enters the noise scale, and the rules for people.
 
     layout : S, A, H and the mask. users : K. rewards : (low, high) of one step, in people's units.
-    answer_within, closes_after : seconds. origins : of pages that may use it in a browser.
+    answer_within, closes_after : seconds. shuffler : its address and public key, under shuffle trust.
+    origins : of pages that may use it in a browser.
     randomness : Secure, but for rehearsals.
 
     Raises ``ValueError`` where the parts do not fit together, or are not served (:attr:`mechanism`).
@@ -110,6 +118,7 @@ class Study:
     answer_within: float = 3600.0
     closes_after: float | None = None
     ledger: Mapping[str, Any] | None = None
+    shuffler: Mapping[str, Any] | None = None
     key: str = "service.key"
     origins: tuple[str, ...] = ()
     rehearsal: Mapping[str, Any] = field(default_factory=dict)
@@ -137,6 +146,21 @@ class Study:
         check_role("learner", self.learner, "learner")
         check_role("privatizer", self.privatizer, "privatizer")
         _ = self.mechanism
+        if (self.shuffler is None) == self.shuffled:
+            raise ValueError(
+                "shuffler: must be given with the privatizer 'shuffle', and no other: the address of the "
+                "process that single messages are sent to, and its public key"
+            )
+        if self.shuffler is not None:
+            url, key = self.shuffler.get("url"), self.shuffler.get("key")
+            if not isinstance(url, str) or not url.startswith(("http://", "https://")) or url.endswith("/"):
+                raise ValueError(
+                    f"shuffler.url = {checks.said(url)}: must be http(s)://..., without / at the end"
+                )
+            if not is_key(key):
+                raise ValueError(
+                    f"shuffler.key = {checks.said(key)}: must be a public key, 64 hexadecimal digits"
+                )
 
     # ------------------------------------------------------------------------ what it binds
     @cached_property
@@ -152,22 +176,18 @@ class Study:
         return found
 
     @cached_property
-    def mechanism(self) -> CountMechanism:
+    def mechanism(self) -> CountMechanism | FlipMechanism | AmplifiedMechanism:
         """What is done to people. Raises ``ValueError`` on what the service does not serve."""
         if self.privatizer.trust == "none":
             raise ValueError("privatizer: a service states a guarantee, and this one has none")
-        if self.privatizer.trust == "shuffle":
-            raise ValueError(
-                "privatizer = 'shuffle': is not served: the shuffler must be a process of its own, which "
-                "there is none of; 'central' and 'local' are"
-            )
         query = self.learner.query(self.spec)
         found = self.privatizer.mechanism(query, self.schedule, self.randomness)
-        if not isinstance(query, CountQuery) or type(found) is not CountMechanism:
+        kinds = CountMechanism, FlipMechanism, AmplifiedMechanism
+        if not isinstance(query, CountQuery) or not isinstance(found, kinds):
             raise ValueError(
                 f"learner: {type(self.learner).__name__} asks for more than counts, all that is served"
             )
-        if found.asks != "plain" or found.stream not in _STREAMS:
+        if type(found) is CountMechanism and (found.asks != "plain" or found.stream not in _STREAMS):
             raise ValueError(
                 f"privatizer: a session of {found.asks} sums ({found.stream}) is not served, whose plans say "
                 "more than a policy"
@@ -186,13 +206,18 @@ class Study:
 
     @property
     def trust(self) -> str:
-        """``"joint"`` (the server is trusted) or ``"local"``."""
+        """``"joint"`` (the server is trusted), ``"local"`` or ``"shuffle"``."""
         return self.mechanism.trust
 
     @property
     def local(self) -> bool:
-        """Do devices randomize?"""
+        """Is nobody trusted?"""
         return self.trust == "local"
+
+    @property
+    def shuffled(self) -> bool:
+        """Do devices send to a shuffler, and the server sees sums?"""
+        return self.trust == "shuffle"
 
     @property
     def times(self) -> Any:
@@ -288,6 +313,7 @@ def study_of(table: Mapping[str, Any], folder: Path = Path()) -> Study:
         answer_within=people.get("answer_within", 3600.0),
         closes_after=people.get("closes_after"),
         ledger=ledger,
+        shuffler=table.get("shuffler"),
         key=table.get("service", {}).get("key", "service.key"),
         origins=table.get("service", {}).get("origins", ()),
         rehearsal=table.get("rehearsal", {}),

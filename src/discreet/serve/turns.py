@@ -17,6 +17,9 @@ for each. A session of seeded noise draws the same again, which is what a rehear
 that it makes must be those that are stored, to the bit. That one of its parts has changed since is seen by
 that.
 
+**Under shuffle trust** a turn ends when the sum of its batch is there, from the shuffler, which holds
+single messages (:mod:`discreet.serve.shuffling`): the session gets that sum in place of people.
+
 **Plans.** A learner may split the people of one release among several plans. They are all made when the
 release is, and all open at once; the session gets them one after the other, as in a simulation.
 """
@@ -28,7 +31,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,8 +44,10 @@ from discreet.serve import codec
 from discreet.serve.admission import CentralAdmission, admission_of
 from discreet.serve.store import Drawn, StaleWriter, Store
 from discreet.serve.study import Study
+from discreet.serve.sums import Batches, form_of_bytes, opened_sum
 from discreet.sessions.restoring import brought_back
 from discreet.sessions.saving import taken_out
+from discreet.shuffle.session import BatchTooSmall
 
 __all__ = ["LEASE", "Writer", "begin_study"]
 
@@ -99,10 +104,27 @@ def begin_study(study: Study, store: Store, now: float, ledger: dict[str, Any] |
     session, ties = study.start(), _ties(study)
     release = session.release()
     made = _planned(study, study.learner.begin(study.spec, ties), release)
-    form = session.device.to_bytes() if study.local else b""  # type: ignore[attr-defined]
+    form = _form(study, session)
     first = _drawn(release, taken_out(session))  # type: ignore[arg-type]
     plans = _rows(made.plans, 1)
     store.create(study.identity, ties.tobytes(), form, json.dumps(ledger), first, plans, now)
+
+
+def _form(study: Study, session: Any) -> bytes:
+    """What devices know of: of every plan under local trust, of the first batch under shuffle trust."""
+    if study.shuffled:
+        return Batches(study, session.number).form(0)
+    form: bytes = session.device.to_bytes() if study.local else b""
+    return form
+
+
+def _without(last: Release, nobody: Release, users: int, number: int) -> Release:
+    """What a batch is answered with of which nothing was let out: the last release again, and of itself
+    nothing.
+
+    nobody : release 0. Nothing of the people enters it: the learner goes on, ``users`` people later.
+    """
+    return replace(last, users=users, number=number, measurement=nobody.measurement)
 
 
 class Writer:
@@ -127,7 +149,10 @@ class Writer:
         self.token: int | None = None
         about = store.about()
         self._ties = np.frombuffer(bytes(about["ties"]), np.uint64)
-        self._admission = admission_of(study.layout, study.rewards, bytes(about["form"]))
+        form = bytes(about["form"])
+        self.batches = Batches(study, form_of_bytes(form).session) if study.shuffled else None
+        self.cells = study.mechanism.query.cells
+        self._admission = None if study.shuffled else admission_of(study.layout, study.rewards, form)
         with closing(brought_back(store.session()[1])) as session:
             if session.guarantee != study.guarantee:
                 raise ValueError(
@@ -163,7 +188,7 @@ class Writer:
             if token is None:
                 return False
             plans = self._store.plans()
-            if not plans or any(one["came"] + one["absent"] < one["users"] for one in plans):
+            if not plans or not self._is_whole(plans):
                 return False
             if self._store.about()["over"]:
                 return False
@@ -175,6 +200,12 @@ class Writer:
                 self._learned = None
                 raise
             return True
+
+    def _is_whole(self, plans: list[dict[str, Any]]) -> bool:
+        """Has everybody come, or is absent? Under shuffle trust the shuffler says so, with the sum."""
+        if self.batches is not None:
+            return self._store.sum_of(int(plans[0]["turn"])) is not None
+        return all(one["came"] + one["absent"] >= one["users"] for one in plans)
 
     def _turn(self, plans: list[dict[str, Any]]) -> None:
         study, token = self._study, self.token
@@ -188,6 +219,8 @@ class Writer:
         if release is None:
             return
         made = _planned(study, state, release)
+        if self.batches is not None:
+            self.batches.check(release.users, [int(one.users) for one in made.plans])
         rows = _rows(made.plans, int(plans[-1]["number"]) + 1)
         self._store.turned(token, turn, rows, self._clock(), LEASE)
         self._learned = release.number, made.state
@@ -208,7 +241,7 @@ class Writer:
                     codec.policy_of(json.loads(stored["policy"])), stored["users"], last=at == len(plans)
                 )
                 self._submit(session, plan, counts)
-            release: Release = session.release()
+            release: Release = session.release() if self.batches is None else self._let_out(session, turn)
             new = _drawn(release, taken_out(session))
         finally:
             session.close()
@@ -216,9 +249,29 @@ class Writer:
         self._store.drew(token, turn, new, self._clock(), LEASE)
         return release
 
+    def _let_out(self, session: Any, turn: int) -> Release:
+        """The release after the batch of a turn, all of whose people sent to the shuffler, or nothing."""
+        assert self.batches is not None
+        kept, before = self._store.sum_of(turn), self._store.people_before(turn)
+        assert kept is not None
+        shuffler, people = self.batches.shuffler(before), session.users - before
+        counted = opened_sum(json.loads(kept)["content"], self._study.identity, shuffler, people)
+        if counted is not None:
+            session.submit_counted(counted)
+        try:
+            release: Release = session.release()
+        except BatchTooSmall:
+            nobody = self._store.exact_release(0)
+            assert nobody is not None
+            return _without(session.release(), codec.of_exact(nobody), session.users, turn + 1)
+        return replace(release, number=turn + 1)  # the session does not number batches that were not let out
+
     def _submit(self, session: Any, plan: Plan, counts: dict[str, Any]) -> None:
         """Open a plan of the batch, and add its people."""
         session.begin(plan)
+        if self._admission is None:
+            session.absent(int(plan.users))
+            return
         number = session.open_plan.number
         if number != counts["number"]:
             raise RuntimeError(f"plan {counts['number']}: the session calls it {number}")

@@ -33,12 +33,14 @@ Source: Feldman, McMillan and Talwar 2021.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from discreet.core import checks
 from discreet.core.counts import TRANSITIONS, VISITS, CountQuery
 from discreet.core.layout import Layout
 from discreet.core.mechanism import Stated
@@ -169,6 +171,12 @@ class ReportShuffler(Inbox):
         self.device = device_of(layout, reports, "stochastic", session, shuffled=True)
         self._forget()
 
+    @classmethod
+    def of_batch(cls, mechanism: AmplifiedMechanism, batch: int, session: int) -> ReportShuffler:
+        """That of a scheduled batch, wherever it runs. session : the number of the session that it is for."""
+        least, reports = mechanism.choices[batch]
+        return cls(mechanism.query.layout, reports, session, least)
+
     def _forget(self) -> None:
         self._received = self._left = 0  # before the sums: nobody is counted whose report is not in them
         shape = (self.reports.horizon, self.layout.rows)
@@ -198,11 +206,41 @@ class ReportShuffler(Inbox):
         self._check_new(nonce)
         return found, nonce
 
+    def receive_many(self, batch: Sequence[Any]) -> int:
+        """The same for many messages, bad ones counted and skipped; returns how many were good."""
+        before = self._received
+        for message in batch:
+            with suppress(Refused):
+                self.receive(message)
+        return self._received - before
+
     def add_simulated(self, reports: Ints, moves: Ints, bits: Ints, users: int) -> None:
         """Count the reports of simulated users at once."""
         self._left, self._received = self._left - users, self._received + users
         self._reports, self._moves = self._reports + reports, self._moves + moves
         self._bits = self._bits + bits
+
+    def add_counted(self, counted: Histogram, most: int) -> int:
+        """As :meth:`discreet.shuffle.session.Shuffler.add_counted`."""
+        if type(counted) is not Histogram:
+            raise ValueError(f"counted is a {type(counted).__name__}: must be what a ReportShuffler lets out")
+        tables = {"reports": self._reports, "moves": self._moves, "bits": self._bits}
+        for name, own in tables.items():
+            found = getattr(counted, name)
+            if not isinstance(found, np.ndarray) or found.shape != own.shape or found.dtype.kind not in "iu":
+                raise ValueError(f"counted.{name}: must be integers of shape {own.shape}")
+        users = checks.integer("counted.users", counted.users, 1, most)
+        number = counted.reports.astype(np.int64)
+        moves, bits = counted.moves.astype(np.int64), counted.bits.astype(np.int64)
+        if (number < 0).any() or number.sum() != users * self.reports.steps:
+            raise ValueError(f"counted.reports: must be {self.reports.steps} of each of {users} users")
+        for name, table, about in (("moves", moves, 0), ("bits", bits, 1)):
+            if (table < 0).any() or (table > number[:, about, None, None]).any():
+                raise ValueError(f"counted.{name}: must be in [0, the reports of the step]")
+        self._reports, self._moves, self._bits, self._received = (
+            self._reports + number, self._moves + moves, self._bits + bits, self._received + users,
+        )  # fmt: skip
+        return users
 
     def output(self) -> Histogram:
         """The batch, once: it is forgotten, also when :class:`BatchTooSmall` is raised."""
@@ -271,10 +309,6 @@ class AmplifiedSession(ShuffleSession):
         """What users of the open plan report. Raises ``RuntimeError`` if none is open."""
         _ = self.open_plan
         return self._mechanism.choices[self._batch][1]
-
-    def _shuffler(self, batch: int) -> Any:
-        least, reports = self._mechanism.choices[batch]
-        return ReportShuffler(self._query.layout, reports, self._session, least)
 
     def _device(self) -> ReportDevice:
         device: ReportDevice = self._shufflers[-1].device

@@ -194,6 +194,17 @@ class Shuffler(Inbox):
         self.form = form
         self._ones = np.zeros(form.begins[-1], np.int64)
 
+    @classmethod
+    def of_batch(cls, mechanism: FlipMechanism, batch: int, session: int) -> Shuffler:
+        """That of a scheduled batch, wherever it runs. session : the number of the session that it is for."""
+        noise = mechanism.noises[batch]
+        return cls(form_of(mechanism.query, noise, session), noise[0][1].users)
+
+    @property
+    def device(self) -> Form:
+        """What devices must know: the form."""
+        return self.form
+
     def receive(self, message: bytes) -> None:
         """Count one message, or raise :class:`~discreet.device.envelope.Refused` (and count that)."""
         try:
@@ -244,6 +255,27 @@ class Shuffler(Inbox):
         """Count the messages of simulated users at once, whose ones add up to this."""
         self._left -= users
         self._count(ones, users)
+
+    def add_counted(self, counted: Counted, most: int) -> int:
+        """Count what the same batch's shuffler in another process let out, of how many users: at most
+        ``most``.
+
+        Raises ``ValueError`` unless it could be of so many, each with messages of this form.
+        """
+        if type(counted) is not Counted:
+            raise ValueError(f"counted is a {type(counted).__name__}: must be what a Shuffler lets out")
+        size = self._ones.size
+        for name in ("ones", "bits"):
+            found = getattr(counted, name)
+            if not isinstance(found, np.ndarray) or found.shape != (size,) or found.dtype.kind not in "iu":
+                raise ValueError(f"counted.{name}: must be {size} integers")
+        ones, bits = counted.ones.astype(np.int64), counted.bits.astype(np.int64)
+        each = np.repeat([family.messages for family in self.form.families], self.form.counters)
+        users = checks.integer("counted: users", int(bits[0]) // int(each[0]), 1, most)
+        if (bits != users * each).any() or (ones < 0).any() or (ones > bits).any():
+            raise ValueError(f"counted: must be of messages of this form, of {users} users")
+        self._count(ones, users)
+        return users
 
     def output(self) -> Counted:
         """The counts of the batch, once: they are forgotten, also when :class:`BatchTooSmall` is raised."""
@@ -304,7 +336,7 @@ class ShuffleSession(StreamSession):
 
     bits = True  # rewards are rounded: simulated sums must be sums of bits
     _kind = "shuffle"
-    _shuffles: ClassVar[type] = Shuffler
+    _shuffles: ClassVar[Any] = Shuffler
     _made_of: ClassVar[type[ShuffledMechanism]] = FlipMechanism
     _STATE = (
         *StreamSession._STATE,
@@ -374,6 +406,11 @@ class ShuffleSession(StreamSession):
                 now[reason] += count
         return MappingProxyType(now)
 
+    @property
+    def number(self) -> int:
+        """In [0, 2^64): stands in the form of every message, and tells this session from any other one."""
+        return self._session
+
     # ------------------------------------------------------------------------------ people
     def _admitted(self, plan: Plan, users: int) -> Plan:
         self._check_no_group(plan)
@@ -391,8 +428,7 @@ class ShuffleSession(StreamSession):
         return plan
 
     def _shuffler(self, batch: int) -> Any:
-        noise = self._mechanism.noises[batch]
-        return Shuffler(form_of(self._query, noise, self._session), noise[0][1].users)
+        return self._shuffles.of_batch(self._mechanism, batch, self._session)
 
     @property
     def device(self) -> Any:
@@ -412,6 +448,21 @@ class ShuffleSession(StreamSession):
     def submit(self, message: Message | Trajectory) -> None:
         """Hand one message to the shuffler; a bad one raises ``ValueError``, is counted, and adds nothing."""
         super().submit(message)
+
+    def submit_counted(self, counted: Any) -> None:
+        """What the open batch's shuffler let out, where it is a process of its own (:meth:`Shuffler.output`).
+
+        The people of the batch are counted as :meth:`absent` before, since none of their messages came here.
+        Raises ``ValueError`` unless ``counted`` could be of as many people and of the batch's form, and
+        ``RuntimeError`` where people of the batch's plans are still to come, or somebody's message came here.
+        """
+        with self._call():
+            self._check_open()
+            if self._fresh or self._awaited or len(self._shufflers) != 1 or self._shufflers[0].received:
+                raise RuntimeError("submit_counted: must follow one batch's people, all of them absent here")
+            before = int(self._ends[self._batch - 1]) if self._batch else 0
+            came = self._shufflers[0].add_counted(counted, min(self._absent, self._users - before))
+            self._absent -= came
 
     def _check_in_time(self, message: Message) -> None:
         """The message itself says what plan it is for; who comes to none is counted as late."""

@@ -41,6 +41,7 @@ Kind = Literal[
     "discreet codebook, 1",
     "discreet plan, 1",
     "discreet service, 1",
+    "discreet shuffler, 1",
 ]
 Passphrase = str | Callable[[], str] | None
 """A passphrase, or what asks for it: called for a file that is encrypted, and for no other."""
