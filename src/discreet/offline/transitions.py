@@ -91,6 +91,11 @@ def _halves(told: Told, key: NDArray[np.uint64]) -> tuple[_Counts, _Counts]:
     )
 
 
+def _least(told: Told) -> float:
+    """The count of a row of one half from which on it is taken as released."""
+    return _CLEAR * math.sqrt(2.0 * told.layout.states) * told.noise.moves
+
+
 class _Chain:
     """Where people go on to in one half, what that is worth, and how sure both are."""
 
@@ -103,7 +108,7 @@ class _Chain:
             gap = counts.moves.sum(axis=1) - counts.visits
             share = noise.moves**2 / (noise.visits**2 + states * noise.moves**2)
             free = counts.moves - (gap * share)[:, None]
-        least = _CLEAR * math.sqrt(2.0 * states) * noise.moves
+        least = _least(told)
         together = told.per_state(free)
         self.clear = together.sum(axis=1) > least * np.sqrt(np.diff(layout.state_ptr))
         self.clear_rows = free.sum(axis=1) > least
@@ -262,8 +267,13 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
     told, key = returns.told, returns.key
     if told.question.returns.outcomes is None or not returns.order.size:
         return None
-    first, second = (_Chain(told, counts) for counts in _halves(told, key))
     count = np.array([returns.default])
+    changed = returns.order[: returns.default]
+    rows = told.layout.row_index[changed, returns.action[changed]]
+    if (told.visits[rows] > 0.5 * _least(told)).mean() < 0.5:  # noise drowns what transitions would tell
+        return None
+    choosing, judging = _halves(told, key)
+    first = _Chain(told, choosing)
     risk = math.sqrt(float(first.gains(returns.order, returns.action, count)[1][0, 0]))
     if not risk < returns.default_risk:
         return None
@@ -272,7 +282,7 @@ def _by_transitions(returns: Path) -> TransitionPath | None:
         return None
     kept = _kept(order.size)
     seen, errors, _ = first.gains(order, action, kept)
-    judged, covariance, noise = second.gains(order, action, kept)
+    judged, covariance, noise = _Chain(told, judging).gains(order, action, kept)
     # what first visits gain is shrunk decision by decision: so is the whole
     expected = seen * (np.cumsum(worth) / np.maximum(np.cumsum(plain), 1e-300))[kept - 1]
     risk_of = np.sqrt(np.diag(errors))
