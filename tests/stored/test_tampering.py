@@ -25,7 +25,7 @@ from discreet.data.made_up import write_made_up
 from discreet.data.readers import open_source
 from discreet.data.schema import Schema
 from discreet.offline.tabular import DPAPVI
-from discreet.storage.ledger import Ledger
+from discreet.storage.ledger import Ledger, LedgerError
 from discreet.stored import approval, signing, statement, verification
 from discreet.stored.learn import learn
 from discreet.stored.pages import Written, text_of
@@ -558,8 +558,11 @@ def test_the_ledgers_mark(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_pat
         copied = tmp_path / "ledger.sqlite"
         shutil.copyfile(book, copied)
         rewrite(copied, change)
-        with Ledger.open(copied, readonly=True) as ledger:
-            return all(check.ok for check in verify(folder, ledger))
+        try:
+            with Ledger.open(copied, readonly=True) as ledger:
+                return all(check.ok for check in verify(folder, ledger))
+        except LedgerError:  # what no ledger holds is damage
+            return False
 
     assert unseen(lambda entries: None)
     with Ledger.open(book, readonly=True) as ledger:
