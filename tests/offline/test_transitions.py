@@ -220,8 +220,8 @@ def test_a_law_that_was_projected_errs_by_its_range_at_most() -> None:
 
 def test_few_who_fared_alike_are_no_sure_thing() -> None:
     """Five states, twelve actions that are alike, 3 in 100 ends are bad: 300 releases of 2 000 people. Of the
-    default points .025 may lie above the truth, 23 of 300 at a false alarm of 1e-6; by M alone
-    39 do.
+    default points .025 may lie above the truth, 23 of 300 at a false alarm of 1e-6; by
+    M alone 39 do.
     """
     size, actions, bad = 5, 12, 0.03
     returns = Returns(terminal=(size, size + 1), outcomes={size + 1: 1.0})
@@ -243,3 +243,19 @@ def test_few_who_fared_alike_are_no_sure_thing() -> None:
         path = path_of(question.told_of(visits, moves, earned, 0.0, 0.0, 0.0, people=2000))
         above += path.gain(path.default).shown
     assert above <= 23
+
+
+def test_returns_beyond_the_bounds_count_as_the_bounds() -> None:
+    """Outcomes of -4 and 9 between bounds of -1 and 2: as outcomes of -1 and 2."""
+    gains = []
+    for outcomes in ({5: 9.0, 6: -4.0}, {5: 2.0, 6: -1.0}):
+        returns = Returns(terminal=(5, 6), outcomes=outcomes, least=-1.0, most=2.0)
+        question = FirstVisits(Spec(Layout(7, 3, 25), stationary=True, returns=returns))
+        sums = truth(*world(0), 1e5)
+        path = path_of(
+            question.told_of(sums["visits"], sums["moves"], sums["returns"], 0.0, 0.0, 0.0, people=1e5)
+        )
+        assert path.measured == "transitions"
+        gains.append(path.gain(path.default))
+    assert gains[0] == gains[1]
+    assert gains[0].estimate > 0.0

@@ -21,9 +21,9 @@ in s at step h, a cell M(s, a, t) moves J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / 
 so too; in changed states by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)), in the row of the new action alone. The
 variance of a cell is sigma^2 + M (times the episodes of a person). A projected row is a law, so that a mean
 over it errs by its range at most. Few people who all fared alike have M of variance 0, and are most readily
-chosen: a row that is taken is held to be no surer than all that people did in its state, and to what was seen some
-1.5 people of a half are added who fared otherwise, b each with b the range of a slope; over many rows b is
-the mean that a sum's skewness goes by, sum N b^3 / sum N b^2. A sum over hundreds does not notice.
+chosen: a row that is taken is held to be no surer than all that people did in its state, and to what was
+seen some 1.5 people of a half are added who fared otherwise, b each with b the range of a slope; over many
+rows b is the mean that a sum's skewness goes by, sum N b^3 / sum N b^2. A sum over hundreds does not notice.
 
 Halves. As in :mod:`discreet.offline.deviations`, errors are doubled: M + e and M - e, with
 e = 2 binomial(M, 1/2) - M + noise of the release's law. Without noise these are the two halves of a thinned
@@ -121,6 +121,8 @@ class _Chain:
         outcomes = told.question.returns.outcomes or {}
         self.paid = np.zeros(states)
         self.paid[list(outcomes)] = list(outcomes.values())
+        # an episode pays once at most, and returns beyond the bounds count as the bound
+        self.paid = np.clip(self.paid, least_return, most) - float(np.clip(0.0, least_return, most))
         self.paid /= most - least_return
         self.worth, self.reached = self._followed(self.usual)
         variance = 2.0 * told.question.episodes * np.maximum(self.moves, 0.0)
