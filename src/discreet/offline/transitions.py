@@ -20,7 +20,10 @@ Variance, by the delta method. With c(s, t) = sum_h d_h(s) (w(t) + V_h+1(t)) of 
 in s at step h, a cell M(s, a, t) moves J(P_b) by (c_b(s, t) - E_b c_b(s, .)) / N(s), whatever a, and J(P_pi)
 so too; in changed states by (c_pi(s, t) - E c_pi(s, .)) / N(s, a(s)), in the row of the new action alone. The
 variance of a cell is sigma^2 + M (times the episodes of a person). A projected row is a law, so that a mean
-over it errs by its range at most.
+over it errs by its range at most. Few people who all fared alike have M of variance 0, and are most readily
+chosen: a row that is taken is held to be no surer than all that people did in its state, and to what was
+seen some 1.5 people of a half are added who fared otherwise, b each with b the range of a slope; over many
+rows b is the mean that a sum's skewness goes by, sum N b^3 / sum N b^2. A sum over hundreds does not notice.
 
 Halves. As in :mod:`discreet.offline.deviations`, errors are doubled: M + e and M - e, with
 e = 2 binomial(M, 1/2) - M + noise of the release's law. Without noise these are the two halves of a thinned
@@ -63,6 +66,7 @@ Ints = NDArray[np.int64]
 __all__ = ["TransitionPath", "path_of"]
 
 _CLEAR = 4.0  # norms of the noise in a row's cells that its count exceeds, where it is taken as released
+_UNSEEN = 1.5  # people in a half whom nobody met, who fared otherwise than all that were seen
 _SINGLE, _MORE = 8, 1.5  # each of so many changes is a point of the path; then that many times more
 _DRAWS = 4000  # of the path's errors, for the band
 
@@ -122,6 +126,8 @@ class _Chain:
         outcomes = told.question.returns.outcomes or {}
         self.paid = np.zeros(states)
         self.paid[list(outcomes)] = list(outcomes.values())
+        # an episode pays once at most, and returns beyond the bounds count as the bound
+        self.paid = np.clip(self.paid, least_return, most) - float(np.clip(0.0, least_return, most))
         self.paid /= most - least_return
         self.worth, self.reached = self._followed(self.usual)
         variance = 2.0 * told.question.episodes * np.maximum(self.moves, 0.0)
@@ -165,7 +171,9 @@ class _Chain:
             both[self.ends] = 0.0
             pooled[i] = both / self.seen[:, None]
 
-        every = self.noise + self.luck
+        luck = self.luck.copy()
+        luck[rows] = self._luck_of(order, rows, own[-1])
+        every = self.noise + luck
         alone = np.sqrt(
             _capped(own * self.taken[rows][:, None], every[rows], self.taken[rows], self.clear_rows[rows])
         )
@@ -181,7 +189,28 @@ class _Chain:
             return np.asarray(x @ x.T + y @ z.T + z @ y.T + y @ y.T)
 
         of_noise = covariance(self.noise)
-        return found, of_noise + covariance(self.luck), of_noise
+        return found, of_noise + covariance(luck) + self._unseen(rows, own), of_noise
+
+    def _luck_of(self, order: Ints, rows: Ints, slopes: Floats) -> Floats:
+        """(K, S + 1) luck of the cells of rows that are taken: of their own law or, where it is less sure, of
+        what all did in that state. Few who were lucky alike are no sure thing.
+        """
+        seen = self.luck[rows]
+        among = np.maximum(self.usual[order], 0.0)
+        among /= np.maximum(among.sum(axis=1, keepdims=True), 1e-300)
+        usual = 2.0 * self.told.question.episodes * self.taken[rows][:, None] * among
+        mean = (slopes * among).sum(axis=1, keepdims=True)
+        less = (seen * slopes**2).sum(axis=1) < (usual * (slopes - mean) ** 2).sum(axis=1)
+        return np.where(less[:, None], usual, seen)
+
+    def _unseen(self, rows: Ints, slopes: Floats) -> Floats:
+        """(n, n) covariance of what was not met: as of some people more, each of whom moves a gain by the
+        range of a row's (n, K, S + 1) slopes, a mean over rows by what their people can move together.
+        """
+        most = np.ptp(slopes, axis=2)
+        weight = most**2 * self.taken[rows]
+        each = (weight * most).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300)
+        return 4.0 * _UNSEEN * self.told.question.episodes * np.outer(each, each)
 
 
 def _capped(slopes: Floats, cells: Floats, seen: Floats, clear: NDArray[np.bool_]) -> Floats:
