@@ -39,7 +39,7 @@ from discreet.serve.statement import statement_of
 from discreet.serve.store import StaleWriter, Store
 from discreet.serve.study import Study
 from discreet.serve.sums import AnyShuffler, Batches, form_of_bytes, sum_of
-from discreet.serve.turns import LEASE
+from discreet.serve.turns import LeaseHolder
 from discreet.storage.signatures import PrivateKey, is_valid, short
 
 __all__ = ["Forwarder", "ShufflerService", "check_plans"]
@@ -71,7 +71,7 @@ def check_plans(
     return form, rows
 
 
-class Forwarder:
+class Forwarder(LeaseHolder):
     """Adopts plans, adds batches up and sends the sums, while it holds the lease: a shuffler's writer.
 
     service : its address; service_key : its public key. http : to ask it by.
@@ -89,30 +89,13 @@ class Forwarder:
         holder: str,
         clock: Callable[[], float],
     ) -> None:
-        self._study, self._store, self._key, self._service_key = study, store, key, service_key
-        self._http, self._holder, self._clock = http, holder, clock
-        self._lock, self._holding = threading.Lock(), threading.Lock()
+        super().__init__(store, holder, clock)
+        self._study, self._key, self._service_key, self._http = study, key, service_key, http
+        self._lock = threading.Lock()
         self._tag = ""
         self.before_commit: Callable[[], None] = lambda: None
         self.before_send: Callable[[], None] = lambda: None
-        self.token: int | None = None
         self.refused = 0  # messages that were admitted and that the sum refused: there should be none
-
-    # ------------------------------------------------------------------------- the lease
-    def hold(self) -> bool:
-        """Take the lease, or keep it. False: another process has it."""
-        with self._holding:
-            now = self._clock()
-            if self.token is not None and self._store.keep(self.token, now, LEASE):
-                return True
-            self.token = self._store.lease(self._holder, now, LEASE)
-            return self.token is not None
-
-    def let_go(self) -> None:
-        """The next one need not wait."""
-        if self.token is not None:
-            self._store.let_go(self.token, self._clock())
-            self.token = None
 
     # ------------------------------------------------------------------------- one step
     def step(self) -> bool:

@@ -49,7 +49,7 @@ from discreet.sessions.restoring import brought_back
 from discreet.sessions.saving import taken_out
 from discreet.shuffle.session import BatchTooSmall
 
-__all__ = ["LEASE", "Writer", "begin_study"]
+__all__ = ["LEASE", "LeaseHolder", "Writer", "begin_study"]
 
 LEASE = 5.0  # seconds that a writer's lease lasts; kept every third of it
 
@@ -127,41 +127,17 @@ def _without(last: Release, nobody: Release, users: int, number: int) -> Release
     return replace(last, users=users, number=number, measurement=nobody.measurement)
 
 
-class Writer:
-    """Makes the releases of a study, while it holds the lease.
+class LeaseHolder:
+    """Holds the one lease of a database, or waits for it.
 
-    clock : seconds, for leases. before_commit : called between a release's noise and its transaction; for
-    tests, which kill the process there, or let another one come first.
+    token : of the lease while it is held, else None. clock : seconds.
     """
 
-    def __init__(
-        self,
-        study: Study,
-        store: Store,
-        holder: str,
-        clock: Callable[[], float],
-        before_commit: Callable[[], None] | None = None,
-    ) -> None:
-        self._study, self._store, self._holder, self._clock = study, store, holder, clock
-        self._before_commit = before_commit or (lambda: None)
-        self._learned: tuple[int, Any] | None = None  # (turn, the learner's state after its plans)
-        self._lock, self._holding = threading.Lock(), threading.Lock()
+    def __init__(self, store: Store, holder: str, clock: Callable[[], float]) -> None:
+        self._store, self._holder, self._clock = store, holder, clock
+        self._holding = threading.Lock()
         self.token: int | None = None
-        about = store.about()
-        self._ties = np.frombuffer(bytes(about["ties"]), np.uint64)
-        form = bytes(about["form"])
-        self.batches = Batches(study, form_of_bytes(form).session) if study.shuffled else None
-        self.cells = study.mechanism.query.cells
-        self._admission = None if study.shuffled else admission_of(study.layout, study.rewards, form)
-        with closing(brought_back(store.session()[1])) as session:
-            if session.guarantee != study.guarantee:
-                raise ValueError(
-                    f"study = {checks.said(study.name)}: states another guarantee than the session that the "
-                    "database holds; what is fixed before people come cannot change after"
-                )
-        self.refused = 0  # messages that were admitted and that the session refused: there should be none
 
-    # ------------------------------------------------------------------------- the lease
     def hold(self) -> bool:
         """Take the lease, or keep it. False: another process has it."""
         with self._holding:  # two who take it at once would each find it the other's
@@ -176,6 +152,41 @@ class Writer:
         if self.token is not None:
             self._store.let_go(self.token, self._clock())
             self.token = None
+
+
+class Writer(LeaseHolder):
+    """Makes the releases of a study, while it holds the lease.
+
+    clock : seconds, for leases. before_commit : called between a release's noise and its transaction; for
+    tests, which kill the process there, or let another one come first.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        store: Store,
+        holder: str,
+        clock: Callable[[], float],
+        before_commit: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(store, holder, clock)
+        self._study = study
+        self._before_commit = before_commit or (lambda: None)
+        self._learned: tuple[int, Any] | None = None  # (turn, the learner's state after its plans)
+        self._lock = threading.Lock()
+        about = store.about()
+        self._ties = np.frombuffer(bytes(about["ties"]), np.uint64)
+        form = bytes(about["form"])
+        self.batches = Batches(study, form_of_bytes(form).session) if study.shuffled else None
+        self.cells = study.mechanism.query.cells
+        self._admission = None if study.shuffled else admission_of(study.layout, study.rewards, form)
+        with closing(brought_back(store.session()[1])) as session:
+            if session.guarantee != study.guarantee:
+                raise ValueError(
+                    f"study = {checks.said(study.name)}: states another guarantee than the session that the "
+                    "database holds; what is fixed before people come cannot change after"
+                )
+        self.refused = 0  # messages that were admitted and that the session refused: there should be none
 
     # ------------------------------------------------------------------------- one turn
     def step(self) -> bool:
