@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from discreet.accounting import budget, calibration, filters
+from discreet.accounting import budget, calibration, filters, numerical
+from discreet.core import kernels
+from discreet.core.continual.signed_digits import SignedDigits
+from discreet.core.counts import CountQuery
 from discreet.core.guarantee import MechanismRecord
+from discreet.core.layout import Layout
+from discreet.core.mechanism import CountMechanism, Prefixes
+from discreet.core.releases import Schedule
 from discreet.local.record import ReportRecord
 
 DELTA = 1e-6
@@ -60,7 +66,8 @@ def test_a_pure_mechanism_in_the_other_notions(epsilon: float) -> None:
 def test_losses_of_records() -> None:
     assert filters.pure_loss(laplace(0.5, 3)) == 1.5
     assert filters.pure_loss(gaussian(1.0)) is None
-    assert filters.zcdp_loss(laplace(0.5, 3)) == pytest.approx(3 * 0.5 * math.tanh(0.25))
+    assert filters.zcdp_loss(laplace(0.5, 3)) == pytest.approx(1.5 * math.tanh(0.75))
+    assert filters.gdp_loss(laplace(0.5, 3)) == pytest.approx(filters.pure_mu(1.5) ** 2)
     assert filters.zcdp_loss(gaussian(0.5, 4)) == pytest.approx(0.5)
     assert filters.gdp_loss(gaussian(0.5, 4)) == pytest.approx(1.0)
     assert filters.gdp_loss(discrete(3.0, 2)) is None
@@ -105,7 +112,7 @@ def test_gaussian_noise_composes_by_mu() -> None:
 def test_laplace_noise_adds_without_delta_and_composes_better_with_it() -> None:
     from dp_accounting import dp_event
 
-    records = [laplace(0.1, 20), laplace(0.2, 10)]
+    records = [laplace(0.1)] * 20 + [laplace(0.2)] * 10
     assert filters.composed(records, 0.0) == (pytest.approx(4.0), filters.PURE)
     epsilon, how = filters.composed(records, DELTA)
     assert how == filters.NUMERICAL
@@ -119,6 +126,26 @@ def test_laplace_noise_adds_without_delta_and_composes_better_with_it() -> None:
     responses = [dp_event.RandomizedResponseDpEvent(2 / (1 + math.exp(0.1)), 2)] * 20
     responses += [dp_event.RandomizedResponseDpEvent(2 / (1 + math.exp(0.2)), 2)] * 10
     assert epsilon == pytest.approx(accountant_epsilon(*responses, relation="REPLACE_ONE"), rel=2e-3)
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-3, 0.02, 0.1])
+def test_noise_that_is_used_before_its_data_does_not_compose_sum_by_sum(delta: float) -> None:
+    """Who knows the releases before the leaf 3^(L-1) of signed digits knows all differences of its L noises.
+
+    Given that they are equal in the two cells that a user may move, she is hidden by noise of scale b / L.
+    """
+    levels, scale = 7, 60.0
+    query = CountQuery(Layout(2, 2, 1), visits=False, known_rewards=True)
+    leaf = 3 ** (levels - 1)
+    walk = SignedDigits(leaf + 2, 3, levels)
+    mechanism = CountMechanism(
+        query, Schedule(leaf + 2), "seeded", Prefixes(walk), kernels.LAPLACE, np.array([scale])
+    )
+    (record,) = mechanism.records
+    assert record.loss == pytest.approx(levels * 2.0 / scale)
+    true = numerical.laplace_epsilon([(levels / scale, 2)], delta)
+    by_rho, by_mu = (one([record], delta)[0] for one in (filters._zcdp, filters._gaussian))
+    assert min(filters.composed([record], delta)[0], by_rho, by_mu) >= true * (1 - 1e-3) - 1e-4
 
 
 def test_discrete_gaussian_noise_composes_numerically() -> None:

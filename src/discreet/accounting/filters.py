@@ -17,6 +17,12 @@ may have been an input of the next. The answer is the least of these, each of wh
   records say enough and their number allows it. Where records list several ways to exchange a user, the
   worst combination.
 
+Laplace noise in several sums of one record counts as one mechanism, of all their epsilons together, unless the
+record lists its exchanges. It does not say when its noise was drawn, and where noise is used before its data
+(:mod:`discreet.core.continual.signed_digits`) sums do not compose one by one: who knows the releases before a
+user comes knows all differences of the L noises that are to hide her, and may have her meet cells where these
+are nearly equal. She is hidden there by one noise of scale b / L, and not by L of scale b.
+
 *May one more be released?* :func:`filtered`. Here the next mechanism, its noise and whether there is one at
 all may depend on what was released before, so that composition theorems for given mechanisms do not apply,
 and a numerical privacy-loss distribution is no filter. What holds are privacy filters: a rule that stops
@@ -104,10 +110,10 @@ def pure_mu(epsilon: float) -> float:
 
 
 def _pure_parts(record: Record) -> tuple[float, int] | None:
-    """(epsilon of one noisy sum or report, how many of them); None for Gaussian noise."""
+    """(epsilon of one part that has noise to itself, how many of them); None for Gaussian noise."""
     if isinstance(record, ReportRecord):
         return record.loss / record.reports, record.reports
-    return (record.joint, record.levels) if record.norm == "l1" else None
+    return (record.loss, 1) if record.norm == "l1" else None
 
 
 def pure_loss(record: Record) -> float | None:
