@@ -107,6 +107,20 @@ def test_a_budget_too_small_to_matter_costs_no_epsilon():
     assert budget.gdp_epsilon(1e-7, 1e-6) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("mu", "delta", "epsilon"),  # to 17 digits, in arithmetic of 60
+    [
+        (4.1871545418432674e-05, 1.566898926031546e-05, 2.1132547164054609e-6),
+        (9.902765355149543e-05, 2.51550813323761e-05, 3.3068082443982841e-5),
+        (0.0002953446068806014, 8.29704658060868e-08, 0.00091152689047685246),
+    ],
+)
+def test_gaussian_epsilon_of_very_much_noise_is_not_below_the_truth(
+    mu: float, delta: float, epsilon: float
+) -> None:
+    assert budget.gdp_epsilon(mu, delta) == pytest.approx(epsilon, rel=2e-12)
+
+
 def test_gaussian_epsilon_of_hardly_any_noise() -> None:
     for mu in (1e5, 9.9e5, 1.01e6, 1e9, 1.4e13):  # both branches agree where they meet
         below = mu * (mu / 2 - ndtri(1e-6))

@@ -17,11 +17,11 @@ may have been an input of the next. The answer is the least of these, each of wh
   records say enough and their number allows it. Where records list several ways to exchange a user, the
   worst combination.
 
-Laplace noise in several sums of one record counts as one mechanism, of all their epsilons together, unless the
-record lists its exchanges. It does not say when its noise was drawn, and where noise is used before its data
-(:mod:`discreet.core.continual.signed_digits`) sums do not compose one by one: who knows the releases before a
-user comes knows all differences of the L noises that are to hide her, and may have her meet cells where these
-are nearly equal. She is hidden there by one noise of scale b / L, and not by L of scale b.
+Laplace noise in several sums of one record counts as one mechanism, of all their epsilons together, unless
+the record lists its exchanges. It does not say when its noise was drawn, and where noise is used before its
+data (:mod:`discreet.core.continual.signed_digits`) sums do not compose one by one: who knows the releases
+before a user comes knows all differences of the L noises that are to hide her, and may have her meet cells
+where these are nearly equal. She is hidden there by one noise of scale b / L, and not by L of scale b.
 
 *May one more be released?* :func:`filtered`. Here the next mechanism, its noise and whether there is one at
 all may depend on what was released before, so that composition theorems for given mechanisms do not apply,

@@ -58,14 +58,14 @@ def log_gdp_delta(mu: float, epsilon: float) -> float:
     """
     from scipy.special import erfcx, log_ndtr, ndtr
 
-    ratio = epsilon / mu
-    a, b = ratio - 0.5 * mu, ratio + 0.5 * mu
+    a, b = (ratio := epsilon / mu) - 0.5 * mu, ratio + 0.5 * mu
     if a < -4.0:  # R(a) would overflow, and there is nothing to cancel: delta is near 1
         return math.log(float(ndtr(-a)) - math.exp(epsilon + float(log_ndtr(-b))))
     difference = float(erfcx(a / math.sqrt(2))) - float(erfcx(b / math.sqrt(2)))  # sqrt(2/pi) (R(a)-R(b))
     if difference <= 0 or mu < 1e-4 * max(1.0, a):
-        # R(a) - R(b) lost its digits: integrate -R'(x) = 1 - x R(x) over the short interval instead
-        difference = math.sqrt(2 / math.pi) * mu * _mills_slope(ratio)
+        # R(a) - R(b) lost its digits: integrate -R'(x) = 1 - x R(x) over the short interval, by two points
+        slopes = sum(_mills_slope(ratio + x * mu / math.sqrt(12)) for x in (-1, 1))
+        difference = mu / math.sqrt(2 * math.pi) * slopes
     return -0.5 * a * a - math.log(2.0) + math.log(difference)
 
 
