@@ -434,3 +434,12 @@ def test_bad_devices_are_refused() -> None:
             device(1, policy, *life)
     with pytest.raises(ValueError, match="deterministic"):
         ReportDevice(dataclasses.replace(form, plans="deterministic"))(1, np.full((3, 2, 2), 0.5), *life)
+
+
+def test_printed_losses_of_messages_are_rounded_up() -> None:
+    for x in np.exp(np.random.default_rng(0).uniform(-9, 5, 200)).tolist():
+        for name in ("epsilon", "mu", "rho"):
+            said = str(MessageGuarantee(**{name: x})).split(f"{name} = ")[1].split(" ")[0].rstrip(".")
+            assert x * (1 - 2e-9) <= float(said) <= x * (1 + 1.1e-5)
+    half = MessageGuarantee(epsilon=math.inf, shows=0.12345612)
+    assert "up to 0.123457." in str(half)

@@ -42,11 +42,18 @@ export class Guarantee {
   toString() {
     const who = "Protected is one person's whole trajectory of one episode, against being replaced by any other one; this message alone is counted, and trusted is her device.";
     const without = this.shuffled ? "Without the shuffler, to who reads this one message: " : "";
-    if (this.rho !== undefined) return `${without}local zero-concentrated differential privacy, rho = ${this.rho.toPrecision(6)}. ${who}`;
+    if (this.rho !== undefined) return `${without}local zero-concentrated differential privacy, rho = ${up(this.rho)}. ${who}`;
     const epsilon = /** @type {number} */ (this.epsilon);
     if (epsilon === Infinity) return `${without}no epsilon holds. ${who}`;
-    return `${without}pure local differential privacy, epsilon = ${Number(epsilon.toPrecision(6))}. ${who}`;
+    return `${without}pure local differential privacy, epsilon = ${up(epsilon)}. ${who}`;
   }
+}
+
+/** With six digits, rounded up (but for 1e-9 of it): no promise is below the truth. @param {number} x @returns {number} */
+function up(x) {
+  const near = Number(x.toPrecision(6));
+  if (near >= x * (1 - 1e-9)) return near;
+  return Number((near + 10 ** (Math.floor(Math.log10(near)) - 5)).toPrecision(6));
 }
 
 /** ln of a positive whole number, also a large one. @param {bigint} n @returns {number} */

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
 
 __all__ = ["MessageGuarantee"]
 
@@ -80,12 +81,12 @@ class MessageGuarantee:
         if self.epsilon == math.inf:
             parts.append(
                 "no epsilon holds; a message that rules the other trajectory out is sent with probability up "
-                f"to {self.shows:.6g}."
+                f"to {_up(self.shows)}."
             )
         else:
             name = "epsilon" if self.epsilon is not None else "mu" if self.mu is not None else "rho"
             kind = {"epsilon": "pure local", "mu": "local Gaussian", "rho": "local zero-concentrated"}[name]
-            parts.append(f"{kind} differential privacy, {name} = {getattr(self, name):.6g}.")
+            parts.append(f"{kind} differential privacy, {name} = {_up(getattr(self, name))}.")
         if not self.exact:
             parts.append("Noise in floating point, from seeds: a simulation, which protects nobody.")
         return parts
@@ -95,6 +96,15 @@ _UNIT = (
     "Protected is one person's whole trajectory of one episode, against being replaced by any other one; "
     "this message alone is counted, and trusted is her device."
 )
+
+
+def _up(x: float) -> str:
+    """``x`` with six digits, rounded up (but for 1e-9 of it): no promise is below the truth."""
+    if x == 0.0:
+        return "0"
+    exact = Decimal(x) * (1 - Decimal(10) ** -9)
+    last_digit = Decimal(1).scaleb(exact.adjusted() - 5)
+    return f"{float(exact.quantize(last_digit, ROUND_CEILING)):.6g}"
 
 
 def _tail(x: float) -> float:
