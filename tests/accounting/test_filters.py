@@ -13,7 +13,7 @@ from discreet.core.continual.signed_digits import SignedDigits
 from discreet.core.counts import CountQuery
 from discreet.core.guarantee import MechanismRecord
 from discreet.core.layout import Layout
-from discreet.core.mechanism import CountMechanism, Prefixes
+from discreet.core.mechanism import Batches, CountMechanism, Prefixes, Stated
 from discreet.core.releases import Schedule
 from discreet.local.record import ReportRecord
 
@@ -184,6 +184,43 @@ def test_the_worst_exchange_of_all_records_together_counts(monkeypatch: pytest.M
     mixed = dataclasses.replace(discrete(1.0, 2), exchanges=ways)
     either = [filters.composed([dataclasses.replace(mixed, exchanges=(way,))] * 2, DELTA)[0] for way in ways]
     assert filters.composed([mixed, mixed], DELTA)[0] >= max(either) * (1 - 1e-9)
+
+
+def test_the_way_in_a_later_record_may_follow_from_an_earlier_release() -> None:
+    """Two records of one step with centred rewards: the second's way is chosen by the first one's loss."""
+    query = CountQuery(Layout(3, 2, 1), center_rewards=True)
+    mechanism = CountMechanism(
+        query, Schedule(3, np.arange(3)), "secure", Batches(), kernels.LAPLACE, np.array([5.5, 9.0, 1.7]), 2,
+        stated=Stated(1e-3, numerical=True),
+    )  # fmt: skip
+    (record,) = mechanism.records
+    assert len(record.exchanges) == 2
+    step = 2e-3
+
+    def law(way: tuple[numerical.Coordinate, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Losses, each rounded down, and their masses: no more than the truth."""
+        masses, low = np.ones(1), 0
+        for _, scale, shift, count in way:
+            z, by = np.arange(-300, 301), int(shift)
+            mass = np.exp(-np.abs(z) / scale)
+            mass /= mass.sum()
+            at = np.floor(np.log(mass[by:] / mass[:-by]) / step).astype(int)
+            for _ in range(count):
+                masses, low = np.convolve(masses, np.bincount(at - at.min(), mass[by:])), low + at.min()
+        return (low + np.arange(masses.size)) * step, masses
+
+    def delta(one: tuple[np.ndarray, np.ndarray], epsilon: np.ndarray) -> np.ndarray:
+        losses, masses = one
+        at = np.searchsorted(losses, epsilon, side="right")
+        above, weighed = (
+            np.append(np.cumsum(x[::-1])[::-1], 0.0) for x in (masses, masses * np.exp(-losses))
+        )
+        return np.maximum(above[at] - np.exp(epsilon) * weighed[at], 0.0)
+
+    laws = [law(way) for way in record.exchanges]
+    epsilon = filters.composed([record, record], 1e-2)[0]
+    found = [first[1] @ np.max([delta(one, epsilon - first[0]) for one in laws], 0) for first in laws]
+    assert max(found) <= 1e-2
 
 
 def test_too_much_for_numbers_is_told_by_rho() -> None:

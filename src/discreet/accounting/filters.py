@@ -14,8 +14,9 @@ may have been an input of the next. The answer is the least of these, each of wh
   not, has rho = mu^2 / 2. A mechanism that is epsilon-DP has rho = epsilon tanh(epsilon / 2)
   (:func:`pure_rho`);
 - numerical privacy-loss distributions of all coordinates (:mod:`discreet.accounting.numerical`), where the
-  records say enough and their number allows it. Where records list several ways to exchange a user, the
-  worst combination.
+  records say enough and their number allows it. Where one of several records lists several ways to exchange a
+  user, what all of its ways move together: which way it is may follow from what the others released, so that
+  the worst of all combinations is too little.
 
 Laplace noise in several sums of one record counts as one mechanism, of all their epsilons together, unless
 the record lists its exchanges. It does not say when its noise was drawn, and where noise is used before its
@@ -53,7 +54,6 @@ releases protects as much as the limit that would have been raised to.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -204,28 +204,34 @@ def _coordinates(records: Sequence[Record]) -> tuple[tuple[numerical.Coordinate,
     """Every way to exchange a user in all records together; None where that is not known, or too much."""
     if len(records) == 1 and isinstance(records[0], MechanismRecord) and records[0].exchanges:
         return records[0].exchanges  # as calibration has composed them, which this process may remember
-    options: list[tuple[tuple[numerical.Coordinate, ...], ...]] = []
+    together: Counter[tuple[str, float, float]] = Counter()
     for record in records:
         parts = _pure_parts(record)
         if isinstance(record, MechanismRecord) and record.exchanges:
-            options.append(record.exchanges)
+            together += _all_ways(record.exchanges)
         elif parts is not None:
-            options.append(((("pure", 1.0, *parts),),))
+            together["pure", 1.0, parts[0]] += parts[1]
         elif record.noise == "gaussian":  # every direction of a Gaussian vector is one coordinate
-            options.append(((("gaussian", 1.0, record.loss, 1),),))
+            together["gaussian", 1.0, record.loss] += 1
         else:
             return None
-    ways = math.prod(map(len, options))
-    most = sum(max(sum(count for *_, count in moved) for moved in ways_of_one) for ways_of_one in options)
-    if ways * most > _MOST_COORDINATES:
+    if together.total() > _MOST_COORDINATES:
         return None
-    together = []
-    for choice in itertools.product(*options):
+    moved = tuple((*kind, count) for kind, count in together.items() if kind[2])
+    return (moved,) if moved else ()
+
+
+def _all_ways(
+    exchanges: Sequence[tuple[numerical.Coordinate, ...]],
+) -> Counter[tuple[str, float, float]]:
+    """As many coordinates of each kind as the way that moves most of them: no way costs more."""
+    found: Counter[tuple[str, float, float]] = Counter()
+    for way in exchanges:
         counts: Counter[tuple[str, float, float]] = Counter()
-        for noise, scale, shift, count in itertools.chain.from_iterable(choice):
-            counts[noise, scale, abs(shift)] += count if shift else 0
-        together.append(tuple((*kind, count) for kind, count in counts.items() if count))
-    return tuple(dict.fromkeys(filter(None, together)))
+        for noise, scale, shift, count in way:
+            counts[noise, scale, abs(shift)] += count
+        found |= counts
+    return found
 
 
 # ------------------------------------------------------------------------------ mechanisms chosen on the way
