@@ -347,9 +347,11 @@ def explored(setting: "Setting", b: SimpleNamespace, users: int, z: np.ndarray, 
     return planned(setting, b, q_of)
 
 
-def hoped(setting: "Setting", b: SimpleNamespace, users: int) -> np.ndarray:
+def hoped(setting: "Setting", b: SimpleNamespace, users: int, number: int) -> np.ndarray:
     """(H, R) Q of the explorer who hopes for the upper end of every belief."""
     width = 0.6 * math.sqrt(math.log1p(users))
+    if setting.sigma > 0.0 and not setting.inflation:  # a noise of its own in every count
+        width *= 1.5 if number % 8 in (6, 7) else 0.75
 
     after, q = np.zeros(STATES), np.zeros((HORIZON, ROWS))
     for h in reversed(range(HORIZON)):
@@ -543,7 +545,9 @@ def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
         np.testing.assert_allclose(step.q, optimistic(setting, mine), **CLOSE)
         tops = [step.q[:, a:b].max(axis=1) for a, b in itertools.pairwise(POINTERS)]
         np.testing.assert_array_equal(step.values[:-1].T, tops)
-        np.testing.assert_allclose(step.trials[DRAWING], hoped(setting, mine, step.users), **CLOSE)
+        np.testing.assert_allclose(
+            step.trials[DRAWING], hoped(setting, mine, step.users, step.number), **CLOSE
+        )
         for e in range(DRAWING):
             coins = open_at(step.ties, ROLE_EXPLORE, step.number // 2, e)
             z = scalar_draws(coins, 1.0, True, 5 * ROWS).reshape(ROWS, 5)
@@ -874,3 +878,37 @@ def test_regret_of_late_users_falls_where_every_step_differs(privatizer: Any) ->
     )
     assert early > 0.0
     assert late < early / 5.0
+
+
+# --------------------------------------------------------------------- how far the hopeful explorer hopes
+
+
+def far_hoped(users: int, number: int, sigma: float, inflation: float) -> np.ndarray:
+    """(R,) Q of the hopeful explorer after one measurement of a world of one step, at that release."""
+    knobs, errors = np.zeros(noise_kernels.KNOBS), np.zeros(noise_kernels.ERRORS)
+    knobs[noise_kernels.CENTERED] = errors[noise_kernels.GAIN] = 1.0
+    errors[noise_kernels.SIGMA_T] = errors[noise_kernels.SIGMA_R] = sigma
+    errors[noise_kernels.INFLATION] = inflation
+    memory = np.zeros(noise_kernels.memory_size(ROWS, STATES))
+    memory[:ROWS] = many = 5000.0  # users who were assigned it
+    none, trials = np.zeros((0, 0)), np.zeros((EXPLORERS, 1, ROWS))
+    noise_kernels.noise_aware_step(
+        knobs, POINTERS, 1, users, number, np.full((1, ROWS, STATES), many / STATES),
+        np.full((1, ROWS), -0.3 * many), np.zeros((0, 0, 0)), none, none, errors, np.zeros(0), memory,
+        np.zeros((2, STATES)), np.zeros((1, ROWS)), run_key(0), trials,
+        np.zeros(noise_kernels.work_size(ROWS, ROWS, STATES)),
+    )  # fmt: skip
+    return trials[-1, 0]
+
+
+def test_one_in_four_tries_hopes_twice_as_far_where_counts_have_noise_of_their_own() -> None:
+    """The width is one of sqrt(ln(1 + users)): it doubles from 10 users to 11^4 - 1."""
+    near, far = (far_hoped(10, number, 20.0, 0.0) for number in (1, 6))
+    assert (near < 1.0).all() and (far < 1.0).all() and (near > 0.2).all()
+    np.testing.assert_array_equal(far_hoped(11**4 - 1, 1, 20.0, 0.0), far)
+    for number in range(1, 18):
+        np.testing.assert_array_equal(far_hoped(10, number, 20.0, 0.0), far if number % 8 in (6, 7) else near)
+    for sigma, inflation in ((0.0, 0.0), (1.0, 2.0)):  # no noise, and reports: always the same
+        same = far_hoped(10, 1, sigma, inflation)
+        assert all((far_hoped(10, number, sigma, inflation) == same).all() for number in range(2, 9))
+        assert (far_hoped(11**4 - 1, 1, sigma, inflation) > same).all()

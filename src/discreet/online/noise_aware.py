@@ -25,12 +25,13 @@ knows the standard deviation of every measurement. It
   first one's; after 1 000 such users their share falls like 1 / sqrt(users), and twice what they give up
   goes to the third, *hopeful* one. It draws nothing: it plans with the upper end of every belief, at twice
   the first one's width, as if each pair had paid 1 five times more, and carries half of a hope to the step
-  before. The bonus alone commits to a wrong
-  belief for ever. A belief that is wrong by d of its standard deviations is drawn away with a probability
-  of about Phi(-d / width), but draws are few, one in two releases, and each serves few users. The hopeful
-  one goes back to the same place until data say no, and its share stays: where nothing within its width can
-  be better it acts as everybody does, so that this share costs what there is to hope for, which falls with
-  what is known;
+  before. Where each count has noise of its own the width is one and a half times the first one's, and three
+  times at one in four of its tries: a pair that the noise of few releases made look far worse than it is gets
+  tried again. The bonus alone commits to a wrong belief for ever. A belief that is wrong by d of its standard
+  deviations is drawn away with a probability of about Phi(-d / width), but draws are few, one in two
+  releases, and each serves few users. The hopeful one goes back to the same place until data say no, and its
+  share stays: where nothing within its width can be better it acts as everybody does, so that this share
+  costs what there is to hope for, which falls with what is known;
 - replans geometrically, and mixes several random tie-breaks within a batch.
 
 What is proved: privacy, whatever the knobs, since all of this is post-processing of releases. What is
@@ -82,14 +83,16 @@ _FIXED: Mapping[str, Any] = {
 
 # Chosen by studies.tuning, kind by kind; replan_growth 1.1 and explore_share by hand
 _APPROX: Mapping[str, Any] = {
-    "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 2.0, "reward_share": 0.2,
+    "replan_growth": 1.1, "stat_scale": 0.1, "priv_scale": 0.12, "excess": 2.0, "reward_share": 0.35,
     "pooled": "none", "pooled_share": 0.9, "pooled_share_end": 0.1, "pooled_until": 0,
     "explore_share": 1 / 32,
 }  # fmt: skip
 _PURE: Mapping[str, Any] = {
     **_APPROX, "replan_growth": 1.1, "priv_scale": 0.25, "excess": 8.0, "reward_share": 0.3, "pooled": "all",
 }  # fmt: skip
-_LOCAL: Mapping[str, Any] = {**_APPROX, "replan_growth": 1.02, "priv_scale": 0.06, "excess": 5.0}
+_LOCAL: Mapping[str, Any] = {
+    **_APPROX, "replan_growth": 1.02, "priv_scale": 0.06, "excess": 5.0, "reward_share": 0.2,
+}  # fmt: skip
 _SHUFFLE: Mapping[str, Any] = {
     **_APPROX, "replan_growth": 1.2, "priv_scale": 0.25, "reward_share": 1 / 3,
 }  # fmt: skip

@@ -65,7 +65,10 @@ _HOPE = 0.6  # standard deviations over pairs that optimism adds where nothing i
 _WIDTH = 0.3  # of an explorer's draws, times sqrt(ln(1 + users))
 _WIDER = 1.5  # times that, of the second one: who is drawn away from what the first one never tries
 _HOPEFUL = 2  # the explorer who draws nothing and hopes everywhere
-_FAR = 2.0  # its width, times the first one's
+_FAR = 2.0  # its width, times the first one's, where counts have no noise or are of reports
+_NEAR = 1.5  # where each count has noise of its own, which may hide a pair for as long as it is seldom tried:
+_FURTHER = 2.0  # times that at one in four of its tries, for pairs that luck with the noise of few releases
+_FURTHER_EACH = 4  # has made look worse than they are by more than its usual width
 _CARRIED = 0.5  # part of its hope for a cell that it carries to the step before
 _LUCKY = 5.0  # visits paid in full that it imagines of every cell
 _NOTHING = 0.02  # standard deviation of mean rewards of pairs that pay nothing
@@ -275,7 +278,12 @@ def noise_aware_step(
     coins = np.empty(4, np.uint64)
     for e in range(trials.shape[0]):
         if e == _HOPEFUL:
-            _hope_for(problem, _FAR * width, model, values, trials[e])
+            far = _FAR
+            if errors[SIGMA_T] > 0.0 and errors[INFLATION] == 0.0:
+                far = _NEAR
+                if (number // _HOLD) % _FURTHER_EACH == _FURTHER_EACH - 1:
+                    far *= _FURTHER
+            _hope_for(problem, far * width, model, values, trials[e])
             continue
         open_stream(ties, ROLE_EXPLORE, number // _HOLD, e, coins)
         normal_range(coins, 1.0, scratch, 0, _DRAWS * rows)
