@@ -25,7 +25,7 @@ knows the standard deviation of every measurement. It
   first one's; after 1 000 such users their share falls like 1 / sqrt(users), and twice what they give up
   goes to the third, *hopeful* one. It draws nothing: it plans with the upper end of every belief, at twice
   the first one's width, as if each pair had paid 1 five times more, and carries half of a hope to the step
-  before. Where each count has noise of its own the width is one and a half times the first one's, and three
+  before. Under a trusted server's Gaussian noise the width is one and a half times the first one's, and three
   times at one in four of its tries: a pair that the noise of few releases made look far worse than it is gets
   tried again. The bonus alone commits to a wrong belief for ever. A belief that is wrong by d of its standard
   deviations is drawn away with a probability of about Phi(-d / width), but draws are few, one in two
@@ -124,7 +124,7 @@ def chosen(spec: Spec, reports: bool = True) -> Mapping[str, Any]:
     local = {**_LOCAL, "reward_share": _BANDIT_LOCAL_SHARE} if alone else _LOCAL
     if budget is not None and budget.trust in ("local", "shuffle", "none"):
         return {"local": local, "shuffle": {**_SHUFFLE, **most}, "none": _NONE}[budget.trust]
-    if budget is None or not budget.pure or budget.trust != "joint":
+    if budget is None or _approximate(spec):
         return {**_APPROX, **most}
     assert budget.epsilon is not None
     pays = budget.reports is None and reports_pay(spec.layout, budget.epsilon, local["reward_share"])
@@ -132,6 +132,12 @@ def chosen(spec: Spec, reports: bool = True) -> Mapping[str, Any]:
         return local
     until = math.ceil(_POOLED_UNTIL * spec.layout.rows / budget.epsilon)
     return {**_PURE, **most, "pooled_until": min(until, 2**53)}
+
+
+def _approximate(spec: Spec) -> bool:
+    """A trusted server's Gaussian noise, or noise of which nothing is known."""
+    budget = spec.budget
+    return budget is None or (budget.trust == "joint" and not budget.pure)
 
 
 _NO_ROWS, _NO_CELLS, _NONE_DUE = np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros(0)
@@ -332,6 +338,7 @@ class NoiseAwareUCBVI(GreedyLearner):
         knobs[noise_kernels.FLOW] = float(bool(self.flow))
         knobs[noise_kernels.CONSISTENT] = float(bool(self.consistent))
         knobs[noise_kernels.FIRST] = float(mine.pooled == "first")
+        knobs[noise_kernels.FARTHER] = float(_approximate(spec))
         return LearnerKernel(kernels.VALUE_ITERATION, flags, knobs)
 
     def memory_size(self, spec: Spec) -> int:

@@ -49,7 +49,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # knobs
-(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, KNOBS) = range(9)
+(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, FARTHER, KNOBS) = range(10)
 # errors: standard deviation of one cell of the measurement's transitions, of its rewards; decay, gain a
 # then the two standard deviations of the pooled families. Of randomized reports (INFLATION > 0): SIGMAs per
 # square root of a user who was assigned the cell, 1 + what a record adds to the variance of its count, and
@@ -65,10 +65,10 @@ _HOPE = 0.6  # standard deviations over pairs that optimism adds where nothing i
 _WIDTH = 0.3  # of an explorer's draws, times sqrt(ln(1 + users))
 _WIDER = 1.5  # times that, of the second one: who is drawn away from what the first one never tries
 _HOPEFUL = 2  # the explorer who draws nothing and hopes everywhere
-_FAR = 2.0  # its width, times the first one's, where counts have no noise or are of reports
-_NEAR = 1.5  # where each count has noise of its own, which may hide a pair for as long as it is seldom tried:
-_FURTHER = 2.0  # times that at one in four of its tries, for pairs that luck with the noise of few releases
-_FURTHER_EACH = 4  # has made look worse than they are by more than its usual width
+_FAR = 2.0  # its width, times the first one's
+_NEAR = 1.5  # the same where knobs[FARTHER]:
+_FARTHER = 2.0  # times that at one in four of its tries, for pairs that luck with the noise of few releases
+_FARTHER_EACH = 4  # has made look worse than they are by more than its usual width
 _CARRIED = 0.5  # part of its hope for a cell that it carries to the step before
 _LUCKY = 5.0  # visits paid in full that it imagines of every cell
 _NOTHING = 0.02  # standard deviation of mean rewards of pairs that pay nothing
@@ -279,10 +279,10 @@ def noise_aware_step(
     for e in range(trials.shape[0]):
         if e == _HOPEFUL:
             far = _FAR
-            if errors[SIGMA_T] > 0.0 and errors[INFLATION] == 0.0:
+            if knobs[FARTHER] > 0.0:
                 far = _NEAR
-                if (number // _HOLD) % _FURTHER_EACH == _FURTHER_EACH - 1:
-                    far *= _FURTHER
+                if (number // _HOLD) % _FARTHER_EACH == _FARTHER_EACH - 1:
+                    far *= _FARTHER
             _hope_for(problem, far * width, model, values, trials[e])
             continue
         open_stream(ties, ROLE_EXPLORE, number // _HOLD, e, coins)
