@@ -17,7 +17,8 @@ to try; under joint privacy 1.05 is the least allowed, since each release costs 
 docs/tuning.md has the outcome; :func:`discreet.online.noise_aware.chosen` holds it.
 
 With ``--task`` the same search is made on RiverSwim itself, for one budget: what tuning on the task gives.
-That is no default; benchmarks/noise_aware.py reports it beside the defaults, on fresh seeds.
+That is no default; benchmarks/noise_aware.py reports it beside the defaults, on fresh seeds. With ``--lakes``
+five random maps of Gymnasium's frozen lake (:func:`lakes`) stand beside the training worlds.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from discreet.envs import riverswim
+from discreet.envs import from_gymnasium, riverswim
 from discreet.experiments.simulate import Setup
 from discreet.experiments.suite import TRAINING, tuning_shares
 from discreet.mdp.tabular import TabularMDP
@@ -60,7 +61,7 @@ SEARCHES: Mapping[str, Search] = {
         {**_START, "replan_growth": 1.05},
         {
             "priv_scale": (0.12, 0.18, 0.25, 0.35),
-            "reward_share": (0.1, 0.2, 0.3),
+            "reward_share": (0.1, 0.2, 0.35, 0.5),
             "stat_scale": (0.05, 0.1, 0.2),
             "excess": (1.0, 2.0, 5.0),
             "consistent": (False, True),
@@ -123,6 +124,21 @@ def shares(
     return tuning_shares(setups, TUNING_SEED, seeds)
 
 
+def lakes() -> list[TabularMDP]:
+    """Five random maps of Gymnasium's frozen lake: four of 4 x 4 (20 steps), one of 5 x 5 (30 steps)."""
+    import gymnasium
+    from gymnasium.envs.toy_text.frozen_lake import generate_random_map
+
+    maps = [(4, 0.75, seed, 20) for seed in (1, 2, 7, 9)] + [(5, 0.8, 5, 30)]
+    return [
+        from_gymnasium(
+            gymnasium.make("FrozenLake-v1", desc=generate_random_map(size=size, p=p, seed=seed)),
+            horizon=horizon,
+        )
+        for size, p, seed, horizon in maps
+    ]
+
+
 def descend(search: Search, score: Callable[[Setting], float]) -> tuple[Setting, float]:
     """The search of the module's docstring: the setting where it ends, and its score."""
     best = dict(search.start)
@@ -144,8 +160,11 @@ def main() -> None:
     parser.add_argument(
         "--task", help="a budget of the kind, such as 'pure 10': tune on RiverSwim at it alone"
     )
+    parser.add_argument("--lakes", action="store_true", help="five random lakes beside the training worlds")
     args = parser.parse_args()
     search, worlds = SEARCHES[args.kind], [world.build() for world in TRAINING]
+    if args.lakes:
+        worlds += lakes()
     if args.task is not None:
         if args.task not in search.budgets:
             parser.error(f"--task {args.task!r}: must be one of {', '.join(search.budgets)}")

@@ -233,7 +233,9 @@ def test_open_knobs_follow_the_public_budget() -> None:
     assert open_learner.replan_growth is None
     pure = open_learner.tuned(Spec(layout, 20_000, budget=dr.Central(epsilon=1.0).budget))
     assert pure.pooled == "all"
-    assert pure.reward_share > open_learner.tuned(Spec(layout, 20_000)).reward_share  # type: ignore[operator]
+    assert pure.replan_growth == open_learner.tuned(Spec(layout, 20_000)).replan_growth == 1.1
+    assert pure.reward_share == 0.3
+    assert open_learner.tuned(Spec(layout, 20_000)).reward_share == 0.35
     for budget in (
         None,
         dr.Central(epsilon=1.0, delta=1e-6).budget,

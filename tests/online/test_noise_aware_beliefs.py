@@ -13,12 +13,14 @@ from covering import by_turns
 from scipy import special, stats
 
 import discreet as dr
+from discreet.core.layout import Layout
 from discreet.core.noise.seeds import SeededCoins
 from discreet.core.noise.streams_kernels import ROLE_EXPLORE, open_at, run_key, scalar_draws
 from discreet.core.randomness import Seeded
 from discreet.experiments.simulate import Setup
 from discreet.online import kernels, noise_kernels
 from discreet.online.noise_aware import explorers_among
+from discreet.protocol import Spec
 from discreet.simulation.crowds import rollout
 
 POINTERS = np.array([0, 2, 3, 6])  # three states with 2, 1 and 3 actions
@@ -347,9 +349,11 @@ def explored(setting: "Setting", b: SimpleNamespace, users: int, z: np.ndarray, 
     return planned(setting, b, q_of)
 
 
-def hoped(setting: "Setting", b: SimpleNamespace, users: int) -> np.ndarray:
+def hoped(setting: "Setting", b: SimpleNamespace, users: int, number: int) -> np.ndarray:
     """(H, R) Q of the explorer who hopes for the upper end of every belief."""
     width = 0.6 * math.sqrt(math.log1p(users))
+    if setting.knobs["FARTHER"]:
+        width *= 1.5 if number % 8 in (6, 7) else 0.75
 
     after, q = np.zeros(STATES), np.zeros((HORIZON, ROWS))
     for h in reversed(range(HORIZON)):
@@ -402,7 +406,7 @@ class Setting:
     @property
     def knobs(self) -> Mapping[str, float]:
         plain = {"STAT": 0.1, "PRIVACY": 0.25, "SHRINK": 1.0, "CENTERED": 1.0, "EXCESS": 2.0, "FLOW": 1.0}
-        return {**plain, "FIRST": 0.0, "CONSISTENT": 0.0, **dict(self.knob)}
+        return {**plain, "FIRST": 0.0, "CONSISTENT": 0.0, "FARTHER": 0.0, **dict(self.knob)}
 
     @property
     def gain(self) -> float:
@@ -516,6 +520,7 @@ SETTINGS = {
     "not shared": Setting(**NOISE, knob=(("SHRINK", 0.0),), never=True),
     "not shared, no noise": Setting(knob=(("SHRINK", 0.0),)),
     "counts as weights": Setting(**NOISE, knob=(("FLOW", 0.0),)),
+    "farther": Setting(**NOISE, knob=(("FARTHER", 1.0),)),
     "no excess": Setting(**NOISE, varies=0.3, knob=(("EXCESS", 0.0),)),
 }
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -543,7 +548,9 @@ def test_beliefs_and_plans_are_the_references(name: str, seed: int) -> None:
         np.testing.assert_allclose(step.q, optimistic(setting, mine), **CLOSE)
         tops = [step.q[:, a:b].max(axis=1) for a, b in itertools.pairwise(POINTERS)]
         np.testing.assert_array_equal(step.values[:-1].T, tops)
-        np.testing.assert_allclose(step.trials[DRAWING], hoped(setting, mine, step.users), **CLOSE)
+        np.testing.assert_allclose(
+            step.trials[DRAWING], hoped(setting, mine, step.users, step.number), **CLOSE
+        )
         for e in range(DRAWING):
             coins = open_at(step.ties, ROLE_EXPLORE, step.number // 2, e)
             z = scalar_draws(coins, 1.0, True, 5 * ROWS).reshape(ROWS, 5)
@@ -874,3 +881,51 @@ def test_regret_of_late_users_falls_where_every_step_differs(privatizer: Any) ->
     )
     assert early > 0.0
     assert late < early / 5.0
+
+
+# --------------------------------------------------------------------- how far the hopeful explorer hopes
+
+
+def far_hoped(users: int, number: int, farther: bool) -> np.ndarray:
+    """(R,) Q of the hopeful explorer after one noisy measurement of a world of one step, at that release."""
+    knobs, errors = np.zeros(noise_kernels.KNOBS), np.zeros(noise_kernels.ERRORS)
+    knobs[noise_kernels.CENTERED] = errors[noise_kernels.GAIN] = 1.0
+    knobs[noise_kernels.FARTHER] = float(farther)
+    errors[noise_kernels.SIGMA_T] = errors[noise_kernels.SIGMA_R] = 20.0
+    memory = np.zeros(noise_kernels.memory_size(ROWS, STATES))
+    memory[:ROWS] = many = 5000.0  # users who were assigned it
+    none, trials = np.zeros((0, 0)), np.zeros((EXPLORERS, 1, ROWS))
+    noise_kernels.noise_aware_step(
+        knobs, POINTERS, 1, users, number, np.full((1, ROWS, STATES), many / STATES),
+        np.full((1, ROWS), -0.3 * many), np.zeros((0, 0, 0)), none, none, errors, np.zeros(0), memory,
+        np.zeros((2, STATES)), np.zeros((1, ROWS)), run_key(0), trials,
+        np.zeros(noise_kernels.work_size(ROWS, ROWS, STATES)),
+    )  # fmt: skip
+    return trials[-1, 0]
+
+
+def test_one_in_four_tries_hopes_twice_as_far() -> None:
+    """The width is one of sqrt(ln(1 + users)): it doubles from 10 users to 11^4 - 1."""
+    near, far = (far_hoped(10, number, True) for number in (1, 6))
+    assert (far < 1.0).all()
+    assert (near < far).all()
+    np.testing.assert_array_equal(far_hoped(11**4 - 1, 1, True), far)
+    for number in range(1, 18):
+        np.testing.assert_array_equal(far_hoped(10, number, True), far if number % 8 in (6, 7) else near)
+    same = far_hoped(10, 1, False)
+    assert ((near < same) & (same < far)).all()
+    assert all((far_hoped(10, number, False) == same).all() for number in range(2, 9))
+
+
+def test_farther_hopes_are_for_the_gaussian_noise_of_a_trusted_server() -> None:
+    layout, learner = Layout(3, 2, 4), dr.NoiseAwareUCBVI()
+
+    def farther(budget: Any) -> bool:
+        return bool(learner.kernel(Spec(layout, 1000, budget=budget)).knobs[noise_kernels.FARTHER])
+
+    assert farther(dr.Central(epsilon=1.0, delta=1e-6).budget)
+    assert farther(dr.Central(mu=1.0).budget)
+    assert farther(None)
+    others = dr.Central(epsilon=1.0), dr.Central(epsilon=10.0), dr.Local(epsilon=1.0), dr.NoPrivacy()
+    assert not any(farther(privatizer.budget) for privatizer in others)
+    assert not farther(dr.Shuffle(epsilon=1.0, delta=1e-6).budget)

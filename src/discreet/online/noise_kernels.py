@@ -49,7 +49,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # knobs
-(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, KNOBS) = range(9)
+(STAT, PRIVACY, SHRINK, CENTERED, EXCESS, FLOW, FIRST, CONSISTENT, FARTHER, KNOBS) = range(10)
 # errors: standard deviation of one cell of the measurement's transitions, of its rewards; decay, gain a
 # then the two standard deviations of the pooled families. Of randomized reports (INFLATION > 0): SIGMAs per
 # square root of a user who was assigned the cell, 1 + what a record adds to the variance of its count, and
@@ -66,6 +66,9 @@ _WIDTH = 0.3  # of an explorer's draws, times sqrt(ln(1 + users))
 _WIDER = 1.5  # times that, of the second one: who is drawn away from what the first one never tries
 _HOPEFUL = 2  # the explorer who draws nothing and hopes everywhere
 _FAR = 2.0  # its width, times the first one's
+_NEAR = 1.5  # the same where knobs[FARTHER]:
+_FARTHER = 2.0  # times that at one in four of its tries, for pairs that luck with the noise of few releases
+_FARTHER_EACH = 4  # has made look worse than they are by more than its usual width
 _CARRIED = 0.5  # part of its hope for a cell that it carries to the step before
 _LUCKY = 5.0  # visits paid in full that it imagines of every cell
 _NOTHING = 0.02  # standard deviation of mean rewards of pairs that pay nothing
@@ -275,7 +278,12 @@ def noise_aware_step(
     coins = np.empty(4, np.uint64)
     for e in range(trials.shape[0]):
         if e == _HOPEFUL:
-            _hope_for(problem, _FAR * width, model, values, trials[e])
+            far = _FAR
+            if knobs[FARTHER] > 0.0:
+                far = _NEAR
+                if (number // _HOLD) % _FARTHER_EACH == _FARTHER_EACH - 1:
+                    far *= _FARTHER
+            _hope_for(problem, far * width, model, values, trials[e])
             continue
         open_stream(ties, ROLE_EXPLORE, number // _HOLD, e, coins)
         normal_range(coins, 1.0, scratch, 0, _DRAWS * rows)

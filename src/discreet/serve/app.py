@@ -448,7 +448,7 @@ class Service:
             raise Refusal("malformed", f"count: must be an integer in [1, {MOST_ISSUED}]")
         return _json(201, {"tickets": await asyncio.to_thread(self.store.new_tickets, count)})
 
-    def plan(self, request: Request) -> Response:
+    async def plan(self, request: Request) -> Response:
         """GET /plan."""
         body, tag = self.shown
         if not body:  # a shuffler that has not heard of the service yet
@@ -521,6 +521,42 @@ class Door:
             if not begun:
                 words = {"reason": "broken", "words": "the service failed at this request: it was told"}
                 await _json(500, words)(scope, receive, send)
+
+
+def _told_of(error: Refusal | SQLAlchemyError) -> Response:
+    """What a request is answered with that could not be served."""
+    if isinstance(error, Refusal):
+        return _refused(error.reason, error.words)
+    log.error("the database does not answer: %s", type(error).__name__)
+    return _refused("busy")
+
+
+class Lane:
+    """Messages and plans without the framework's machinery, which costs more than what they ask for.
+
+    They are answered by the same functions as through the routes, which describe them; these are what other
+    methods and addresses meet, and everybody where browsers of other sites are let in.
+    """
+
+    def __init__(self, service: Service, inside: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._inside = inside
+        self._short: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {}
+        if not service.study.origins:
+            self._short["GET", "/plan"] = service.plan
+            if service.takes_people:
+                self._short["POST", "/messages"] = service.answered
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection's request."""
+        short = self._short.get((scope.get("method", ""), scope.get("path", "")))
+        if short is None or scope["type"] != "http" or scope.get("root_path"):
+            await self._inside(scope, receive, send)
+            return
+        try:
+            response = await short(Request(scope, receive))
+        except (Refusal, SQLAlchemyError) as error:
+            response = _told_of(error)
+        await response(scope, receive, send)
 
 
 def _untold() -> dict[str, Any]:
@@ -599,12 +635,11 @@ def application(service: Service) -> FastAPI:
 
     @app.exception_handler(Refusal)
     async def refusal(_: Request, error: Refusal) -> Response:
-        return _refused(error.reason, error.words)
+        return _told_of(error)
 
     @app.exception_handler(SQLAlchemyError)
     async def broken(_: Request, error: SQLAlchemyError) -> Response:
-        log.error("the database does not answer: %s", type(error).__name__)
-        return _refused("busy")
+        return _told_of(error)
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> Response:
@@ -621,7 +656,7 @@ def application(service: Service) -> FastAPI:
 
     @app.get("/plan", **texts.plan)
     async def plan(request: Request) -> Response:
-        return service.plan(request)
+        return await service.plan(request)
 
     if service.takes_people:
         _people(app, service, texts)

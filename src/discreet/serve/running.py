@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import uvicorn
 
 from discreet.core import checks
-from discreet.serve.app import Door, Service, application
+from discreet.serve.app import Door, Lane, Service, application
 from discreet.serve.shuffling import ShufflerService
 from discreet.serve.store import Store
 from discreet.serve.study import Study
@@ -112,7 +112,7 @@ def _reserved(study: Study) -> dict[str, Any] | None:
 def _config(service: Service, host: str, port: int) -> uvicorn.Config:
     logging.getLogger("discreet.serve").setLevel(logging.INFO)
     return uvicorn.Config(
-        Door(application(service)),
+        Door(Lane(service, application(service))),
         host=host,
         port=port,
         access_log=False,  # who asked when is nobody's business
