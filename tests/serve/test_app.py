@@ -17,7 +17,7 @@ import pytest
 from serving import a_key, a_study, begun, central, over_http, same_plans, simulated
 
 from discreet.serve import store as stores
-from discreet.serve.app import Service
+from discreet.serve.app import Lane, Service, application
 from discreet.serve.rehearsal import rehearse
 from discreet.serve.running import in_background
 from discreet.storage import signatures
@@ -141,6 +141,36 @@ def test_refusals_name_the_place_and_never_the_value(served: tuple[Any, Any]) ->
     assert answered(http, "/places", json={"tickets": ["a"], "b": 1})[0] == 400
     for number in ("1e9", "-1", "99999999999", "٣", "0.0", "999999"):
         assert http.get(f"/releases/{number}").status_code == 404
+
+
+def test_the_short_way_answers_as_the_routes_do(served: tuple[Any, Any]) -> None:
+    http, service = served
+    routes = application(service)
+    tag = http.get("/plan").headers["etag"]
+    requests: list[tuple[str, str, dict[str, Any]]] = [
+        ("GET", "/plan", {}),
+        ("GET", "/plan", {"headers": {"If-None-Match": tag}}),
+        ("GET", "/plan?x=1", {}),
+        ("HEAD", "/plan", {}),
+        ("POST", "/plan", {}),
+        ("GET", "/messages", {}),
+        ("POST", "/messages", {"content": b"{"}),
+        ("POST", "/messages", {"content": b""}),
+        ("POST", "/messages", {"content": b"9" * 5_000_000}),
+        ("POST", "/messages", {"json": {"messages": []}}),
+        ("POST", "/messages/", {"json": {}}),
+        ("POST", "/messages", {"json": {**central("a", 1), "plan": 0}}),
+    ]
+
+    async def asked(app: Any, method: str, path: str, how: dict[str, Any]) -> tuple[int, bytes, Any]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://study") as client:
+            answer = await client.request(method, path, **how)
+            return answer.status_code, answer.content, answer.headers
+
+    for method, path, how in requests:
+        short = asyncio.run(asked(Lane(service, routes), method, path, how))
+        assert short == asyncio.run(asked(routes, method, path, how)), (method, path)
+        assert short[0] == http.request(method, path, **how).status_code
 
 
 def test_tickets_are_for_operators(served: tuple[Any, Any]) -> None:
