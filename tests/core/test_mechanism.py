@@ -7,6 +7,7 @@ import pickle
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +172,41 @@ def test_parts_that_do_not_fit_are_refused(changes: dict[str, object], message: 
         changes["family"] = kernels.GAUSSIAN
     with pytest.raises(ValueError, match=message):
         replace(plain, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "schedule", "stored", "most"),
+    [
+        (Batches(), SCHEDULE, False, 2.0**38), (OnDevice(), SCHEDULE, False, 2.0**38),
+        (Prefixes(Tree(None)), Schedule(None), False, 2.0**32),  # scales grow with the epochs
+        (Batches(), Schedule(None), True, 2.0**38),  # no epochs: people are released once
+        (Prefixes(SignedDigits(2**16, 4, 3), "user"), Schedule(2**16), False, 2.0**36),  # many draws in a sum
+    ],
+)  # fmt: skip
+def test_exact_noise_has_scales_that_can_be_drawn_and_added(
+    strategy: Batches | Prefixes | OnDevice, schedule: Schedule, stored: bool, most: float
+) -> None:
+    """Grid units: of rewards 1 / 1024, of counts 1; each family has its own limit at either end."""
+    made = partial(CountMechanism, QUERY, schedule, "secure", strategy, kernels.LAPLACE, reward_grid=1024)
+    units = np.array([1024.0 if "reward" in name else 1.0 for name in QUERY.row_families])
+    for end, beyond in ((2.0**-20, 0.999), (most, 1.001)):
+        made(scales=end / units, stored=stored)
+        for i in range(units.size):
+            scales = 100.0 / units
+            scales[i] = beyond * end / units[i]
+            with pytest.raises(ValueError, match=f"{[*QUERY.row_families][i]}: exact noise of scale"):
+                made(scales=scales, stored=stored)
+    for grid in (3, 1000):
+        with pytest.raises(ValueError, match="reward_grid"):
+            made(scales=100.0 / units, stored=stored, reward_grid=grid)
+
+
+def test_scales_of_every_release_can_be_drawn_exactly() -> None:
+    """The last release's too, and none may be below what a sampler draws."""
+    scales = np.full((4, 3), 20.0)
+    scales[3, 0] = 2.0**39
+    with pytest.raises(ValueError, match="exact noise of scale"):
+        CountMechanism(QUERY, SCHEDULE, "secure", Batches(), kernels.LAPLACE, np.full(3, 20.0), 1024, scales)
 
 
 @pytest.mark.parametrize(
