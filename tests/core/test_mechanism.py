@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import pickle
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from fractions import Fraction
@@ -199,6 +200,21 @@ def test_exact_noise_has_scales_that_can_be_drawn_and_added(
     for grid in (3, 1000):
         with pytest.raises(ValueError, match="reward_grid"):
             made(scales=100.0 / units, stored=stored, reward_grid=grid)
+
+
+@pytest.mark.parametrize(
+    ("units", "fits"), [(1.001, True), (0.999, False), (2.0**37.999, True), (2.0**38.001, False)]
+)
+def test_noise_in_fixed_point_has_scales_that_can_be_drawn(units: float, fits: bool) -> None:
+    """One draw is sigma / gain in units of 2^-20, of every family."""
+    made = partial(
+        CountMechanism, QUERY, SCHEDULE, "secure", Batches(0.5), kernels.GAUSSIAN, reward_grid=1024
+    )
+    for i in range(3):
+        scales = np.full(3, 2.0)
+        scales[i] = units * Decaying(0.5).gain / 2**20
+        with nullcontext() if fits else pytest.raises(ValueError, match=r"exact noise|do not stay exact"):
+            made(scales=scales)
 
 
 def test_scales_of_every_release_can_be_drawn_exactly() -> None:
