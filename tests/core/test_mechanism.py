@@ -217,10 +217,11 @@ def test_noise_in_fixed_point_has_scales_that_can_be_drawn(units: float, fits: b
             made(scales=scales)
 
 
-def test_scales_of_every_release_can_be_drawn_exactly() -> None:
+@pytest.mark.parametrize("release", [1, 2, 3])
+def test_scales_of_every_release_can_be_drawn_exactly(release: int) -> None:
     """The last release's too, and none may be below what a sampler draws."""
     scales = np.full((4, 3), 20.0)
-    scales[3, 0] = 2.0**39
+    scales[release, 0] = 2.0**39
     with pytest.raises(ValueError, match="exact noise of scale"):
         CountMechanism(QUERY, SCHEDULE, "secure", Batches(), kernels.LAPLACE, np.full(3, 20.0), 1024, scales)
 
