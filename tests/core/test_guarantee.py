@@ -3,9 +3,11 @@
 import ast
 import copy
 import dataclasses
+import functools
 import json
 import math
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -319,6 +321,23 @@ def test_what_does_not_fit_is_refused():
         dataclasses.replace(laplace, scales={"visits": 1800.0})
     with pytest.raises(ValueError, match="levels = 0"):
         dataclasses.replace(laplace, levels=0)
+
+
+@pytest.mark.parametrize(("noise", "most"), [("laplace", 7.0), ("gaussian", 5.0), ("discrete_gaussian", 5.0)])
+def test_a_joint_change_lies_between_the_largest_family_and_all_together(noise, most):
+    """Families that move by 3 and 4 scales: together by 4 at least, by 7 in l1 and by 5 in l2 at most."""
+    made = functools.partial(
+        MechanismRecord, "sum", noise, {"visits": 2.0, "rewards": 0.5}, {"visits": 6.0, "rewards": 2.0}
+    )
+    for inside in (4.0, most):
+        made(joint=inside)
+    for outside in (4.0 - 1e-6, most + 1e-6):
+        with pytest.raises(ValueError, match=re.escape(f"must be in [4, {most:g}]")):
+            made(joint=outside)
+    with pytest.raises(ValueError, match="must be those of sensitivities"):
+        MechanismRecord("sum", noise, {}, {}, 1.0)
+    with pytest.raises(ValueError, match=r"sensitivities\['visits'\]"):
+        MechanismRecord("sum", noise, {"visits": 1.0}, {"visits": 0.0}, 1.0)
 
 
 def test_epsilon_bounds_the_density_ratio_of_adaptive_laplace_releases():

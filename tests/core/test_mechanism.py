@@ -19,6 +19,7 @@ import discreet as dr
 from discreet.core import kernels
 from discreet.core.continual.clocks import Clocks
 from discreet.core.continual.decaying import Decaying
+from discreet.core.continual.optimal_tree import OptimalTree
 from discreet.core.continual.signed_digits import SignedDigits
 from discreet.core.continual.square_root import SquareRoot
 from discreet.core.continual.tree import Tree
@@ -156,6 +157,10 @@ def test_the_source_must_be_that_of_the_mechanism() -> None:
         ({"strategy": Prefixes(Tree(None, True)), "schedule": Schedule(None)}, "gaussian"),
         ({"schedule": Schedule(None)}, "known number of users"),
         ({"query": CountQuery(LAYOUT, episodes=2)}, "episodes"),
+        ({"query": CountQuery(LAYOUT, stationary=True, first=True)}, "query.first"),
+        ({"strategy": Prefixes(OptimalTree(4)), "source": "secure", "reward_grid": 64}, "add up no integers"),
+        ({"strategy": Prefixes(SquareRoot(4)), "family": 1, "source": "secure", "reward_grid": 64},
+         "add up no integers"),
         ({"query": CountQuery(LAYOUT, groups=2, clip=1.0), "strategy": OnDevice(), "scales": np.ones(4)},
          "common clock"),
         ({"stored": True, "strategy": Batches(0.0, Clocks())}, "by plain"),
