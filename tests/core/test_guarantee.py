@@ -24,6 +24,7 @@ from discreet.core.guarantee import (
     parallel,
 )
 from discreet.core.layout import Layout
+from discreet.core.records import joint_loss
 from discreet.local.record import ReportRecord
 from discreet.shuffle.amplified_record import AmplifiedRecord
 from discreet.shuffle.binomial_record import BinomialRecord
@@ -338,6 +339,29 @@ def test_a_joint_change_lies_between_the_largest_family_and_all_together(noise, 
         MechanismRecord("sum", noise, {}, {}, 1.0)
     with pytest.raises(ValueError, match=r"sensitivities\['visits'\]"):
         MechanismRecord("sum", noise, {"visits": 1.0}, {"visits": 0.0}, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("norm", "moves", "loss"),
+    [
+        ("l2", [(3, 4)], math.hypot(4, 5)),
+        ("l2", [(3, 0), (0, 4)], 4 + math.hypot(1, 1)),
+        ("l1", [(3, 0), (0, 4)], 6),
+    ],
+)
+def test_rounding_adds_the_smaller_of_two_bounds(norm, moves, loss):
+    """Two families that move as said, together or never together; each is rounded by 1 beside it."""
+
+    class Moving:
+        def sensitivity(self, norm, weights):
+            sizes = (
+                [weights.get(name, 0.0) * x for name, x in zip("ab", move, strict=True)] for move in moves
+            )
+            return max(sum(size) if norm == "l1" else math.hypot(*size) for size in sizes)
+
+    for double in (1.0, 2.0):
+        found = joint_loss(Moving(), norm, dict.fromkeys("ab", double), 1.0)
+        assert found == pytest.approx(loss / double, rel=1e-12)
 
 
 def test_epsilon_bounds_the_density_ratio_of_adaptive_laplace_releases():
