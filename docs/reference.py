@@ -1,4 +1,4 @@
-"""The pages of the reference: public names under the headings that ``discreet/__init__.py`` has for them."""
+"""The pages of the reference: public names under the headings that ``discreet/__init__.pyi`` has for them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ HERE = Path(__file__).parent
 
 
 def groups() -> dict[str, list[str]]:
-    """Public names under the headings that ``discreet/__init__.py`` has for them, in its order."""
-    text = (HERE.parent / "src" / "discreet" / "__init__.py").read_text(encoding="utf-8")
+    """Public names under the headings that ``discreet/__init__.pyi`` has for them, in its order."""
+    text = (HERE.parent / "src" / "discreet" / "__init__.pyi").read_text(encoding="utf-8")
     found: dict[str, list[str]] = {}
-    for heading, name in re.findall(r"^    (?:# (.+)|\"(\w+)\": \".*\",)$", text, re.M):
+    for heading, name in re.findall(r"^(?:# (.+)|from discreet\.\S+ import (\w+) as \w+)$", text, re.M):
         if heading:
             found[heading] = []
         else:
             found[list(found)[-1]].append(name)
-    found["what parts of one's own must keep"] = re.findall(
-        r"\"(\w+)\"", re.search(r"^_MODULES = \((.*?)\)", text, re.M)[1]
-    )
+    found["what parts of one's own must keep"] = re.findall(r"^from discreet import (\w+)", text, re.M)
     return found
 
 

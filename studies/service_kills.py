@@ -356,7 +356,7 @@ class Round:
         for number, bodies in self.shown.items():
             _same(f"what was shown of release {number}", bodies, {store.release(number)[0]})  # type: ignore[index]
         if self.noise == "seeded":
-            wanted = _uninterrupted(self.study)
+            wanted = uninterrupted(self.study)
             _same("releases", made + 1, len(wanted))
             for number, release in enumerate(wanted):
                 _same(f"release {number}", store.exact_release(number), codec.exact(release))
@@ -420,7 +420,7 @@ def _same(what: str, found: Any, wanted: Any) -> None:
         raise RuntimeError(f"{what}: differ")
 
 
-def _uninterrupted(study: Study) -> list[Any]:
+def uninterrupted(study: Study) -> list[Any]:
     """The releases of ``dr.simulate`` step by step."""
     found: dict[int, Any] = {}
 

@@ -6,6 +6,7 @@ folders whose subject is no figure ask for ``figures_are_sketched``.
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +50,11 @@ def figures_by_matplotlib(figures_are_sketched: None, monkeypatch: pytest.Monkey
     from drawn import by_matplotlib
 
     by_matplotlib(monkeypatch.setattr)
+
+
+@pytest.fixture
+def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's ledger, for this test alone."""
+    path = tmp_path / "home" / "ledger.sqlite"
+    monkeypatch.setenv("DISCREET_LEDGER", str(path))
+    return path

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from commands import call
 
-from discreet import cli, conformance, registry
+from discreet import conformance, registry
 from discreet.audits import replay
 from discreet.audits import run as audits
 from discreet.cli import simulations
@@ -25,15 +25,8 @@ from discreet.experiments import engine, simulate
 from discreet.experiments import sweep as sweeps
 from discreet.experiments.results import Result as RunResult
 
-RUNNER = CliRunner()
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 SMALL = ["--env-option", "states=3", "--env-option", "horizon=4", "--episodes", "60", "--seeds", "2"]
-
-
-def call(*arguments: str, code: int = 0) -> Result:
-    result = RUNNER.invoke(cli.app, [str(a) for a in arguments])
-    assert result.exit_code == code, (result.output, result.stderr, result.exception)
-    return result
 
 
 def document(*arguments: str, code: int = 0) -> Any:

@@ -8,33 +8,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
-
-from discreet import cli
+from commands import call
 
 ROOT = Path(__file__).parents[1]
 WARD = ROOT / "docs" / "examples" / "ward"
-pytestmark = pytest.mark.usefixtures("figures_are_sketched")
-RUNNER = CliRunner()
+pytestmark = pytest.mark.usefixtures("figures_are_sketched", "own_ledger")
 BUDGET = ["--epsilon", "3", "--delta", "1e-6"]
-
-
-@pytest.fixture(autouse=True)
-def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "home" / "ledger.sqlite"
-    monkeypatch.setenv("DISCREET_LEDGER", str(path))
-    return path
-
-
-def call(*arguments: Any, code: int = 0) -> Result:
-    result = RUNNER.invoke(cli.app, [str(a) for a in arguments])
-    assert result.exit_code == code, (result.output, result.stderr, result.exception)
-    return result
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from discreet.device.counts import CountDevice
 from discreet.device.encoders import ShuffleEncoder
 from discreet.device.messages import COIN, Family, Form
 from discreet.device.noise import ExactCoins, discrete_gaussian, discrete_laplace
-from discreet.device.reports import GRID, Randomizer, ReportDevice, ReportForm
+from discreet.device.reports import GRID, Randomizer, ReportDevice
 
 FILE = Path(__file__).parent / "test" / "vectors.json"
 ROWS = ((0, 1), (2, -1), (-1, 3))  # of three states and two actions
@@ -71,7 +71,7 @@ def _randomizer(kind: str, elements: int, epsilon: float) -> Randomizer:
     return Randomizer(False, elements, size, own, 0)
 
 
-def _report_forms() -> dict[str, ReportForm]:
+def _report_forms() -> dict[str, ReportDevice]:
     found = {}
     for kind in ("subset", "krr", "oue"):
         for rows in (None, ROWS):
@@ -82,9 +82,9 @@ def _report_forms() -> dict[str, ReportForm]:
 
             more: dict[str, Any] = {"rows": rows, "session": 2**64 - 5}
             name = f"{kind}{' masked' if rows else ''}"
-            found[name] = ReportForm(3, 2, 5, 2, GRID // 3, two(3), two(2), **more)
-            found[f"{name}, one step"] = ReportForm(3, 2, 5, 1, 0, two(3), two(2), step=3, **more)
-            found[f"{name}, stochastic"] = ReportForm(
+            found[name] = ReportDevice(3, 2, 5, 2, GRID // 3, two(3), two(2), **more)
+            found[f"{name}, one step"] = ReportDevice(3, 2, 5, 1, 0, two(3), two(2), step=3, **more)
+            found[f"{name}, stochastic"] = ReportDevice(
                 3, 2, 5, 4, GRID // 2, two(3), two(2), plans="stochastic", shuffled=True, **more
             )
     return found
@@ -151,7 +151,7 @@ def _case(
     }  # fmt: skip
 
 
-def _policies(form: ReportForm, dice: random.Random) -> list[Any]:
+def _policies(form: ReportDevice, dice: random.Random) -> list[Any]:
     allowed = [[a for a in range(2) if form.rows is None or form.rows[s][a] >= 0] for s in range(3)]
     return [
         [[dice.choice(one) for one in allowed] for _ in range(form.horizon)],
@@ -176,9 +176,8 @@ def _draws() -> list[dict[str, Any]]:
 def vectors() -> dict[str, Any]:
     """All of them."""
     dice, messages = random.Random(17), []
-    for name, report in _report_forms().items():
-        device = ReportDevice(report)
-        for policy in _policies(report, dice):
+    for name, device in _report_forms().items():
+        for policy in _policies(device, dice):
             kind = "any" if isinstance(policy[0][0], int) else "probabilities"
 
             def sends(
@@ -188,7 +187,7 @@ def vectors() -> dict[str, Any]:
                 sent: bytes = device(plan, np.array(policy), *map(np.array, life), coins)
                 return sent
 
-            messages.append(_case(f"reports, {name}, {kind}", report, sends, dice, policy))
+            messages.append(_case(f"reports, {name}, {kind}", device, sends, dice, policy))
     for name, counts in _count_forms().items():
 
         def counted(stream: Stream, plan: int, *life: Any, device: Any = counts) -> bytes:

@@ -153,8 +153,29 @@ class Returns:
         return least, most
 
 
+class Sized:
+    """Whatever has a layout has its sizes."""
+
+    layout: Layout
+
+    @property
+    def states(self) -> int:
+        """S."""
+        return self.layout.states
+
+    @property
+    def actions(self) -> int:
+        """A."""
+        return self.layout.actions
+
+    @property
+    def horizon(self) -> int:
+        """H."""
+        return self.layout.horizon
+
+
 @dataclass(frozen=True, eq=False)
-class Spec:
+class Spec(Sized):
     """What is publicly declared about the problem before anybody acts.
 
     layout : sizes and the mask of admissible actions.
@@ -196,21 +217,6 @@ class Spec:
         if self.initial is not None:
             initial = checks.floats("initial", self.initial, (self.layout.states,))
             object.__setattr__(self, "initial", probabilities("initial", initial))
-
-    @property
-    def states(self) -> int:
-        """S."""
-        return self.layout.states
-
-    @property
-    def actions(self) -> int:
-        """A."""
-        return self.layout.actions
-
-    @property
-    def horizon(self) -> int:
-        """H."""
-        return self.layout.horizon
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ import ast
 import contextlib
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -209,24 +210,24 @@ def judge(
 
 
 def run(out: Path, seed: int, total: int, least: int, only: str, skip: str) -> None:
-    """Judge the mutants that are not judged yet."""
+    """Judge the mutants that are not judged yet, in random turns: a run that is stopped is a sample too."""
     tree = out / "tree"
     source = tree / "src"
     files = core(source)
     covered = follow(out, files)
     drawn = mutations.ordered(files, source, seed)
     wanted = mutations.quotas({file: len(every) for file, every in drawn.items()}, total, least)
+    turns = [file for file in files for _ in range(wanted[file])]
+    random.Random(seed).shuffle(turns)
+    left = {file: iter(every) for file, every in drawn.items()}
     kept = out / "mutants.jsonl"
     done = {_key(row): row for row in rows(out)}
     server.load()
-    for file in files:
+    for file in turns:
         if only not in file or (skip and skip in file):
             continue
         text = (source / file).read_text()
-        judged = 0
-        for mutant in drawn[file]:
-            if judged == wanted[file]:
-                break
+        for mutant in left[file]:
             row = done.get(_key(asdict(mutant)))
             if row is None:
                 code = mutant.code(text)
@@ -242,7 +243,8 @@ def run(out: Path, seed: int, total: int, least: int, only: str, skip: str) -> N
                     f"{row['outcome']:10} {file}:{mutant.line} {mutant.operator} {row['seconds']} s",
                     flush=True,
                 )
-            judged += row["outcome"] != "unloadable"
+            if row["outcome"] != "unloadable":
+                break
 
 
 def again(out: Path, given: Sequence[str], only: str) -> None:

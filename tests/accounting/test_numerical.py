@@ -48,8 +48,9 @@ def test_zcdp_through_the_renyi_accountant(rho):
 
 def test_discrete_gaussian_by_its_own_loss_is_nearly_the_continuous_one():
     """privacy-mechanisms, section 8: sigma = 26.726 for 40 unit shifts at (1, 1e-6)."""
-    assert numerical.discrete_gaussian_epsilon(26.726, 40, 1e-6) == pytest.approx(1.0, rel=1e-3)
-    assert numerical.discrete_gaussian_epsilon(26.726, 40, 1e-6) < budget.zcdp_epsilon(20 / 26.726**2, 1e-6)
+    epsilon = numerical.composed_epsilon((("discrete_gaussian", 26.726, 1.0, 40),), 1e-6)
+    assert epsilon == pytest.approx(1.0, rel=1e-3)
+    assert epsilon < budget.zcdp_epsilon(20 / 26.726**2, 1e-6)
 
 
 def test_bad_input_is_refused():

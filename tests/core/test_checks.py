@@ -42,3 +42,24 @@ from discreet.protocol import probabilities
 def test_messages(check: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         check()
+
+
+@pytest.mark.parametrize("open_low", [False, True])
+@pytest.mark.parametrize("open_high", [False, True])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.0, math.inf), (-math.inf, 1.0)])
+def test_reals_are_floats_inside_and_nothing_else(
+    low: float, high: float, open_low: bool, open_high: bool
+) -> None:
+    """An infinite end is not a number that one could give, whichever way it is open."""
+    tiny = math.ulp(0.0)
+    inside = 0, 1, 0.5, Fraction(1, 3), np.float32(0.25), np.int64(1), tiny, math.nextafter(1, 0)
+    no_number = True, np.True_, "0.5", None, 1j
+    for value in (*inside, -tiny, math.nextafter(1, 2), math.inf, -math.inf, math.nan, *no_number):
+        number = isinstance(value, int | float | Fraction | np.number) and not isinstance(value, bool)
+        above = number and (low < value if open_low else low <= value)
+        if above and (value < high if open_high else value <= high) and not math.isinf(value):
+            found = checks.real("x", value, low, high, open_low=open_low, open_high=open_high)
+            assert (type(found), found) == (float, float(value))
+        else:
+            with pytest.raises(ValueError, match=r"x = .*: must be a"):
+                checks.real("x", value, low, high, open_low=open_low, open_high=open_high)

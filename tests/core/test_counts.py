@@ -232,6 +232,13 @@ def test_masked_cells_do_not_exist() -> None:
     assert (query.to_cells(query.from_cells(cells)) == cells).all()
 
 
+def test_queries_are_steered_where_plans_say_more_than_a_policy() -> None:
+    layout = Layout(3, 2, 4)
+    assert not CountQuery(layout).steered
+    assert CountQuery(layout, groups=2, clip=1.0).steered
+    assert CountQuery(layout, visits=False, center_rewards=True, cut=2.0).steered
+
+
 def test_too_large_a_release_is_refused_with_the_reason() -> None:
     with pytest.raises(ValueError, match=r"counts need 2\.57e\+09 cells.*pool the steps"):
         CountQuery(Layout(716, 25, 200))

@@ -3,9 +3,11 @@
 import ast
 import copy
 import dataclasses
+import functools
 import json
 import math
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from discreet.core.guarantee import (
     parallel,
 )
 from discreet.core.layout import Layout
+from discreet.core.records import joint_loss
 from discreet.local.record import ReportRecord
 from discreet.shuffle.amplified_record import AmplifiedRecord
 from discreet.shuffle.binomial_record import BinomialRecord
@@ -202,9 +205,11 @@ def test_every_guarantee_comes_back_from_its_numbers(name):
 def test_who_writes_numbers_and_sentences_anew_is_refused(name):
     """Sentences made of forged numbers are consistent; the mechanisms still give other numbers."""
     guarantee = KINDS[name]
+    near = 1e-6 if any(one.numerical for one in guarantee.records) else 1e-9  # what may be rounding
     for field in ("epsilon", "rho", "mu"):
         if getattr(guarantee, field) is not None:
-            for factor in (0.5, 0.9999, 1.0001, 2.0):
+            dataclasses.replace(guarantee, **{field: (1 + near / 3) * getattr(guarantee, field)})
+            for factor in (0.5, 1 - 3 * near, 1 + 3 * near, 2.0):
                 false = factor * getattr(guarantee, field)
                 with pytest.raises(ValueError, match=f"{field} = .* which the mechanisms give"):
                     dataclasses.replace(guarantee, **{field: false})
@@ -317,6 +322,46 @@ def test_what_does_not_fit_is_refused():
         dataclasses.replace(laplace, scales={"visits": 1800.0})
     with pytest.raises(ValueError, match="levels = 0"):
         dataclasses.replace(laplace, levels=0)
+
+
+@pytest.mark.parametrize(("noise", "most"), [("laplace", 7.0), ("gaussian", 5.0), ("discrete_gaussian", 5.0)])
+def test_a_joint_change_lies_between_the_largest_family_and_all_together(noise, most):
+    """Families that move by 3 and 4 scales: together by 4 at least, by 7 in l1 and by 5 in l2 at most."""
+    made = functools.partial(
+        MechanismRecord, "sum", noise, {"visits": 2.0, "rewards": 0.5}, {"visits": 6.0, "rewards": 2.0}
+    )
+    for inside in (4.0, most):
+        made(joint=inside)
+    for outside in (4.0 - 1e-6, most + 1e-6):
+        with pytest.raises(ValueError, match=re.escape(f"must be in [4, {most:g}]")):
+            made(joint=outside)
+    with pytest.raises(ValueError, match="must be those of sensitivities"):
+        MechanismRecord("sum", noise, {}, {}, 1.0)
+    with pytest.raises(ValueError, match=r"sensitivities\['visits'\]"):
+        MechanismRecord("sum", noise, {"visits": 1.0}, {"visits": 0.0}, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("norm", "moves", "loss"),
+    [
+        ("l2", [(3, 4)], math.hypot(4, 5)),
+        ("l2", [(3, 0), (0, 4)], 4 + math.hypot(1, 1)),
+        ("l1", [(3, 0), (0, 4)], 6),
+    ],
+)
+def test_rounding_adds_the_smaller_of_two_bounds(norm, moves, loss):
+    """Two families that move as said, together or never together; each is rounded by 1 beside it."""
+
+    class Moving:
+        def sensitivity(self, norm, weights):
+            sizes = (
+                [weights.get(name, 0.0) * x for name, x in zip("ab", move, strict=True)] for move in moves
+            )
+            return max(sum(size) if norm == "l1" else math.hypot(*size) for size in sizes)
+
+    for double in (1.0, 2.0):
+        found = joint_loss(Moving(), norm, dict.fromkeys("ab", double), 1.0)
+        assert found == pytest.approx(loss / double, rel=1e-12)
 
 
 def test_epsilon_bounds_the_density_ratio_of_adaptive_laplace_releases():

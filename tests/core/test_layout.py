@@ -47,6 +47,7 @@ def test_layouts_differ_where_anything_does(mask: np.ndarray | None) -> None:
     other = np.array([[True, True, True], [False, True, False]])
     for different in (Layout(2, 3, 5, mask), Layout(2, 3, 4, other), Layout(2, 4, 4), "layout"):
         assert layout != different
+        assert different != layout
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ import ast
 import importlib
 import inspect
 import pickle
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ import discreet as dr
 from discreet.core import kernels
 from discreet.core.continual.clocks import Clocks
 from discreet.core.continual.decaying import Decaying
+from discreet.core.continual.optimal_tree import OptimalTree
 from discreet.core.continual.signed_digits import SignedDigits
 from discreet.core.continual.square_root import SquareRoot
 from discreet.core.continual.tree import Tree
@@ -154,6 +157,10 @@ def test_the_source_must_be_that_of_the_mechanism() -> None:
         ({"strategy": Prefixes(Tree(None, True)), "schedule": Schedule(None)}, "gaussian"),
         ({"schedule": Schedule(None)}, "known number of users"),
         ({"query": CountQuery(LAYOUT, episodes=2)}, "episodes"),
+        ({"query": CountQuery(LAYOUT, stationary=True, first=True)}, "query.first"),
+        ({"strategy": Prefixes(OptimalTree(4)), "source": "secure", "reward_grid": 64}, "add up no integers"),
+        ({"strategy": Prefixes(SquareRoot(4)), "family": 1, "source": "secure", "reward_grid": 64},
+         "add up no integers"),
         ({"query": CountQuery(LAYOUT, groups=2, clip=1.0), "strategy": OnDevice(), "scales": np.ones(4)},
          "common clock"),
         ({"stored": True, "strategy": Batches(0.0, Clocks())}, "by plain"),
@@ -171,6 +178,57 @@ def test_parts_that_do_not_fit_are_refused(changes: dict[str, object], message: 
         changes["family"] = kernels.GAUSSIAN
     with pytest.raises(ValueError, match=message):
         replace(plain, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "schedule", "stored", "most"),
+    [
+        (Batches(), SCHEDULE, False, 2.0**38), (OnDevice(), SCHEDULE, False, 2.0**38),
+        (Prefixes(Tree(None)), Schedule(None), False, 2.0**32),  # scales grow with the epochs
+        (Batches(), Schedule(None), True, 2.0**38),  # no epochs: people are released once
+        (Prefixes(SignedDigits(2**16, 4, 3), "user"), Schedule(2**16), False, 2.0**36),  # many draws in a sum
+    ],
+)  # fmt: skip
+def test_exact_noise_has_scales_that_can_be_drawn_and_added(
+    strategy: Batches | Prefixes | OnDevice, schedule: Schedule, stored: bool, most: float
+) -> None:
+    """Grid units: of rewards 1 / 1024, of counts 1; each family has its own limit at either end."""
+    made = partial(CountMechanism, QUERY, schedule, "secure", strategy, kernels.LAPLACE, reward_grid=1024)
+    units = np.array([1024.0 if "reward" in name else 1.0 for name in QUERY.row_families])
+    for end, beyond in ((2.0**-20, 0.999), (most, 1.001)):
+        made(scales=end / units, stored=stored)
+        for i in range(units.size):
+            scales = 100.0 / units
+            scales[i] = beyond * end / units[i]
+            with pytest.raises(ValueError, match=f"{[*QUERY.row_families][i]}: exact noise of scale"):
+                made(scales=scales, stored=stored)
+    for grid in (3, 1000):
+        with pytest.raises(ValueError, match="reward_grid"):
+            made(scales=100.0 / units, stored=stored, reward_grid=grid)
+
+
+@pytest.mark.parametrize(
+    ("units", "fits"), [(1.001, True), (0.999, False), (2.0**37.999, True), (2.0**38.001, False)]
+)
+def test_noise_in_fixed_point_has_scales_that_can_be_drawn(units: float, fits: bool) -> None:
+    """One draw is sigma / gain in units of 2^-20, of every family."""
+    made = partial(
+        CountMechanism, QUERY, SCHEDULE, "secure", Batches(0.5), kernels.GAUSSIAN, reward_grid=1024
+    )
+    for i in range(3):
+        scales = np.full(3, 2.0)
+        scales[i] = units * Decaying(0.5).gain / 2**20
+        with nullcontext() if fits else pytest.raises(ValueError, match=r"exact noise|do not stay exact"):
+            made(scales=scales)
+
+
+@pytest.mark.parametrize("release", [1, 2, 3])
+def test_scales_of_every_release_can_be_drawn_exactly(release: int) -> None:
+    """The last release's too, and none may be below what a sampler draws."""
+    scales = np.full((4, 3), 20.0)
+    scales[release, 0] = 2.0**39
+    with pytest.raises(ValueError, match="exact noise of scale"):
+        CountMechanism(QUERY, SCHEDULE, "secure", Batches(), kernels.LAPLACE, np.full(3, 20.0), 1024, scales)
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,15 @@ def test_calls_out_of_order_raise() -> None:
         session.answer(Response(0, np.zeros(2), (0.0, 1.0)))
 
 
+@pytest.mark.parametrize("setting", [{"group": 1}, {"return_share": 0.5}, {"forget": True}, {"cut": 1.0}])
+def test_plans_that_steer_nothing_say_nothing_of_it(setting: dict[str, object]) -> None:
+    """A query of plain counts has neither groups nor cut rewards: theirs are refused, not dropped."""
+    with Central(epsilon=1.0).start(QUERY, Schedule(4), Seeded(0)) as session:
+        with pytest.raises(ValueError, match=f"plan.*{next(iter(setting))}.*only"):
+            session.begin(Plan(POLICY, users=2, **setting))  # type: ignore[arg-type]
+        session.begin(Plan(POLICY, users=2))
+
+
 def test_late_reports_and_too_many_users_are_refused() -> None:
     session = fresh(3)
     encoder = session.begin(Plan(POLICY))

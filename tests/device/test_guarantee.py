@@ -24,7 +24,7 @@ from discreet.device.encoders import ShuffleEncoder
 from discreet.device.guarantee import MessageGuarantee
 from discreet.device.linear import LinearDevice
 from discreet.device.messages import COIN, Family, Form
-from discreet.device.reports import GRID, Randomizer, ReportDevice, ReportForm
+from discreet.device.reports import GRID, Randomizer, ReportDevice
 from discreet.linear.features import Features
 from discreet.linear.mechanism import LinearMechanism
 from discreet.linear.session import LinearSession
@@ -262,8 +262,8 @@ def test_a_form_whose_noise_does_not_hide_states_that() -> None:
     assert weak.guarantee.epsilon == pytest.approx(150.0, rel=1e-9)
     with dr.Local(epsilon=3.0, randomizer="krr").start(query, Schedule(9), Secure()) as other:
         reports: ReportDevice = other.device  # type: ignore[attr-defined]
-    sure = tuple(dataclasses.replace(one, own=GRID) for one in reports.form.moves)
-    shown = ReportDevice(dataclasses.replace(reports.form, moves=sure)).guarantee  # type: ignore[arg-type]
+    sure = tuple(dataclasses.replace(one, own=GRID) for one in reports.moves)
+    shown = dataclasses.replace(reports, moves=sure).guarantee  # type: ignore[arg-type]
     assert (shown.epsilon, shown.shows) == (math.inf, 1.0)
 
 
@@ -413,7 +413,7 @@ def test_bad_devices_are_refused() -> None:
             exact(1, *life)
     one = Randomizer(False, 4, 1, GRID // 2, 0)
     pairs = Randomizer(False, 8, 1, GRID // 2, 0)
-    form = ReportForm(2, 2, 3, 1, 0, (one, pairs), (one, pairs))
+    form = ReportDevice(2, 2, 3, 1, 0, (one, pairs), (one, pairs))
     for change in (
         {"steps": 4}, {"steps": 0}, {"share": GRID}, {"moves": (one, one)}, {"rewards": (pairs, one)},
         {"plans": "none"}, {"step": 1, "steps": 2},
@@ -427,13 +427,12 @@ def test_bad_devices_are_refused() -> None:
     for broken in wrong:
         with pytest.raises(ValueError):
             dataclasses.replace(form, moves=(dataclasses.replace(one, **broken), pairs))
-    device = ReportDevice(form)
     life = [0, 0, 0, 0], [0, 0, 0], [0.0, 0.0, 0.0]
     for policy in (np.zeros((2, 2), int), np.full((3, 2), 2), np.zeros((3, 2)), np.full((3, 2), -1)):
         with pytest.raises(ValueError, match="policy"):
-            device(1, policy, *life)
+            form(1, policy, *life)
     with pytest.raises(ValueError, match="deterministic"):
-        ReportDevice(dataclasses.replace(form, plans="deterministic"))(1, np.full((3, 2, 2), 0.5), *life)
+        dataclasses.replace(form, plans="deterministic")(1, np.full((3, 2, 2), 0.5), *life)
 
 
 def test_printed_losses_of_messages_are_rounded_up() -> None:

@@ -81,7 +81,7 @@ def test_every_public_name_says_what_it_is(name: str) -> None:
 
 
 def test_every_public_name_has_its_place_in_the_reference() -> None:
-    """The headings of ``_HOMES``, under which docs/reference.py writes a page of each name."""
+    """The headings of ``__init__.pyi``, under which docs/reference.py writes a page of each name."""
     groups = runpy.run_path(str(ROOT / "docs" / "reference.py"))["groups"]()
     listed = [name for names in groups.values() for name in names]
     assert sorted(listed) == PUBLIC

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from discreet.storage.files import write_aside
-from discreet.stored import decision_report, report
+from discreet.stored import figures
 from discreet.stored.decision_report import DecisionReport
 from discreet.stored.report import Report
 
@@ -24,8 +24,7 @@ _MADE = (
     (Report, "_values_figure"),
     (Report, "_support_figure"),
     (DecisionReport, "_figure"),
-    (report, "save_figure"),
-    (decision_report, "save_figure"),
+    (figures, "save_figure"),
 )
 _BY_MATPLOTLIB = [(where, name, getattr(where, name)) for where, name in _MADE]
 
@@ -55,9 +54,10 @@ def _naming(name: str) -> Callable[[Any], str]:
     return all_that_it_holds
 
 
-def _sketch(figure: str, path: Path) -> None:
+def _sketch(figure: str, path: Path, text: bool) -> None:
     from PIL import Image
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     digest, content = hashlib.sha256(figure.encode()), io.BytesIO()
     if path.suffix == ".svg":
         content.write(f"<svg><text>{digest.hexdigest()}</text></svg>\n".encode())

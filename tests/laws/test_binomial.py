@@ -47,8 +47,6 @@ def test_law_of_a_release():
     assert law.std() == law.std_bound() == pytest.approx(np.sqrt(2857) / 2)
     assert law.bound(0.05) == binomial_quantile(((2857, 0.5),), 0.05 * 0.01 / 1440)
     assert law.bound(0.05, rows=True) == binomial_quantile(((6 * 2857, 0.5),), 0.05 * 0.01 / 240)
-    z = np.array([[1.0, -1, 0, 2, 0, 0]])
-    assert law.functional_std(z) == pytest.approx(law.std() * np.sqrt(6))
     half = BinomialLaw(law.components, 0.5, 240, 240)
     assert half.std() == law.std() / 2
     nobody = BinomialLaw((), 1.0, 10, 10)

@@ -166,8 +166,6 @@ def test_rows_and_cells_and_shares():
     assert law.bound(0.1, rows=True) == 2 * laws.laplace_quantile(48, 0.1 * 0.01 / 100)
     assert law.std() == 2 * math.sqrt(10)
     assert law.std_bound() == 2 * math.sqrt(16)
-    direction = np.array([[3.0, 4.0, 0, 0, 0, 0], [1.0] * 6])
-    np.testing.assert_allclose(law.functional_std(direction), law.std() * np.array([5.0, math.sqrt(6)]))
     gaussian = GaussianSumLaw(2.0, 5, 8, 600, 100, 6, 0.01)
     assert gaussian.bound(0.1, rows=True) == 2 * math.sqrt(48) * laws.gaussian_quantile(1e-5)
     assert (law.family, gaussian.family, law.exact) == ("laplace", "gaussian", True)
@@ -176,7 +174,6 @@ def test_rows_and_cells_and_shares():
 def test_nothing_released_yet_is_exact_zero():
     for law in (LaplaceSumLaw(2.0, 0, 0, 10, 10), GaussianSumLaw(2.0, 0, 0, 10, 10, unit=1.0), NoNoise()):
         assert law.std() == law.std_bound() == law.bound(0.05) == law.bound(0.05, rows=True) == 0.0
-        np.testing.assert_array_equal(law.functional_std(np.ones((3, 4))), np.zeros(3))
     assert NoNoise().family == "none"
 
 

@@ -334,7 +334,7 @@ def test_plans_are_checked():
         ResponseSession(LAYOUT, features(), [Question(kind="gram", step=3, mu=1.0)], Seeded(0))
     with pytest.raises(ValueError, match="high = 0"):
         Question(kind="response", step=0, mu=1.0, low=0.0, high=0.0)
-    with pytest.raises(ValueError, match="must be of 4 and 3"):
+    with pytest.raises(ValueError, match="must be of S = 4, A = 3"):
         ResponseSession(LAYOUT, one_hot(3, 3), full_plan(1.0), Seeded(0))
 
 

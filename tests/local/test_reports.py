@@ -285,7 +285,7 @@ def test_estimates_are_unbiased_exactly_and_the_law_holds(kind, options, stochas
 
 
 @pytest.mark.parametrize("kind", ["subset", "oue"])
-def test_functional_std_knows_that_a_report_shares_noise(kind):
+def test_cells_of_a_row_share_the_noise_of_a_report(kind):
     """Against enumeration with the record spread evenly over the cells of a step."""
     query = CountQuery(LAYOUT, visits=False, known_rewards=True)
     privatizer = Local(epsilon=0.8, randomizer=kind, steps=1)
@@ -308,7 +308,9 @@ def test_functional_std_knows_that_a_report_shares_noise(kind):
                     )  # fmt: skip
                 row = (cells - truth).reshape(2, 4, 2)[0, encoder.policy_rows[0, 0]]
                 total += float(p) * float(row @ direction) ** 2 / 4
-        assert float(law.functional_std(direction)) == pytest.approx(math.sqrt(total), rel=1e-9)
+        squares = float(direction @ direction)
+        stated = law.variance * squares + law.cross * (float(direction.sum()) ** 2 - squares)
+        assert stated == pytest.approx(total, rel=1e-9)
 
 
 # ------------------------------------------------------------------------------------ numbers and choice

@@ -28,9 +28,6 @@ class Bounded:
     def std_bound(self):
         return self.most / 2
 
-    def functional_std(self, direction):
-        return np.linalg.norm(direction, axis=-1) * self.most / 2
-
     def bound(self, failure, rows=False):
         return self.rows_most if rows else self.most
 

@@ -25,12 +25,12 @@ import numpy as np
 import pytest
 from serving import a_study, table
 
-import discreet as dr
 from discreet.client import Client, Place, Turned
 from discreet.serve import codec
 from discreet.serve.rehearsal import people_of, promised_by
 from discreet.serve.store import ANSWERED, Store
 from discreet.serve.study import study_of
+from studies.service_kills import uninterrupted
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(3600)]
 
@@ -211,33 +211,6 @@ def test_killed_at_random_moments_under_load(
         f"\n{trust}, {noise}: {done} kills, {people} people, {made} releases, {len(shown)} of them watched, "
         f"starts {np.median(process.starts):.1f} s (median), {max(process.starts):.1f} s (worst)"
     )
-
-
-def uninterrupted(study: Any) -> list[Any]:
-    """The releases of ``dr.simulate`` step by step."""
-    found: dict[int, Any] = {}
-
-    class Seen:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(study.learner, name)
-
-        def schedule(self, spec: Any) -> Any:
-            return study.learner.schedule(spec)
-
-        def query(self, spec: Any) -> Any:
-            return study.learner.query(spec)
-
-        def begin(self, spec: Any, ties: Any) -> Any:
-            return study.learner.begin(spec, ties)
-
-        def plan(self, state: Any, release: Any, ask: Any) -> Any:
-            found[release.number] = release
-            return study.learner.plan(state, release, ask)
-
-    dr.Setup(study.world, Seen(), study.privatizer, study.users, "episode", True).run(
-        study.randomness.seed, 0
-    )
-    return [found[number] for number in sorted(found)]
 
 
 def exact_sums(study: Any, store: Store, made: int, counted: dict[int, tuple[int, Any]]) -> None:

@@ -16,11 +16,16 @@ from discreet.device.messages import COIN
 from discreet.local.record import composable_from_dict
 from discreet.shuffle import calibration as accountant
 from discreet.shuffle.binomial_record import BinomialRecord
-from discreet.shuffle.calibration import Flips, delta_of, epsilon_of, fair_flips, noise_of, ways
+from discreet.shuffle.calibration import Flips, curves, epsilon_of, fair_flips, noise_of, ways
 from discreet.written.plain import records_from_dict
 
 DELTA = 1e-6
 FAIR = COIN // 2
+
+
+def delta_of(noise, found, epsilon, near):
+    """A delta at this epsilon; ``near`` : its order of magnitude, which sets the accuracy."""
+    return max(one.delta(epsilon) for one in curves(noise, found, near))
 
 
 def query(horizon, visits=False, rewards="none"):

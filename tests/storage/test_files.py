@@ -24,7 +24,7 @@ def test_a_write_that_is_interrupted_leaves_the_old_file_alone(where, tmp_path: 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os if where == "fsync" else Path, where, interrupted)
+    monkeypatch.setattr(Path if where == "replace" else os, where, interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_aside(path, b"two")
     monkeypatch.undo()

@@ -336,6 +336,27 @@ def test_of_two_processes_exactly_one_restores(tmp_path: Path, folder: Path) -> 
         assert found.count("restored") == 1, found
 
 
+def test_a_save_whose_fate_is_not_known_stops_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file may be there, and go on with the same noise: nothing but another save, or the end, is left."""
+    session = start("tree")
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        for name in ("publish", "withdraw"):
+            patch.setattr(saved_state.Draft, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.save(tmp_path / "a")
+    for call in (session.release, lambda: session.absent(1)):
+        with pytest.raises(RuntimeError, match="was interrupted: save it again, or close it"):
+            call()
+    session.save(tmp_path / "b")
+    assert (tmp_path / "b").exists()
+
+
 def test_a_forked_child_cannot_save(tmp_path: Path) -> None:
     session = start("tree")
     reader, writer = os.pipe()

@@ -54,7 +54,7 @@ from discreet.core.conversions import (
 
 __all__ = [
     "GDP", "ZCDP", "Approx", "Notion", "Pure", "check_delta", "check_epsilon", "gdp_delta",
-    "gdp_epsilon", "gdp_mu", "group", "stated", "zcdp_delta", "zcdp_epsilon", "zcdp_rho", "zcdp_simple",
+    "gdp_epsilon", "gdp_mu", "group", "stated", "zcdp_delta", "zcdp_epsilon", "zcdp_rho",
 ]  # fmt: skip
 
 
@@ -227,14 +227,3 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     low = _widen(excess, 1.0, 0.5) if excess(1.0) <= 0 else 1.0
     high = _widen(excess, low, 2.0)
     return rho_at(root(excess, low, high))
-
-
-def zcdp_simple(epsilon: float, delta: float) -> float:
-    """rho = (sqrt(ln(1/delta) + epsilon) - sqrt(ln(1/delta)))^2.
-
-    From epsilon = rho + 2 sqrt(rho ln(1/delta)) (Bun and Steinke 2016, proposition 1.3): true, and
-    looser than :func:`zcdp_rho`. For replication.
-    """
-    epsilon, delta = check_epsilon(epsilon), check_delta(delta)
-    tail = -math.log(delta)
-    return (epsilon / (math.sqrt(tail + epsilon) + math.sqrt(tail))) ** 2

@@ -31,7 +31,7 @@ from discreet.core.typed import Record
 from discreet.local.record import ReportRecord
 
 __all__ = [
-    "Coordinate", "composed_epsilon", "discrete_gaussian_epsilon", "gaussian_epsilon", "laplace_delta",
+    "Coordinate", "composed_epsilon", "gaussian_epsilon", "laplace_delta",
     "laplace_epsilon", "verify", "worst_epsilon", "zcdp_epsilon_numerically",
 ]  # fmt: skip
 
@@ -92,17 +92,6 @@ def gaussian_epsilon(shifts: Shifts, delta: float) -> float:
     if total is None:
         raise ValueError("shifts is empty: must hold at least one (shift over sigma, count)")
     return float(total.get_epsilon_for_delta(check_delta(delta)))
-
-
-def discrete_gaussian_epsilon(sigma: float, unit_shifts: int, delta: float) -> float:
-    """epsilon at delta of ``unit_shifts`` integer coordinates moved by 1 under discrete Gaussian noise."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    one = pld.from_discrete_gaussian_mechanism(
-        checks.positive("sigma", sigma), 1, value_discretization_interval=1e-5
-    )
-    many = one.self_compose(checks.integer("unit_shifts", unit_shifts, 1))
-    return float(many.get_epsilon_for_delta(check_delta(delta)))
 
 
 # ------------------------------------------------------- any independent noise, numerically

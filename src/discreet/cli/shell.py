@@ -95,6 +95,19 @@ EngineOption = Annotated[
 ShardOption = Annotated[
     str | None, typer.Option(help="i/n: only the i-th of n equal parts of the runs, for job arrays.")
 ]
+ConfigArgument = Annotated[Path | None, typer.Argument(help="A configuration; flags given beside it win.")]
+EnvOption = Annotated[str | None, typer.Option(help="Environment (default: riverswim).")]
+EnvOptions = Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the environment. Repeatable.")]
+LearnerOption = Annotated[str | None, typer.Option(help="Learner (default: noise-aware).")]
+PrivatizerOption = Annotated[str | None, typer.Option(help="Privatizer (default: none).")]
+EpsilonOption = Annotated[float | None, typer.Option(help="Privacy budget, above 0.")]
+DeltaOption = Annotated[
+    float | None, typer.Option(help="Privacy delta, in (0, 1); 0 (default; shuffle: 1e-6): pure epsilon.")
+]
+KnobOptions = Annotated[
+    list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer. Repeatable.")
+]
+EpisodesOption = Annotated[int | None, typer.Option(help="Users, one episode each (default: 20000).")]
 PluginOption = Annotated[
     list[str] | None, typer.Option("--plugin", help="Module that registers names. Repeatable.")
 ]

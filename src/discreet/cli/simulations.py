@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from discreet.cli.shell import (
+    ConfigArgument,
+    DeltaOption,
     EngineOption,
+    EnvOption,
+    EnvOptions,
+    EpisodesOption,
+    EpsilonOption,
     JsonFlag,
+    KnobOptions,
+    LearnerOption,
     OutOption,
     PluginOption,
+    PrivatizerOption,
     ShardOption,
     WorkersOption,
     announce_compilation,
@@ -126,22 +135,16 @@ def _plain(value: Any) -> str:
 # --------------------------------------------------------------------------------------- run
 @command
 def run(
-    config: Annotated[Path | None, typer.Argument(help="A configuration; flags given beside it win.")] = None,
-    env: Annotated[str | None, typer.Option(help="Environment (default: riverswim).")] = None,
-    env_option: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE for the environment. Repeatable.")
-    ] = None,
-    learner: Annotated[str | None, typer.Option(help="Learner (default: noise-aware).")] = None,
-    privatizer: Annotated[str | None, typer.Option(help="Privatizer (default: none).")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Privacy delta, in (0, 1); 0 (default; shuffle: 1e-6): pure epsilon.")
-    ] = None,
+    config: ConfigArgument = None,
+    env: EnvOption = None,
+    env_option: EnvOptions = None,
+    learner: LearnerOption = None,
+    privatizer: PrivatizerOption = None,
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
     preset: Annotated[str | None, typer.Option(help="Named settings: paper, code:cz22, ...")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer. Repeatable.")
-    ] = None,
-    episodes: Annotated[int | None, typer.Option(help="Users, one episode each (default: 20000).")] = None,
+    option: KnobOptions = None,
+    episodes: EpisodesOption = None,
     seeds: Annotated[int | None, typer.Option(help="Repetitions (default: 1).")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all repetitions (default: 0).")] = None,
     by: Annotated[str | None, typer.Option(help="auto (default), episode or batch.")] = None,
@@ -216,22 +219,16 @@ def _check_budget_is_taken(config: RunConfig, given: dict[str, float | None]) ->
 
 @command
 def forecast(
-    config: Annotated[Path | None, typer.Argument(help="A configuration; flags given beside it win.")] = None,
-    env: Annotated[str | None, typer.Option(help="Environment (default: riverswim).")] = None,
-    env_option: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE for the environment. Repeatable.")
-    ] = None,
-    learner: Annotated[str | None, typer.Option(help="Learner (default: noise-aware).")] = None,
-    privatizer: Annotated[str | None, typer.Option(help="Privatizer (default: none).")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget, above 0.")] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Privacy delta, in (0, 1); 0 (default; shuffle: 1e-6): pure epsilon.")
-    ] = None,
+    config: ConfigArgument = None,
+    env: EnvOption = None,
+    env_option: EnvOptions = None,
+    learner: LearnerOption = None,
+    privatizer: PrivatizerOption = None,
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
     preset: Annotated[str | None, typer.Option(help="Named settings: paper, ...")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE for learner or privatizer. Repeatable.")
-    ] = None,
-    episodes: Annotated[int | None, typer.Option(help="Users, one episode each (default: 20000).")] = None,
+    option: KnobOptions = None,
+    episodes: EpisodesOption = None,
     schema: Annotated[
         Path | None, typer.Option(help="SCHEMA.toml: of `discreet learn` with --users people, not of a run.")
     ] = None,

@@ -674,15 +674,11 @@ def verify(
 
 def _say_version(folder: Path) -> None:
     """Pages are made again word by word, and words change with the library."""
-    import json
-
     from discreet import __version__
+    from discreet.stored.statement_page import told_in
 
-    try:
-        wrote = json.loads((folder / "statement.json").read_text("utf-8"))["versions"]["discreet"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    if wrote != __version__:
+    wrote = told_in(folder, "versions", "discreet")
+    if wrote not in (None, __version__):
         say(f"discreet: the folder says that version {wrote} made it; this is {__version__}, use that one")
 
 
@@ -690,18 +686,14 @@ def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
     """The learner that made a folder, where it is one that these modules register; else None."""
     if not plugin:
         return None
-    import json
-
     from discreet import registry
+    from discreet.stored.statement_page import told_in
 
     for module in plugin:
         registry.load_plugin(module)
-    try:
-        made = json.loads((folder / "statement.json").read_text("utf-8"))["configuration"]
-        name, options = made["algorithm"], dict(made["options"]["learner"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # for `verify` to tell
-    for one in registry.entries("offline learner"):
+    name = told_in(folder, "configuration", "algorithm")
+    options = told_in(folder, "configuration", "options", "learner")
+    for one in registry.entries("offline learner") if isinstance(options, dict) else ():
         # statements name a class: the names of the registry are those of one machine's plug-ins
         if one.plugin in plugin and getattr(one.factory(), "__name__", None) == name:
             given = {key: value for key, value in options.items() if key != "preset" and value is not None}
@@ -712,9 +704,10 @@ def plugged(folder: Path, plugin: Sequence[str] | None) -> Any:
 def ledger_of(folder: Path, ledger: Path | None, no_ledger: bool) -> Ledger | None:
     """The ledger to compare a folder with: the one that is named, else the user's own if it is there."""
     from discreet.storage.ledger import Ledger, default_path
+    from discreet.stored.statement_page import told_in
 
     path = ledger or default_path()
-    if no_ledger or not (ledger is not None or (path.exists() and _names_ledger(folder))):
+    if no_ledger or not (ledger is not None or (path.exists() and told_in(folder, "ledger") is not None)):
         return None
     return Ledger.open(path, create=False)
 
@@ -778,16 +771,6 @@ def recover(
     console().print(
         f"{len(rows)} found" + (f"; {waiting} can be finished with --finish" if waiting else "") + "."
     )
-
-
-def _names_ledger(folder: Path) -> bool:
-    """Whether the statement says that a ledger was kept; a broken one is for `verify` to find."""
-    import json
-
-    try:
-        return json.loads((folder / "statement.json").read_text("utf-8"))["ledger"] is not None
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def _said(value: Any) -> Any:

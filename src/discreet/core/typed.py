@@ -63,10 +63,6 @@ class NoiseLaw(Protocol):
         """A bound on the standard deviation of one cell at this and every earlier release."""
         ...
 
-    def functional_std(self, direction: Floats) -> Floats:
-        """Standard deviation of sum_s' direction[..., s'] * noise[..., s'] within one row."""
-        ...
-
     def bound(self, failure: float, rows: bool = False) -> float:
         """E with P(any abs(noise) > E, over cells and all scheduled releases so far) <= failure.
 

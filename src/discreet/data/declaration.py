@@ -46,9 +46,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,15 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.core.shown import brief
 from discreet.data.rules import Condition, condition
-from discreet.data.schema import Schema, parse_schema, read_public_table
+from discreet.data.schema import (
+    Schema,
+    check_keys,
+    parse_schema,
+    read_public_table,
+    read_toml,
+    table_of,
+    text_of,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -281,18 +289,7 @@ def read_declaration(path: str | Path, *, fitting: bool = False) -> Declaration:
     ValueError
         If it is not TOML, or a key is unknown, missing, or has a value that is not allowed.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"schema = {str(path)!r}: no such file")
-    try:
-        text = path.read_text("utf-8")
-        content = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not a TOML file ({error})") from None
-    try:
-        return parse_declaration(content, path.parent, text, fitting=fitting)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    return read_toml(path, partial(parse_declaration, fitting=fitting))
 
 
 _KEYS = (
@@ -312,14 +309,14 @@ def parse_declaration(
     folder = Path(folder)
     if "prepare" not in content:
         raise ValueError("prepare is missing: must be a section [prepare] that says what is done to records")
-    asked = _table("prepare", content["prepare"])
-    _keys("prepare.", asked, _KEYS, ("user", "values", "states", "actions"))
+    asked = table_of("prepare", content["prepare"])
+    check_keys("prepare.", asked, _KEYS, ("user", "values", "states", "actions"))
     for key in _MADE:
         if key in content:
             raise ValueError(f"{key}: must be left out, [prepare] makes it")
     values = {
         name: _value(name, one, "step" in asked)
-        for name, one in _table("prepare.values", asked["values"]).items()
+        for name, one in table_of("prepare.values", asked["values"]).items()
     }
     files: list[Path] = []
     states = _partition("prepare.states", asked["states"], values, folder, files, fitting)
@@ -331,7 +328,7 @@ def parse_declaration(
         raise ValueError(f"prepare.end.states: {twice[0]!r} is a state already: must be another label")
     plain = {key: value for key, value in content.items() if key != "prepare"}
     given = plain.get("actions", {})
-    _keys("actions.", _table("actions", given), ("mask",), ())
+    check_keys("actions.", table_of("actions", given), ("mask",), ())
     plain["states"] = {"labels": list(labels)}
     plain["actions"] = {"labels": list(actions.labels), **given}
     plain["terminal"] = _terminal(plain.get("terminal", []), end_labels)
@@ -344,7 +341,7 @@ def parse_declaration(
     step = _step(asked["step"]) if "step" in asked else None
     if step is not None and time is None:
         raise ValueError("prepare.step: must be given with prepare.time")
-    begin = None if "begin" not in asked else _text("prepare.begin", asked["begin"])
+    begin = None if "begin" not in asked else text_of("prepare.begin", asked["begin"])
     if begin is not None and step is None:
         raise ValueError("prepare.begin: must be given with prepare.step")
     long = checks.choice("prepare.long", asked.get("long", "refuse"), ("refuse", "cut", "end"))
@@ -392,33 +389,10 @@ def _told(named: Sequence[tuple[str, Sequence[str]]], values: Mapping[str, Value
     return whole if len(whole) <= 400 and whole.isprintable() else f"{len(parts)} columns, in prepare.toml"
 
 
-def _keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], required: Sequence[str]) -> None:
-    for key in given:
-        if key not in allowed:
-            raise ValueError(f"unknown key {where}{key}: must be one of {', '.join(allowed)}")
-    for key in required:
-        if key not in given:
-            raise ValueError(f"{where}{key} is missing: must be given")
-
-
-def _table(name: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{name} = {checks.said(value)}: must be a table")
-    return value
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise ValueError(f"{name} = {checks.said(value)}: must be a text of one line, not empty")
-    if value.strip() == "FILL IN":  # of a skeleton
-        raise ValueError(f"{name} = {value!r}: is to be filled in")
-    return value
-
-
 def _texts(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         raise ValueError(f"{name} = {checks.said(value)}: must be a list, not empty")
-    found = tuple(_text(name, one) for one in value)
+    found = tuple(text_of(name, one) for one in value)
     if len(set(found)) < len(found):
         raise ValueError(f"{name} = {checks.said(value)}: must name everything once")
     return found
@@ -441,12 +415,12 @@ def _terminal(given: Any, end_labels: Sequence[str]) -> Any:
 
 
 def _time(value: Any) -> Time:
-    given = {"column": value} if isinstance(value, str) else _table("prepare.time", value)
+    given = {"column": value} if isinstance(value, str) else table_of("prepare.time", value)
     allowed = ("column", "format", "zone", "numbers", "ambiguous", "unreadable")
-    _keys("prepare.time.", given, allowed, ("column",))
+    check_keys("prepare.time.", given, allowed, ("column",))
     for key in ("column", "format", "zone"):
         if key in given:
-            _text(f"prepare.time.{key}", given[key])
+            text_of(f"prepare.time.{key}", given[key])
     if "numbers" in given:
         units = [f"{unit}s" for unit in UNITS]
         checks.choice("prepare.time.numbers", given["numbers"], units)
@@ -487,8 +461,8 @@ _VALUE = (
 
 def _value(name: str, asked: Any, grid: bool) -> Value:
     where = f"prepare.values.{name}"
-    given = _table(where, asked)
-    _keys(f"{where}.", given, _VALUE, ("column",))
+    given = table_of(where, asked)
+    check_keys(f"{where}.", given, _VALUE, ("column",))
     if not _NAME.match(name) or name in ("and", "or", "not", "missing", "True", "False", "None"):
         raise ValueError(f"{where}: a value's name must be of letters, digits and _")
     of = checks.choice(f"{where}.of", given.get("of", "step"), ("step", "episode"))
@@ -518,10 +492,10 @@ def _value(name: str, asked: Any, grid: bool) -> Value:
         )
     return Value(
         name=name,
-        column=_text(f"{where}.column", given["column"]),
+        column=text_of(f"{where}.column", given["column"]),
         where={
-            _text(f"{where}.where", column): _columns(f"{where}.where.{column}", texts)
-            for column, texts in _table(f"{where}.where", given.get("where", {})).items()
+            text_of(f"{where}.where", column): _columns(f"{where}.where.{column}", texts)
+            for column, texts in table_of(f"{where}.where", given.get("where", {})).items()
         },
         within=within,
         of=of,
@@ -560,7 +534,7 @@ def _categories(name: str, value: Any) -> tuple[Mapping[str, int] | None, tuple[
     if isinstance(value, Mapping):
         if not value:
             raise ValueError(f"{name} = {{}}: must have at least one text")
-        named = {_text(name, text): _text(f"{name}.{text}", label) for text, label in value.items()}
+        named = {text_of(name, text): text_of(f"{name}.{text}", label) for text, label in value.items()}
     else:
         named = {text: text for text in _texts(name, value)}
     labels = tuple(dict.fromkeys(named.values()))
@@ -597,7 +571,7 @@ def _missing(
     name: str, value: Any, categories: Mapping[str, int] | None, labels: tuple[str, ...] | None
 ) -> str | float:
     if isinstance(value, Mapping):
-        _keys(f"{name}.", value, ("value",), ("value",))
+        check_keys(f"{name}.", value, ("value",), ("value",))
         if categories is None:
             return checks.real(f"{name}.value", value["value"])
         return float((labels or ()).index(checks.choice(f"{name}.value", value["value"], labels or ())))
@@ -616,8 +590,8 @@ def _partition(
     files: list[Path],
     fitting: bool = False,
 ) -> Partition:
-    given = _table(where, asked)
-    _keys(f"{where}.", given, ("product", "rules", "codebook"), ())
+    given = table_of(where, asked)
+    check_keys(f"{where}.", given, ("product", "rules", "codebook"), ())
     if len(given) != 1:
         raise ValueError(f"{where}: must have one of product, rules and codebook")
     if "product" in given:
@@ -657,9 +631,9 @@ def _rules(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
     kinds = {name: value.labels if value.categories is not None else None for name, value in values.items()}
     labels, conditions = [], list[Condition | None]()
     for i, one in enumerate(asked):
-        given = _table(f"{where}[{i}]", one)
-        _keys(f"{where}[{i}].", given, ("label", "when"), ("label",))
-        labels.append(_text(f"{where}[{i}].label", given["label"]))
+        given = table_of(f"{where}[{i}]", one)
+        check_keys(f"{where}[{i}].", given, ("label", "when"), ("label",))
+        labels.append(text_of(f"{where}[{i}].label", given["label"]))
         if "when" not in given and i + 1 < len(asked):
             raise ValueError(f"{where}[{i}].when is missing: only the last rule may hold always")
         conditions.append(condition(f"{where}[{i}].when", given["when"], kinds) if "when" in given else None)
@@ -675,10 +649,10 @@ def _rules(where: str, asked: Any, values: Mapping[str, Value]) -> Partition:
 def _codebook(
     where: str, asked: Any, values: Mapping[str, Value], folder: Path, files: list[Path], fitting: bool
 ) -> Partition:
-    given = _table(where, asked)
-    _keys(f"{where}.", given, ("file", "scale", "shift", "scaled"), ("file", "scale"))
-    scale = _table(f"{where}.scale", given["scale"])
-    shift = _table(f"{where}.shift", given.get("shift", {}))
+    given = table_of(where, asked)
+    check_keys(f"{where}.", given, ("file", "scale", "shift", "scaled"), ("file", "scale"))
+    scale = table_of(f"{where}.scale", given["scale"])
+    shift = table_of(f"{where}.shift", given.get("shift", {}))
     if not scale:
         raise ValueError(f"{where}.scale: must name the values and the length of one unit of distance")
     for name in (*scale, *shift):
@@ -691,7 +665,7 @@ def _codebook(
             raise ValueError(
                 f"{where}: {name} must not be a category where it is missing, it has no distance"
             )
-    path = folder / _text(f"{where}.file", given["file"])
+    path = folder / text_of(f"{where}.file", given["file"])
     widths = np.array([checks.positive(f"{where}.scale.{name}", one) for name, one in scale.items()])
     shifts = np.array([checks.real(f"{where}.shift.{name}", shift.get(name, 0.0)) for name in scale])
     reads = tuple(values[name] for name in scale)
@@ -723,14 +697,14 @@ def _end(asked: Any) -> tuple[Value | None, tuple[str, ...], int | None]:
     """The outcome's value, the labels of terminal states, and which of them stands for no outcome."""
     if asked is None:
         return None, (), None
-    given = _table("prepare.end", asked)
+    given = table_of("prepare.end", asked)
     allowed = ("column", "states", "missing", "where", "within", "unreadable")
-    _keys("prepare.end.", given, allowed, ("column", "states"))
+    check_keys("prepare.end.", given, allowed, ("column", "states"))
     categories, labels = _categories("prepare.end.states", given["states"])
     assert categories is not None and labels is not None
     missing = None
     if given.get("missing", "refuse") != "refuse":
-        label = _text("prepare.end.missing", given["missing"])
+        label = text_of("prepare.end.missing", given["missing"])
         labels = labels if label in labels else (*labels, label)
         missing = labels.index(label)
     plain = {key: value for key, value in given.items() if key not in ("states", "missing")}
@@ -748,8 +722,8 @@ def _reward(
                 "prepare.reward is missing: must be given where the schema's reward has no rule of its own"
             )
         return None, {}
-    given = _table("prepare.reward", asked)
-    _keys("prepare.reward.", given, ("value", "on"), ())
+    given = table_of("prepare.reward", asked)
+    check_keys("prepare.reward.", given, ("value", "on"), ())
     if not given:
         raise ValueError("prepare.reward: must have value, or on, or both")
     name = None
@@ -758,7 +732,7 @@ def _reward(
         if values[name].categories is not None or values[name].missing == "category":
             raise ValueError(f"prepare.reward.value = {name!r}: must be a number, also where it is missing")
     on = {}
-    for label, amount in _table("prepare.reward.on", given.get("on", {})).items():
+    for label, amount in table_of("prepare.reward.on", given.get("on", {})).items():
         on[labels.index(checks.choice("prepare.reward.on", label, labels))] = checks.real(
             f"prepare.reward.on.{label}", amount
         )

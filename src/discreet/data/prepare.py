@@ -37,6 +37,7 @@ from discreet.data.readers import BATCH_ROWS, Progress, open_source
 from discreet.data.records import NEVER, Offences, Reader
 from discreet.data.schema import Schema, read_schema, write_schema
 from discreet.data.validate import DataError, check, partition_of
+from discreet.storage.files import write_aside
 from discreet.storage.folders import aside
 from discreet.storage.owner_rules import NAME as RULE
 from discreet.storage.owner_rules import check_dataset, rules_over
@@ -153,7 +154,8 @@ def prepare(
             shutil.copyfile(path, hidden / path.name)
         counts = {**reader.counts, **maker.counts}
         counts = {name: int(count) for name, count in counts.items() if count}
-        _write_private(hidden / COUNTS, json.dumps(counts, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(counts, indent=2, ensure_ascii=False) + "\n"
+        write_aside(hidden / COUNTS, text.encode(), 0o600)
         schema = read_schema(hidden / SCHEMA)
         try:
             check(open_source(hidden / ROWS, schema), progress=progress)
@@ -190,24 +192,8 @@ def _writer(path: Path) -> Iterator[Any]:
 
 def refuse(offences: Offences, private: Path) -> None:
     """Write the private file, and raise :class:`Refused`."""
-    _write_private(private, offences.text.getvalue())
+    write_aside(private, offences.text.getvalue().encode(), 0o600)
     raise Refused(offences.counts, private)
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Aside, then renamed; readable by its owner only."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    aside.unlink(missing_ok=True)  # of a process of this number that was killed
-    handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
 
 
 def _say_origin(path: Path, declared: Declaration) -> None:

@@ -40,11 +40,11 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,7 @@ from discreet.core.shown import brief
 from discreet.protocol import Returns, Spec
 
 Floats = NDArray[np.float64]
+Made = TypeVar("Made")
 
 PROVENANCES = ("protocol", "literature", "other data", "private release", "this data")
 FACTS = (
@@ -82,7 +83,7 @@ class Columns:
     def __post_init__(self) -> None:
         names = [getattr(self, part.name) for part in fields(self)]
         for part, name in zip(fields(self), names, strict=True):
-            _text(f"{part.name}_column", name)
+            text_of(f"{part.name}_column", name)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"column {twice[0]!r} is named twice: every column must have its own name")
@@ -160,8 +161,8 @@ class Schema:
     declared: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _text("dataset", self.dataset)
-        _text("unit", self.unit)
+        text_of("dataset", self.dataset)
+        text_of("unit", self.unit)
         checks.integer("first_step", self.first_step, 0, 1)
         checks.integer("episodes_per_user", self.episodes_per_user, 1, _LARGEST)
         checks.choice("contribute", self.contribute, ("error", "random"))
@@ -200,7 +201,7 @@ class Schema:
             checks.choice(f"provenance.{fact}", source, PROVENANCES)
         for name, said in self.declared.items():
             checks.choice("declared key", name, DECLARED)
-            if len(_text(f"declared.{name}", said)) > _LONGEST:
+            if len(text_of(f"declared.{name}", said)) > _LONGEST:
                 raise ValueError(f"declared.{name} has {len(said)} characters: must have at most {_LONGEST}")
 
     def _check_arrays(self) -> None:
@@ -319,15 +320,21 @@ def read_schema(path: str | Path) -> Schema:
     ValueError
         If it is not TOML, or a key is unknown, missing, or has a value that is not allowed.
     """
+    return read_toml(path, lambda content, folder, _: parse_schema(content, folder))
+
+
+def read_toml(path: str | Path, parse: Callable[[dict[str, Any], Path, str], Made]) -> Made:
+    """What ``parse`` makes of a TOML file's content, its folder and its text; errors name the file."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"schema = {str(path)!r}: no such file")
     try:
-        content = tomllib.loads(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not a TOML file ({error})") from None
     try:
-        return parse_schema(content, path.parent)
+        return parse(content, path.parent, text)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -355,7 +362,7 @@ def write_schema(schema: Schema, path: str | Path) -> None:
     def array(what: str, values: NDArray[Any]) -> str:
         name = f"{path.stem}.{what}.npy"
         np.save(path.with_name(name), values)
-        return _quoted(name)
+        return quoted(name)
 
     def sizes(count: int, labels: tuple[str, ...] | None) -> str:
         return f"count = {count}" if labels is None else f"labels = {_listed(labels)}"
@@ -371,18 +378,18 @@ def write_schema(schema: Schema, path: str | Path) -> None:
     if schema.outcomes is not None:
         labels = schema.state_labels
         paid = (
-            f"{_quoted(str(state) if labels is None else labels[state])} = {float(earned)!r}"
+            f"{quoted(str(state) if labels is None else labels[state])} = {float(earned)!r}"
             for state, earned in schema.outcomes.items()
         )
         reward += f", outcomes = {{ {', '.join(paid)} }}"
     lines = [
-        f"dataset = {_quoted(schema.dataset)}",
+        f"dataset = {quoted(schema.dataset)}",
         f"horizon = {layout.horizon}",
-        f"unit = {_quoted(schema.unit)}",
-        *(f"{key} = {_quoted(getattr(schema.columns, part))}" for key, part in _COLUMN_KEYS.items()),
+        f"unit = {quoted(schema.unit)}",
+        *(f"{key} = {quoted(getattr(schema.columns, part))}" for key, part in _COLUMN_KEYS.items()),
         f"first_step = {schema.first_step}",
         f"episodes_per_user = {schema.episodes_per_user}",
-        f"contribute = {_quoted(schema.contribute)}",
+        f"contribute = {quoted(schema.contribute)}",
         f"stationary = {'true' if schema.stationary else 'false'}",
         f"states = {{ {sizes(layout.states, schema.state_labels)} }}",
         f"actions = {{ {actions} }}",
@@ -391,21 +398,21 @@ def write_schema(schema: Schema, path: str | Path) -> None:
     if schema.terminal:
         labels = schema.state_labels
         ends = schema.terminal if labels is None else tuple(labels[state] for state in schema.terminal)
-        lines.append(f"terminal = {{ states = {_listed(ends)}, unfinished = {_quoted(schema.unfinished)} }}")
+        lines.append(f"terminal = {{ states = {_listed(ends)}, unfinished = {quoted(schema.unfinished)} }}")
     if schema.return_bound is not None:
         lines.append(f"return_bound = [{', '.join(repr(float(end)) for end in schema.return_bound)}]")
     if schema.features is not None:
         file = array("features", schema.features)
         lines.append(f"features = {{ file = {file}, bound = {float(schema.feature_bound)!r} }}")
     lines += ["", "[provenance]"]
-    lines += [f"{fact} = {_quoted(source)}" for fact, source in schema.provenance.items()]
+    lines += [f"{fact} = {quoted(source)}" for fact, source in schema.provenance.items()]
     if schema.declared:
         lines += ["", "[declared]"]
-        lines += [f"{name} = {_quoted(said)}" for name, said in schema.declared.items()]
+        lines += [f"{name} = {quoted(said)}" for name, said in schema.declared.items()]
     path.write_text("\n".join(lines) + "\n", "utf-8")
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """A TOML string; JSON's escapes of quotes and backslashes are TOML's."""
     return json.dumps(text, ensure_ascii=False)
 
@@ -425,7 +432,7 @@ _OPTIONAL = (
 def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema:
     """The schema in a parsed TOML document; files that it names are looked up in ``folder``."""
     folder = Path(folder)
-    _keys("", content, (*_REQUIRED, *_OPTIONAL), _REQUIRED)
+    check_keys("", content, (*_REQUIRED, *_OPTIONAL), _REQUIRED)
     horizon = checks.integer("horizon", content["horizon"], 1, _LARGEST)
     states, state_labels, _ = _names("states", content["states"], ())
     actions, action_labels, more = _names("actions", content["actions"], ("mask",))
@@ -433,10 +440,10 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
     mask = None if "mask" not in more else named.mask(_file("actions.mask", more["mask"], folder))
     layout = Layout(states, actions, horizon, mask)
     terminal, unfinished = _terminal(content.get("terminal", []), states, state_labels)
-    reward = _table("reward", content["reward"])
+    reward = table_of("reward", content["reward"])
     outcomes = _outcomes(reward.get("outcomes"), states, state_labels)
     ends_of = () if outcomes is None else (0.0, *outcomes.values())
-    _keys(
+    check_keys(
         "reward.", reward, ("low", "high", "known", "scaled", "outcomes"), () if ends_of else ("low", "high")
     )
     low = checks.real("reward.low", reward.get("low", min(ends_of, default=0.0)))
@@ -472,10 +479,10 @@ def parse_schema(content: Mapping[str, Any], folder: str | Path = ".") -> Schema
         known=rewards,
         features=features,
         feature_bound=bound,
-        provenance=dict(_table("provenance", content.get("provenance", {}))),
+        provenance=dict(table_of("provenance", content.get("provenance", {}))),
         outcomes=outcomes,
         return_bound=_return_bound(content.get("return_bound")),
-        declared=dict(_table("declared", content.get("declared", {}))),
+        declared=dict(table_of("declared", content.get("declared", {}))),
     )
 
 
@@ -484,7 +491,7 @@ def _outcomes(value: Any, states: int, labels: tuple[str, ...] | None) -> dict[i
     if value is None:
         return None
     found = {}
-    for name, earned in _table("reward.outcomes", value).items():
+    for name, earned in table_of("reward.outcomes", value).items():
         if labels is None and name.isdecimal() and int(name) < states:
             state = int(name)
         elif labels is not None and name in labels:
@@ -507,7 +514,8 @@ def _return_bound(value: Any) -> tuple[float, float] | None:
     return least, most
 
 
-def _keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], required: Sequence[str]) -> None:
+def check_keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], required: Sequence[str]) -> None:
+    """``ValueError`` on a key that is not allowed, or required and missing."""
     for key in given:
         if key not in allowed:
             raise ValueError(f"unknown key {where}{key}: must be one of {', '.join(allowed)}")
@@ -516,7 +524,8 @@ def _keys(where: str, given: Mapping[str, Any], allowed: Sequence[str], required
             raise ValueError(f"{where}{key} is missing: must be given")
 
 
-def _text(name: str, value: Any) -> str:
+def text_of(name: str, value: Any) -> str:
+    """A text of one line, or ``ValueError``."""
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ValueError(f"{name} = {checks.said(value)}: must be a text of one line, not empty")
     if value.strip() == "FILL IN":  # of a skeleton
@@ -524,7 +533,8 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-def _table(name: str, value: Any) -> Mapping[str, Any]:
+def table_of(name: str, value: Any) -> Mapping[str, Any]:
+    """A table, or ``ValueError``."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} = {checks.said(value)}: must be a table")
     return value
@@ -536,14 +546,14 @@ def _names(
     """Size, labels if there are any, and the other keys of ``states`` or ``actions``."""
     more: dict[str, Any] = {}
     if isinstance(value, Mapping):
-        _keys(f"{name}.", value, ("count", "labels", *extra), ())
+        check_keys(f"{name}.", value, ("count", "labels", *extra), ())
         if ("count" in value) == ("labels" in value):
             raise ValueError(f"{name} = {checks.said(dict(value))}: must have either count or labels")
         more = {key: value[key] for key in extra if key in value}
         value = value["count"] if "count" in value else _list(f"{name}.labels", value["labels"])
     if not isinstance(value, list):
         return checks.integer(name, value, 1, _LARGEST), None, more
-    labels = tuple(_text(f"{name}.labels", label) for label in value)
+    labels = tuple(text_of(f"{name}.labels", label) for label in value)
     twice = sorted({label for label in labels if labels.count(label) > 1}) if len(labels) < 2000 else []
     if twice or len(set(labels)) < len(labels):
         raise ValueError(
@@ -565,7 +575,7 @@ def _terminal(
 ) -> tuple[tuple[int, ...], Literal["error", "terminal"]]:
     unfinished = "error"
     if isinstance(value, Mapping):
-        _keys("terminal.", value, ("states", "unfinished"), ("states",))
+        check_keys("terminal.", value, ("states", "unfinished"), ("states",))
         unfinished = checks.choice(
             "terminal.unfinished", value.get("unfinished", "error"), ("error", "terminal")
         )
@@ -583,7 +593,7 @@ def _terminal(
 
 
 def _file(name: str, value: Any, folder: Path) -> Path:
-    path = folder / _text(name, value)
+    path = folder / text_of(name, value)
     try:
         there = path.is_file()
     except OSError:  # a name longer than names can be
@@ -607,7 +617,7 @@ def _features(value: Any, folder: Path, states: int, actions: int) -> tuple[Floa
         raise ValueError(
             f"features = {checks.said(value)}: must be 'one-hot', or a table with file and bound"
         )
-    _keys("features.", value, ("file", "bound"), ("file", "bound"))
+    check_keys("features.", value, ("file", "bound"), ("file", "bound"))
     bound = checks.positive("features.bound", value["bound"])
     array = _array("features.file", _file("features.file", value["file"], folder))
     if array.ndim != 3 or array.shape[:2] != (states, actions) or not array.shape[2]:
@@ -718,7 +728,7 @@ def read_public_table(
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{name}: {path.name} cannot be read ({error})") from None
     names = table.column_names
-    _keys(f"{name}: column ", dict.fromkeys(names), allowed, required)
+    check_keys(f"{name}: column ", dict.fromkeys(names), allowed, required)
     if len(set(names)) < len(names):
         raise ValueError(f"{name}: {path.name} has a column twice: {', '.join(names)}")
     return {column: table[column].to_numpy() for column in table.column_names}

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from discreet.data.places import Broken, Place, Text, TextFile, places_of
+from discreet.data.schema import quoted
 
 __all__ = ["skeleton"]
 
@@ -94,10 +95,6 @@ def _like(role: str, columns: Mapping[str, str], taken: Sequence[str] = ()) -> l
     return [name for name in columns if name not in taken and re.search(_HINTS[role], name, re.IGNORECASE)]
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
 _TOP = """\
 # A skeleton from the names and types of columns; no row was read. Everything marked FILL IN is yours to say,
 # from the study's protocol or the literature, never from these data: the noise rests on it; it is published.
@@ -128,7 +125,7 @@ features = "protocol"        # one-hot, nothing to say
 
 def _schema(names: Mapping[str, str]) -> str:
     """The columns are those of trajectories."""
-    own = [f"{part}_column = {_quoted(name)}" for part, name in names.items() if part != name]
+    own = [f"{part}_column = {quoted(name)}" for part, name in names.items() if part != name]
     sizes = 'states = 0                   # FILL IN: how many, or ["healthy", "ill"]\n'
     sizes += "actions = 0                  # FILL IN\n"
     tail = "# terminal = [0]             # states in which episodes end\n"
@@ -149,7 +146,7 @@ def _declaration(columns: Mapping[str, str]) -> str:
     actions = _like("action", columns, taken)
 
     def guess(found: Sequence[str]) -> str:
-        return _quoted(found[0]) if found else '"FILL IN"'
+        return quoted(found[0]) if found else '"FILL IN"'
 
     def others(found: Sequence[str]) -> str:
         return f"   # or {', '.join(found[1:4])}?" if len(found) > 1 else ""
@@ -171,7 +168,7 @@ def _declaration(columns: Mapping[str, str]) -> str:
         used[value] = name
         lines += [
             f"[prepare.values.{value}]     # {columns[name]}",
-            f"column = {_quoted(name)}",
+            f"column = {quoted(name)}",
             'within = "FILL IN"           # of several in one step: last, first, mean, min, max, sum, count',
             '# range = [0, 0]             # what is possible; outside = "missing" or "refuse"',
             "# carry = 0                  # steps for which a value stands in for missing ones",
@@ -194,7 +191,7 @@ def _declaration(columns: Mapping[str, str]) -> str:
         'states = { "FILL IN" = "FILL IN" }   # text of the file = label of a terminal state',
         "",
         "[prepare.reward]",
-        f"value = {_quoted('FILL IN')}             # one of the values, or",
+        f"value = {quoted('FILL IN')}             # one of the values, or",
         'on = { "FILL IN" = 0.0 }     # the reward on arrival in a state',
     ]
     if rewards:

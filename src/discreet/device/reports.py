@@ -8,7 +8,7 @@ The payload of a message is 32-bit integers, signed, little-endian: for each rep
 0 for a move or 1 for a reward, how many elements, the elements ascending). Its length is a function of the
 report, and as private as that.
 
-What one message gives away (:attr:`ReportForm.guarantee`): m reports by independent coins, each with a
+What one message gives away (:attr:`ReportDevice.guarantee`): m reports by independent coins, each with a
 largest likelihood ratio e^(epsilon / m) between any two elements of its alphabet, steps and alphabets drawn
 without the data: epsilon = m times the largest logarithm of a ratio, of the probabilities that are used
 (integers over 2^53). A form that is meant for a shuffler says so; the numbers are those of the message
@@ -42,8 +42,8 @@ GRID = 2**53
 MOVES, REWARDS_BIT = 0, 1  # what a report is about
 
 __all__ = [
-    "GRID", "MOVES", "REWARDS_BIT", "Found", "Plans", "Randomizer", "ReportCoins", "ReportDevice",
-    "ReportForm", "Reports", "decoded", "drawn", "log_ratio",
+    "GRID", "MOVES", "REWARDS_BIT", "Found", "Plans", "Randomizer", "ReportCoins", "ReportDevice", "Reports",
+    "decoded", "drawn", "log_ratio",
 ]  # fmt: skip
 
 
@@ -152,14 +152,14 @@ def log_ratio(one: Randomizer) -> float:
 
 
 class Reports(Protocol):
-    """What is public of reports: :class:`ReportForm`, or what a server makes one of."""
+    """What is public of reports: :class:`ReportDevice`, or what a server makes one of."""
 
     @property
     def steps(self) -> int: ...
     @property
     def share(self) -> int: ...
     @property
-    def horizon(self) -> int: ...
+    def counted(self) -> int: ...
     def randomizer(self, about: int, stochastic: bool) -> Randomizer: ...
 
 
@@ -184,7 +184,7 @@ def drawn(
 
 def _steps(reports: Reports, coins: ReportCoins) -> list[int]:
     """A uniform subset of m steps (Floyd's algorithm), ascending."""
-    horizon, chosen = reports.horizon, set[int]()
+    horizon, chosen = reports.counted, set[int]()
     for j in range(horizon - reports.steps, horizon):
         t = coins.below(j + 1)
         chosen.add(j if t in chosen else t)
@@ -216,8 +216,8 @@ def decoded(reports: Reports, stochastic: bool, words: Ints) -> Found:
         if words.size < at + 3:
             raise ValueError(f"message: must hold {reports.steps} reports, ends in report {len(found) + 1}")
         h, about, count = (int(x) for x in words[at : at + 3])
-        if not last < h < reports.horizon:
-            raise ValueError(f"message: step {h} must be in [{last + 1}, {reports.horizon - 1}]")
+        if not last < h < reports.counted:
+            raise ValueError(f"message: step {h} must be in [{last + 1}, {reports.counted - 1}]")
         if about not in (0, 1) or (about == 1 and not reports.share):
             raise ValueError(f"message: type {about} must be 0{' or 1' if reports.share else ''}")
         one = reports.randomizer(about, stochastic)
@@ -237,8 +237,8 @@ def decoded(reports: Reports, stochastic: bool, words: Ints) -> Found:
 
 
 @dataclass(frozen=True)
-class ReportForm(forms.OfPairs):
-    """All that a device must know to report, and a reader to read it: public, fixed before data.
+class ReportDevice(forms.OfPairs):
+    """The form of a session of reports, and what a device does with it: public, fixed before data.
 
     Parameters
     ----------
@@ -303,71 +303,6 @@ class ReportForm(forms.OfPairs):
         loss = self.steps * max(each)
         return MessageGuarantee(epsilon=loss, shows=1.0 if loss == math.inf else 0.0, shuffled=self.shuffled)
 
-    @cached_property
-    def digest(self) -> bytes:
-        """16 bytes that tell this form from any other one."""
-        return forms.digest_of(self.to_bytes())
-
-    def to_bytes(self) -> bytes:
-        """The form, to be published: :mod:`discreet.device.forms`; numerators in hexadecimal digits."""
-        plain: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in ("moves", "rewards"):
-            plain[name] = [
-                [one.unary, one.elements, one.size, f"{one.own:x}", f"{one.other:x}"] for one in plain[name]
-            ]
-        return forms.published(
-            self.KIND, plain | {"share": f"{self.share:x}", "session": f"{self.session:016x}"}
-        )
-
-    @classmethod
-    def from_bytes(cls, published: bytes) -> ReportForm:
-        """The other way. Raises ``ValueError`` if the bytes are not such a form."""
-        _, plain = forms.taken_apart(published, (cls.KIND,))
-        try:
-            for name in ("moves", "rewards"):
-                plain[name] = tuple(
-                    Randomizer(unary, elements, size, int(own, 16), int(other, 16))
-                    for unary, elements, size, own, other in plain[name]
-                )
-            plain["share"] = int(plain["share"], 16)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"published: is no form of reports ({error!r})") from None
-        return forms.built(cls, plain, published)
-
-
-@dataclass(frozen=True)
-class ReportDevice:
-    """What a device does with a form, the public description of a local session.
-
-    form : :class:`ReportForm`; :meth:`from_bytes` reads one; ``ValueError`` on other bytes.
-    """
-
-    form: ReportForm
-
-    @property
-    def guarantee(self) -> MessageGuarantee:
-        """What one message gives away."""
-        return self.form.guarantee
-
-    @property
-    def session(self) -> int:
-        """Its number."""
-        return self.form.session
-
-    @property
-    def digest(self) -> bytes:
-        """Of the form."""
-        return self.form.digest
-
-    def to_bytes(self) -> bytes:
-        """The form, to be published."""
-        return self.form.to_bytes()
-
-    @classmethod
-    def from_bytes(cls, published: bytes) -> ReportDevice:
-        """The other way. Raises ``ValueError`` if the bytes are not such a form."""
-        return cls(ReportForm.from_bytes(published))
-
     def __call__(
         self, plan: int, policy: Any, states: Any, actions: Any, rewards: Any, coins: AllCoins | None = None
     ) -> bytes:
@@ -377,14 +312,14 @@ class ReportDevice:
         drawn. By default with the operating system's coins. Raises ``ValueError``, on the device, on a
         record or policy out of range.
         """
-        form, own = self.form, ExactCoins() if coins is None else coins
-        at, rows, earned = checked_life(form, states, actions, rewards)
+        own = ExactCoins() if coins is None else coins
+        at, rows, earned = checked_life(self, states, actions, rewards)
         played = self.policy_rows(policy)
-        if form.step is not None:  # as in a problem of that step alone
-            h = form.step
+        if self.step is not None:  # as in a problem of that step alone
+            h = self.step
             at, rows, earned = at[h : h + 2], rows[h : h + 1], earned[h : h + 1]
             played = None if played is None else played[h : h + 1]
-        words = drawn(_Counted(form), form.row_table, played, at, rows, earned, own)
+        words = drawn(self, self.row_table, played, at, rows, earned, own)
         return self.write(plan, np.array(words, np.int64), drawn_nonce(own))
 
     def policy_rows(self, policy: Any) -> Ints | None:
@@ -392,20 +327,20 @@ class ReportDevice:
 
         Raises ``ValueError`` on a policy of another shape, or that the form does not allow.
         """
-        form, table = self.form, np.asarray(policy)
-        shape = (form.horizon, form.states)
-        if table.shape == (*shape, form.actions):
-            if form.plans == "deterministic":
+        table = np.asarray(policy)
+        shape = (self.horizon, self.states)
+        if table.shape == (*shape, self.actions):
+            if self.plans == "deterministic":
                 raise ValueError("policy: must be deterministic, as the form's plans are")
             return None
         if table.shape != shape or table.dtype.kind not in "iu":
             raise ValueError(f"policy has shape {table.shape}: must be {shape} integers, or with A behind")
-        if (table < 0).any() or (table >= form.actions).any():
-            raise ValueError(f"policy: every entry must be an integer in [0, {form.actions - 1}]")
-        rows = form.row_table[np.arange(form.states)[None, :], table]
+        if (table < 0).any() or (table >= self.actions).any():
+            raise ValueError(f"policy: every entry must be an integer in [0, {self.actions - 1}]")
+        rows = self.row_table[np.arange(self.states)[None, :], table]
         if (rows < 0).any():
             raise ValueError("policy: plays an action that is not admissible in its state")
-        return None if form.plans == "stochastic" else rows
+        return None if self.plans == "stochastic" else rows
 
     def write(self, plan: int, words: Ints, nonce: bytes) -> bytes:
         """The message with these integers."""
@@ -425,28 +360,37 @@ class ReportDevice:
         """
         nonce, words = self.words(plan, message)
         try:
-            return nonce, decoded(_Counted(self.form), stochastic, words)
+            return nonce, decoded(self, stochastic, words)
         except ValueError as error:
             raise Refused("malformed", str(error)) from None
 
+    @cached_property
+    def digest(self) -> bytes:
+        """16 bytes that tell this form from any other one."""
+        return forms.digest_of(self.to_bytes())
 
-@dataclass(frozen=True)
-class _Counted:
-    """A form as its reports are numbered: where one step is asked for, it is step 0."""
+    def to_bytes(self) -> bytes:
+        """The form, to be published: :mod:`discreet.device.forms`; numerators in hexadecimal digits."""
+        plain: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in ("moves", "rewards"):
+            plain[name] = [
+                [one.unary, one.elements, one.size, f"{one.own:x}", f"{one.other:x}"] for one in plain[name]
+            ]
+        return forms.published(
+            self.KIND, plain | {"share": f"{self.share:x}", "session": f"{self.session:016x}"}
+        )
 
-    form: ReportForm
-
-    @property
-    def steps(self) -> int:
-        return self.form.steps
-
-    @property
-    def share(self) -> int:
-        return self.form.share
-
-    @property
-    def horizon(self) -> int:
-        return self.form.counted
-
-    def randomizer(self, about: int, stochastic: bool) -> Randomizer:
-        return self.form.randomizer(about, stochastic)
+    @classmethod
+    def from_bytes(cls, published: bytes) -> ReportDevice:
+        """The other way. Raises ``ValueError`` if the bytes are not such a form."""
+        _, plain = forms.taken_apart(published, (cls.KIND,))
+        try:
+            for name in ("moves", "rewards"):
+                plain[name] = tuple(
+                    Randomizer(unary, elements, size, int(own, 16), int(other, 16))
+                    for unary, elements, size, own, other in plain[name]
+                )
+            plain["share"] = int(plain["share"], 16)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"published: is no form of reports ({error!r})") from None
+        return forms.built(cls, plain, published)

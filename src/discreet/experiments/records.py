@@ -285,13 +285,13 @@ def _check_results(asked: Task, given: Mapping[str, Any]) -> None:
             )
             raise ValueError(f"results.worlds: must have each of the {len(WORLDS)} worlds once: {words}")
         for row in rows:
-            _at_least(f"results.worlds, {row['world']}: seeds", row["seeds"], asked.least)
+            checks.integer(f"results.worlds, {row['world']}: seeds", row["seeds"], asked.least)
             checks.real(f"results.worlds, {row['world']}: share", row["share"])
             checks.real(f"results.worlds, {row['world']}: error", row["error"], 0.0)
     elif asked.form == "per_size":
         for row in _rows("results.sizes", given["sizes"], ("users", "shown", "draws")):
             users = checks.integer("results.sizes: users", row["users"], 1)
-            draws = _at_least(f"results.sizes, {users} users: draws", row["draws"], asked.least)
+            draws = checks.integer(f"results.sizes, {users} users: draws", row["draws"], asked.least)
             if checks.integer(f"results.sizes, {users} users: shown", row["shown"], 0) > draws:
                 raise ValueError(
                     f"results.sizes, {users} users: shown = {row['shown']}: must be at most {draws}"
@@ -307,10 +307,6 @@ def _rows(name: str, value: Any, keys: Sequence[str]) -> list[Mapping[str, Any]]
         if set(row) != set(keys):
             raise ValueError(f"{name}: {row!r}: must have {', '.join(keys)}, and nothing else")
     return value
-
-
-def _at_least(name: str, value: Any, least: int) -> int:
-    return checks.integer(name, value, least)
 
 
 # ------------------------------------------------------------------------------- numbers of a row

@@ -17,13 +17,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import fft
 
 from discreet.core import checks
 from discreet.core.shown import brief
 
-Floats = NDArray[np.float64]
 Components = tuple[tuple[int, float], ...]
 """(flips, probability of a one) of each batch."""
 
@@ -136,10 +134,6 @@ class BinomialLaw:
     def std_bound(self) -> float:
         """The same: earlier sums carry fewer flips."""
         return self.std()
-
-    def functional_std(self, direction: Floats) -> Floats:
-        """Standard deviation of sum_s' direction[..., s'] noise[..., s']: cells are independent."""
-        return np.asarray(self.std() * np.sqrt((np.asarray(direction, np.float64) ** 2).sum(axis=-1)))
 
     def bound(self, failure: float, rows: bool = False) -> float:
         """E with P(any |noise| > E, over cells, or over row sums with ``rows``) <= failure * share."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from discreet.core import checks
-from discreet.core.releases import Floats
 from discreet.core.shown import brief
 from discreet.laws import noise as laws
 
@@ -58,10 +55,6 @@ class _LinearLaw:
         """The largest over this and all earlier releases."""
         spread = math.sqrt(2.0) if self.laplace else 1.0
         return spread * self._scale(None) * math.sqrt(self.terms_bound)
-
-    def functional_std(self, direction: Floats) -> Floats:
-        """std times ||direction||_2 over the last axis, for rows without a diagonal entry."""
-        return np.asarray(self.std() * np.linalg.norm(np.asarray(direction, np.float64), axis=-1))
 
     def _cell_bound(self, failure: float, cells: int, terms: float, scale: float) -> float:
         p = checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True) / cells

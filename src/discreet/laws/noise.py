@@ -306,10 +306,6 @@ class NoNoise:
         """0."""
         return 0.0
 
-    def functional_std(self, direction: Floats) -> Floats:
-        """Zeros of the shape of ``direction`` without its last axis."""
-        return np.zeros(np.asarray(direction).shape[:-1])
-
     def bound(self, failure: float, rows: bool = False) -> float:
         """0."""
         checks.real("failure", failure, 0.0, 1.0, open_low=True, open_high=True)
@@ -360,10 +356,6 @@ class _SumLaw(ABC):
     def std_bound(self) -> float:
         """A bound on it over this and every earlier release."""
         return math.sqrt(self.terms_bound * self._variance())
-
-    def functional_std(self, direction: Floats) -> Floats:
-        """std * ||direction||_2 over the last axis: noise is independent across cells."""
-        return np.asarray(self.std() * np.linalg.norm(np.asarray(direction, np.float64), axis=-1))
 
     def bound(self, failure: float, rows: bool = False) -> float:
         """E with P(any |noise| > E over the cells (or row sums) of all releases) <= failure in (0, 1)."""

@@ -6,13 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from discreet.core import checks
 from discreet.core.shown import brief
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -65,13 +60,6 @@ class ReportLaw:
     def std_bound(self) -> float:
         """A bound on one cell's standard deviation, whatever the data, at this and every earlier release."""
         return math.sqrt(self.terms_bound * self.worst)
-
-    def functional_std(self, direction: Floats) -> Floats:
-        """Of sum_s' direction[s'] noise[s'] in one row, records spread evenly over a step's cells."""
-        direction = np.asarray(direction, np.float64)
-        squares, total = (direction**2).sum(axis=-1), direction.sum(axis=-1) ** 2
-        variance = self.variance * squares + self.cross * (total - squares)
-        return np.asarray(np.sqrt(np.maximum(0.0, self.terms * variance)))
 
     def bound(self, failure: float, rows: bool = False) -> float:
         """E with P(any |noise| > E, over cells (or row sums) and releases) <= failure: Bernstein."""

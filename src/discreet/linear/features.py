@@ -108,6 +108,10 @@ class Features:
         """Coordinates that are 0 at every pair: the Gram matrix is singular along them for any data."""
         return tuple(np.flatnonzero(~self.table.any(axis=(0, 1))).tolist())
 
+    def copy(self) -> Features:
+        """From a private copy of the table, certified again: who writes to the one moves not the other."""
+        return Features(self.table, self.bound, l1=self.l1, nonneg=self.nonneg)
+
     def scaled(self, factor: float) -> Features:
         """The features times ``factor`` > 0, with contracts to match."""
         factor = checks.positive("factor", factor)

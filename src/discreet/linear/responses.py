@@ -74,7 +74,7 @@ from discreet.core.typed import Coins
 from discreet.laws import noise as laws
 from discreet.linear import gram
 from discreet.linear.asking import Response
-from discreet.linear.features import Features
+from discreet.linear.features import Features, fitting_features
 from discreet.linear.stored import Stored
 from discreet.storage.saved_state import resume, state_of
 
@@ -259,17 +259,11 @@ class ResponseSession(Saveable):
             raise ValueError(
                 f"features = {checks.said(features)}: must be Features(...), and no subclass of it"
             )
-        if (features.states, features.actions) != (layout.states, layout.actions):
-            raise ValueError(
-                f"features are of {features.states} states and {features.actions} actions: must be of "
-                f"{layout.states} and {layout.actions}"
-            )
+        fitting_features(features, layout)
         if type(randomness) not in (Seeded, Secure):
             raise ValueError(f"randomness = {randomness!r}: must be Seeded(...) or Secure(...)")
         self._layout = Layout(layout.states, layout.actions, layout.horizon, layout.mask)
-        self._features = Features(
-            features.table, features.bound, l1=features.l1, nonneg=features.nonneg
-        )  # a private copy: what the caller does to the table later moves no sum
+        self._features = features.copy()  # what the caller does to the table later moves no sum
         self._plan = checked_plan(plan, layout)
         self._randomness, self._delta = randomness, delta
         self._exact = isinstance(randomness, Secure)
@@ -338,8 +332,7 @@ class ResponseSession(Saveable):
     @property
     def features(self) -> Features:
         """The features (a copy): who writes to its table moves no sum."""
-        own = self._features
-        return Features(own.table, own.bound, l1=own.l1, nonneg=own.nonneg)
+        return self._features.copy()
 
     @property
     def randomness(self) -> str:

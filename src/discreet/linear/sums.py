@@ -76,7 +76,7 @@ from discreet.device.linear import (
     projected,
 )
 from discreet.linear import gram
-from discreet.linear.features import Features, MixtureFeatures
+from discreet.linear.features import Features, MixtureFeatures, fitting_features
 
 Targets = Literal["raw", "centred", "span"]
 Noise = Literal["goe", "triangle", "laplace"]
@@ -399,12 +399,8 @@ class MixtureQuery(LinearQuery):
     def __post_init__(self) -> None:
         if type(self.features) is not MixtureFeatures:  # a subclass could declare any bound
             raise ValueError(f"features = {checks.said(self.features)}: must be MixtureFeatures(...)")
-        layout, features = self.layout, self.features
-        if (features.states, features.actions) != (layout.states, layout.actions):
-            raise ValueError(
-                f"features are of {features.states} states and {features.actions} actions: must be of "
-                f"{layout.states} and {layout.actions}"
-            )
+        layout = self.layout
+        fitting_features(self.features, layout)
         if layout.horizon < 2:
             raise ValueError(
                 f"layout.horizon = {layout.horizon}: must be at least 2, the last step has no target"
@@ -435,7 +431,7 @@ class MixtureQuery(LinearQuery):
             signed_l1=own.signed_l1,
         )  # fmt: skip
         if isinstance(rewards, Features):
-            rewards = Features(rewards.table, rewards.bound, l1=rewards.l1, nonneg=rewards.nonneg)
+            rewards = rewards.copy()
         layout = Layout(self.layout.states, self.layout.actions, self.layout.horizon, self.layout.mask)
         return replace(self, layout=layout, features=features, rewards=rewards)
 
@@ -665,12 +661,8 @@ class GramQuery(LinearQuery):
     def __post_init__(self) -> None:
         if type(self.features) is not Features:
             raise ValueError(f"features = {checks.said(self.features)}: must be Features(...)")
-        layout, features = self.layout, self.features
-        if (features.states, features.actions) != (layout.states, layout.actions):
-            raise ValueError(
-                f"features are of {features.states} states and {features.actions} actions: must be of "
-                f"{layout.states} and {layout.actions}"
-            )
+        layout = self.layout
+        fitting_features(self.features, layout)
         for name in ("model", "rewards", "centre"):
             checks.flag(name, getattr(self, name))
         if self.steps < 1:
@@ -688,10 +680,8 @@ class GramQuery(LinearQuery):
 
     def copy(self) -> GramQuery:
         """From private copies of its arrays, certified again."""
-        own = self.features
-        features = Features(own.table, own.bound, l1=own.l1, nonneg=own.nonneg)
         layout = Layout(self.layout.states, self.layout.actions, self.layout.horizon, self.layout.mask)
-        return replace(self, layout=layout, features=features)
+        return replace(self, layout=layout, features=self.features.copy())
 
     @property
     def steps(self) -> int:

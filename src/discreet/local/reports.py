@@ -53,7 +53,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any, Literal
@@ -77,7 +77,6 @@ from discreet.device.reports import (
     Plans,
     Randomizer,
     ReportDevice,
-    ReportForm,
     decoded,
     drawn,
 )
@@ -198,6 +197,11 @@ class StepReports:
         return (self.moves, self.rewards)[about][int(stochastic)]
 
     @property
+    def counted(self) -> int:
+        """How many steps may be reported: those of ``horizon``."""
+        return self.horizon
+
+    @property
     def reward_share(self) -> float:
         """Probability that a report is about the reward."""
         return self.share / GRID
@@ -271,10 +275,8 @@ def device_of(
     rows = None if layout.mask is None else tuple(map(tuple, layout.row_index.tolist()))
     sizes = layout.states, layout.actions, layout.horizon
     return ReportDevice(
-        ReportForm(
-            *sizes, reports.steps, reports.share, reports.moves, reports.rewards, plans, rows, reports.step,
-            shuffled, session,
-        )
+        *sizes, reports.steps, reports.share, reports.moves, reports.rewards, plans, rows, reports.step,
+        shuffled, session,
     )  # fmt: skip
 
 
@@ -357,31 +359,19 @@ def decode(reports: StepReports, stochastic: bool, message: Any) -> list[tuple[i
 # ------------------------------------------------------------------------------ the noise's law
 
 
-@dataclass(frozen=True)
-class _Unit:
-    """Per-user constants of a :class:`ReportLaw`."""
+def _unit(
+    variance: float, cross: float, idle: float, visit: float, worst: float, reach: float, row_worst: float,
+    row_reach: float,
+) -> ReportLaw:  # fmt: skip
+    """The law of one user in one cell."""
+    return ReportLaw(variance, cross, idle, visit, worst, reach, row_worst, row_reach, 1, 1, 1, 1)
 
-    variance: float
-    cross: float
-    idle: float
-    visit: float
-    worst: float
-    reach: float
-    row_worst: float
-    row_reach: float
 
-    def most(self, other: _Unit) -> _Unit:
-        first = self if self.variance >= other.variance else other
-        return _Unit(
-            first.variance,
-            first.cross,
-            first.idle,
-            first.visit,
-            max(self.worst, other.worst),
-            max(self.reach, other.reach),
-            max(self.row_worst, other.row_worst),
-            max(self.row_reach, other.row_reach),
-        )
+def _most(one: ReportLaw, other: ReportLaw) -> ReportLaw:
+    """A law whose bounds hold for both, with the moments of the noisier."""
+    first = one if one.variance >= other.variance else other
+    bounds = ("worst", "reach", "row_worst", "row_reach")
+    return replace(first, **{name: max(getattr(one, name), getattr(other, name)) for name in bounds})
 
 
 def _indicator(
@@ -402,7 +392,7 @@ def _indicator(
     return float(worst.max()), m * factor * max(high, -low) + horizon
 
 
-def _move_unit(reports: StepReports, stochastic: bool, size: int, pooled: bool) -> _Unit:
+def _move_unit(reports: StepReports, stochastic: bool, size: int, pooled: bool) -> ReportLaw:
     one, factor = reports.randomizer(MOVES, stochastic), reports.factor(MOVES)
     gap, own, other, both, others = one.moments
     d, square, q = one.elements, gap * gap, float(one.q)
@@ -424,10 +414,10 @@ def _move_unit(reports: StepReports, stochastic: bool, size: int, pooled: bool) 
         -size * q / gap,
     )
     idle, visit = factor * other / square, factor * (own - other) / square + factor - 1.0
-    return _Unit(times * variance, times * cross, times * idle, visit, worst, reach, row_worst, row_reach)
+    return _unit(times * variance, times * cross, times * idle, visit, worst, reach, row_worst, row_reach)
 
 
-def _reward_unit(reports: StepReports, stochastic: bool, pooled: bool) -> _Unit:
+def _reward_unit(reports: StepReports, stochastic: bool, pooled: bool) -> ReportLaw:
     """Second moments of w1 X_1 + w0 X_0, (w1, w0) = (1/2, -1/2) centred or (1, 0): bounds on the variance."""
     one, factor = reports.randomizer(REWARDS_BIT, stochastic), reports.factor(REWARDS_BIT)
     gap, own, other, both, others = one.moments
@@ -447,16 +437,16 @@ def _reward_unit(reports: StepReports, stochastic: bool, pooled: bool) -> _Unit:
         worst = h * worst + h * h / (4 * m) * (h - m) / max(1, h - 1)  # drawn steps, from a range of 1
         reach = m * factor * size + h
     times = reports.horizon if pooled else 1
-    return _Unit(variance, 0.0, times * factor * out, factor * (inside - out), worst, reach, worst, reach)
+    return _unit(variance, 0.0, times * factor * out, factor * (inside - out), worst, reach, worst, reach)
 
 
 @lru_cache(maxsize=64)
-def _units(reports: StepReports, size: int, pooled: bool, plans: str) -> tuple[_Unit, _Unit]:
+def _units(reports: StepReports, size: int, pooled: bool, plans: str) -> tuple[ReportLaw, ReportLaw]:
     """(moves, rewards) under the plans that the schedule allows."""
     allowed = {"deterministic": (False,), "stochastic": (True,)}.get(plans, (False, True))
     moves = [_move_unit(reports, stochastic, size, pooled) for stochastic in allowed]
     bits = [_reward_unit(reports, stochastic, pooled) for stochastic in allowed] if reports.share else moves
-    return moves[0].most(moves[-1]), bits[0].most(bits[-1])
+    return _most(moves[0], moves[-1]), _most(bits[0], bits[-1])
 
 
 def law(
@@ -472,8 +462,5 @@ def law(
     elif name == VISITS:  # the sum over a row of the moves
         variance = moves.variance * size + moves.cross * size * (size - 1)
         worst, reach = moves.row_worst, moves.row_reach
-        one = _Unit(variance, 0.0, variance, 0.0, worst, reach, worst, reach)
-    return ReportLaw(
-        one.variance, one.cross, one.idle, one.visit, one.worst, one.reach, one.row_worst, one.row_reach,
-        terms, terms_bound, cells, rows, share,
-    )  # fmt: skip
+        one = _unit(variance, 0.0, variance, 0.0, worst, reach, worst, reach)
+    return replace(one, terms=terms, terms_bound=terms_bound, cells=cells, rows=rows, share=share)

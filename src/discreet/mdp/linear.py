@@ -95,11 +95,7 @@ class LinearMDP:
             raise ValueError(
                 f"weights: mean rewards phi^T theta lie in [{means.min()}, {means.max()}]: must be in [0, 1]"
             )
-        start = np.zeros(features.states)
-        if np.ndim(initial) == 0:
-            start[checks.integer("initial", initial, 0, features.states - 1)] = 1.0
-        else:
-            start = probabilities("initial", checks.floats("initial", initial, start.shape))
+        start = starting(initial, features.states)
         for array in (mu, theta, start):
             array.flags.writeable = False
         self.__dict__.update(
@@ -139,6 +135,15 @@ class LinearMDP:
             features, self.measures / factor, self.weights / factor, self.initial,
             reward_law=self.reward_law, horizon=self.horizon, name=self.name,
         )  # fmt: skip
+
+
+def starting(initial: int | ArrayLike, states: int) -> Floats:
+    """(S,) probabilities of the first state, or all of it in one. Raises ``ValueError`` on anything else."""
+    if np.ndim(initial):
+        return probabilities("initial", checks.floats("initial", initial, (states,)))
+    start = np.zeros(states)
+    start[checks.integer("initial", initial, 0, states - 1)] = 1.0
+    return start
 
 
 def _rows(features: Features, measures: Floats) -> Floats:

@@ -17,6 +17,7 @@ from discreet.core import checks
 from discreet.core.layout import Layout
 from discreet.core.shown import brief
 from discreet.linear.features import MixtureFeatures
+from discreet.mdp.linear import starting
 from discreet.mdp.tabular import TabularMDP
 from discreet.protocol import probabilities
 
@@ -93,11 +94,7 @@ class LinearMixtureMDP:
         if means.min() < 0 or means.max() > 1:
             raise ValueError(f"rewards lie in [{means.min()}, {means.max()}]: must be in [0, 1]")
         _certify_rewards(features, means)
-        start = np.zeros(features.states)
-        if np.ndim(initial) == 0:
-            start[checks.integer("initial", initial, 0, features.states - 1)] = 1.0
-        else:
-            start = probabilities("initial", checks.floats("initial", initial, start.shape))
+        start = starting(initial, features.states)
         for array in (w, means, start):
             array.flags.writeable = False
         self.__dict__.update(

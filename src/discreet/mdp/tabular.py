@@ -20,6 +20,7 @@ from discreet.core.layout import Layout
 from discreet.linear.features import Features, MixtureFeatures, fitting_features
 from discreet.mdp import world_kernels
 from discreet.mdp.world_kernels import World
+from discreet.protocol import Sized
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,7 +43,7 @@ class RewardMap:
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class TabularMDP:
+class TabularMDP(Sized):
     """A finite-horizon MDP with S states, A actions, H steps and rewards in [0, 1].
 
     Parameters
@@ -165,21 +166,6 @@ class TabularMDP:
         self._freeze()
 
     # ------------------------------------------------------------------ public views
-
-    @property
-    def states(self) -> int:
-        """S."""
-        return self.layout.states
-
-    @property
-    def actions(self) -> int:
-        """A."""
-        return self.layout.actions
-
-    @property
-    def horizon(self) -> int:
-        """H."""
-        return self.layout.horizon
 
     @property
     def mask(self) -> NDArray[np.bool_]:

@@ -64,13 +64,7 @@ class Budgeted(Knobs):
             put(self, "delta", None)
         checks.choice("noise", self.noise, ("laplace", "gaussian", "auto"))
         checks.choice("calibration", self.calibration, ("exact", "published"))
-        if self.weights is not None:
-            if not isinstance(self.weights, Iterable):
-                raise ValueError(f"weights = {self.weights!r}: must be positive numbers that sum to 1")
-            weights = tuple(checks.positive("weights", w) for w in self.weights)
-            if abs(sum(weights) - 1) > 1e-9:
-                raise ValueError(f"weights = {self.weights}: must sum to 1")
-            put(self, "weights", weights)
+        put(self, "weights", checked_weights(self.weights))
         if self.epsilon is None and self.noise == "laplace":
             raise ValueError(f"noise = 'laplace': a budget in {given[0]} is met by Gaussian noise")
         if self.epsilon is not None and self.delta is None and self.noise == "gaussian":
@@ -90,20 +84,12 @@ class Budgeted(Knobs):
 
     # ------------------------------------------------------------------------- calibration
     def _shares(self, query: CountQuery) -> tuple[float, ...]:
-        families = len(query.row_families)
-        if self.weights is None:
-            return shares_of(query)
-        if query.cut:
+        if self.weights is not None and query.cut:
             raise ValueError(
                 f"weights = {self.weights}: must be None for a query with a cut, whose reward families take "
                 "turns at the query's reward_share"
             )
-        if len(self.weights) != families:
-            raise ValueError(
-                f"weights has {len(self.weights)} entries: must have {families}, one for each of "
-                f"{', '.join(query.row_families)}"
-            )
-        return self.weights
+        return shares_of(query, self.weights)
 
     def _unit_scales(self, query: CountQuery, norm: Norm) -> Floats:
         """Scales, up to a factor, at which every family spends its share."""
@@ -214,12 +200,32 @@ class Budgeted(Knobs):
 # ------------------------------------------------------------------------------ shares of the budget
 
 
-def shares_of(query: CountQuery) -> tuple[float, ...]:
-    """Default shares of the budget per family, in their order; those of one release sum to 1.
+def checked_weights(weights: Any) -> tuple[float, ...] | None:
+    """Shares that sum to 1, or None where none are given. Raises ``ValueError`` on others."""
+    if weights is None:
+        return None
+    if not isinstance(weights, Iterable):
+        raise ValueError(f"weights = {weights!r}: must be positive numbers that sum to 1")
+    found = tuple(checks.positive("weights", w) for w in weights)
+    if abs(sum(found) - 1) > 1e-9:
+        raise ValueError(f"weights = {weights}: must sum to 1")
+    return found
 
-    With a cut both reward families have the share of rewards, since a release holds one of them.
+
+def shares_of(query: CountQuery, weights: tuple[float, ...] | None = None) -> tuple[float, ...]:
+    """Shares of the budget per family, in their order; those of one release sum to 1.
+
+    weights : in place of the default ones, where with a cut both reward families have the share of rewards,
+    since a release holds one of them. Raises ``ValueError`` unless there is one for each family.
     """
     names = list(query.row_families)
+    if weights is not None:
+        if len(weights) != len(names):
+            raise ValueError(
+                f"weights has {len(weights)} entries: must have {len(names)}, one for each of "
+                f"{', '.join(names)}"
+            )
+        return weights
     if query.cut:
         share = _split(query, names[:-1])
         return (*share, share[-1])

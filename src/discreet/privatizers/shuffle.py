@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
@@ -18,7 +18,7 @@ from discreet.core.releases import (
     Trust,
 )
 from discreet.knobs import Knobs
-from discreet.privatizers.budgeted import shares_of
+from discreet.privatizers.budgeted import checked_weights, shares_of
 from discreet.protocol import Budget, Mechanism
 from discreet.sessions.opening import Proposes
 from discreet.sessions.queries import check_source, continual_query, has_batches, private_schedule
@@ -88,13 +88,7 @@ class Shuffle(Knobs, Proposes):
                 "neither (their calibration is the numerical bound)"
             )
         put(self, "dishonest", checks.real("dishonest", self.dishonest, 0.0, 1.0, open_high=True))
-        if self.weights is not None:
-            if not isinstance(self.weights, Iterable):
-                raise ValueError(f"weights = {self.weights!r}: must be positive numbers that sum to 1")
-            weights = tuple(checks.positive("weights", w) for w in self.weights)
-            if abs(sum(weights) - 1) > 1e-9:
-                raise ValueError(f"weights = {self.weights}: must sum to 1")
-            put(self, "weights", weights)
+        put(self, "weights", checked_weights(self.weights))
 
     @property
     def trust(self) -> Trust:
@@ -113,13 +107,7 @@ class Shuffle(Knobs, Proposes):
     def noise(self, query: Any, users: int) -> Noise:
         """The flips of a batch of so many users. Raises ``ValueError`` if the query does not fit."""
         query = continual_query(query)
-        names = tuple(query.row_families)
-        shares = shares_of(query) if self.weights is None else self.weights
-        if len(shares) != len(names):
-            raise ValueError(
-                f"weights has {len(shares)} entries: must have {len(names)}, one for each of "
-                f"{', '.join(names)}"
-            )
+        shares = shares_of(query, self.weights)
         assert self.epsilon is not None and self.delta is not None and self.calibration is not None
         return accountant.noise_of(
             query, shares, self.calibration, self.epsilon, self.delta, self.honest(users)

@@ -300,11 +300,6 @@ def epsilon_of(noise: Noise, found: tuple[Way, ...], delta: float) -> float:
     return max(one.epsilon(delta) for one in curves(noise, found, delta))
 
 
-def delta_of(noise: Noise, found: tuple[Way, ...], epsilon: float, near: float) -> float:
-    """A delta at this epsilon; ``near`` : its order of magnitude, which sets the accuracy."""
-    return max(one.delta(epsilon) for one in curves(noise, found, near))
-
-
 # -------------------------------------------------------------------------- calibration
 
 

@@ -9,12 +9,15 @@ from pathlib import Path
 __all__ = ["write_aside"]
 
 
-def write_aside(path: Path, content: bytes) -> None:
-    """Write a file beside its place, then rename: readers see the old file or the new one, never a part."""
+def write_aside(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a file beside its place, then rename: readers see the old file or the new one, never a part.
+
+    mode : who may read and write it, less what the process's umask takes away.
+    """
     # threads of one process, and processes with one number on several machines, may write the same file
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with aside.open("wb") as file:
+        with open(aside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

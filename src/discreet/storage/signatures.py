@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import stat
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from discreet.core import checks
+from discreet.storage.files import write_aside
 
 __all__ = [
     "Kind", "Passphrase", "PassphraseMissing", "PrivateKey", "SigningMissing", "change_passphrase", "is_key",
@@ -171,16 +171,7 @@ def change_passphrase(path: str | Path, old: Passphrase, new: str | None) -> str
     path = Path(path)
     key = read_private_key(path, passphrase=old)
     content = _private_bytes(key._key, new)
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    try:
-        with os.fdopen(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
+    write_aside(path, content, 0o600)
     return key.public
 
 

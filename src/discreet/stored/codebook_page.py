@@ -15,27 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from discreet.core.guarantee import Guarantee, MechanismRecord
-from discreet.stored.officer_page import (
-    HTML_NAME,
-    OFFICER_NAME,
-    compared,
-    declared_fields,
-    glossary,
-    points,
-    promise,
-    signature_lines,
-)
-from discreet.stored.pages import (
-    Block,
-    Bullets,
-    Heading,
-    Line,
-    Pairs,
-    Paragraph,
-    html_lines,
-    markdown_lines,
-    text_of,
-)
+from discreet.stored.officer_page import HTML_NAME, OFFICER_NAME, declared_fields, glossary, page
+from discreet.stored.pages import Block, Line, html_lines, markdown_lines, text_of
 from discreet.stored.statement import attacker_of, check_delta, sentence_of, whole_of
 from discreet.stored.tradeoff import TradeOff
 
@@ -130,28 +111,11 @@ _OWN = {
 
 def _blocks(facts: Document, fingerprint: str) -> Iterator[Block]:
     doc = _document(facts)
-    yield Heading(1, _title(doc))
-    yield Paragraph(
-        f"Made from {FACTS}, whose numbers it repeats. It is no certificate: it says what the noise "
-        "promises, and asks what no software can know. Write into the blank lines; 'discreet codebook "
-        "verify' finds any other change."
-    )
-    yield Heading(2, "In one sentence")
-    yield Paragraph(doc["sentence"], strong=True)
-    if doc["warnings"]:
-        yield Bullets(tuple(doc["warnings"]))
-    yield Heading(2, "What was done, for whom, with which data")
-    yield Pairs(tuple(_fields(doc, facts)))
-    yield Heading(2, "The promise in numbers")
-    yield from promise(doc)
-    yield Heading(2, "What the words mean")
-    yield Pairs(tuple(glossary(doc, next(iter(facts["files"])), statement=False)))
-    yield Heading(2, "Beside published deployments")
-    yield from compared(doc, FACTS)
-    yield Heading(2, "Points of NIST SP 800-226")
-    yield from points(doc, _OWN)
-    yield Heading(2, "Signatures")
-    yield from signature_lines(FACTS, fingerprint, "", "")
+    terms = glossary(doc, next(iter(facts["files"])), statement=False)
+    return page(
+        doc, _title(doc), _fields(doc, facts), terms, (fingerprint, "", ""), made=FACTS,
+        checked="discreet codebook verify", read=FACTS, own=_OWN,
+    )  # fmt: skip
 
 
 def _markdown(facts: Document, fingerprint: str) -> list[Line]:

@@ -21,7 +21,7 @@ from discreet.offline.decision_points import DecisionPolicy
 from discreet.offline.deviations import Gain
 from discreet.offline.deviations import Path as Points
 from discreet.protocol import StepwiseRelease
-from discreet.stored.figures import number, percent, plain_axes, save_figure
+from discreet.stored.figures import number, percent, plain_axes, save_figures
 from discreet.tables import markdown
 
 if TYPE_CHECKING:
@@ -228,13 +228,7 @@ class DecisionReport:
     # ---------------------------------------------------------------------------- figures
     def figures(self, folder: Path | str) -> tuple[Path, ...]:
         """Draw the gain against the number of changed states; PNG and SVG. Returns the files."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        written = []
-        for suffix in ("png", "svg"):
-            written.append(folder / f"gain.{suffix}")
-            save_figure(self._figure(), written[-1])
-        return tuple(written)
+        return save_figures(folder, {"gain": self._figure()})
 
     def _figure(self) -> Figure:
         from matplotlib.figure import Figure

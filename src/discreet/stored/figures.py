@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from discreet.experiments import style
+from discreet.experiments.style import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["number", "percent", "plain_axes", "save_figure", "share_of"]
+__all__ = ["number", "percent", "plain_axes", "save_figures", "share_of"]
 
 
 def share_of(value: float) -> float:
@@ -37,6 +38,14 @@ def plain_axes(axes: Axes) -> None:
     axes.tick_params(labelsize=8)
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    """Written aside, then renamed; equal figures give equal bytes. Letters of an SVG stay text."""
-    style.save_figure(figure, path, text=True)
+def save_figures(folder: Path | str, figures: Mapping[str, Figure]) -> tuple[Path, ...]:
+    """Each as PNG and as SVG, by its name; returns the files.
+
+    Written aside, then renamed; equal figures give equal bytes. Letters of an SVG stay text.
+    """
+    written = []
+    for name, figure in figures.items():
+        for suffix in ("png", "svg"):
+            written.append(Path(folder, f"{name}.{suffix}"))
+            save_figure(figure, written[-1], text=True)
+    return tuple(written)

@@ -8,7 +8,7 @@ better than the truth: all are rounded up, as on the statement.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from discreet.stored.deployments import PUBLISHED
@@ -51,10 +51,32 @@ def _title(doc: Document) -> str:
 
 
 def _blocks(doc: Document) -> Iterator[Block]:
-    yield Heading(1, _title(doc))
+    signed = doc["fingerprint"], doc["operator"], doc["approval"]
+    return page(doc, _title(doc), _fields(doc), glossary(doc), signed)
+
+
+def page(
+    doc: Document,
+    title: str,
+    fields: Iterable[tuple[str, str]],
+    terms: Iterable[tuple[str, str]],
+    signed: tuple[str, str, str],
+    *,
+    made: str = "statement.json",
+    checked: str = "discreet verify",
+    read: str = "statement.md",
+    own: Mapping[str, str] | None = None,
+) -> Iterator[Block]:
+    """The page of a release: of a policy's, or another one's.
+
+    fields : what was done. terms : the glossary. signed : fingerprint, operator, approval. made : the file
+    whose numbers it repeats. checked : the command that compares them. read : what else who signs has read.
+    own : answers to NIST's points by their titles, in place of those about a policy.
+    """
+    yield Heading(1, title)
     yield Paragraph(
-        "Made from statement.json, whose numbers it repeats. It is no certificate: it says what the noise "
-        "promises, and asks what no software can know. Write into the blank lines; 'discreet verify' finds "
+        f"Made from {made}, whose numbers it repeats. It is no certificate: it says what the noise "
+        f"promises, and asks what no software can know. Write into the blank lines; '{checked}' finds "
         "any other change."
     )
     yield Heading(2, "In one sentence")
@@ -62,20 +84,20 @@ def _blocks(doc: Document) -> Iterator[Block]:
     if doc["warnings"]:
         yield Bullets(tuple(doc["warnings"]))
     yield Heading(2, "What was done, for whom, with which data")
-    yield Pairs(tuple(_fields(doc)))
+    yield Pairs(tuple(fields))
     yield Heading(2, "The promise in numbers")
-    yield from promise(doc)
+    yield from _promise(doc)
     yield Heading(2, "What the words mean")
-    yield Pairs(tuple(glossary(doc)))
+    yield Pairs(tuple(terms))
     yield Heading(2, "Beside published deployments")
-    yield from compared(doc)
+    yield from _compared(doc, read)
     yield Heading(2, "Points of NIST SP 800-226")
-    yield from points(doc)
+    yield from _points(doc, own or {})
     yield Heading(2, "Signatures")
-    yield from signature_lines("statement.md", doc["fingerprint"], doc["operator"], doc["approval"])
+    yield from _signature_lines(read, *signed)
 
 
-def signature_lines(read: str, fingerprint: str, operator: str, approval: str) -> Iterator[Block]:
+def _signature_lines(read: str, fingerprint: str, operator: str, approval: str) -> Iterator[Block]:
     """Lines for who signs, and what is signed."""
     yield Paragraph(
         f"Who signs has read this page and {read}, whose fingerprint is {fingerprint}. A "
@@ -166,7 +188,7 @@ def _number(value: float | None) -> str:
     return "none" if value is None else up(value)
 
 
-def promise(doc: Document) -> Iterator[Block]:
+def _promise(doc: Document) -> Iterator[Block]:
     """The promise in numbers: of this release, and beside it of all that the ledger holds."""
     guarantee, alone, ledger = doc["guarantee"], doc["alone"], doc["ledger"]
     if guarantee["epsilon"] is None:
@@ -350,7 +372,7 @@ def glossary(
 
 
 # --------------------------------------------------------------------------------------- in comparison
-def compared(doc: Document, read: str = "statement.md") -> Iterator[Block]:
+def _compared(doc: Document, read: str) -> Iterator[Block]:
     """The promise beside published ones. read : the file that has it."""
     guarantee, people, ledger = doc["guarantee"], doc["population"], doc["ledger"]
     yield Paragraph(
@@ -379,9 +401,9 @@ def compared(doc: Document, read: str = "statement.md") -> Iterator[Block]:
 
 
 # ------------------------------------------------------------------------------------------- the points
-def points(doc: Document, own: Mapping[str, str] | None = None) -> Iterator[Block]:
+def _points(doc: Document, own: Mapping[str, str]) -> Iterator[Block]:
     """NIST's points with answers and questions. own : other answers, by the point's title."""
-    found = [(title, (own or {}).get(title, answer), asked) for title, answer, asked in _asked(doc)]
+    found = [(title, own.get(title, answer), asked) for title, answer, asked in _asked(doc)]
     known, asked = (sum(bool(point[i]) for point in found) for i in (1, 2))
     yield Paragraph(
         "Guidelines for Evaluating Differential Privacy Guarantees, March 2025, in our words. Of "

@@ -8,6 +8,7 @@ the release, the schema, the learner's options and :class:`Settings`, and on not
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core import checks
+from discreet.core.counts import CountQuery
 from discreet.core.guarantee import Guarantee
 from discreet.core.layout import Layout
 from discreet.core.randomness import Randomness
@@ -134,8 +136,33 @@ class _Told:
             yield part
         self.say(what, total, total)
 
+    def told(self, people: Trajectories) -> Trajectories:
+        """Episodes as the release counts them."""
+        return people
 
-class _Counts(_Told):
+
+class _OneRelease(_Told, ABC):
+    """Sums of one question, released once, step by step."""
+
+    query: CountQuery
+
+    def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
+        """The session that people are counted in."""
+        return (privatizer or NoPrivacy()).stored(self.query, randomness)
+
+    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
+        """Draw the noise into a file, and plan from it."""
+        released = session.release()
+        steps = self.followed("draw noise and write", released, released.query.slots)
+        write_release(path, steps, ReleaseFacts(**facts, laws=released.laws))
+        return self.again(path, settings)
+
+    @abstractmethod
+    def again(self, path: Path, settings: Settings) -> Planned:
+        """Plan from the release in a file."""
+
+
+class _Counts(_OneRelease):
     """APVI and DP-APVI: one release of counts."""
 
     def __init__(self, schema: Schema, learner: tabular.APVI | tabular.DPAPVI) -> None:
@@ -147,10 +174,6 @@ class _Counts(_Told):
     def check(self, settings: Settings) -> None:
         """Every setting will do."""
 
-    def told(self, people: Trajectories) -> Trajectories:
-        """Episodes as the release counts them."""
-        return people
-
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
         exact = privatizer is None or isinstance(privatizer, NoPrivacy)
         if exact and isinstance(self.learner, tabular.DPAPVI):
@@ -159,13 +182,7 @@ class _Counts(_Told):
             raise ValueError(
                 f"privatizer = {checks.said(privatizer)}: must be none for APVI, which ignores noise"
             )
-        return (privatizer or NoPrivacy()).stored(self.query, randomness)
-
-    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
-        released = session.release()
-        steps = self.followed("draw noise and write", released, released.query.slots)
-        write_release(path, steps, ReleaseFacts(**facts, laws=released.laws))
-        return self.again(path, settings)
+        return super().start(privatizer, randomness)
 
     def again(self, path: Path, settings: Settings) -> Planned:
         stored = read_release(path)
@@ -185,7 +202,7 @@ class _Counts(_Told):
         return Planned(replace(table, values=_in_units(table.values, self.schema)), found)
 
 
-class _FirstVisits(_Told):
+class _FirstVisits(_OneRelease):
     """Decision points: one release of what follows the first visit to each state."""
 
     def __init__(self, schema: Schema, learner: DecisionPoints) -> None:
@@ -206,18 +223,8 @@ class _FirstVisits(_Told):
                 "return_bound: must stand in the schema (return_bound = ...), the noise rests on it"
             )
 
-    def start(self, privatizer: Privatizer | None, randomness: Randomness) -> OneShotSession:
-        return (privatizer or NoPrivacy()).stored(self.query, randomness)
-
     def told(self, people: Trajectories) -> Trajectories:
-        """Episodes as the release counts them."""
         return self.question.told(people)
-
-    def release(self, session: Any, path: Path, facts: Mapping[str, Any], settings: Settings) -> Planned:
-        released = session.release()
-        steps = self.followed("draw noise and write", released, released.query.slots)
-        write_release(path, steps, ReleaseFacts(**facts, laws=released.laws))
-        return self.again(path, settings)
 
     def again(self, path: Path, settings: Settings) -> Planned:
         stored = read_release(path)
@@ -254,10 +261,6 @@ class LinearSums(_Told):
                 f"return_bound = {settings.return_bound:g}: must be left out for {name_of(self.learner)}, "
                 "whose report has no intervals that it could narrow"
             )
-
-    def told(self, people: Trajectories) -> Trajectories:
-        """Episodes as the release counts them."""
-        return people
 
     def start(self, privatizer: Privatizer | None, randomness: Randomness) -> ResponseSession:
         if privatizer is not None:

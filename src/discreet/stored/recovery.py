@@ -37,7 +37,7 @@ from discreet.stored.codebook_page import FACTS
 from discreet.stored.learn import RELEASE, SCHEMA, Run, fill
 from discreet.stored.planning import Settings, kind_of, learner_of
 from discreet.stored.statement import published_hashes, versions
-from discreet.stored.statement_page import FREE, JSON_NAME
+from discreet.stored.statement_page import FREE, JSON_NAME, told_in
 from discreet.stored.verification import verify
 
 __all__ = ["Lost", "finish", "lost"]
@@ -119,7 +119,8 @@ def _folders(place: Path, ledger: Ledger | None, unmarked: dict[str, Any]) -> It
                 yield replace(known, state="of another ledger")
         elif hidden:
             yield known
-        elif told["head"] in unmarked and not _replanned(path):
+        elif told["head"] in unmarked and not told_in(path, "replanned"):
+            # a folder that was planned again shares its release with the one that is to be marked
             yield replace(known, state="not marked")
 
 
@@ -146,14 +147,6 @@ def _free(folder: Path) -> bool:
     """No run holds it."""
     with held(folder) as alone:
         return alone
-
-
-def _replanned(folder: Path) -> bool:
-    """A folder that was planned again shares its release with the one that is to be marked."""
-    try:
-        return bool(json.loads((folder / JSON_NAME).read_text("utf-8"))["replanned"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def finish(one: Lost, ledger: Ledger | None, progress: Progress | None = None) -> Path | None:
@@ -231,8 +224,4 @@ def _free_name(one: Lost, folder: Path) -> Path:
 
 def _signed(folder: Path) -> dict[str, Any]:
     """The two free lines, if the run came so far."""
-    try:
-        document = json.loads((folder / JSON_NAME).read_text("utf-8"))
-        return {name: str(document[name]) for name in FREE}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+    return {name: str(line) for name in FREE if (line := told_in(folder, name)) is not None}

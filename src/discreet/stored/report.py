@@ -27,7 +27,7 @@ from discreet.core.shown import brief
 from discreet.offline.evaluation import BEHAVIOUR, Candidate, Evaluation, Value, uniform, values_of
 from discreet.offline.tabular import OfflinePolicy
 from discreet.protocol import Spec, StepwiseRelease
-from discreet.stored.figures import number, percent, plain_axes, save_figure, share_of
+from discreet.stored.figures import number, percent, plain_axes, save_figures, share_of
 from discreet.tables import markdown
 
 if TYPE_CHECKING:
@@ -224,14 +224,7 @@ class Report:
     # ---------------------------------------------------------------------------- figures
     def figures(self, folder: Path | str) -> tuple[Path, ...]:
         """Draw values with intervals, and where support is; PNG and SVG. Returns the files."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        written = []
-        for name, figure in (("values", self._values_figure()), ("support", self._support_figure())):
-            for suffix in ("png", "svg"):
-                written.append(folder / f"{name}.{suffix}")
-                save_figure(figure, written[-1])
-        return tuple(written)
+        return save_figures(folder, {"values": self._values_figure(), "support": self._support_figure()})
 
     def _values_figure(self) -> Figure:
         from matplotlib.figure import Figure

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from discreet import tables
@@ -18,7 +19,7 @@ from discreet.written.sentences import up
 
 __all__ = [
     "FREE", "JSON_NAME", "MARKDOWN_NAME", "SIGNED", "hundredths", "limit_words", "markdown", "markdown_lines",
-    "times",
+    "times", "told_in",
 ]  # fmt: skip
 
 JSON_NAME, MARKDOWN_NAME = "statement.json", "statement.md"
@@ -28,6 +29,17 @@ SIGNED = {"operator": "**Operator:**", "approval": "**Approval (of this fingerpr
 """How they begin on the page."""
 
 _SHOWN = 12  # tables of a mechanism on the page; all of them are in the JSON file
+
+
+def told_in(folder: Path, *keys: str) -> Any:
+    """What the statement in a folder says under these keys; None where it does not, or is broken."""
+    try:
+        found = json.loads((folder / JSON_NAME).read_text("utf-8"))
+        for key in keys:
+            found = found[key]
+        return found
+    except (OSError, ValueError, KeyError, TypeError):  # for verification to tell
+        return None
 
 
 def hundredths(rate: float) -> str:

@@ -225,6 +225,7 @@ def test_measurements_of_the_other_trust_models_are_differences(privatizer: obje
         session.submit_sum({k: v * (n - users) for k, v in QUERY.contribution(LIFE).items()}, int(n) - users)
         release = session.release()
         np.testing.assert_allclose(cells(release.measurement.estimates), cells(release.estimates) - before)
+        assert (release.measurement.decay, release.measurement.gain) == (0.0, 1.0)
         law = release.measurement.estimates["transition_counts"].law
         b = session.mechanism.scales[0]
         assert law.std() == pytest.approx(b * np.sqrt(2 * (n - users)))
