@@ -365,7 +365,7 @@ class ReportDevice:
 
     @classmethod
     def from_bytes(cls, published: bytes) -> ReportDevice:
-        """The other way. Raises ``ValueError`` if the bytes are not such a form."""
+        """The device whose bytes were ``published``; ``ValueError`` if they are not such a form."""
         return cls(ReportForm.from_bytes(published))
 
     def __call__(
@@ -408,7 +408,7 @@ class ReportDevice:
         return None if form.plans == "stochastic" else rows
 
     def write(self, plan: int, words: Ints, nonce: bytes) -> bytes:
-        """The message with these integers."""
+        """The message of ``plan`` with the integers ``words``. nonce : random bytes of its own."""
         return Envelope("reports", plan, self.digest, nonce, words.astype("<i4").tobytes()).to_bytes()
 
     def words(self, plan: int, message: Any) -> tuple[bytes, Ints]:
