@@ -220,7 +220,8 @@ def test_users_share_a_release_unless_the_paper_or_every_user_is_asked_for(cls, 
     assert learner.schedule(replace(SPEC, budget=NoPrivacy().budget)).growth == PLAIN_GROWTH == 1.02
     assert learner.schedule(replace(SPEC, users=None)).growth == GROWTH
     assert learner.schedule(private).release_times.size == 55
-    assert "several users follow one policy" in learner.summary()
+    assert "several users follow one policy: growth 1.1, without privacy 1.02 (" in learner.summary()
+    assert "several users follow one policy (" in cls(replan_growth=1.3, **options).summary()
     for each in (
         cls(preset="paper", **options), cls(preset="theory", **options), cls(replan_every=1, **options),
         replace(learner, replan_every=1),

@@ -324,7 +324,9 @@ class TabularLearner(Knobs, ABC):
         if self.stat_const != "theory":
             yield f"stat_const = {self.stat_const:g} replaces the constant of the theory"
         if self.scheduled:
-            yield "several users follow one policy (the theorem replans for each)"
+            default = f": growth {GROWTH:g}, without privacy {PLAIN_GROWTH:g}"
+            when = default if self.replan_every is self.replan_growth is None else ""
+            yield f"several users follow one policy{when} (the theorem replans for each)"
 
     def summary(self) -> str:
         """The options, and whether the regret theorem holds with them. Privacy never depends on them."""
