@@ -120,6 +120,12 @@ class TabularLearner(Knobs, ABC):
         Use the public rewards of the spec; ask for none.
     failure : float
         In (0, 1): probability that a concentration bound fails.
+
+    Raises
+    ------
+    ValueError
+        For an option out of its range, by name; and from ``schedule``, ``query`` and ``begin`` where the
+        learner and the problem do not fit.
     """
 
     bonus_scale: float | None = None
