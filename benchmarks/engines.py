@@ -44,11 +44,11 @@ WORKERS = 2
 SETTINGS = {
     "64 runs of a second": RunConfig(
         env="riverswim", learner="dp-ucbvi", privatizer="central", epsilon=1.0, episodes=60_000, seeds=64,
-        by="episode",
+        by="episode", options={"replan_every": 1},
     ),
     "2 000 runs of 10 ms": RunConfig(
         env="riverswim", learner="dp-ucbvi", privatizer="central", epsilon=1.0, episodes=500, seeds=2000,
-        by="episode",
+        by="episode", options={"replan_every": 1},
     ),
 }  # fmt: skip
 EACH = (1.0, 0.01)  # seconds of one of these

@@ -293,12 +293,14 @@ def test_what_takes_hours_is_said_ahead(monkeypatch: pytest.MonkeyPatch) -> None
     assert "slow" not in call("run", *SMALL).stderr
     monkeypatch.setattr(simulate, "_PROBED", -1.0)
     monkeypatch.setattr(simulate, "_LONG", -1.0)
-    said = call("run", *SMALL, "--learner", "dp-ucbvi", "--episodes", "1001").stderr
+    each = ("--learner", "dp-ucbvi", "--option", "replan_every=1", "--episodes", "1001")
+    said = call("run", *SMALL, *each).stderr
     assert (
         "discreet: this is slow: about 0 seconds, since the learner plans 1,001 times for 1,001 users" in said
     )
     assert "stationary=True" in said
-    assert "replan_growth=1.2 (policies change on a public schedule, 33 times)" in said
+    assert "replan_growth=1.1 (policies change on a public schedule, 55 times)" in said
+    assert "slow" not in call("run", *SMALL, "--learner", "dp-ucbvi", "--episodes", "1001").stderr
 
 
 def test_the_public_codes_statement_says_why_it_is_none() -> None:
@@ -475,7 +477,8 @@ def test_forecast_says_what_would_be_chosen_and_what_it_costs() -> None:
     assert papers["releases"] == 19_999
     # 3 H log2(K) / epsilon per node, sqrt(2 x 5 nodes) at 19 999 = 100111000011111 in binary (9 nodes)
     assert papers["std"]["visits"][1] == pytest.approx(60 * math.log2(20_000) * math.sqrt(2 * 9))
-    text = call("forecast", "--learner", "dp-ucbvi", "--privatizer", "local", "--epsilon", "2").stdout
+    each = ("--learner", "dp-ucbvi", "--option", "replan_every=1")
+    text = call("forecast", *each, "--privatizer", "local", "--epsilon", "2").stdout
     assert "Local differential privacy" in text
     assert "after 19,999 users" in text
 
@@ -668,7 +671,10 @@ LOCAL = ("--privatizer", "local", "--epsilon", "1")
             (*LOCAL, "--option", "randomizer=laplace", "--option", "steps=2"),
             r"steps = 2: goes with randomizer 'auto', 'subset', 'oue' or 'krr'",
         ),
-        (("--learner", "dp-ucbvi", *CENTRAL, "--episodes", "10000000000"), "users = 10000000000: must be"),
+        (
+            ("--learner", "dp-ucbvi", "--preset", "paper", *CENTRAL, "--episodes", "10000000000"),
+            "users = 10000000000: must be",
+        ),
         (("--option", "bonus_scale=3", *CENTRAL), r"bonus_scale = 3\.0: is no option of this learner"),
     ],
 )  # fmt: skip

@@ -12,8 +12,8 @@ import discreet as dr
 
 mdp = dr.make("riverswim")
 asked = {
-    "sums after every user, ε = 1": (dr.DPUCBVI(), dr.Central(epsilon=1)),
-    "sums on a schedule, (1, 1e-6)": (dr.DPUCBVI(replan_growth=1.2), dr.Central(epsilon=1, delta=1e-6)),
+    "sums after every user, ε = 1": (dr.DPUCBVI(replan_every=1), dr.Central(epsilon=1)),
+    "sums on a schedule, (1, 1e-6)": (dr.DPUCBVI(), dr.Central(epsilon=1, delta=1e-6)),
     "measurements, (1, 1e-6)": (dr.NoiseAwareUCBVI(), dr.Central(epsilon=1, delta=1e-6)),
     "local, ε = 3": (dr.NoiseAwareUCBVI(), dr.Local(epsilon=3)),
 }

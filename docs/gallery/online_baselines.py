@@ -15,7 +15,7 @@ mdp = dr.make("riverswim", rewards="bernoulli")
 learners = {
     "PSRL": dr.PSRL(),
     "RLSVI": dr.RLSVI(),
-    "UCBVI (Bernstein)": dr.UCBVI(bonus="bernstein", bonus_scale=0.1),
+    "UCBVI (Bernstein)": dr.UCBVI(bonus="bernstein", bonus_scale=0.1, replan_every=1),
     "noise-aware": dr.NoiseAwareUCBVI(),
 }
 results = {

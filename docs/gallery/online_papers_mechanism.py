@@ -13,10 +13,11 @@ import shown
 import discreet as dr
 
 mdp = dr.make("riverswim", rewards="bernoulli")
+each = {"bonus_scale": 0.1, "replan_every": 1}  # a release after every user, as in the papers
 runs = {
-    "DP-UCBVI, tree, ε = 1": (dr.DPUCBVI(bonus_scale=0.1), dr.Central(epsilon=1, release="tree")),
-    "the same, ε = 10": (dr.DPUCBVI(bonus_scale=0.1), dr.Central(epsilon=10, release="tree")),
-    "UCBVI, no privacy": (dr.UCBVI(bonus="bernstein", bonus_scale=0.1), dr.NoPrivacy()),
+    "DP-UCBVI, tree, ε = 1": (dr.DPUCBVI(**each), dr.Central(epsilon=1, release="tree")),
+    "the same, ε = 10": (dr.DPUCBVI(**each), dr.Central(epsilon=10, release="tree")),
+    "UCBVI, no privacy": (dr.UCBVI(bonus="bernstein", **each), dr.NoPrivacy()),
     "noise-aware, (1, 1e-6)": (dr.NoiseAwareUCBVI(), dr.Central(epsilon=1, delta=1e-6)),
 }
 results = {name: dr.simulate(mdp, *parts, episodes=10_000, seeds=4) for name, parts in runs.items()}

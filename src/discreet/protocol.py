@@ -139,7 +139,7 @@ class Returns:
                 put(self, name, checks.real(name, getattr(self, name)))
 
     def bounds(self, horizon: int) -> tuple[float, float]:
-        """(least, most) return of an episode of at most so many steps. ``ValueError`` if there is none
+        """(least, most) return of an episode of at most ``horizon`` steps. ``ValueError`` if there is none
         between.
         """
         if self.outcomes is not None:
@@ -276,11 +276,14 @@ class Session(Protocol):
         ...
 
     def absent(self, users: int = 1) -> None:
-        """So many people of the open plan will not come."""
+        """So many ``users`` of the open plan will not come."""
         ...
 
     def submit_sum(self, sums: Mapping[str, Floats], users: int) -> None:
-        """Take what so many simulated people add up to, by family (simulations by batches only)."""
+        """Take what so many simulated people add up to (simulations by batches only).
+
+        sums : by family, of the shapes of the query's tables. users : how many people they are of.
+        """
         ...
 
     def release(self) -> Release:
@@ -288,7 +291,7 @@ class Session(Protocol):
         ...
 
     def answer(self, question: Response) -> Estimate:
-        """A response of the stored users, where the query declared that responses are asked."""
+        """The noisy response to ``question`` of the stored users, where the query declared responses."""
         ...
 
     def close(self) -> None:
@@ -334,11 +337,15 @@ class Privatizer(Protocol):
         ...
 
     def mechanism(self, query: Any, schedule: Schedule, randomness: Randomness) -> Mechanism:
-        """Bind all that enters the noise scale; ``ValueError`` where the budget cannot be met."""
+        """Bind all that enters the noise scale; ``ValueError`` where the budget cannot be met.
+
+        query : a learner's, what is summed. schedule : a learner's, when it is released. randomness :
+        :class:`Seeded` for simulations or :class:`Secure`, which the guarantee says.
+        """
         ...
 
     def start(self, query: Any, schedule: Schedule, randomness: Randomness) -> Session:
-        """A fresh session of that mechanism."""
+        """A fresh session of that mechanism; query, schedule, randomness : as for :meth:`mechanism`."""
         ...
 
 
@@ -349,21 +356,26 @@ Ask = Callable[[Response], Estimate]
 class Learner(Protocol):
     """Frozen options, then pure state passing: no reference to data or to a session's inside.
 
-    ``ties`` is the 128-bit key (2 words) of the public coins that break ties.
+    Every method raises ``ValueError`` where the learner and the problem do not fit.
     """
 
     def schedule(self, spec: Spec) -> Schedule:
-        """When it wants releases: public, fixed before data."""
+        """When it wants releases: public, fixed before data. spec : what is declared about the problem."""
         ...
 
     def query(self, spec: Spec) -> Any:
-        """Which sums it needs."""
+        """Which sums it needs of the problem in ``spec``: a :class:`CountQuery`, or of features."""
         ...
 
     def begin(self, spec: Spec, ties: NDArray[np.uint64]) -> Any:
-        """Its first state."""
+        """Its first state for ``spec``. ties : (2,) uint64, the key of the public coins that break ties."""
         ...
 
     def plan(self, state: Any, release: Release, ask: Ask) -> tuple[Plan, Any]:
-        """The next users' plan and the new state, from a release; ``ask`` answers planned responses."""
+        """The next users' plan, and the new state.
+
+        state : of :meth:`begin` or the last plan; it is left as it was. release : the newest one, or the same
+        again while its users are not all planned for. ask : answers a planned :class:`Response`
+        (``session.answer``).
+        """
         ...

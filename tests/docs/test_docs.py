@@ -70,14 +70,38 @@ def test_no_page_names_this_machine() -> None:
 # ------------------------------------------------------------------------------------- reference
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_says_what_it_is(name: str) -> None:
-    """A docstring of its own, which names each argument of a function that takes several."""
+    """A docstring of its own that names each argument: of a class with options of a base, the base's may."""
     thing = getattr(dr, name)
     text = inspect.cleandoc((vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__) or "")
     assert len(text) > 15
     assert not text.startswith(f"{name}("), "this is the signature that dataclasses make"
-    if inspect.isfunction(thing) and len(inspect.signature(thing).parameters) > 1:
-        arguments = set(inspect.signature(thing).parameters)
-        assert {one for one in arguments if not re.search(rf"\b{one}\b", text)} == set()
+    assert unnamed(thing, text) == set()
+
+
+def unnamed(thing: Any, text: str) -> set[str]:
+    """Arguments that neither the text of a public name nor a docstring of its bases names."""
+    if inspect.isclass(thing):
+        if getattr(thing, "_is_protocol", False) or issubclass(thing, BaseException):
+            return set()  # made by nobody: its methods are looked at below
+        ours = [base for base in thing.__mro__[1:] if base.__module__.startswith("discreet.")]
+        text += "".join(vars(base).get("__doc__") or "" for base in ours)
+    elif not inspect.isfunction(thing):
+        return set()
+    return {one for one in inspect.signature(thing).parameters if not re.search(rf"\b{one}\b", text)}
+
+
+def test_an_argument_that_no_docstring_names_is_told() -> None:
+    class Base:
+        """low : at least 0."""
+
+    class Range(Base):
+        """From low to high."""
+
+        def __init__(self, low: float, high: float, step: float) -> None: ...
+
+    Base.__module__ = "discreet.made_up"
+    assert unnamed(Range, "A range, from low.") == {"high", "step"}
+    assert unnamed(Range, "high, step : above 0.") == set()
 
 
 def test_every_public_name_has_its_place_in_the_reference() -> None:
@@ -87,7 +111,10 @@ def test_every_public_name_has_its_place_in_the_reference() -> None:
     assert sorted(listed) == PUBLIC
 
 
-@pytest.mark.parametrize("name", ["Session", "Mechanism", "Privatizer", "Learner", "Encoder", "NoiseLaw"])
+PROTOCOLS = ["Session", "Mechanism", "Privatizer", "Learner", "OfflineLearner", "Encoder", "NoiseLaw"]
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_method_of_a_public_protocol_is_explained(name: str) -> None:
     protocol = getattr(dr, name)
     own = {
@@ -96,3 +123,8 @@ def test_every_method_of_a_public_protocol_is_explained(name: str) -> None:
     methods = {key for key, value in own.items() if callable(value) or isinstance(value, property)}
     assert methods
     assert {key for key in methods if not inspect.getdoc(own[key])} == set()
+    for key in methods:
+        if callable(own[key]):
+            arguments = {*inspect.signature(own[key]).parameters} - {"self"}
+            text = inspect.getdoc(own[key]) or ""
+            assert {one for one in arguments if not re.search(rf"\b{one}\b", text)} == set(), key

@@ -96,22 +96,24 @@ WORLDS: Mapping[str, Callable[[], dr.TabularMDP]] = {
 _PURE, _GAUSS = dr.Central(epsilon=2.0), dr.Central(epsilon=2.0, delta=1e-4)
 _DECAYING = dr.Central(epsilon=2.0, delta=1e-4, release="decaying", decay=0.8)
 _AWARE = dr.NoiseAwareUCBVI
+_EACH = {"replan_every": 1}
 # world, learner, privatizer, users
 RUNS: Mapping[str, tuple[Any, ...]] = {
     # each learner without privacy
-    "ucb-vi": ("random", dr.UCBVI(), dr.NoPrivacy(), 200),
-    "ucb-vi bernstein": ("random", dr.UCBVI(bonus="bernstein"), dr.NoPrivacy(), 200),
+    "ucb-vi": ("random", dr.UCBVI(**_EACH), dr.NoPrivacy(), 200),
+    "ucb-vi bernstein": ("random", dr.UCBVI(bonus="bernstein", **_EACH), dr.NoPrivacy(), 200),
     "ucb-vi paper": ("swim", dr.UCBVI(preset="paper"), dr.NoPrivacy(), 100),
-    "oppo": ("random", dr.OPPO(), dr.NoPrivacy(), 200),
+    "oppo": ("random", dr.OPPO(**_EACH), dr.NoPrivacy(), 200),
     "psrl": ("alike", dr.PSRL(), dr.NoPrivacy(), 200),
     "psrl steps": ("random", dr.PSRL(stationary=False, samples=3), dr.NoPrivacy(), 120),
     "rlsvi": ("alike", dr.RLSVI(), dr.NoPrivacy(), 200),
     "joint none": ("alike", dr.JointModel(samples=4), dr.NoPrivacy(), 150),
     # private ones, by every release of Central
-    "private-ucb-vi auto": ("small", dr.PrivateUCBVI(), _PURE, 200),
-    "private-ucb-vi tree": ("small", dr.PrivateUCBVI(), dr.Central(epsilon=2.0, release="tree"), 200),
+    "private-ucb-vi auto": ("small", dr.PrivateUCBVI(**_EACH), _PURE, 200),
+    "private-ucb-vi tree": ("small", dr.PrivateUCBVI(**_EACH), dr.Central(epsilon=2.0, release="tree"), 200),
     "private-ucb-vi optimal tree": (
-        "small", dr.PrivateUCBVI(), dr.Central(epsilon=2.0, release="tree", tree_estimate="optimal"), 200,
+        "small", dr.PrivateUCBVI(**_EACH), dr.Central(epsilon=2.0, release="tree", tree_estimate="optimal"),
+        200,
     ),
     "private-ucb-vi tree of users": (
         "small", dr.PrivateUCBVI(replan_growth=1.2), dr.Central(rho=0.2, release="tree", leaf="user"), 200,
@@ -120,34 +122,39 @@ RUNS: Mapping[str, tuple[Any, ...]] = {
         "small", dr.PrivateUCBVI(preset="paper"), dr.Central(epsilon=2.0, preset="paper"), 100,
     ),
     "private-ucb-vi digits": (
-        "small", dr.PrivateUCBVI(), dr.Central(epsilon=2.0, release="signed-digits", arity=3), 200,
+        "small", dr.PrivateUCBVI(**_EACH), dr.Central(epsilon=2.0, release="signed-digits", arity=3), 200,
     ),
     "private-ucb-vi square root": (
-        "small", dr.PrivateUCBVI(), dr.Central(mu=0.5, release="square-root"), 200,
+        "small", dr.PrivateUCBVI(**_EACH), dr.Central(mu=0.5, release="square-root"), 200,
     ),
     "private-ucb-vi batches": (
-        "small", dr.PrivateUCBVI(), dr.Central(rho=0.2, release="batches", noise="gaussian"), 200,
+        "small", dr.PrivateUCBVI(**_EACH), dr.Central(rho=0.2, release="batches", noise="gaussian"), 200,
     ),
-    "private-ucb-vi reports": ("small", dr.PrivateUCBVI(), dr.Central(epsilon=4.0, release="reports"), 200),
+    "private-ucb-vi reports": (
+        "small", dr.PrivateUCBVI(**_EACH), dr.Central(epsilon=4.0, release="reports"), 200,
+    ),
     "private-ucb-vi weights": (
-        "small", dr.PrivateUCBVI(derive_visits=False), dr.Central(epsilon=2.0, weights=(0.2, 0.3, 0.5)), 200,
+        "small", dr.PrivateUCBVI(derive_visits=False, **_EACH),
+        dr.Central(epsilon=2.0, weights=(0.2, 0.3, 0.5)), 200,
     ),
     "private-ucb-vi raw cost": (
-        "small", dr.PrivateUCBVI(post="raw", form="cost", missing_mass="optimistic"), _PURE, 150,
+        "small", dr.PrivateUCBVI(post="raw", form="cost", missing_mass="optimistic", **_EACH), _PURE, 150,
     ),
-    "private-ucb-vi lp": ("small", dr.PrivateUCBVI(post="lp"), _PURE, 60),
-    "dp-ucbvi auto": ("small", dr.DPUCBVI(), _GAUSS, 200),
-    "dp-ucbvi known rewards": ("small", dr.DPUCBVI(known_rewards=True), _GAUSS, 200),
-    "dp-ucbvi pooled steps": ("alike", dr.DPUCBVI(stationary=True), _GAUSS, 200),
-    "dp-ucbvi raw rewards": ("small", dr.DPUCBVI(center_rewards=False, derive_visits=False), _GAUSS, 200),
-    "private-ucb-po": ("small", dr.PrivateUCBPO(), _GAUSS, 200),
-    "pucb": ("small", dr.PUCB(), dr.Central(epsilon=8.0, release="tree"), 200),
-    "ldp-obi central": ("small", dr.LDPOBI(), _GAUSS, 200),
+    "private-ucb-vi lp": ("small", dr.PrivateUCBVI(post="lp", **_EACH), _PURE, 60),
+    "dp-ucbvi auto": ("small", dr.DPUCBVI(**_EACH), _GAUSS, 200),
+    "dp-ucbvi known rewards": ("small", dr.DPUCBVI(known_rewards=True, **_EACH), _GAUSS, 200),
+    "dp-ucbvi pooled steps": ("alike", dr.DPUCBVI(stationary=True, **_EACH), _GAUSS, 200),
+    "dp-ucbvi raw rewards": (
+        "small", dr.DPUCBVI(center_rewards=False, derive_visits=False, **_EACH), _GAUSS, 200,
+    ),
+    "private-ucb-po": ("small", dr.PrivateUCBPO(**_EACH), _GAUSS, 200),
+    "pucb": ("small", dr.PUCB(**_EACH), dr.Central(epsilon=8.0, release="tree"), 200),
+    "ldp-obi central": ("small", dr.LDPOBI(**_EACH), _GAUSS, 200),
     # local and shuffle
-    "ldp-obi local laplace": ("small", dr.LDPOBI(), dr.Local(epsilon=4.0, randomizer="laplace"), 150),
-    "ldp-obi local paper": ("small", dr.LDPOBI(), dr.Local(epsilon=4.0, preset="paper"), 150),
+    "ldp-obi local laplace": ("small", dr.LDPOBI(**_EACH), dr.Local(epsilon=4.0, randomizer="laplace"), 150),
+    "ldp-obi local paper": ("small", dr.LDPOBI(**_EACH), dr.Local(epsilon=4.0, preset="paper"), 150),
     "dp-ucbvi local gaussian": (
-        "small", dr.DPUCBVI(), dr.Local(epsilon=4.0, delta=1e-4, noise="gaussian"), 150,
+        "small", dr.DPUCBVI(**_EACH), dr.Local(epsilon=4.0, delta=1e-4, noise="gaussian"), 150,
     ),
     "noise-aware local auto": ("small", _AWARE(), dr.Local(epsilon=4.0), 150),
     "noise-aware local subset": ("small", _AWARE(), dr.Local(epsilon=4.0, randomizer="subset", steps=2), 150),
@@ -155,7 +162,7 @@ RUNS: Mapping[str, tuple[Any, ...]] = {
     "noise-aware local krr": (
         "small", _AWARE(), dr.Local(epsilon=4.0, randomizer="krr", reward_share=0.3), 150,
     ),
-    "private-ucb-po local": ("small", dr.PrivateUCBPO(), dr.Local(epsilon=4.0), 100),
+    "private-ucb-po local": ("small", dr.PrivateUCBPO(**_EACH), dr.Local(epsilon=4.0), 100),
     "noise-aware shuffle": ("small", _AWARE(), dr.Shuffle(epsilon=4.0, delta=1e-2), 150),
     "noise-aware shuffle composed": (
         "small", _AWARE(), dr.Shuffle(epsilon=4.0, delta=1e-2, calibration="composed"), 150,
@@ -748,9 +755,9 @@ def _forecast(world: str, learner: Any, privatizer: Any) -> Any:
 for _name, _parts in {
     "noise-aware central": ("small", _AWARE(), dr.Central(epsilon=1.0, delta=1e-6)),
     "noise-aware pure": ("small", _AWARE(), dr.Central(epsilon=1.0)),
-    "dp-ucbvi central": ("small", dr.DPUCBVI(), dr.Central(epsilon=1.0)),
-    "dp-ucbvi local": ("small", dr.DPUCBVI(), dr.Local(epsilon=2.0)),
-    "dp-ucbvi shuffle": ("small", dr.DPUCBVI(), dr.Shuffle(epsilon=1.0, delta=1e-3)),
+    "dp-ucbvi central": ("small", dr.DPUCBVI(**_EACH), dr.Central(epsilon=1.0)),
+    "dp-ucbvi local": ("small", dr.DPUCBVI(**_EACH), dr.Local(epsilon=2.0)),
+    "dp-ucbvi shuffle": ("small", dr.DPUCBVI(**_EACH), dr.Shuffle(epsilon=1.0, delta=1e-3)),
     "joint central": ("alike", dr.JointModel(), dr.Central(epsilon=1.0, delta=1e-6)),
     "sdp-pe central": ("small", dr.SDPPE(), dr.Central(epsilon=1.0)),
     "ucrl-vtr central": ("mixture", UCRLVTR(), dr.Central(epsilon=1.0, delta=1e-6)),

@@ -9,12 +9,17 @@ import pytest
 
 from discreet.core.layout import Layout
 from discreet.core.noise.streams_kernels import open_at
+from discreet.core.randomness import Seeded
 from discreet.laws.noise import NoNoise
 from discreet.online import kernels
+from discreet.online.base import GROWTH, PLAIN_GROWTH
 from discreet.online.ldp_obi import LDPOBI
 from discreet.online.optimistic import DPUCBVI, UCBVI, PrivateUCBVI
 from discreet.online.policy_optimization import OPPO, PrivateUCBPO
 from discreet.online.pucb import PUCB
+from discreet.privatizers.central import Central
+from discreet.privatizers.local import Local
+from discreet.privatizers.none import NoPrivacy
 from discreet.protocol import Estimate, Learner, Release, Spec
 
 TIES = np.array([5, 6], np.uint64)
@@ -196,8 +201,59 @@ def test_plans_cover_every_batch_of_the_schedule(options, users, problem):
     assert followed == users
 
 
+# ------------------------------------------------------------------------------- when they release
+
+EVERY = [*((cls, {}) for cls in ALL), (UCBVI, {"bonus": "bernstein"})]
+PRIVACIES = [
+    Central(epsilon=1.0), Central(epsilon=1.0, delta=1e-6), Central(epsilon=1.0, release="tree"),
+    Central(epsilon=1.0, release="tree", leaf="user"), Central(mu=0.3, release="square-root"),
+    Central(epsilon=1.0, release="tree", tree_estimate="optimal"), Central(epsilon=1.0, release="batches"),
+    Central(epsilon=2.0, release="signed-digits"), Local(epsilon=2.0),
+    Local(epsilon=2.0, randomizer="laplace"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cls", "options"), EVERY)
+def test_users_share_a_release_unless_the_paper_or_every_user_is_asked_for(cls, options):
+    learner, private = cls(**options), replace(SPEC, budget=Central(epsilon=1.0).budget)
+    assert learner.schedule(private).growth == learner.schedule(SPEC).growth == GROWTH == 1.1
+    assert learner.schedule(replace(SPEC, budget=NoPrivacy().budget)).growth == PLAIN_GROWTH == 1.02
+    assert learner.schedule(replace(SPEC, users=None)).growth == GROWTH
+    assert learner.schedule(private).release_times.size == 55
+    assert "several users follow one policy: growth 1.1, without privacy 1.02 (" in learner.summary()
+    assert "several users follow one policy (" in cls(replan_growth=1.3, **options).summary()
+    for each in (
+        cls(preset="paper", **options), cls(preset="theory", **options), cls(replan_every=1, **options),
+        replace(learner, replan_every=1),
+    ):  # fmt: skip
+        for spec in (SPEC, private):
+            assert each.schedule(spec).release_times.tolist() == list(range(1000))
+            assert each._batch(500, spec) == 1
+        assert "several users" not in each.summary()
+    assert replace(learner, replan_growth=1.5).schedule(private).growth == 1.5
+    assert learner._batch(500, private) == 50
+
+
+@pytest.mark.parametrize("privatizer", PRIVACIES, ids=repr)
+def test_fewer_releases_keep_the_guarantee_and_need_no_more_noise(privatizer):
+    spec = Spec(Layout(3, 2, 2), 400, budget=privatizer.budget)
+    made = []
+    for learner in (DPUCBVI(replan_every=1), DPUCBVI()):
+        schedule = learner.schedule(spec)
+        mechanism = privatizer.mechanism(learner.query(spec), schedule, Seeded(0))
+        laws = [mechanism.laws_at(users) for users in schedule.release_times[1:].tolist()]
+        noise = max(sum(one.std() ** 2 for one in law.values()) for law in laws)  # families share the budget
+        made.append((mechanism.guarantee, noise))
+    (each, most), (scheduled, noise) = made
+    assert (scheduled.trust, scheduled.delta) == (each.trust, each.delta)
+    spent = [one.mu if one.epsilon is None else one.epsilon for one in (scheduled, each)]
+    assert spent[0] == pytest.approx(spent[1], rel=1e-9)
+    assert noise <= most * (1 + 1e-9)
+
+
 def test_default_sub_batches():
-    assert UCBVI().tie_batches == 1
+    assert UCBVI().tie_batches == 4  # several users follow a release by default
+    assert UCBVI(replan_every=1).tie_batches == UCBVI(preset="paper").tie_batches == 1
     assert UCBVI(replan_growth=1.1).tie_batches == 4
     assert UCBVI(replan_every=10, tie_break="first").tie_batches == 1
     assert UCBVI(replan_growth=1.1, tie_batches=2).tie_batches == 2

@@ -122,7 +122,8 @@ def test_small_constants_learn_a_small_problem():
     """The default presets find nearly the best policy without noise, on a problem not used to tune them."""
     mdp = random_mdp(77)
     best = float(planning.optimal_values(mdp)[0][0, 0])
-    for learner in (UCBVI(), UCBVI(bonus="bernstein"), PUCB(), LDPOBI()):
+    every = {"replan_every": 1}
+    for learner in (UCBVI(**every), UCBVI(bonus="bernstein", **every), PUCB(**every), LDPOBI(**every)):
         values = [
             float(planning.evaluate(mdp, policy)[0, 0])
             for state, policy in run(mdp, learner, NoPrivacy(), 800, 1)

@@ -162,7 +162,7 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> Guarantee:
-        """The guarantee that :meth:`to_dict` wrote, built from its numbers alone.
+        """The guarantee whose ``table`` :meth:`to_dict` wrote, built from its numbers alone.
 
         Raises ``ValueError`` on a missing or foreign key, a number that does not follow from the mechanisms,
         and a sentence that is not the one of these numbers.

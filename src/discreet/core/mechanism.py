@@ -74,15 +74,16 @@ FINEST_ACCOUNTED = 4096  # grid of rewards: noise on a finer one has too many va
 
 @dataclass(frozen=True)
 class Exact:
-    """Sums without noise."""
+    """Sums without noise, at every release: no guarantee."""
 
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Prefix sums with correlated noise.
+    """Prefix sums with correlated noise: each release is of all users so far.
 
-    walk : a tree or another program of noise, on as many leaves as the schedule has.
-    leaf : the users between two scheduled releases, or one user.
+    walk : :class:`Tree`, :class:`OptimalTree`, :class:`SignedDigits` or :class:`SquareRoot`, on as many
+        leaves as the schedule has; a mechanism raises ``ValueError`` for another number.
+    leaf : "batch", the users between two scheduled releases, or "user", one of them.
     """
 
     __repr__ = brief
@@ -93,10 +94,11 @@ class Prefixes:
 
 @dataclass(frozen=True)
 class Batches:
-    """A fresh noise at each scheduled release.
+    """A fresh noise at each scheduled release, on the batch of users since the last one, or a decaying sum.
 
     decay : in [0, 1), of the sum of batches that it is added to; 0: the batch alone.
-    clocks : of rows that are measured by clocks of their own; None: the common clock.
+    clocks : :class:`Clocks`, of rows that are measured by clocks of their own; None: the common clock.
+    A mechanism raises ``ValueError`` for a decay beyond, or within 1e-8 of 1.
     """
 
     __repr__ = brief
@@ -125,7 +127,8 @@ class Stated:
     """How a loss is put into words; none of it changes what is lost.
 
     delta : in (0, 1), at which epsilon is stated where the noise has no pure one. epsilon : what the user
-    asked for, or None. numerical : state epsilon by privacy-loss distributions, not by a closed form.
+    asked for, or None. numerical : state epsilon by privacy-loss distributions, not by a closed form. A
+    mechanism raises ``ValueError`` for a delta beyond, and where its noise needs one and there is none.
     """
 
     delta: float | None = None

@@ -175,7 +175,7 @@ class Schedule:
         return times
 
     def leaf_at(self, n: int, leaf: Literal["batch", "user"] = "batch") -> int:
-        """How many leaves (batches, or users) the first n users fill.
+        """How many leaves the first n users fill: ``leaf`` "batch" counts batches, "user" users.
 
         Raises ``RuntimeError`` between scheduled releases.
         """

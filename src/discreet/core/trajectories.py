@@ -19,9 +19,10 @@ from discreet.core.shown import brief
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One user's episode.
+    """One user's episode of H steps. Raw data: sessions check it, nothing else reads it.
 
-    states : (H + 1,) int64 in [0, S); actions : (H,) int64 in [0, A); rewards : (H,) float64 in [0, 1].
+    states : (H + 1,) int64 in [0, S), the last one where the episode leads; actions : (H,) int64 in [0, A);
+    rewards : (H,) float64 in [0, 1]. ``session.submit`` raises ``ValueError`` for any other.
     """
 
     __repr__ = brief
@@ -33,7 +34,11 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Trajectories:
-    """Episodes of n users: ``states (n, H + 1)``, ``actions (n, H)``, ``rewards (n, H)``."""
+    """Episodes of n users, row by row as :class:`Trajectory`; indexing gives one, ``len`` their number.
+
+    states : (n, H + 1) int64 in [0, S); actions : (n, H) int64 in [0, A); rewards : (n, H) float64 in [0, 1].
+    ``session.submit_many`` raises ``ValueError`` for any other, and then adds nobody.
+    """
 
     __repr__ = brief
 

@@ -246,7 +246,7 @@ class Schema:
         return Named(layout.horizon, layout.states, layout.actions, self.state_labels, self.action_labels)
 
     def spec(self, users: int | None = None) -> Spec:
-        """What a learner is told of the world: layout, known rewards, how returns are added up."""
+        """What a learner is told of the world: layout, ``users``, known rewards, how returns are added up."""
         known = self.known
         if known is not None:
             known = np.broadcast_to(known, (self.horizon, *known.shape[1:]))
@@ -313,7 +313,7 @@ def _digest(array: NDArray[Any] | None) -> str | None:
 
 
 def read_schema(path: str | Path) -> Schema:
-    """Read and check SCHEMA.toml and the files that it names.
+    """Read and check SCHEMA.toml (at ``path``) and the files that it names, which lie beside it.
 
     Raises
     ------
@@ -355,7 +355,8 @@ def write_schema(schema: Schema, path: str | Path) -> None:
     """Write a schema to ``path`` (SCHEMA.toml), and beside it ``.npy`` files named after it for a mask,
     rewards, features.
 
-    :func:`read_schema` gives the same facts back, with the same hash.
+    :func:`read_schema` gives the same facts back, with the same hash. Raises ``OSError`` where the folder
+    cannot be written.
     """
     path = Path(path)
 

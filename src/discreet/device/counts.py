@@ -183,7 +183,7 @@ class CountDevice(forms.OfPairs):
             np.add.at(cells, begin + found, values)  # one after the other, in the order of time
 
     def cells(self, states: Ints, rows: Ints, rewards: Floats, coins: NoiseCoins) -> Floats:
-        """One user's noisy cells; rounds rewards, if there is a grid."""
+        """One user's noisy cells; rounds rewards, if there is a grid. coins : of the device."""
         names, scales = zip(*self.families, strict=True)
         noisy = drawn(self.noise, scales, self.offsets, coins, [self.family_grid(name) for name in names])
         if self.grid is not None:
@@ -213,7 +213,7 @@ class CountDevice(forms.OfPairs):
         )
 
     def write(self, plan: int, cells: Ints, nonce: bytes) -> bytes:
-        """The message with these integers."""
+        """The message of ``plan`` with the integers ``cells``. nonce : random bytes of its own."""
         return Envelope(self.KIND, plan, self.digest, nonce, blocks.packed(cells, self.offsets)).to_bytes()
 
     def read(self, plan: int, message: Any) -> tuple[bytes, Floats]:
@@ -234,7 +234,7 @@ class CountDevice(forms.OfPairs):
 
     @classmethod
     def from_bytes(cls, published: bytes) -> CountDevice:
-        """The other way. Raises ``ValueError`` if the bytes are not such a form."""
+        """The device whose bytes were ``published``; ``ValueError`` if they are not such a form."""
         _, plain = forms.taken_apart(published, (cls.KIND,))
         return forms.built(cls, plain, published)
 

@@ -550,7 +550,7 @@ class LinearDevice:
 
     # ------------------------------------------------------------------------------ in bytes
     def write(self, plan: int, cells: Ints, nonce: bytes) -> bytes:
-        """The message with these integers."""
+        """The message of ``plan`` with the integers ``cells``. nonce : random bytes of its own."""
         return Envelope("sums", plan, self.digest, nonce, blocks.packed(cells, self.offsets)).to_bytes()
 
     def read(self, plan: int, message: Any) -> tuple[bytes, Ints]:
@@ -578,7 +578,7 @@ class LinearDevice:
 
     @classmethod
     def from_bytes(cls, published: bytes) -> LinearDevice:
-        """The other way. Raises ``ValueError`` if the bytes are not such a form."""
+        """The device whose bytes were ``published``; ``ValueError`` if they are not such a form."""
         kind, plain = forms.taken_apart(published, tuple(one.KIND for one in (MixtureForm, GramForm)))
         own = {name.removeprefix("form."): value for name, value in plain.items() if name.startswith("form.")}
         try:

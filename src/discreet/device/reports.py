@@ -343,7 +343,7 @@ class ReportDevice(forms.OfPairs):
         return None if self.plans == "stochastic" else rows
 
     def write(self, plan: int, words: Ints, nonce: bytes) -> bytes:
-        """The message with these integers."""
+        """The message of ``plan`` with the integers ``words``. nonce : random bytes of its own."""
         return Envelope("reports", plan, self.digest, nonce, words.astype("<i4").tobytes()).to_bytes()
 
     def words(self, plan: int, message: Any) -> tuple[bytes, Ints]:

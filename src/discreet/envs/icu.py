@@ -66,7 +66,7 @@ def expert_policy(
     effect in the ICU-Sepsis environment is that of a uniform admissible action. ``"environment"``
     moves that mass accordingly, which keeps the shipped policy's value exactly; ``"renormalised"``
     drops it and rescales the rest, which is another policy with another value. In terminal states,
-    where the table is zero, the policy is uniform.
+    where the table is zero, the policy is uniform. horizon : H >= 1; ``ValueError`` for less.
     """
     horizon = checks.integer("horizon", horizon, 1)
     checks.choice("inadmissible", inadmissible, ("environment", "renormalised"))

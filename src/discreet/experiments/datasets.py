@@ -47,15 +47,15 @@ class OfflineLearner(Protocol):
     """Asks one question of all users, then learns from the one release."""
 
     def query(self, spec: Spec) -> CountQuery:
-        """What is asked of all people."""
+        """What is asked of all people in the world of ``spec``."""
         ...
 
     def schedule(self, users: int) -> Schedule:
-        """One release, after the last of them."""
+        """One release, after the last of ``users`` people."""
         ...
 
     def learn(self, release: Release | StepwiseRelease, spec: Spec) -> OfflinePolicy:
-        """A policy of the release: post-processing, as often as one likes."""
+        """A policy of the release for the world of ``spec``: post-processing, as often as one likes."""
         ...
 
 
@@ -65,6 +65,8 @@ class Simulated:
 
     mdp : TabularMDP; behaviour : deterministic (H, S) or stochastic (H, S, A) policy; users : 1 to 1e10;
     seed, run : of the people's luck, which is not that of the noise.
+
+    Raises ``ValueError`` for a policy that is none in this MDP, and for numbers out of their range.
     """
 
     __repr__ = brief

@@ -167,7 +167,10 @@ class Result:
     def from_runs(
         cls, setup: Setup, seed: int, runs: Iterable[SeedRun], config: Mapping[str, Any] | None = None
     ) -> Result:
-        """Repetitions of a set-up; ``config`` is the TOML table that repeats them, if there is one."""
+        """Repetitions ``runs`` of ``setup`` under ``seed``.
+
+        config : the TOML table that repeats them, if there is one.
+        """
         about = About.of(setup, config)
         return cls.collect(about, seed, runs, config or _python_table(setup, about, seed))
 
@@ -344,7 +347,7 @@ class Result:
     ) -> Figure:
         """Cumulative regret against users, with ``others`` beside it; saved if ``path`` is given.
 
-        For print: see :func:`discreet.regret_figure`.
+        scale, style, columns, journal : as for :func:`discreet.regret_figure`, also for print.
         """
         from discreet.experiments.plots import regret_figure
 
@@ -382,7 +385,7 @@ class Result:
 
     @classmethod
     def load(cls, path: Path | str, seeds: int | None = None) -> Result:
-        """Read a folder: all its repetitions, or the first ``seeds``."""
+        """Read the folder at ``path``: all its repetitions, or the first ``seeds``."""
         folder = RunFolder(Path(path))
         table, about = folder.table(), folder.about()
         runs = [run for run in folder.runs() if seeds is None or run < seeds]

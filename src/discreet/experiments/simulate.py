@@ -41,6 +41,7 @@ from discreet.experiments.roles import check_role
 from discreet.machine import processors
 from discreet.mdp import planning
 from discreet.mdp.tabular import TabularMDP
+from discreet.online.base import GROWTH
 from discreet.protocol import Learner, Mechanism, Privatizer, Schedule, Session, Spec
 from discreet.sessions.opening import Proposes, session_of
 from discreet.simulation import fused
@@ -264,7 +265,10 @@ class Setup:
         return f"{name} (ignores the noise law)" if ignores else name
 
     def run(self, seed: int, run: int, progress: Progress | None = None, stop: Any = None) -> SeedRun:
-        """One seed from start to end. ``stop`` is an event that ends the run with ``InterruptedError``."""
+        """Repetition ``run`` of ``seed`` from start to end.
+
+        progress : called with (run, users done). stop : an event that ends it with ``InterruptedError``.
+        """
         randomness = Seeded(seed, run)
         begin = time.perf_counter()
 
@@ -546,11 +550,11 @@ def _warn_of_time(setup: Setup, seed: int, turns: int) -> None:
         (begin, first), (end, last) = seen[0], seen[-1]
         left = (end - begin) * (setup.episodes - first) / (last - first) * turns
         if left > _LONG:
-            scheduled = Schedule(setup.episodes, growth=1.2).release_times.size
+            scheduled = Schedule(setup.episodes, growth=GROWTH).release_times.size
             faster = [
                 ""
                 if releases < _MANY_RELEASES
-                else f"replan_growth=1.2 (policies change on a public schedule, {scheduled:,} times)",
+                else f"replan_growth={GROWTH:g} (policies change on a public schedule, {scheduled:,} times)",
                 ""
                 if not setup.mdp.stationary or getattr(setup.learner, "stationary", True)
                 else "stationary=True (pools the steps)",

@@ -35,28 +35,31 @@ Floats = NDArray[np.float64]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 FORMATS = (".png", ".pdf", ".svg")
-JOURNALS: Mapping[str, tuple[float, float]] = {  # mm of one column and of two (or of the text)
-    # acmart.dtx, sigconf: letter paper less 2 x 54 pt, columnsep 2 pc: 241.15 pt and 506.3 pt
+# Widths in mm of one column and of two (or of the text). "Read": in the publisher's own style file or page of
+# that name; "quoted": as other projects give the publisher's words, whose page we could not read.
+JOURNALS: Mapping[str, tuple[float, float]] = {
+    # read: acmart.dtx (2024), sigconf: letter paper less 2 x 54 pt, columnsep 2 pc: 241.15 pt and 506.3 pt
     "acm": (84.75, 177.9),
-    # elsevier.com, policies and standards, artwork sizing: 90 mm (255 pt) and 190 mm (539 pt)
+    # quoted (CRAN package lehuynh): elsevier.com, artwork sizing: 90 mm (255 pt) and 190 mm (539 pt)
     "elsevier": (90.0, 190.0),
-    # icml2025.sty: textwidth 6.75 in, columnsep 0.25 in
+    # read: icml2025.sty: textwidth 6.75 in, columnsep 0.25 in
     "icml": (82.55, 171.45),
-    # ieeeauthorcenter.ieee.org, size requirements for graphics: 3.5 in and 7.16 in
+    # quoted: ieeeauthorcenter.ieee.org, size requirements for graphics: 3.5 in and 7.16 in
+    # read: IEEEtran.cls 1.8b: columns of 21 pc in a text of 43 pc, which is 88.6 mm and 181.4 mm
     "ieee": (88.9, 181.9),
-    # jmlr.org/format/format.html and tueplots.figsizes.jmlr2001: 6 in
+    # read: jmlr2e.sty: textwidth 6.0 true in
     "jmlr": (152.4, 152.4),
-    # research-figure-guide.nature.com, building and exporting figure panels: 89 mm and 183 mm
+    # read: research-figure-guide.nature.com, building and exporting figure panels: 89 mm and 183 mm
     "nature": (89.0, 183.0),
-    # neurips_2026.sty: textwidth 5.5 in
+    # read: neurips_2026.sty: textwidth 5.5 in
     "neurips": (139.7, 139.7),
-    # journals.plos.org/plosone/s/figures: 5.2 in to stand in the column of text, 7.5 in at most
+    # quoted: journals.plos.org/plosone/s/figures: 5.2 in in the column of text, 7.5 in at most
     "plos": (132.1, 190.5),
-    # pnas.org, author center, digital art: 8.7 cm, (11.4 cm) and 17.8 cm
+    # quoted: pnas.org, author center, digital art: 8.7 cm, (11.4 cm) and 17.8 cm
     "pnas": (87.0, 178.0),
-    # science.org, preparing figures: 5.7 cm and 12.1 cm (and 18.4 cm, three columns)
+    # quoted: science.org, preparing figures: 5.7 cm and 12.1 cm (and 18.4 cm, three columns)
     "science": (57.0, 121.0),
-    # springer.com, artwork guidelines: 84 mm where text has two columns, 174 mm across
+    # read: svglov3.clo of svjour3: textwidth 17.4 cm, columnsep 6 mm: two columns of 84 mm
     "springer": (84.0, 174.0),
 }
 _MM = 25.4  # of an inch

@@ -372,6 +372,7 @@ class ResponseSession(Saveable):
     def submit_many(self, trajectories: Trajectories, user: ArrayLike | None = None) -> None:
         """Store checked copies of many episodes, before the first question.
 
+        trajectories : of the layout's sizes, rewards in [0, 1].
         user : (n,) int, the person of each episode, never falling, from call to call either; a person may
             have m episodes at most. None, where m = 1: each episode is of a new person.
 
@@ -398,7 +399,7 @@ class ResponseSession(Saveable):
             self._stored.add(records.states, records.actions, rewards, half)
 
     def absent(self, users: int = 1) -> None:
-        """People who are in the study and have no episode: they count, and add nothing."""
+        """So many ``users`` who are in the study and have no episode: they count, and add nothing."""
         with self._call():
             self._check_open()
             self._check_unasked()
@@ -454,15 +455,21 @@ class ResponseSession(Saveable):
         return self._ask("gram", step, None, weights)
 
     def response(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer:
-        """Sum of w phi (r + values[s'] - centre); ``values`` (S,) public, within the planned bounds."""
+        """Sum over users of w phi (r + values[s'] - centre) at ``step`` h in [0, H).
+
+        values : (S,) public, within the planned bounds. weights : w (S, A) in [0, 1], None: 1. Raises
+        ``ValueError`` for a question that was not planned, or not now.
+        """
         return self._ask("response", step, values, weights)
 
     def pair(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer:
-        """The Gram matrix and the response at once: less noise than the two apart."""
+        """The Gram matrix and the response at once: less noise than the two apart. step, values, weights :
+        as for :meth:`response`.
+        """
         return self._ask("pair", step, values, weights)
 
     def model(self, step: int) -> Answer:
-        """Gram, next-state matrix and centred rewards: any values may then be planned with, free."""
+        """Gram, next-state matrix, centred rewards of ``step``: any values may then be planned with, free."""
         return self._ask("model", step, None, None)
 
     def answer(self, question: Response) -> Estimate:

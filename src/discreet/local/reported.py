@@ -21,7 +21,11 @@ __all__ = ["Reported"]
 
 @dataclass(frozen=True)
 class Reported:
-    """Randomized reports of a few steps of each user; by : where they are drawn."""
+    """Randomized reports of a few steps of each user.
+
+    reports : :class:`StepReports`, how many steps and by which randomizer. by : where they are drawn, on the
+    "device" (local privacy) or by the "server" that holds raw data (joint privacy with the same noise).
+    """
 
     reports: StepReports
     by: Literal["device", "server"]

@@ -42,6 +42,8 @@ class LinearMDP:
     reward_law : "deterministic" or "bernoulli"
     horizon : int, optional
         H; needed where neither measures nor weights have H slots.
+    name : str
+        For people; of labels and files.
 
     Raises
     ------

@@ -41,6 +41,8 @@ class LinearMixtureMDP:
     initial : int or (S,)
         The first state, or its distribution.
     reward_law : "deterministic" or "bernoulli"
+    name : str
+        For people; of labels and files.
 
     Raises
     ------

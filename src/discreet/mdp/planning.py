@@ -93,12 +93,18 @@ def evaluate(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
 
 
 def value(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> float:
-    """The expected return, in [0, H], of a policy (H, S) or (H, S, A) from ``mdp``'s initial distribution."""
+    """The expected return, in [0, H], of a policy (H, S) or (H, S, A) from ``mdp``'s initial distribution.
+
+    Raises ``ValueError`` as :func:`evaluate` does.
+    """
     return float(mdp.initial @ evaluate(mdp, policy)[0])
 
 
 def occupancy(mdp: TabularMDP, policy: ArrayLike | PolicyRows) -> Floats:
-    """d_h(s, a) = P(S_h = s, A_h = a) under the policy in ``mdp``, (H, S, A); every step sums to 1."""
+    """d_h(s, a) = P(S_h = s, A_h = a) under the policy in ``mdp``, (H, S, A); every step sums to 1.
+
+    policy : (H, S) int or (H, S, A) probabilities. Raises ``ValueError`` as :func:`evaluate` does.
+    """
     layout = mdp.layout
     stochastic, rows, probabilities = policy_rows(layout, policy)
     d = np.zeros((layout.horizon, layout.rows))

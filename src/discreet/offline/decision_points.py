@@ -106,7 +106,7 @@ class DecisionPoints(Knobs):
 
     @staticmethod
     def question(spec: Spec) -> FirstVisits:
-        """What is asked of people in this world, and how their episodes are told."""
+        """What is asked of people in the world of ``spec``, and how their episodes are told."""
         return FirstVisits(spec)
 
     def query(self, spec: Spec) -> CountQuery:
@@ -119,11 +119,13 @@ class DecisionPoints(Knobs):
         return Schedule.one_shot(users, plans="stochastic")
 
     def told(self, people: Trajectories, spec: Spec) -> Trajectories:
-        """Episodes as the query counts them."""
+        """Episodes of ``people`` in the world of ``spec`` as the query counts them."""
         return self.question(spec).told(people)
 
     def learn(self, release: Release | StepwiseRelease, spec: Spec, level: float = 0.95) -> DecisionPolicy:
-        """The policy from one release of first visits; ``level`` in (0, 1) of all intervals.
+        """The policy from one release of first visits in the world of ``spec``.
+
+        level : in (0, 1), of all intervals together.
 
         Raises ``ValueError`` on a release of another question.
         """

@@ -140,10 +140,13 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Linear(Knobs):
-    """Base of the linear offline learners.
+    """Base of the linear offline learners. S states, A actions, H steps, d features phi(s, a) in R^d.
 
     lam : ridge parameter, > 0.
-    support : of a supported pair, in standard deviations of the noise of its visits.
+    support : a pair is supported if its visits exceed so many standard deviations of their noise, at least 0.
+
+    Raises ``ValueError`` for an option out of its range; :meth:`open` raises one for what does not fit a
+    problem.
     """
 
     lam: float | None = None
@@ -181,6 +184,9 @@ class Linear(Knobs):
     ) -> ResponseSession:
         """A session that takes people (``submit_many``, ``absent``); its guarantee is known now.
 
+        layout, features : of the problem. randomness : :class:`Seeded` or :class:`Secure`. episodes : of one
+        user at most. known_rewards : whether :meth:`ask` will be given them.
+
         Nothing is spent before :meth:`ask`. Raises ``ValueError`` if the options do not fit the problem.
         """
         exact = isinstance(randomness, Secure)
@@ -216,7 +222,13 @@ class Linear(Knobs):
     def solve(
         self, layout: Layout, features: Features, core: Core, known_rewards: ArrayLike | None = None
     ) -> Learned:
-        """Ask the planned questions and plan backward: post-processing of answers alone."""
+        """Ask the planned questions and plan backward: post-processing of answers alone.
+
+        layout, features : of the problem. core : who answers, a session or a stored release.
+        known_rewards : (H, S, A) in [0, 1], or None.
+
+        Raises ``ValueError`` where an answer is none to a planned question.
+        """
         shape = layout.horizon, layout.states, layout.actions
         known = None if known_rewards is None else _rewards(known_rewards, shape)
         q, effective = np.empty(shape), np.full(shape, np.inf)
@@ -372,10 +384,26 @@ def schema_features(
 
 @dataclass(frozen=True, kw_only=True)
 class PEVI(Linear):
-    """Pessimistic value iteration without privacy.
+    """Pessimistic value iteration without privacy (PEVI; Jin, Yang and Wang 2021), on features of pairs.
 
-    c : penalty c d H ||phi||_{Lambda^-1}. The default is the best constant on the synthetic linear MDP;
-        ``preset="paper"`` is lam = 1.
+    Backward, Q_h = phi^T theta_h - c d H ||phi||_{Lambda_h^-1}, with theta_h the ridge regression of
+    r + V_{h+1} and Lambda_h the regularised Gram matrix of step h.
+
+    Parameters
+    ----------
+    preset : "default" or "paper"
+        ``default``: the best constant on the synthetic linear MDP. ``paper``: lam = 1.
+    c : float
+        Of the penalty, at least 0.
+    lam : float
+        Ridge parameter, > 0.
+    support : float
+        A pair is supported if its visits exceed so many standard deviations of their noise, at least 0.
+
+    Raises
+    ------
+    ValueError
+        For an option out of its range.
     """
 
     c: float | None = None
@@ -492,7 +520,32 @@ class _VarianceAware(_Pessimist):
 
 @dataclass(frozen=True, kw_only=True)
 class VAPVI(_VarianceAware):
-    """Variance-aware pessimistic value iteration without privacy: penalty C sqrt(d) ||phi||."""
+    """Variance-aware pessimistic value iteration without privacy (VAPVI; Yin, Duan, Wang and Wang 2022).
+
+    As :class:`PEVI`, with each record weighted by one over the estimated variance of its next value, and the
+    penalty C sqrt(d) ||phi||_{Lambda_h^-1} + D / K of K users.
+
+    Parameters
+    ----------
+    preset : "default" or "paper"
+    C, D : float
+        Of the penalty, at least 0.
+    lam : float
+        Ridge parameter, > 0.
+    split : bool
+        Variances from one half of the users, the regression from the other.
+    var_max : float, optional
+        Largest variance, at least 1; H^2 where it is None.
+    ridge : float or "bound"
+        For noise, which there is none of here: :class:`DPVAPVI` uses it.
+    support : float
+        A pair is supported if its visits exceed so many standard deviations of their noise, at least 0.
+
+    Raises
+    ------
+    ValueError
+        For an option out of its range.
+    """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {"C": 0.1, "lam": 0.1, "split": False, "D": 0.0, "ridge": 0.0},
@@ -584,6 +637,9 @@ class _Private(Linear):
 class DPPEVI(_Pessimist, _Private):
     """Private PEVI: one noisy Gram matrix and one noisy response a step, priced together.
 
+    epsilon, delta, rho, mu : the true budget: exactly one of epsilon (with delta in (0, 1), or without for
+        Laplace noise), rho-zCDP and mu-GDP, each > 0.
+    C : of the penalty C sqrt(d) ||phi||_{Lambda^-1}, at least 0. lam, support : as for :class:`PEVI`.
     response : "requery": the response is a new question for each V; "model": Gram, next states and
         rewards once (S of at most a few tens), and any policy is then planned free of budget.
     range : "values": noise follows the range of the released values; "declared": b_h.

@@ -111,7 +111,7 @@ class PolicyTable:
 
     @classmethod
     def of(cls, learned: Learned, schema: Schema | None = None) -> PolicyTable:
-        """From what an offline learner made; labels and the first step's number are the schema's."""
+        """From what an offline learner made (``learned``); labels and first step's number: the schema's."""
         policy = np.asarray(learned.policy)
         return cls(
             policy=policy,

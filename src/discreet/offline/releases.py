@@ -598,7 +598,7 @@ def read_tables(path: str | Path) -> StoredTables:
 
 
 def read_release(path: str | Path) -> StoredRelease:
-    """Open a release of counts.
+    """Open a release of counts. path : of ``release.parquet``.
 
     Version, facts, structure and their hash are checked here, the values of a step whenever it is
     read (checksums of pages, hash, finite everywhere).

@@ -34,8 +34,11 @@ Ints = NDArray[np.int64]
 Cap = Literal["H-h+1", "H", "none"]
 Theory = Literal["theory"]
 
-#: Families of the papers: visits, transitions and rewards, each with its own noise.
-PAPER_FAMILIES = {"derive_visits": False, "center_rewards": False}
+#: Where neither preset nor option says when to release: as the users have grown by this factor. Under privacy
+#: fewer releases have less noise; without it a schedule only makes plans lag behind, so it is finer.
+GROWTH, PLAIN_GROWTH = 1.1, 1.02
+#: As the papers have it: visits, transitions and rewards, each with a noise; a release after every user.
+AS_PUBLISHED = {"derive_visits": False, "center_rewards": False, "replan_every": 1}
 
 _CAPS = {"H-h+1": kernels.CAP_LEFT, "H": kernels.CAP_HORIZON, "none": kernels.CAP_NONE}
 
@@ -103,9 +106,11 @@ class TabularLearner(Knobs, ABC):
     stationary : bool
         Pool the counts of all steps; only where the problem is declared stationary.
     replan_every : int
-        Release and replan after every so many users.
+        Release and replan after every so many users, at least 1; it is 1 in presets ``paper`` and ``theory``.
     replan_growth : float
-        Instead: release when the users have grown by this factor, 1.0 being every user.
+        Instead: release when the users have grown by this factor, at least 1.0 (every user). Where nothing
+        else is said it is 1.1, and 1.02 without privacy: the same guarantee as with a release for each, and
+        no more noise.
     derive_visits : bool
         Ask for no family of visits: N = sum over s' of N3, whose error is that of S noises.
     center_rewards : bool
@@ -115,6 +120,12 @@ class TabularLearner(Knobs, ABC):
         Use the public rewards of the spec; ask for none.
     failure : float
         In (0, 1): probability that a concentration bound fails.
+
+    Raises
+    ------
+    ValueError
+        For an option out of its range, by name; and from ``schedule``, ``query`` and ``begin`` where the
+        learner and the problem do not fit.
     """
 
     bonus_scale: float | None = None
@@ -157,7 +168,8 @@ class TabularLearner(Knobs, ABC):
             put(self, name, checks.flag(name, getattr(self, name)))
         if self.known_rewards and self.center_rewards:
             raise ValueError("center_rewards = True: must be false when known_rewards is true")
-        put(self, "replan_every", checks.integer("replan_every", self.replan_every, 1))
+        if self.replan_every is not None:
+            put(self, "replan_every", checks.integer("replan_every", self.replan_every, 1))
         if self.replan_growth is not None:
             put(self, "replan_growth", checks.real("replan_growth", self.replan_growth, 1.0))
         put(
@@ -172,6 +184,12 @@ class TabularLearner(Knobs, ABC):
         """Sub-batches of a batch, each with its own tie-break: 1 unless the learner is greedy."""
         return 1
 
+    def _growth(self, spec: Spec) -> float | None:
+        """The factor from release to release; None: a release every ``replan_every`` users."""
+        if self.replan_growth is self.replan_every is None:
+            return PLAIN_GROWTH if spec.budget is not None and not spec.budget.private else GROWTH
+        return self.replan_growth
+
     @property
     def scheduled(self) -> bool:
         """True if several users can follow one policy."""
@@ -185,11 +203,12 @@ class TabularLearner(Knobs, ABC):
         """Times of release: after every user, every ``replan_every`` users, or geometric."""
         self._check(spec)
         plans: Literal["deterministic", "stochastic"] = "stochastic" if self.stochastic else "deterministic"
-        if self.replan_every == 1:
-            return Schedule(spec.users, growth=self.replan_growth or 1.0, plans=plans)
+        every, growth = self.replan_every, self._growth(spec)
+        if every is None or every == 1:
+            return Schedule(spec.users, growth=growth or 1.0, plans=plans)
         if spec.users is None:
             return Schedule(None, plans=plans)
-        times = np.arange(0, spec.users, self.replan_every, dtype=np.int64)
+        times = np.arange(0, spec.users, every, dtype=np.int64)
         return Schedule(spec.users, times=times, plans=plans)
 
     def query(self, spec: Spec) -> CountQuery:
@@ -211,8 +230,9 @@ class TabularLearner(Knobs, ABC):
 
     def _batch(self, users: int, spec: Spec) -> int:
         """How many users follow the release made after ``users`` of them."""
-        if self.replan_growth is not None:
-            return grown(users, self.replan_growth, spec)
+        growth = self._growth(spec)
+        if growth is not None:
+            return grown(users, growth, spec)
         later = users + int(self.replan_every or 1)
         return later - users if spec.users is None else min(later, spec.users) - users
 
@@ -235,7 +255,7 @@ class TabularLearner(Knobs, ABC):
         return kernels.work_size(slots, spec.layout.rows, spec.states)
 
     def errors(self, laws: Mapping[str, NoiseLaw], spec: Spec) -> Floats:
-        """(5,) bounds E1, E2, E3, E_row, 0 of the noise, from its law; zeros for a baseline."""
+        """(5,) bounds E1, E2, E3, E_row, 0 of the noise, from its laws by family; zeros for a baseline."""
         return np.zeros(kernels.ERRORS)
 
     # -------------------------------------------------------------------------- one release
@@ -310,7 +330,9 @@ class TabularLearner(Knobs, ABC):
         if self.stat_const != "theory":
             yield f"stat_const = {self.stat_const:g} replaces the constant of the theory"
         if self.scheduled:
-            yield "several users follow one policy (the theorem replans for each)"
+            default = f": growth {GROWTH:g}, without privacy {PLAIN_GROWTH:g}"
+            when = default if self.replan_every is self.replan_growth is None else ""
+            yield f"several users follow one policy{when} (the theorem replans for each)"
 
     def summary(self) -> str:
         """The options, and whether the regret theorem holds with them. Privacy never depends on them."""

@@ -234,7 +234,7 @@ class SDPPE(StagedLearner):
 
     # --------------------------------------------------------------------------- public facts
     def enumeration(self, spec: Spec) -> Enumeration:
-        """All policies of the problem; ``ValueError`` if there are too many."""
+        """All policies of the problem in ``spec``; ``ValueError`` if there are too many."""
         if spec.initial is None:
             raise ValueError("spec.initial = None: must be the public law of the first state")
         return _enumerated(spec.layout, tuple(spec.initial.tolist()), int(self.max_policies or MAX_POLICIES))

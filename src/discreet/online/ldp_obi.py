@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from discreet.core import checks
 from discreet.estimation.model import POSTS
 from discreet.online import bonuses, kernels
-from discreet.online.base import PAPER_FAMILIES, ErrorAware, GreedyLearner
+from discreet.online.base import AS_PUBLISHED, ErrorAware, GreedyLearner
 from discreet.protocol import Spec
 
 Floats = NDArray[np.float64]
@@ -58,14 +58,14 @@ class LDPOBI(ErrorAware, GreedyLearner):
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {
             "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": 0.2, "constants": "tight", "cap": "H-h+1",
-            "stationary": False, "replan_every": 1, "derive_visits": True, "center_rewards": True,
+            "stationary": False, "derive_visits": True, "center_rewards": True,
             "known_rewards": False, "failure": 0.05, "monotone": False, "tie_break": "random",
             "priv_scale": 0.03, "E_mode": "sd", "E_z": 1.0, "noise_failure": 0.05, "alpha": 2.0,
             "clip_negative": True,
         },
-        "theory": {**PAPER_FAMILIES, "stat_const": "theory", "priv_scale": 1.0, "E_mode": "quantile"},
+        "theory": {**AS_PUBLISHED, "stat_const": "theory", "priv_scale": 1.0, "E_mode": "quantile"},
         "paper": {
-            **PAPER_FAMILIES, "stat_const": "theory", "constants": "published", "priv_scale": 1.0,
+            **AS_PUBLISHED, "stat_const": "theory", "constants": "published", "priv_scale": 1.0,
             "E_mode": "quantile", "clip_negative": False,
         },
     }  # fmt: skip

@@ -112,6 +112,12 @@ class LinearLearner(Knobs):
     tie_batches : int
         Sub-batches of a batch, each with its own random tie-break; by default 4 where several users follow
         one release and ties are random, else 1.
+
+    Raises
+    ------
+    ValueError
+        For an option out of its range, by name; and from ``schedule``, ``query`` and ``begin`` where the
+        learner and the problem do not fit.
     """
 
     bonus_scale: float | None = None

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.online import bonuses, kernels
-from discreet.online.base import PAPER_FAMILIES, BonusLearner, GreedyLearner, PostProcessed
+from discreet.online.base import AS_PUBLISHED, BonusLearner, GreedyLearner, PostProcessed
 from discreet.protocol import Spec
 
 Floats = NDArray[np.float64]
@@ -50,14 +50,14 @@ _PUBLIC_CODE_CONST = math.sqrt(2 * math.log(3))  # of the code of Chowdhury and 
 # What sampling asks for, with and without noise.
 _PLAIN: Options = {
     "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": "theory", "cap": "H-h+1", "stationary": False,
-    "replan_every": 1, "derive_visits": True, "center_rewards": True, "known_rewards": False,
+    "derive_visits": True, "center_rewards": True, "known_rewards": False,
     "failure": 0.05, "tie_break": "random",
 }  # fmt: skip
 _HOEFFDING: dict[str, Options] = {
     "default": {**_PLAIN, "stat_const": 0.2, "constants": "tight", "monotone": False},
-    "theory": {**PAPER_FAMILIES, "stat_const": "theory", "constants": "tight"},
-    "paper": {**PAPER_FAMILIES, "stat_const": "theory", "constants": "published", "cap": "H"},
-    "honest": {**PAPER_FAMILIES, "stat_const": _PUBLIC_CODE_CONST, "stationary": True, "replan_every": 32},
+    "theory": {**AS_PUBLISHED, "stat_const": "theory", "constants": "tight"},
+    "paper": {**AS_PUBLISHED, "stat_const": "theory", "constants": "published", "cap": "H"},
+    "honest": {**AS_PUBLISHED, "stat_const": _PUBLIC_CODE_CONST, "stationary": True, "replan_every": 32},
 }
 _BERNSTEIN: dict[str, Options] = {
     "default": {
@@ -65,16 +65,16 @@ _BERNSTEIN: dict[str, Options] = {
         "corr_scale": 0.0, "corr_const": 1000.0, "floor_scale": 0.1,
     },
     "theory": {
-        **PAPER_FAMILIES, "stat_const": "theory", "constants": "published", "monotone": True,
+        **AS_PUBLISHED, "stat_const": "theory", "constants": "published", "monotone": True,
         "corr_scale": 1.0, "floor_scale": 1.0,
     },
     "paper": {
-        **PAPER_FAMILIES, "stat_const": "theory", "constants": "published", "cap": "H", "monotone": True,
+        **AS_PUBLISHED, "stat_const": "theory", "constants": "published", "cap": "H", "monotone": True,
         "corr_scale": 1.0, "floor_scale": 1.0,
     },
 }  # fmt: skip
 _AZAR: Options = {
-    **PAPER_FAMILIES, "stat_const": "theory", "constants": "azar", "cap": "H", "monotone": True,
+    **AS_PUBLISHED, "stat_const": "theory", "constants": "azar", "cap": "H", "monotone": True,
 }  # fmt: skip
 
 # What noise asks for.

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.online import bonuses, kernels
-from discreet.online.base import PAPER_FAMILIES, BonusLearner, PostProcessed, Theory
+from discreet.online.base import AS_PUBLISHED, BonusLearner, PostProcessed, Theory
 from discreet.protocol import Spec
 
 Floats = NDArray[np.float64]
@@ -37,10 +37,10 @@ Options = Mapping[str, Any]
 
 _DEFAULT: Options = {
     "bonus_scale": 1.0, "stat_scale": 1.0, "stat_const": 0.1, "constants": "tight", "cap": "H-h+1",
-    "stationary": False, "replan_every": 1, "derive_visits": True, "center_rewards": True,
+    "stationary": False, "derive_visits": True, "center_rewards": True,
     "known_rewards": False, "failure": 0.05, "eta": 0.03,
 }  # fmt: skip
-_THEORY: Options = {**PAPER_FAMILIES, "stat_const": "theory", "eta": "theory"}
+_THEORY: Options = {**AS_PUBLISHED, "stat_const": "theory", "eta": "theory"}
 
 
 def _fill(learner: OPPO | PrivateUCBPO, spec: Spec, flags: Ints, knobs: Floats) -> int:

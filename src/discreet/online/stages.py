@@ -234,7 +234,7 @@ class StagedLearner(Knobs):
 
     # --------------------------------------------------------------------------- public facts
     def least_users(self, spec: Spec) -> int:
-        """The smallest K with one stage and somebody after it."""
+        """The smallest K with one stage and somebody after it, in the problem of ``spec``."""
         one = self.PARTS * spec.horizon * spec.layout.rows * int(self.initial or 1)
         least = math.floor(one / float(self.explore_share or 1.0))
         while self._explorers(least) < one:  # K - 1 explore at most, and the quotient was rounded

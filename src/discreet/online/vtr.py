@@ -339,7 +339,7 @@ class UCRLVTR(LinearLearner):
         return Planned(found.values, spec.layout.to_rows(found.q), found.context, fitted)
 
     def solution(self, state: LinearState) -> Solution:
-        """What the last plan was made from: public, so that a user's device can plan for itself.
+        """What the last plan of ``state`` was made from: public, so that a user's device can plan for itself.
 
         Raises ``ValueError`` before the first release.
         """

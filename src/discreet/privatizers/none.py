@@ -30,7 +30,10 @@ __all__ = ["NoPrivacy"]
 
 @dataclass(frozen=True, kw_only=True)
 class NoPrivacy(Knobs, Proposes):
-    """Exact sums, no guarantee: the baseline."""
+    """Exact sums, no guarantee: the baseline, which every output says.
+
+    preset : "default" or "paper", which are the same here; ``ValueError`` for others.
+    """
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "paper": {}}
 
@@ -60,14 +63,17 @@ class NoPrivacy(Knobs, Proposes):
         return CountMechanism(query, schedule, randomness.kind, Exact())
 
     def stored_mechanism(self, query: Any, randomness: Randomness) -> CountMechanism:
-        """Exact sums of stored people."""
+        """Exact sums (``query``) of stored people; ``randomness`` is not used."""
         check_source(randomness)
         return CountMechanism(
             private_query(query), Schedule.one_shot(1), randomness.kind, Exact(), stored=True
         )
 
     def stored(self, query: Any, randomness: Randomness) -> OneShotSession:
-        """A session for stored people that releases exact sums, once, step by step."""
+        """A session for stored people that releases exact sums (``query``), once, step by step.
+
+        randomness : as of other privatizers; none is drawn.
+        """
         from discreet.sessions.one_shot import OneShotSession
 
         return OneShotSession(self.stored_mechanism(query, randomness), randomness)

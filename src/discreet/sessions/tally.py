@@ -266,7 +266,7 @@ class Tally:
 
     # -------------------------------------------------------------------------------- merging
     def merge(self, other: Tally) -> None:
-        """Take in everybody of another tally, who stays as it is.
+        """Take in everybody of ``other``, which stays as it is.
 
         Numbers of users that come later are above those of both. Raises ``ValueError``, and takes in nobody,
         unless it is of an equal query and of the same grid or a coarser one, holds nobody who is here
@@ -355,7 +355,10 @@ class Tally:
 
     @classmethod
     def of_units(cls, query: CountQuery, grid: int, units: NDArray[np.int64]) -> Tally:
-        """The tally that these integers are of. Raises ``ValueError`` if they are of none."""
+        """The tally of ``query`` that the integers ``units``, of 1 / ``grid``, are of.
+
+        Raises ``ValueError`` if they are of none.
+        """
         new = cls(query, grid)
         cells = new._counts[0].size
         told, counts, sums = np.split(units, [2, 2 + cells * len(new._counts)])
@@ -378,7 +381,7 @@ class Tally:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Tally:
-        """The tally in these bytes. Raises ``ValueError`` if they are damaged, or no tally of people."""
+        """The tally in ``content``. Raises ``ValueError`` if they are damaged, or no tally of people."""
         content = bytes(content)
         found = saved_state.read_content(io.BytesIO(content), len(content), "content", CLASSES, _LAYOUT)
         return cls._of("content", found[1])
@@ -399,7 +402,10 @@ class Tally:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tally:
-        """The tally in a file, which stays. Raises ``ValueError`` if it is damaged, or no tally of people."""
+        """The tally in the file at ``path``, which stays.
+
+        Raises ``ValueError`` if it is damaged, or no tally of people.
+        """
         found = saved_state.read(path, CLASSES, _LAYOUT)
         return cls._of(f"path = {str(path)!r}", found.values)
 

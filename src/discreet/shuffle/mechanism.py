@@ -169,12 +169,31 @@ class ShuffledMechanism(ABC):
 
 @dataclass(frozen=True, eq=False)
 class FlipMechanism(ShuffledMechanism):
-    """Bits and coin flips in every counter.
+    """Bits and coin flips in every counter of every message (Bai, Talebi, Zhao and Cheng 2024, repaired).
 
-    noises : of each batch, (family, flips) in the order of the query; a batch is let out only if as many
-    messages came as its flips have ``users``. words : how the flips were chosen.
+    Proposed by ``Shuffle()``. Its ``guarantee`` is computed from the flips of each batch, over which the
+    largest loss counts, since a user is in one batch.
 
-    Raises ``ValueError`` if the noises are not those of the batches.
+    Parameters
+    ----------
+    query : CountQuery
+        What is summed; one episode a user.
+    schedule : Schedule
+        Its times are the batches' ends, so the number of users must be known.
+    source : "seeded" or "secure"
+        Where coins come from: a simulation's seed, or the devices' own systems.
+    stated : Stated
+        At which delta in (0, 1) epsilon is stated.
+    noises : tuple, one for each batch
+        (family, flips) in the order of the query; a batch is let out only if as many messages came as its
+        flips have ``users``.
+    words : str
+        How the flips were chosen.
+
+    Raises
+    ------
+    ValueError
+        If a part is of another type or does not fit, or the noises are not those of the batches.
     """
 
     __repr__ = brief
@@ -255,10 +274,23 @@ def undominated(noises: Iterable[Noise]) -> tuple[Noise, ...]:
 
 @dataclass(frozen=True, eq=False)
 class AmplifiedMechanism(ShuffledMechanism):
-    """Reports of a few steps, amplified by shuffling.
+    """Reports of a few steps of each user, amplified by shuffling (Feldman, McMillan and Talwar 2021).
 
-    choices : of each batch, its honest users and what everybody reports; a batch is let out only if as many
-    reports came. Raises ``ValueError`` if the choices are not those of the batches.
+    Proposed by ``Shuffle(randomizer="amplified")``. Its ``guarantee`` is computed from the reports and the
+    sizes of the batches, over which the largest loss counts, since a user is in one batch.
+
+    Parameters
+    ----------
+    query, schedule, source, stated : as for :class:`FlipMechanism`
+        The query's counts are per step: neither pooled over steps nor of group returns.
+    choices : tuple of (int, StepReports), one for each batch
+        Honest users, from 1 to the batch's size, and what everybody reports; a batch is let out only if as
+        many reports came.
+
+    Raises
+    ------
+    ValueError
+        If a part is of another type or does not fit, or the choices are not those of the batches.
     """
 
     __repr__ = brief

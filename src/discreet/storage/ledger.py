@@ -441,9 +441,22 @@ def _identity_of(first: Entry) -> str:
 
 
 class Ledger:
-    """An open ledger; see the module's text. Made by :meth:`open`; a context manager.
+    """An open ledger: what was released of a dataset's people, what it costs them together, and the limit.
 
-    Any number of processes may use one ledger at once; one object belongs to one thread of one process.
+    Made by :meth:`open`, which checks all of it, and a context manager. Any number of processes may use one
+    ledger at once; one object belongs to one thread of one process.
+
+    Parameters
+    ----------
+    path, connection, readonly, timeout
+        Of the file, by :meth:`open` alone; seconds of waiting for another process's lock.
+
+    Raises
+    ------
+    LedgerError
+        A ``ValueError``: it is missing, damaged, shortened, replaced, locked for too long or not writable.
+    BudgetError
+        A ``ValueError``, of :meth:`reserve`: the limit would be passed; nothing was recorded.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, readonly: bool, timeout: float) -> None:

@@ -111,7 +111,10 @@ class Part:
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "content") -> Part:
-        """The part in these bytes. Raises ``ValueError`` if they are damaged, or no part."""
+        """The part in ``content``, which errors call ``name``.
+
+        Raises ``ValueError`` if it is damaged, or no part.
+        """
         found = saved_state.read_content(io.BytesIO(content), len(content), name, {}, _LAYOUT)[1]
         try:
             tally = Tally.from_bytes(np.asarray(found["tally"], np.uint8).tobytes())
@@ -140,7 +143,7 @@ class Part:
 
     @classmethod
     def load(cls, path: str | Path) -> Part:
-        """The part in a file, which stays; also under the rules over that file.
+        """The part in the file at ``path``, which stays; also under the rules over that file.
 
         Raises ``ValueError`` if it is damaged, or no part.
         """

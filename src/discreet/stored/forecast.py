@@ -103,8 +103,9 @@ class OtherEpsilon:
 
 @dataclass(frozen=True, eq=False)
 class SchemaForecast:
-    """What is known of a release before anybody's data are read.
+    """What is known of a release before anybody's data are read; made by :func:`forecast_learn`.
 
+    dataset : its name in the schema. users, episodes_per_user : what was asked about, at least 1.
     guarantee : what the release will state. delta_verdict : of
     :func:`discreet.stored.statement.check_delta`, or ``"refused"``, or ``"none"`` without privacy.
     noise : by table. share : stated share c of the statistical error. successors : k in (2), S at most.
@@ -112,6 +113,7 @@ class SchemaForecast:
     privacy costs no more than that; the larger of both.
     users_needed : if visits are spread evenly over the reachable pairs of a step.
     pairs : admissible (h, s, a). reachable : the share of them that people's behaviour reaches, as told.
+    cells : counters that get noise.
     threshold : visits above which the learner trusts a pair. visits_per_pair : of the users, evenly.
     supported, supported_share : how many reachable (h, s, a) are then expected above the threshold.
     chance_supported : probability that a pair which nobody visits is above it.

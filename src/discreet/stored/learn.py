@@ -89,7 +89,11 @@ _EXPECTED = (RELEASE, SCHEMA, "policy.csv")  # files that a statement cannot do 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a run left behind: the folder, its statement, and the report's text."""
+    """What :func:`learn` and :func:`plan_again` left behind.
+
+    folder : with the release, the policy, ``statement.json``, ``report.md`` and the officer's page.
+    statement : the privacy statement, as it stands there. report : the text of ``report.md``.
+    """
 
     __repr__ = brief
 

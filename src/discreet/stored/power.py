@@ -102,7 +102,7 @@ class PublicWorld:
         return self.scale * gain if returns.outcomes is not None else (returns.high - returns.low) * gain
 
     def gain(self, path: Path, count: int) -> float:
-        """What a point of a path truly gains, in the units of the return."""
+        """What the point of a path with ``count`` changes truly gains, in the units of the return."""
         policy = self.behaviour.copy()
         changed = path.changed(count)[:-1]
         policy[:, changed] = np.eye(self.mdp.actions)[path.action[:-1][changed]]

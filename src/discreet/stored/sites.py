@@ -425,7 +425,8 @@ class _Shared:
 class SiteSums:
     """The sum of what ``sent`` sites sent. **Raw data** where the analyst is to draw the noise.
 
-    plan : that of the sites. units : (entries,) integers.
+    plan : that of the sites. sent : how many sites' messages it is of, from ``plan.fewest`` to
+    ``plan.sites``. units : (entries,) int64, at most ``sent`` times the bound of one site's.
 
     Raises
     ------
@@ -453,14 +454,14 @@ class SiteSums:
         return f"<Sums of {self.sent} sites: {private}>"
 
     def check(self, learner: Any, privatizer: Any) -> None:
-        """``ValueError`` for another learner or budget than that of the plan."""
+        """``ValueError`` for another learner, or a privatizer of another budget, than those of the plan."""
         plan = self.plan
         same = name_of(learner) == name_of(plan.learner) and options_of(learner) == options_of(plan.learner)
         if not same or privatizer != plan.privatizer:
             raise ValueError("learner, privatizer: must be those of the sites' plan")
 
     def session(self, randomness: Randomness) -> OneShotSession | _Shared:
-        """What is to be released: exact sums that wait for their noise, or noisy ones."""
+        """What is to be released: exact sums that wait for their noise of ``randomness``, or noisy ones."""
         if self.plan.split is not None:
             if type(randomness) is not Secure:
                 raise ValueError(f"randomness = {randomness!r}: must be secure, the sites drew the noise")
@@ -476,7 +477,7 @@ _KEYS = ("schema", "algorithm", "learner", "privatizer", "sites", "noise", "need
 
 
 def read_site_plan(path: str | Path) -> SitePlan:
-    """The plan in a TOML file, beside the schema that it names.
+    """The plan in the TOML file at ``path``, beside the schema that it names.
 
     Keys: ``schema`` (a file), ``algorithm`` ("decision-points" or "dp-apvi"), tables ``learner`` (its
     options, if any) and ``privatizer`` (of :class:`Central`: ``epsilon``, ``delta``, ..), and ``sites``,

@@ -310,7 +310,10 @@ def check_delta(delta: float, users: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """A statement as a JSON document; made by :func:`statement_of`."""
+    """A privacy statement as a JSON document; made by :func:`learn`, and read again by :func:`verify`.
+
+    document : plain values, as ``discreet.stored.statement_schema.JSON_SCHEMA`` describes them.
+    """
 
     __repr__ = brief
 

@@ -38,7 +38,11 @@ __all__ = ["Clocks"]
 
 @dataclass(frozen=True)
 class Clocks:
-    """``growth`` >= 0: a row is due when its assigned users have grown by this share; 0: at every release."""
+    """A clock for each row (h, s, a): which rows a release measures, from public facts alone.
+
+    growth : at least 0; a row is due when its assigned users have grown by this share since it was measured
+    last. 0: at every release. Raises ``ValueError`` below 0.
+    """
 
     __repr__ = brief
 

@@ -39,7 +39,10 @@ def node_variances(levels: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class OptimalTree(Walk):
-    """The tree over N leaves, the last of which is never released, under the optimal estimate."""
+    """The binary tree, each node's noise averaged with its parts' (Honaker 2015): the loss of the plain tree.
+
+    leaves : N >= 1, batches of users or users, the last one never released. Raises ``ValueError`` for less.
+    """
 
     __repr__ = brief
 

@@ -39,7 +39,12 @@ MOST_ARITY = 1024  # a level keeps k/2 noises
 
 @dataclass(frozen=True)
 class SignedDigits(Walk):
-    """``levels`` levels of ``arity`` over N leaves, the last of which is never released."""
+    """A tree in balanced digits: a prefix is a sum and difference of few blocks; pure epsilon only.
+
+    leaves : N >= 1, batches of users; the last one is never released. arity : k >= 2, the base of the digits.
+    levels : L in [1, 64], of blocks of k^l leaves; a user is in one block of each. Raises ``ValueError``
+    beyond, and where the blocks' noise could leave the integers of a double.
+    """
 
     __repr__ = brief
 

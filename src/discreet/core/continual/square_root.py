@@ -92,7 +92,12 @@ class Toeplitz(Walk):
 
 @dataclass(frozen=True)
 class SquareRoot(Toeplitz):
-    """A buffered Toeplitz walk over N <= 10^7 leaves."""
+    """Square-root Toeplitz noise (Fichtenberger, Henzinger and Upadhyay 2022), in buffers; Gaussian only.
+
+    Prefix sums at release n have a noise of std about sqrt(1.07 + ln(n) / pi) of one draw's.
+
+    leaves : N, batches of users, from 1 to 10^7, the last one never released. Raises ``ValueError`` beyond.
+    """
 
     code: ClassVar[int] = walks.TOEPLITZ
     most_leaves: ClassVar[int] = MOST_LEAVES

@@ -33,8 +33,10 @@ from discreet.core.shown import brief
 
 @dataclass(frozen=True)
 class Tree(Walk):
-    """The public geometry of a tree over N leaves, the last of which is never released; None: unknown N.
+    """The binary tree (Chan, Shi and Song 2011): a prefix is a sum of few nodes, each with one noise.
 
+    leaves : N >= 1, batches of users or users; the last one is never released. None: unknown, and scales
+        grow with the epochs. Raises ``ValueError`` for less.
     gaussian : of the noise; sets the growth of scales where N is unknown.
     """
 

@@ -54,7 +54,9 @@ def _no_grid(grid: int | None) -> None:
 class SeededCoins:
     """The draws of one simulated person's device: the stream (noise, user, 0) of a run.
 
-    Raises ``ValueError`` if a grid is asked for: a session with one promises exact noise.
+    key : (2,) uint64, of the run's noise (``dr.Seeded(seed, run).keys.noise``). user : her number from 0 on.
+
+    Its methods raise ``ValueError`` if a grid is asked for: a session with one promises exact noise.
     """
 
     exact = False
@@ -70,7 +72,7 @@ class SeededCoins:
         return out
 
     def normal(self, scale: float, size: int, grid: int | None = None) -> Floats:
-        """``size`` independent centred normals of this standard deviation; there is no grid."""
+        """``size`` independent centred normals of standard deviation ``scale``; there is no grid."""
         _no_grid(grid)
         out = np.empty(size)
         streams.fill_normal(self._state, scale, out)

@@ -96,7 +96,7 @@ def published_code_setup(
     if mdp.layout.mask is not None:
         raise ValueError("env: the public code knows no inadmissible actions")
     optimize = _LEARNERS[learner]
-    stand_in = (OPPO() if optimize else UCBVI(), NoPrivacy())
+    stand_in = (OPPO(replan_every=1) if optimize else UCBVI(replan_every=1), NoPrivacy())
     scale = 1.0 if epsilon is None else checks.positive("epsilon", epsilon)
     return PublishedCode(
         mdp, *stand_in, episodes, "episode", optimize_policy=optimize, mode=mode, epsilon=scale
