@@ -174,8 +174,8 @@ def test_with_endless_people_the_gain_is_the_true_one_however_many_are_cut_off(
 
 
 def test_what_noise_hides_of_later_visits_is_part_of_the_interval() -> None:
-    """Visits and returns are known, transitions drown in noise: the model alone has people come back too often.
-    What is said of r reaches down to 1 as far as the model is not believed, holds r of the true
+    """Visits and returns are known, transitions drown in noise: the model alone has people come back too
+    often. What is said of r reaches down to 1 as far as the model is not believed, holds r of the true
     transitions, and errs less than the model. Seeds are fixed; nothing here is a matter of chance.
     """
     off = []
