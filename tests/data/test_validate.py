@@ -1,16 +1,19 @@
 """Rows of people become episodes, or one error that names the first offence and counts all."""
 
 import hashlib
+import itertools
 import os
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from covering import pairwise
 
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
+from discreet.data import validate
 from discreet.data.readers import open_source
 from discreet.data.validate import KINDS, DataError, Totals, check, episodes
 from discreet.sessions.tally import Tally
@@ -264,6 +267,23 @@ def test_batches_are_small(schema, make, tmp_path) -> None:
         assert max(len(part.user) for part in parts) < 40
         assert parts[-1].rows == len(rows)
         assert np.array_equal(np.concatenate([part.user for part in parts]), np.arange(200))
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.large_string()], ids=str)
+def test_whether_rows_lie_together_by_brute_force(kind) -> None:
+    """Against looking at all runs of equal users, over 600 short columns cut into batches anywhere."""
+    draw, held = np.random.default_rng(7), Counter()
+    for _ in range(600):
+        keys = np.repeat(draw.integers(5, 13, draw.integers(1, 6)), draw.integers(1, 4)).tolist()
+        runs = [key for i, key in enumerate(keys) if i == 0 or keys[i - 1] != key]
+        column = pa.array([str(key) for key in keys] if kind != pa.int64() else keys, kind)
+        cuts = [0, *np.flatnonzero(draw.random(len(keys) - 1) < 0.4) + 1, len(keys)]
+        users = validate._Together()
+        found = all(users.add(validate._look(column[a:b])) for a, b in itertools.pairwise(cuts))
+        together = len(set(runs)) == len(runs)
+        assert (found and bool(users)) == together
+        held[together] += 1
+    assert min(held.values()) > 100
 
 
 def test_progress_is_told(schema, make, tmp_path) -> None:

@@ -123,7 +123,7 @@ class Source:
     def _tables(self, batch_rows: int, users_only: bool, pool: Pool | None) -> Iterator[pa.Table]:
         raw = _ahead(_gathered(self._raw(batch_rows, users_only), batch_rows))
         if users_only:
-            yield from map(self._users, raw)
+            yield from in_order(pool, self._users, raw)
         else:
             yield from in_order(pool, lambda part: self._canonical(*part), _numbered(raw))
 

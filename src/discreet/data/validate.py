@@ -24,12 +24,12 @@ from __future__ import annotations
 import hashlib
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -140,7 +140,7 @@ def episodes(
     check = _Check(source.schema, key)
     with ExitStack() as stack:
         pool = stack.enter_context(Pool(workers))
-        if _together(source, batch_rows, progress):
+        if _together(source, batch_rows, progress, pool):
             units = _streamed(source, batch_rows, progress, pool)
         else:
             units = _partitioned(source, batch_rows, memory, scratch, stack, progress, pool)
@@ -186,6 +186,26 @@ def _rising(keys: Any, free: Flags | None = None) -> tuple[bool, bool]:
     return bool(by_value.all()), bool(by_length.all())
 
 
+class _Look(NamedTuple):
+    """What one batch says of the order of users."""
+
+    rising: tuple[bool, bool]
+    first: Any
+    last: Any  # (1,) the first and the last key
+    begins: Ints  # rows where another user begins
+    hashes: NDArray[np.uint64]  # of these users
+    back: bool  # in no order, and two of them have one hash
+
+
+def _look(keys: Any) -> _Look:
+    """In any thread."""
+    rising = _rising(keys)
+    begins = np.flatnonzero(_changes(keys))
+    own = hashed(keys.take(pa.array(begins)))
+    back = not any(rising) and distinct(own) < len(own)
+    return _Look(rising, keys.slice(0, 1), keys.slice(len(keys) - 1), begins, own, back)
+
+
 class _Together:
     """Whether the rows of every user lie together: users rise, or none comes back after another one.
 
@@ -199,20 +219,19 @@ class _Together:
         self._seen: list[NDArray[np.uint64]] | None = []
         self._users = 0
 
-    def add(self, keys: Any) -> bool:
-        """The next rows' users; False where it is certain that they do not lie together."""
-        whole = keys if self._last is None else pa.concat_arrays([self._last, keys])
-        now = _rising(whole)
-        self._rising = self._rising[0] and now[0], self._rising[1] and now[1]
+    def add(self, found: _Look) -> bool:
+        """The next rows; False where it is certain that those of a user do not lie together."""
+        ends = found.first if self._last is None else pa.concat_arrays([self._last, found.first])
+        self._rising = tuple(  # type: ignore[assignment]
+            all(both) for both in zip(self._rising, _rising(ends), found.rising, strict=True)
+        )
         if self._seen is not None:
-            begins = np.flatnonzero(_changes(whole))
-            own = hashed(whole.take(pa.array(begins if self._last is None else begins[1:])))
+            own = found.hashes if _changes(ends)[-1] else found.hashes[1:]
             self._seen.append(own)
             self._users += len(own)
-            back = not any(self._rising) and distinct(own) < len(own)
-            if back or self._users > _MOST_HASHES:
+            if (found.back and not any(self._rising)) or self._users > _MOST_HASHES:
                 self._seen = None
-        self._last = keys.slice(len(keys) - 1)
+        self._last = found.last
         return any(self._rising) or self._seen is not None
 
     def __bool__(self) -> bool:
@@ -221,12 +240,15 @@ class _Together:
         return distinct(np.concatenate(self._seen)) == self._users
 
 
-def _together(source: Source, batch_rows: int, progress: Progress | None) -> bool:
+def _looked(tables: Iterable[pa.Table], pool: Pool) -> Iterator[tuple[pa.Table, _Look]]:
+    """Each with what it says of the order, found in threads."""
+    return in_order(pool, lambda table: (table, _look(_array(table, "user"))), tables)
+
+
+def _together(source: Source, batch_rows: int, progress: Progress | None, pool: Pool) -> bool:
     users = _Together()
-    for table in source.batches(batch_rows, progress, "look at the order", users_only=True):
-        if not users.add(_array(table, "user")):
-            return False
-    return bool(users)
+    tables = source.batches(batch_rows, progress, "look at the order", users_only=True, pool=pool)
+    return all(users.add(found) for _, found in _looked(tables, pool)) and bool(users)
 
 
 def _streamed(
@@ -239,12 +261,11 @@ def _streamed(
         if not users:
             raise ValueError("the order of users is not what it was: did a file change while it was read?")
 
-    for table in source.batches(batch_rows, progress, "check", pool=pool):
-        own = _array(table, "user")
-        if not users.add(own):
+    for table, found in _looked(source.batches(batch_rows, progress, "check", pool=pool), pool):
+        if not users.add(found):
             check()
-        cut = int(np.flatnonzero(_changes(own))[-1])  # where the last user of the batch begins
-        if cut == 0 and held and _array(held[-1], "user")[-1] == own[0]:
+        cut = int(found.begins[-1])  # where the last user of the batch begins
+        if cut == 0 and held and _array(held[-1], "user")[-1] == found.first[0]:
             held.append(table)
             continue
         if held or cut:

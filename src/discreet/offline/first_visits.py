@@ -93,6 +93,18 @@ class FirstVisits:
         return self.returns.bounds(self.spec.horizon)
 
     @property
+    def arrival(self) -> Floats:
+        """(S + 1,) what coming to each state adds to a return by rule, in units of the range of returns.
+
+        An episode pays once at most, and returns beyond the bounds count as the bound.
+        """
+        least, most = self.bounds
+        found = np.zeros(self.layout.states)
+        for state, reward in (self.returns.outcomes or {}).items():
+            found[state] = (min(max(reward, least), most) - min(max(0.0, least), most)) / (most - least)
+        return found
+
+    @property
     def start(self) -> int:
         """The state that every episode begins in: S."""
         return self.spec.states

@@ -122,13 +122,7 @@ class _Chain:
         self.usual = whole / self.seen[:, None]
         self.ends = list(told.question.returns.terminal)
         self.usual[self.ends] = 0.0
-        least_return, most = told.question.bounds
-        outcomes = told.question.returns.outcomes or {}
-        self.paid = np.zeros(states)
-        self.paid[list(outcomes)] = list(outcomes.values())
-        # an episode pays once at most, and returns beyond the bounds count as the bound
-        self.paid = np.clip(self.paid, least_return, most) - float(np.clip(0.0, least_return, most))
-        self.paid /= most - least_return
+        self.paid = told.question.arrival
         self.worth, self.reached = self._followed(self.usual)
         variance = 2.0 * told.question.episodes * np.maximum(self.moves, 0.0)
         self.luck, self.noise = variance, np.full_like(variance, 2.0 * noise.moves**2)
