@@ -471,7 +471,7 @@ def test_forecast_says_what_would_be_chosen_and_what_it_costs() -> None:
     assert found["choices"][0]["ratio"] == 1.0
     errors = [choice["error"] for choice in found["choices"]]
     assert errors == sorted(errors)
-    assert errors[0] < 60  # the papers' tree: 5 692 (privacy-mechanisms, 2.2)
+    assert errors[0] < 70  # the papers' tree: 5 692 (privacy-mechanisms, 2.2)
     assert found["statement"].startswith("Joint differential privacy")
     papers = document("forecast", "--learner", "dp-ucbvi", "--preset", "paper", *budget[:4])
     assert papers["releases"] == 19_999
