@@ -135,6 +135,13 @@ def test_refusals_name_the_place_and_never_the_value(served: tuple[Any, Any]) ->
     ]
     for content, status in raw:
         assert answered(http, "/messages", content=content)[0] == status
+    counts = {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+        for line in http.get("/metrics").text.splitlines()
+        if line.startswith("discreet_messages_total")
+    }
+    for reason, least in (("malformed", 20), ("oversized", 1), ("foreign", 1)):  # each is counted
+        assert counts[f'discreet_messages_total{{outcome="{reason}"}}'] >= least
     for path in ("/places", "/tickets", "/messages"):
         assert http.get(path).status_code == 405
     assert answered(http, "/places", json={"ticket": "no"})[1]["reason"] == "foreign"
@@ -257,6 +264,8 @@ def test_a_client_sends_again_until_it_is_answered() -> None:
             raise httpx.ConnectError("gone")
         if len(sent) == 2:
             return httpx.Response(503, json={"reason": "busy", "words": ""})
+        if len(sent) == 3:
+            return httpx.Response(429, json={"reason": "often", "words": ""})
         return httpx.Response(409, json={"reason": "full", "words": "come again"})
 
     http = httpx.Client(base_url="http://study", transport=httpx.MockTransport(answer))
@@ -265,7 +274,7 @@ def test_a_client_sends_again_until_it_is_answered() -> None:
         pytest.raises(Turned, match="full: come again"),
     ):
         client.place("ticket")
-    assert sent == [b'{"ticket":"ticket"}'] * 3
+    assert sent == [b'{"ticket":"ticket"}'] * 4
     http = httpx.Client(base_url="http://study", transport=httpx.MockTransport(lambda _: httpx.Response(503)))
     with (
         Client("http://study", http=http, promised="central", tries=2) as client,

@@ -29,7 +29,8 @@ def serve(
     database: Annotated[
         str | None,
         typer.Option(
-            help="File of SQLite, or SQLAlchemy's URL (default: study.sqlite beside the study file)."
+            envvar="DISCREET_DATABASE",
+            help="File of SQLite, or SQLAlchemy's URL (default: study.sqlite beside the study file).",
         ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
@@ -107,7 +108,7 @@ def serve(
     if tickets is not None or operator:
         _issue(running.opened(found, where), tickets, as_json)
         return
-    say(f"discreet: {found.name} at http://{host}:{port}, database {where}")
+    say(f"discreet: {found.name} at http://{host}:{port}, database {running.without_password(where)}")
     running.serve(found, where, host, port)
 
 
@@ -122,7 +123,10 @@ def shuffler(
     ] = None,
     database: Annotated[
         str | None,
-        typer.Option(help="File of SQLite, or SQLAlchemy's URL (default: shuffler.sqlite beside the study)."),
+        typer.Option(
+            envvar="DISCREET_DATABASE",
+            help="File of SQLite, or SQLAlchemy's URL (default: shuffler.sqlite beside the study).",
+        ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.")] = 8081,
@@ -161,7 +165,8 @@ def shuffler(
         return
     if service is None or service_key is None:
         raise ValueError("--service, --service-key: must be given: whose shuffler this is")
-    say(f"discreet: shuffler of {found.name} at http://{host}:{port}, database {where}")
+    shown = running.without_password(where)
+    say(f"discreet: shuffler of {found.name} at http://{host}:{port}, database {shown}")
     running.serve_shuffler(found, where, own, service, service_key, host, port)
 
 

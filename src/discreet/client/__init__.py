@@ -343,7 +343,7 @@ class Client:
             except httpx.TransportError:
                 time.sleep(wait)
                 continue
-            if answer.status_code == 503:
+            if answer.status_code in (429, 503):
                 time.sleep(wait)
                 continue
             if answer.status_code >= 400:

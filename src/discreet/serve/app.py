@@ -139,6 +139,13 @@ class Service:
         self.sums = Counter(
             "discreet_sums", "A shuffler's sums by what became of them", ["outcome"], registry=self.registry
         )
+        self.issues = Counter(
+            "discreet_tickets", "Requests for tickets, by what became of them", ["outcome"],
+            registry=self.registry,
+        )  # fmt: skip
+        self._counted = {
+            "/messages": self.messages, "/places": self.given, "/sums": self.sums, "/tickets": self.issues,
+        }  # fmt: skip
 
     def _parts(self, holder: str, clock: Callable[[], float]) -> tuple[Any, Any]:
         """What messages must be, and what makes releases of them."""
@@ -313,6 +320,11 @@ class Service:
         except ValueError:
             raise Refusal("malformed", "the body must be JSON") from None
 
+    def count(self, path: str, reason: str) -> None:
+        """A whole request to this address was refused."""
+        if path in self._counted:
+            self._counted[path].labels(reason).inc()
+
     async def put(self, requests: list[Place | Answer]) -> list[Result]:
         """What became of them. Raises :class:`Refusal`."""
         try:
@@ -384,10 +396,8 @@ class Service:
             opened_sum(content, study.identity, batches.shuffler(before), after - before)
             outcome = await asyncio.to_thread(self.store.take_sum, turn, codec.canonical(table))
         except PermissionError as error:
-            self.sums.labels("unauthorized").inc()
             raise Refusal("unauthorized", str(error)) from None
         except ValueError as error:
-            self.sums.labels("malformed").inc()
             raise Refusal("malformed", str(error)) from None
         self.sums.labels(outcome).inc()
         if outcome != "counted":
@@ -446,7 +456,9 @@ class Service:
         count = table.get("count") if isinstance(table, dict) and len(table) == 1 else None
         if type(count) is not int or not 0 < count <= MOST_ISSUED:
             raise Refusal("malformed", f"count: must be an integer in [1, {MOST_ISSUED}]")
-        return _json(201, {"tickets": await asyncio.to_thread(self.store.new_tickets, count)})
+        made = await asyncio.to_thread(self.store.new_tickets, count)
+        self.issues.labels("issued").inc()
+        return _json(201, {"tickets": made})
 
     def plan(self, request: Request) -> Response:
         """GET /plan."""
@@ -598,11 +610,13 @@ def application(service: Service) -> FastAPI:
         )
 
     @app.exception_handler(Refusal)
-    async def refusal(_: Request, error: Refusal) -> Response:
+    async def refusal(request: Request, error: Refusal) -> Response:
+        service.count(request.url.path, error.reason)
         return _refused(error.reason, error.words)
 
     @app.exception_handler(SQLAlchemyError)
-    async def broken(_: Request, error: SQLAlchemyError) -> Response:
+    async def broken(request: Request, error: SQLAlchemyError) -> Response:
+        service.count(request.url.path, "busy")
         log.error("the database does not answer: %s", type(error).__name__)
         return _refused("busy")
 
