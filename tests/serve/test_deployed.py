@@ -114,6 +114,11 @@ def test_the_commands_are_of_our_command_line() -> None:
         assert read_study(FOLDER / name).users == 20_000
 
 
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @contextmanager
 def limited(folder: Path) -> Iterator[tuple[str, list[Any]]]:
     """nginx with our limits before something that keeps what it was asked: (address, headers)."""
@@ -144,14 +149,15 @@ def limited(folder: Path) -> Iterator[tuple[str, list[Any]]]:
         assert before in text
         text = text.replace(before, after)
     (folder / "nginx.conf").write_text(text)
-    running = subprocess.Popen(
-        [str(NGINX), "-e", "/dev/null", "-c", folder / "nginx.conf", "-g", "daemon off;"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    with (folder / "said").open("wb") as said:
+        running = subprocess.Popen(
+            [str(NGINX), "-c", folder / "nginx.conf", "-g", "daemon off;"], stdout=said, stderr=said
+        )
     try:
         until = time.monotonic() + 10
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            assert running.poll() is None and time.monotonic() < until, running.communicate()[0]
+        while not is_open(port):
+            assert running.poll() is None, (folder / "said").read_text()
+            assert time.monotonic() < until
             time.sleep(0.01)
         yield f"http://127.0.0.1:{port}", asked
     finally:
