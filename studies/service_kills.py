@@ -19,8 +19,9 @@ the operating system by turns. At the end of each:
   of the messages that were answered.
 
 PostgreSQL is one that this starts in a temporary folder (``initdb`` and ``postgres`` must be installed),
-set to
-``synchronous_commit = off``, which the service must not rely on.
+set to ``synchronous_commit = off``, which the service must not rely on. A process of ours begins as a copy
+(``fork``) of one that has imported the library and done nothing else: what it knows of the study is what it
+reads from the database, as after any other start, and a kill costs the two seconds of imports no more.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from discreet import client as people
 from discreet.client import Client, Place, Turned
 from discreet.experiments.simulate import Setup
 from discreet.serve import codec
@@ -58,12 +60,14 @@ from discreet.serve.study import Study, study_of
 from discreet.serve.sums import Batches, form_of_bytes
 from discreet.storage.signatures import new_key
 
+people._WAITS = (0.05, 0.1, 0.2)  # seconds: who is not answered asks again soon
 LEASE = 0.5  # seconds: the next process is the writer soon
 EVERY = 1.5  # seconds between two kills, in the mean
-ROUND = 12  # kills in a round, about
+ROUND = 20  # kills in a round, about
 
+# Imports, then forks for each line of its input a process that serves; says its number.
 SERVICE = """
-import json, sys
+import json, os, signal, sys
 from pathlib import Path
 from discreet.serve import app, running, shuffling, turns
 from discreet.serve.study import study_of
@@ -71,14 +75,27 @@ from discreet.storage.signatures import read_private_key, read_public_key
 part, folder, database, port, noise, lease, service = sys.argv[1:]
 folder = Path(folder)
 app.LEASE = turns.LEASE = shuffling.LEASE = float(lease)
-study = study_of(json.loads((folder / "study.json").read_text()), folder)
-study = study.rehearsed() if noise == "seeded" else study
-if part == "service":
-    running.serve(study, database, "127.0.0.1", int(port))
-else:
-    key = running.shuffler_key_at(folder / "shuffler.key")
-    public = read_public_key(folder / "service.key.pub")
-    running.serve_shuffler(study, database, key, service, public, "127.0.0.1", int(port))
+
+def serve():
+    study = study_of(json.loads((folder / "study.json").read_text()), folder)
+    study = study.rehearsed() if noise == "seeded" else study
+    if part == "service":
+        running.serve(study, database, "127.0.0.1", int(port))
+    else:
+        key = running.shuffler_key_at(folder / "shuffler.key")
+        public = read_public_key(folder / "service.key.pub")
+        running.serve_shuffler(study, database, key, service, public, "127.0.0.1", int(port))
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who is killed is gone at once
+for _ in sys.stdin:
+    process = os.fork()
+    if not process:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(2, 1)
+        serve()
+        sys.exit()
+    print(process, flush=True)
 """
 
 
@@ -108,23 +125,28 @@ class Process:
     def __init__(self, name: str, command: Sequence[Any], port: int, folder: Path) -> None:
         self.name, self.port, self._folder = name, port, folder
         self._command = [str(one) for one in command]
-        self._running: subprocess.Popen[bytes] | None = None
+        self._running: Any = None  # subprocess.Popen, or what is like it
 
     def start(self) -> None:
         """Start it, again if it ends (its database may be down), and wait until its port is open."""
         until = time.monotonic() + 300
         while time.monotonic() < until:
             if self._running is None or self._running.poll() is not None:
-                with (self._folder / f"{self.name}.log").open("ab") as log:
-                    self._running = subprocess.Popen(
-                        self._command, stdout=log, stderr=log, start_new_session=True, cwd="/"
-                    )
+                self._running = self._launched()
             if self.answers():
                 return
             time.sleep(0.02)
         raise RuntimeError(
             f"{self.name} did not start: {(self._folder / f'{self.name}.log').read_text()[-2000:]}"
         )
+
+    def _launched(self) -> subprocess.Popen[bytes]:
+        with (self._folder / f"{self.name}.log").open("ab") as log:
+            return subprocess.Popen(self._command, stdout=log, stderr=log, start_new_session=True, cwd="/")
+
+    def end(self) -> None:
+        """For good."""
+        self.kill()
 
     def answers(self) -> bool:
         """Is it ready?"""
@@ -139,6 +161,47 @@ class Process:
                     os.kill(process, signal.SIGKILL)
             self._running.wait()
             self._running = None
+
+
+class Forked:
+    """A process that another one forked, as far as :class:`Process` needs it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        """None while it runs."""
+        return None if Path(f"/proc/{self.pid}").exists() else -signal.SIGKILL
+
+    def wait(self) -> None:
+        """Until it does not."""
+        while self.poll() is None:
+            time.sleep(0.005)
+
+
+class Ours(Process):
+    """Service or shuffler: forked from one that has imported what it needs."""
+
+    _first: subprocess.Popen[bytes] | None = None
+
+    def _launched(self) -> Any:
+        if self._first is None:
+            with (self._folder / f"{self.name}.log").open("ab") as log:
+                self._first = subprocess.Popen(
+                    self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd="/"
+                )
+        assert self._first.stdin is not None
+        assert self._first.stdout is not None
+        self._first.stdin.write(b"\n")
+        self._first.stdin.flush()
+        return Forked(int(self._first.stdout.readline()))
+
+    def end(self) -> None:
+        """For good."""
+        self.kill()
+        if self._first is not None:
+            self._first.communicate()
+            self._first = None
 
 
 class Postgres(Process):
@@ -213,7 +276,7 @@ class Round:
                 sys.executable, "-c", SERVICE, name, self.folder, self.databases[name], ports[name],
                 self.noise, LEASE, self.urls["service"],
             ]  # fmt: skip
-            self.processes.append(Process(name, command, ports[name], self.folder))
+            self.processes.append(Ours(name, command, ports[name], self.folder))
 
     def _table(self, shuffler: dict[str, str]) -> dict[str, Any]:
         budget: dict[str, Any] = (
@@ -239,7 +302,7 @@ class Round:
             self._run(most, luck)
         finally:
             for one in reversed(self.processes):
-                one.kill()
+                one.end()
 
     def _run(self, most: int, luck: random.Random) -> None:
         door = "shuffler" if self.trust == "shuffle" else "service"
@@ -292,7 +355,7 @@ class Round:
     def _everybody(self, url: str, tickets: list[str]) -> None:
         """All people of the study, some at a time."""
         study, came = self.study, 0
-        how: dict[str, Any] = {"promised": promised_by(study), "tries": 600, "timeout": 5.0}
+        how: dict[str, Any] = {"promised": promised_by(study), "tries": 10_000, "timeout": 5.0}
         if self.trust == "shuffle":
             how["shuffler"] = url
         with Client(url, **how) as client, ThreadPoolExecutor(8) as pool:
@@ -332,14 +395,15 @@ class Round:
     def _watched(self, stop: threading.Event) -> None:
         """Somebody who looks at every release, all the time."""
         number = 0
-        while not stop.is_set():
-            for one in (number, random.randrange(number + 1)):
-                with suppress(httpx.HTTPError):
-                    answer = httpx.get(f"{self.urls['service']}/releases/{one}", timeout=2.0)
-                    if answer.status_code == 200:
-                        self.shown.setdefault(one, set()).add(answer.content)
-                        number = max(number, one + 1)
-            time.sleep(0.01)
+        with httpx.Client(base_url=self.urls["service"], timeout=2.0) as http:
+            while not stop.is_set():
+                for one in (number, random.randrange(number + 1)):
+                    with suppress(httpx.HTTPError):
+                        answer = http.get(f"/releases/{one}")
+                        if answer.status_code == 200:
+                            self.shown.setdefault(one, set()).add(answer.content)
+                            number = max(number, one + 1)
+                time.sleep(0.01)
 
     # ------------------------------------------------------------------------------- what is left
     def _check(self, front: Store, store: Store) -> None:
@@ -457,7 +521,7 @@ def trial(
         most = min(ROUND, kills - sum(total.values()))
         folder, begun = Path(tempfile.mkdtemp(prefix="discreet-kills-")), time.monotonic()
         try:
-            one = Round(folder, trust, noise, 60 + 40 * most, postgres)
+            one = Round(folder, trust, noise, 60 + 10 * most, postgres)
             one.run(most, luck)
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -88,7 +88,9 @@ def is_taken(path: str, code: int, said: Any, ticket: str, table: Any) -> bool:
     if path == "/places" and isinstance(table, dict):  # of this person, again: the same place
         asked = table["tickets"] if "tickets" in table else [table["ticket"]]
         results = said.get("results", [said])
-        return any(one["status"] == "placed" and own != ticket for one, own in zip(results, asked, strict=True))
+        return any(
+            one["status"] == "placed" and own != ticket for one, own in zip(results, asked, strict=True)
+        )
     return path == "/places" or any(one["status"] == "counted" for one in said.get("results", [said]))
 
 
