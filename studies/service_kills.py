@@ -60,7 +60,7 @@ from discreet.serve.study import Study, study_of
 from discreet.serve.sums import Batches, form_of_bytes
 from discreet.storage.signatures import new_key
 
-people._WAITS = (0.05, 0.1, 0.2)  # seconds: who is not answered asks again soon
+people._WAITS = (0.1, 0.2, 0.4)  # seconds: who is not answered asks again soon
 LEASE = 0.5  # seconds: the next process is the writer soon
 EVERY = 1.5  # seconds between two kills, in the mean
 ROUND = 20  # kills in a round, about
@@ -135,7 +135,7 @@ class Process:
                 self._running = self._launched()
             if self.answers():
                 return
-            time.sleep(0.02)
+            time.sleep(0.05)
         raise RuntimeError(
             f"{self.name} did not start: {(self._folder / f'{self.name}.log').read_text()[-2000:]}"
         )
@@ -288,7 +288,7 @@ class Round:
         options = {**sizes, "rewards": "bernoulli", "seed": 5}
         return {
             "name": "killed", "world": {**sizes, "users": self.people}, "learner": {"name": "noise-aware"},
-            "privatizer": {"name": self.trust, **budget}, "schedule": {"replan_growth": 1.15},
+            "privatizer": {"name": self.trust, **budget}, "schedule": {"replan_growth": 1.2},
             "rehearsal": {"env": "random", "options": options, "seed": 3},
             **({"shuffler": shuffler} if self.trust == "shuffle" else {}),
         }  # fmt: skip
@@ -403,7 +403,7 @@ class Round:
                         if answer.status_code == 200:
                             self.shown.setdefault(one, set()).add(answer.content)
                             number = max(number, one + 1)
-                time.sleep(0.01)
+                time.sleep(0.05)
 
     # ------------------------------------------------------------------------------- what is left
     def _check(self, front: Store, store: Store) -> None:
@@ -546,7 +546,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the processes that were started end, too
-    total = trial(given.kills, given.trust, given.database == "postgresql", given.seed)
+    try:
+        total = trial(given.kills, given.trust, given.database == "postgresql", given.seed)
+    except SystemExit:
+        os._exit(143)  # people who are not answered would ask for a long time
     print(f"{sum(total.values())} kills ({dict(total)}): nothing lost, counted twice or drawn twice")
 
 

@@ -1,4 +1,4 @@
-"""The files for Docker: what they name exists, nobody has rights, and each process is reached by whom it should be.
+"""The files for Docker: what they name exists, nobody has rights, and who reaches which process.
 
 Where nginx is installed, its limits are tried.
 """

@@ -107,7 +107,7 @@ def _count(people: int) -> str:
 def _shuffled(store: Store, turn: int, users: int, over: bool) -> str:
     """What is known of the people of a batch whose messages a shuffler holds."""
     waiting = (
-        f"The next release waits for a batch of {_count(users)}. The shuffler holds their messages, and tells "
+        f"The next release waits for a batch of {_count(users)}. The shuffler holds their messages and tells "
         "nothing of them before everybody of the batch has answered or is absent: how many have answered so "
         "far is not known here."
         if store.sum_of(turn) is None
