@@ -19,7 +19,7 @@ from serving import a_key, a_study, begun, central, over_http, same_plans, simul
 from discreet.serve import store as stores
 from discreet.serve.app import Service
 from discreet.serve.rehearsal import rehearse
-from discreet.serve.running import in_background
+from discreet.serve.running import all_in_background, in_background
 from discreet.storage import signatures
 
 httpx = pytest.importorskip("httpx")
@@ -189,6 +189,25 @@ def test_the_description_is_complete_and_its_examples_run(served: tuple[Any, Any
     settled(service, turn + 1)
     health = http.get("/health").json()
     assert (health["status"], health["makes_releases"], health["turn"]) == ("ok", True, service.turn)
+
+
+@pytest.mark.parametrize("trust", ["local", "shuffle"])
+def test_examples_of_devices_messages_run(tmp_path: Path, trust: str) -> None:
+    with all_in_background(a_study(trust=trust), tmp_path, a_key(tmp_path)) as (url, front, address, service):
+        for at in {url, address}:
+            for path, methods in httpx.get(f"{at}/openapi.json").json()["paths"].items():
+                said = methods.get("post", {"responses": {}})
+                shown = said["responses"] and said["requestBody"]["content"]["application/json"]["examples"]
+                for one in shown.values() if shown else ():  # as they stand: of nobody's ticket
+                    assert str(httpx.post(at + path, json=one["value"]).status_code) in said["responses"]
+        body = httpx.get(f"{url}/openapi.json").json()["paths"]["/messages"]["post"]["requestBody"]
+        example = body["content"]["application/json"]["examples"]["one"]["value"]
+        assert httpx.post(f"{url}/messages", json=example).json()["reason"] == "foreign"
+        ticket = {"ticket": front.store.new_tickets(1)[0]}
+        assert httpx.post(f"{url}/places", json=ticket).json()["plan"] == 1
+        said = httpx.post(f"{url}/messages", json=example | ticket)
+        assert (said.status_code, said.json()) == (202, {"status": "counted", "plan": 1})
+        settled(service, 1)
 
 
 def test_no_trajectory_is_in_logs_errors_metrics_or_what_is_published(

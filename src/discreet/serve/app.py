@@ -27,7 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from discreet import __version__
+from discreet import __version__, client
 from discreet.serve import codec, described
 from discreet.serve.admission import (
     CentralAdmission,
@@ -414,6 +414,16 @@ class Service:
             raise Refusal("late", "no such batch was opened")
         return before, after
 
+    def example(self) -> dict[str, Any] | None:
+        """A message of nobody to the first open plan, where devices make it; None where no plan is open."""
+        content = pydantic_core.from_json(self.shown[0])["content"] if self.shown[0] else {"plans": []}
+        if isinstance(self.admission, CentralAdmission) or not content["plans"]:
+            return None
+        place = client.Place(described.TICKET, 0.0, content["plans"][0], content)
+        steps, low = range(self.study.layout.horizon), self.study.rewards[0]
+        states = [0] * (len(steps) + 1)
+        return dict(place.message(states, [place.action(h, 0) for h in steps], [low] * len(steps)).table)
+
     async def placed(self, request: Request) -> Response:
         """POST /places."""
         table = await self.body(request)
@@ -632,6 +642,17 @@ def application(service: Service) -> FastAPI:
         return _refused("malformed", "the request is not of the form that is described")
 
     texts = described.Texts(service.study, service.study.trust != "joint")
+    told = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        """With a message of the open plan for an example."""
+        found = told()
+        example = service.example() if service.takes_people else None
+        if example is not None:
+            described.show_example(found, example)
+        return found
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
     @app.get("/plan", **texts.plan)
     async def plan(request: Request) -> Response:
