@@ -28,6 +28,7 @@ from discreet.serve.study import read_study
 
 FOLDER = Path(__file__).parents[2] / "docs" / "examples" / "service"
 FILES = {"compose.yaml": "service", "compose.shuffler.yaml": "shuffler"}  # and the process of ours
+CADDY = shutil.which("caddy")
 NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
 
 
@@ -114,6 +115,17 @@ def test_the_commands_are_of_our_command_line() -> None:
         assert read_study(FOLDER / name).users == 20_000
 
 
+@pytest.mark.skipif(CADDY is None, reason="no Caddy")
+def test_caddy_reads_its_file() -> None:
+    said = subprocess.run(
+        [str(CADDY), "adapt", "--adapter", "caddyfile", "--config", FOLDER / "Caddyfile"],
+        env={"STUDY_HOST": "study.example", "HOME": "/tmp"}, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert '"host":["study.example"]' in said
+    assert '"upstreams":[{"dial":"limits:8080"}]' in said
+    assert '"logging"' not in said
+
+
 def is_open(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -143,6 +155,7 @@ def limited(folder: Path) -> Iterator[tuple[str, list[Any]]]:
     text = (FOLDER / "limits.conf").read_text()
     changes = (
         ("listen 8080;", f"listen 127.0.0.1:{port};"), ("behind:8080", f"127.0.0.1:{server.server_port}"),
+        ("rate=20r/s", "rate=20r/m"), ("rate=1r/s", "rate=1r/m"),  # however slow this machine is
         ("/tmp/", f"{folder}/"), ("    set_real_ip_from 10.0.0.0/8;", "    set_real_ip_from 127.0.0.1;"),
     )  # fmt: skip
     for before, after in changes:
@@ -174,19 +187,18 @@ def test_limits_of_rate(tmp_path: Path) -> None:
 
     with limited(tmp_path) as (url, asked), httpx.Client(base_url=url) as client:
         codes = Counter[int]()
-        for _ in range(400):
+        for _ in range(260):
             answer = client.post("/messages", json={}, headers={"X-Forwarded-For": "203.0.113.7"})
             codes[answer.status_code] += 1
             if answer.status_code == 429:
                 assert answer.json()["reason"] == "often"
                 assert answer.headers["Retry-After"] == "1"
-        assert codes[202] >= 200
-        assert codes[202] + codes[429] == 400
-        assert codes[429] > 50
+        assert codes[202] + codes[429] == 260
+        assert 201 <= codes[202] < 250
         other = {"X-Forwarded-For": "203.0.113.8"}  # another address has its own
         assert client.post("/messages", json={}, headers=other).status_code == 202
         issued = Counter(client.post("/tickets", json={}, headers=other).status_code for _ in range(30))
-        assert 5 <= issued[202] < 15
+        assert 6 <= issued[202] < 15
         assert client.post("/messages", content=b"0" * 4_300_000, headers=other).status_code == 413
         assert client.get("/metrics", headers=other).status_code == 404
         assert client.get("/health", headers=other).status_code == 404

@@ -652,7 +652,7 @@ def application(service: Service) -> FastAPI:
             described.show_example(found, example)
         return found
 
-    app.openapi = openapi  # type: ignore[method-assign]
+    app.openapi = openapi
 
     @app.get("/plan", **texts.plan)
     async def plan(request: Request) -> Response:
