@@ -139,12 +139,12 @@ class Service:
         self.sums = Counter(
             "discreet_sums", "A shuffler's sums by what became of them", ["outcome"], registry=self.registry
         )
-        self.issues = Counter(
+        self.ticketed = Counter(
             "discreet_tickets", "Requests for tickets, by what became of them", ["outcome"],
             registry=self.registry,
         )  # fmt: skip
         self._counted = {
-            "/messages": self.messages, "/places": self.given, "/sums": self.sums, "/tickets": self.issues,
+            "/messages": self.messages, "/places": self.given, "/sums": self.sums, "/tickets": self.ticketed,
         }  # fmt: skip
 
     def _parts(self, holder: str, clock: Callable[[], float]) -> tuple[Any, Any]:
@@ -467,7 +467,7 @@ class Service:
         if type(count) is not int or not 0 < count <= MOST_ISSUED:
             raise Refusal("malformed", f"count: must be an integer in [1, {MOST_ISSUED}]")
         made = await asyncio.to_thread(self.store.new_tickets, count)
-        self.issues.labels("issued").inc()
+        self.ticketed.labels("issued").inc()
         return _json(201, {"tickets": made})
 
     def plan(self, request: Request) -> Response:
