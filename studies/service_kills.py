@@ -534,7 +534,7 @@ def trial(
         most = min(ROUND, kills - sum(total.values()))
         folder, begun = Path(tempfile.mkdtemp(prefix="discreet-kills-")), time.monotonic()
         try:
-            one = Round(folder, trust, noise, 60 + 10 * most, postgres)
+            one = Round(folder, trust, noise, 60 + 40 * most, postgres)
             one.run(most, luck)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
