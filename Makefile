@@ -60,9 +60,9 @@ test-service: warmup ## The policy service under load, killed and fuzzed (at mos
 	@if command -v npm > /dev/null; then cd clients/js && npm ci --ignore-scripts --silent --no-fund --no-audit; fi
 	$(BIN)/python -m pytest -n 0 -m service tests/serve
 
-serve-demo: warmup ## A policy service and 1 000 simulated people who use it; then one with a shuffler; prints addresses
-	$(BIN)/discreet serve docs/examples/service/study.toml --rehearse 1000
-	$(BIN)/discreet serve docs/examples/service/shuffle.toml --rehearse 1000
+serve-demo: warmup ## A policy service with 1 000 simulated people, then one with a shuffler; each page stays 30 seconds
+	$(BIN)/discreet serve docs/examples/service/study.toml --rehearse 1000 --stay 30
+	$(BIN)/discreet serve docs/examples/service/shuffle.toml --rehearse 1000 --stay 30
 
 goldens: warmup ## Rewrite what tests/goldens compares with: only where a fault was mended
 	$(BIN)/python -m tests.goldens

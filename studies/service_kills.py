@@ -19,8 +19,10 @@ the operating system by turns. At the end of each:
   of the messages that were answered.
 
 PostgreSQL is one that this starts in a temporary folder (``initdb`` and ``postgres`` must be installed),
-set to
-``synchronous_commit = off``, which the service must not rely on.
+set to ``synchronous_commit = off``, which the service must not rely on. A process of ours begins as a copy
+(``fork``) of one that has imported the library, read the study file and loaded compiled code by a small
+rehearsal of its own, in place of doing so for three seconds after each kill. What happened in the study it
+reads from the database, as after any other start.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from discreet import client as people
 from discreet.client import Client, Place, Turned
 from discreet.experiments.simulate import Setup
 from discreet.serve import codec
@@ -58,27 +61,53 @@ from discreet.serve.study import Study, study_of
 from discreet.serve.sums import Batches, form_of_bytes
 from discreet.storage.signatures import new_key
 
+people._WAITS = (0.1, 0.2, 0.4)  # seconds: who is not answered asks again soon
 LEASE = 0.5  # seconds: the next process is the writer soon
 EVERY = 1.5  # seconds between two kills, in the mean
-ROUND = 12  # kills in a round, about
+ROUND = 20  # kills in a round, about
 
+# Imports, reads, loads; then forks for each line of its input a process that serves, and says its number.
 SERVICE = """
-import json, sys
+import json, os, signal, sys, time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from discreet.serve import app, running, shuffling, turns
+from discreet.serve.statement import statement_of
+from discreet.serve.store import Store
 from discreet.serve.study import study_of
 from discreet.storage.signatures import read_private_key, read_public_key
 part, folder, database, port, noise, lease, service = sys.argv[1:]
 folder = Path(folder)
 app.LEASE = turns.LEASE = shuffling.LEASE = float(lease)
+
 study = study_of(json.loads((folder / "study.json").read_text()), folder)
-study = study.rehearsed() if noise == "seeded" else study
-if part == "service":
-    running.serve(study, database, "127.0.0.1", int(port))
-else:
-    key = running.shuffler_key_at(folder / "shuffler.key")
-    public = read_public_key(folder / "service.key.pub")
-    running.serve_shuffler(study, database, key, service, public, "127.0.0.1", int(port))
+tried = study.rehearsed()  # noise from a seed: none of the system's is drawn before there are copies
+study = tried if noise == "seeded" else study
+statement_of(study, None, "")
+with TemporaryDirectory() as other:
+    store = Store(Path(other) / "tried.sqlite")
+    turns.begin_study(tried, store, time.time())
+    turns.Writer(tried, store, "tried", time.time)._state_after(0)
+    store.close()
+
+def serve():
+    if part == "service":
+        running.serve(study, database, "127.0.0.1", int(port))
+    else:
+        key = running.shuffler_key_at(folder / "shuffler.key")
+        public = read_public_key(folder / "service.key.pub")
+        running.serve_shuffler(study, database, key, service, public, "127.0.0.1", int(port))
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who is killed is gone at once
+for _ in sys.stdin:
+    process = os.fork()
+    if not process:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(2, 1)
+        serve()
+        sys.exit()
+    print(process, flush=True)
 """
 
 
@@ -108,23 +137,28 @@ class Process:
     def __init__(self, name: str, command: Sequence[Any], port: int, folder: Path) -> None:
         self.name, self.port, self._folder = name, port, folder
         self._command = [str(one) for one in command]
-        self._running: subprocess.Popen[bytes] | None = None
+        self._running: Any = None  # subprocess.Popen, or what is like it
 
     def start(self) -> None:
         """Start it, again if it ends (its database may be down), and wait until its port is open."""
         until = time.monotonic() + 300
         while time.monotonic() < until:
             if self._running is None or self._running.poll() is not None:
-                with (self._folder / f"{self.name}.log").open("ab") as log:
-                    self._running = subprocess.Popen(
-                        self._command, stdout=log, stderr=log, start_new_session=True, cwd="/"
-                    )
+                self._running = self._launched()
             if self.answers():
                 return
-            time.sleep(0.02)
+            time.sleep(0.05)
         raise RuntimeError(
             f"{self.name} did not start: {(self._folder / f'{self.name}.log').read_text()[-2000:]}"
         )
+
+    def _launched(self) -> subprocess.Popen[bytes]:
+        with (self._folder / f"{self.name}.log").open("ab") as log:
+            return subprocess.Popen(self._command, stdout=log, stderr=log, start_new_session=True, cwd="/")
+
+    def end(self) -> None:
+        """For good."""
+        self.kill()
 
     def answers(self) -> bool:
         """Is it ready?"""
@@ -139,6 +173,47 @@ class Process:
                     os.kill(process, signal.SIGKILL)
             self._running.wait()
             self._running = None
+
+
+class Forked:
+    """A process that another one forked, as far as :class:`Process` needs it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        """None while it runs."""
+        return None if Path(f"/proc/{self.pid}").exists() else -signal.SIGKILL
+
+    def wait(self) -> None:
+        """Until it does not."""
+        while self.poll() is None:
+            time.sleep(0.005)
+
+
+class Ours(Process):
+    """Service or shuffler: forked from one that has imported what it needs."""
+
+    _first: subprocess.Popen[bytes] | None = None
+
+    def _launched(self) -> Any:
+        if self._first is None:
+            with (self._folder / f"{self.name}.log").open("ab") as log:
+                self._first = subprocess.Popen(
+                    self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd="/"
+                )
+        assert self._first.stdin is not None
+        assert self._first.stdout is not None
+        self._first.stdin.write(b"\n")
+        self._first.stdin.flush()
+        return Forked(int(self._first.stdout.readline()))
+
+    def end(self) -> None:
+        """For good."""
+        self.kill()
+        if self._first is not None:
+            self._first.communicate()
+            self._first = None
 
 
 class Postgres(Process):
@@ -200,7 +275,8 @@ class Round:
         table = self._table({"url": self.urls["shuffler"], "key": own.public})
         (self.folder / "study.json").write_text(json.dumps(table))
         study = study_of(table, self.folder)
-        self.study: Study = study.rehearsed() if self.noise == "seeded" else study
+        self.rehearsed = study.rehearsed()
+        self.study: Study = self.rehearsed if self.noise == "seeded" else study
         self.processes: list[Process] = []
         self.databases = {name: str(self.folder / f"{name}.sqlite") for name in ports}
         if self.postgres:
@@ -213,7 +289,7 @@ class Round:
                 sys.executable, "-c", SERVICE, name, self.folder, self.databases[name], ports[name],
                 self.noise, LEASE, self.urls["service"],
             ]  # fmt: skip
-            self.processes.append(Process(name, command, ports[name], self.folder))
+            self.processes.append(Ours(name, command, ports[name], self.folder))
 
     def _table(self, shuffler: dict[str, str]) -> dict[str, Any]:
         budget: dict[str, Any] = (
@@ -225,7 +301,7 @@ class Round:
         options = {**sizes, "rewards": "bernoulli", "seed": 5}
         return {
             "name": "killed", "world": {**sizes, "users": self.people}, "learner": {"name": "noise-aware"},
-            "privatizer": {"name": self.trust, **budget}, "schedule": {"replan_growth": 1.15},
+            "privatizer": {"name": self.trust, **budget}, "schedule": {"replan_growth": 1.2},
             "rehearsal": {"env": "random", "options": options, "seed": 3},
             **({"shuffler": shuffler} if self.trust == "shuffle" else {}),
         }  # fmt: skip
@@ -239,7 +315,7 @@ class Round:
             self._run(most, luck)
         finally:
             for one in reversed(self.processes):
-                one.kill()
+                one.end()
 
     def _run(self, most: int, luck: random.Random) -> None:
         door = "shuffler" if self.trust == "shuffle" else "service"
@@ -292,7 +368,7 @@ class Round:
     def _everybody(self, url: str, tickets: list[str]) -> None:
         """All people of the study, some at a time."""
         study, came = self.study, 0
-        how: dict[str, Any] = {"promised": promised_by(study), "tries": 600, "timeout": 5.0}
+        how: dict[str, Any] = {"promised": promised_by(study), "tries": 10_000, "timeout": 5.0}
         if self.trust == "shuffle":
             how["shuffler"] = url
         with Client(url, **how) as client, ThreadPoolExecutor(8) as pool:
@@ -317,7 +393,7 @@ class Round:
                     raise RuntimeError(f"places were refused: {others}")
                 sent = []
                 for user, place in enumerate(places, came):
-                    record, coins = people_of(study.rehearsed(), place, user)
+                    record, coins = people_of(self.rehearsed, place, user)
                     seeded = self.trust != "central" and self.noise == "seeded"
                     message = place.message(
                         record.states, record.actions, record.rewards, coins if seeded else None
@@ -332,14 +408,15 @@ class Round:
     def _watched(self, stop: threading.Event) -> None:
         """Somebody who looks at every release, all the time."""
         number = 0
-        while not stop.is_set():
-            for one in (number, random.randrange(number + 1)):
-                with suppress(httpx.HTTPError):
-                    answer = httpx.get(f"{self.urls['service']}/releases/{one}", timeout=2.0)
-                    if answer.status_code == 200:
-                        self.shown.setdefault(one, set()).add(answer.content)
-                        number = max(number, one + 1)
-            time.sleep(0.01)
+        with httpx.Client(base_url=self.urls["service"], timeout=2.0) as http:
+            while not stop.is_set():
+                for one in (number, random.randrange(number + 1)):
+                    with suppress(httpx.HTTPError):
+                        answer = http.get(f"/releases/{one}")
+                        if answer.status_code == 200:
+                            self.shown.setdefault(one, set()).add(answer.content)
+                            number = max(number, one + 1)
+                time.sleep(0.05)
 
     # ------------------------------------------------------------------------------- what is left
     def _check(self, front: Store, store: Store) -> None:
@@ -482,7 +559,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the processes that were started end, too
-    total = trial(given.kills, given.trust, given.database == "postgresql", given.seed)
+    try:
+        total = trial(given.kills, given.trust, given.database == "postgresql", given.seed)
+    except SystemExit:
+        os._exit(143)  # people who are not answered would ask for a long time
     print(f"{sum(total.values())} kills ({dict(total)}): nothing lost, counted twice or drawn twice")
 
 

@@ -19,7 +19,7 @@ from serving import a_key, a_study, begun, central, over_http, same_plans, simul
 from discreet.serve import store as stores
 from discreet.serve.app import Lane, Service, application
 from discreet.serve.rehearsal import rehearse
-from discreet.serve.running import in_background
+from discreet.serve.running import all_in_background, in_background
 from discreet.storage import signatures
 
 httpx = pytest.importorskip("httpx")
@@ -135,6 +135,13 @@ def test_refusals_name_the_place_and_never_the_value(served: tuple[Any, Any]) ->
     ]
     for content, status in raw:
         assert answered(http, "/messages", content=content)[0] == status
+    counts = {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+        for line in http.get("/metrics").text.splitlines()
+        if line.startswith("discreet_messages_total")
+    }
+    for reason, least in (("malformed", 20), ("oversized", 1), ("foreign", 1)):  # each is counted
+        assert counts[f'discreet_messages_total{{outcome="{reason}"}}'] >= least
     for path in ("/places", "/tickets", "/messages"):
         assert http.get(path).status_code == 405
     assert answered(http, "/places", json={"ticket": "no"})[1]["reason"] == "foreign"
@@ -214,6 +221,25 @@ def test_the_description_is_complete_and_its_examples_run(served: tuple[Any, Any
     assert (health["status"], health["makes_releases"], health["turn"]) == ("ok", True, service.turn)
 
 
+@pytest.mark.parametrize("trust", ["local", "shuffle"])
+def test_examples_of_devices_messages_run(tmp_path: Path, trust: str) -> None:
+    with all_in_background(a_study(trust=trust), tmp_path, a_key(tmp_path)) as (url, front, address, service):
+        for at in {url, address}:
+            for path, methods in httpx.get(f"{at}/openapi.json").json()["paths"].items():
+                said = methods.get("post", {"responses": {}})
+                shown = said["responses"] and said["requestBody"]["content"]["application/json"]["examples"]
+                for one in shown.values() if shown else ():  # as they stand: of nobody's ticket
+                    assert str(httpx.post(at + path, json=one["value"]).status_code) in said["responses"]
+        body = httpx.get(f"{url}/openapi.json").json()["paths"]["/messages"]["post"]["requestBody"]
+        example = body["content"]["application/json"]["examples"]["one"]["value"]
+        assert httpx.post(f"{url}/messages", json=example).json()["reason"] == "foreign"
+        ticket = {"ticket": front.store.new_tickets(1)[0]}
+        assert httpx.post(f"{url}/places", json=ticket).json()["plan"] == 1
+        said = httpx.post(f"{url}/messages", json=example | ticket)
+        assert (said.status_code, said.json()) == (202, {"status": "counted", "plan": 1})
+        settled(service, 1)
+
+
 def test_no_trajectory_is_in_logs_errors_metrics_or_what_is_published(
     served: tuple[Any, Any], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -287,6 +313,8 @@ def test_a_client_sends_again_until_it_is_answered() -> None:
             raise httpx.ConnectError("gone")
         if len(sent) == 2:
             return httpx.Response(503, json={"reason": "busy", "words": ""})
+        if len(sent) == 3:
+            return httpx.Response(429, json={"reason": "often", "words": ""})
         return httpx.Response(409, json={"reason": "full", "words": "come again"})
 
     http = httpx.Client(base_url="http://study", transport=httpx.MockTransport(answer))
@@ -295,7 +323,7 @@ def test_a_client_sends_again_until_it_is_answered() -> None:
         pytest.raises(Turned, match="full: come again"),
     ):
         client.place("ticket")
-    assert sent == [b'{"ticket":"ticket"}'] * 3
+    assert sent == [b'{"ticket":"ticket"}'] * 4
     http = httpx.Client(base_url="http://study", transport=httpx.MockTransport(lambda _: httpx.Response(503)))
     with (
         Client("http://study", http=http, promised="central", tries=2) as client,

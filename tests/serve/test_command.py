@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from serving import ENV, table
 from typer.testing import CliRunner
 
 import discreet as dr
-from discreet.cli import app
+from discreet.cli import app, service
 from discreet.experiments.config import to_toml
 from discreet.serve import store as stores
 from discreet.serve.running import database_of, key_of, opened
@@ -73,9 +74,16 @@ def test_a_study_beyond_the_ledgers_limit_is_not_begun(study: Path) -> None:
     assert not Store(database_of(found, None)).created(found.identity)
 
 
-def test_a_rehearsal_and_what_does_not_go_together(study: Path) -> None:
+def test_a_rehearsal_and_what_does_not_go_together(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = json.loads(said(study, "--rehearse", 8, "--json"))
     assert (table["people"], table["releases"]) == (8, 3)
+    stayed: list[float] = []
+    monkeypatch.setattr(service, "time", SimpleNamespace(sleep=stayed.append))
+    text = said(study, "--rehearse", 8, "--stay", 3)
+    assert stayed == [3]
+    assert "of whom the study has 20: more learn more" in text
+    said(study, "--stay", 3, status=2)
+    said(study, "--rehearse", 8, "--stay", -1, status=2)
     said(study, "--rehearse", 8, "--check", status=2)
     said(study.parent / "none.toml", "--check", status=2)
 

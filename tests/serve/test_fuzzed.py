@@ -1,6 +1,7 @@
 """Requests that no client sends: none is answered by 500, none is taken by mistake, no sum moves.
 
-``DISCREET_FUZZ`` says how many of our own (default 5 000); schemathesis makes its own from the description.
+``DISCREET_FUZZ`` says how many of our own for each kind of trust (default 5 000); schemathesis makes its own
+from the descriptions, of whatever people, shufflers and operators send.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ JUNK: list[Any] = [
 ]  # fmt: skip
 
 
+CANARY = 0.4718281828  # a person's reward
+NONCE = 0x4718281828459045
+
+
 @pytest.fixture(params=["central", "local", "shuffle"])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Any, str]]:
     """(address, service, trust) of a study whose first plan waits for one person: of whom she sends to."""
@@ -74,6 +79,19 @@ def changed(luck: random.Random, table: dict[str, Any]) -> Any:
         if not found:
             break
     return found
+
+
+def is_taken(path: str, code: int, said: Any, ticket: str, table: Any) -> bool:
+    """Was something accepted that no person, shuffler or operator of the study asked for so?"""
+    if code >= 300 or path == "/tickets":
+        return code < 300  # nobody here has an operator's token
+    if path == "/places" and isinstance(table, dict):  # of this person, again: the same place
+        asked = table["tickets"] if "tickets" in table else [table["ticket"]]
+        results = said.get("results", [said])
+        return any(
+            one["status"] == "placed" and own != ticket for one, own in zip(results, asked, strict=True)
+        )
+    return path == "/places" or any(one["status"] == "counted" for one in said.get("results", [said]))
 
 
 def is_good(table: Any, trust: str, ticket: str, envelope: str) -> bool:
@@ -121,30 +139,31 @@ def test_our_own(
     with httpx.Client(base_url=url) as http, Client(url, **how) as client:
         ticket = service.store.new_tickets(1)[0]
         place = client.place(ticket)
-        sent = place.message([0, 1, 2, 1, 0], [int(place.action(0, 0)), 0, 1, 0], [0.0, 1.0, 0.5, 0.0])
-        good = central(ticket, 1, 0x471828) if trust == "central" else dict(sent.table)
+        sent = place.message([0, 1, 2, 1, 0], [int(place.action(0, 0)), 0, 1, 0], [CANARY, 1.0, 0.5, 0.0])
+        good = dict(sent.table)
+        if trust == "central":
+            good = central(ticket, 1, NONCE, rewards=[CANARY, 1.0, 0.5, 0.0])
+        canaries = ticket, good.get("message", f"{NONCE:x}")[:64], str(CANARY)[2:], "__proto__"
         for _ in range(MANY):
             table = changed(luck, good)
             path = luck.choice(["/messages"] * 8 + ["/places", "/tickets"])
             if is_good(table, trust, ticket, good.get("message", "")) and path == "/messages":
                 continue  # it would count, rightly
-            content = json.dumps(table).encode()
+            content, read = json.dumps(table).encode(), table
             if luck.random() < 0.1:  # bytes that fell over on the way
                 wrong = bytearray(content)
                 for _ in range(luck.randint(1, 5)):
                     wrong[luck.randrange(len(wrong))] = luck.randrange(256)
-                content = bytes(wrong)
-                try:
-                    if is_good(json.loads(content), trust, ticket, good.get("message", "")):
-                        continue
-                except ValueError:
-                    pass
+                content, read = bytes(wrong), None
+                with suppress(ValueError):
+                    read = json.loads(content)
+                if is_good(read, trust, ticket, good.get("message", "")):
+                    continue
             answer = http.post(path, content=content)
             codes[answer.status_code] += 1
             assert answer.status_code < 500, content
-            if answer.status_code < 300 and path == "/messages":
-                said = answer.json()
-                accepted += any(one["status"] == "counted" for one in said.get("results", [said]))
+            accepted += is_taken(path, answer.status_code, answer.json(), ticket, read)
+            assert not any(one in answer.text for one in canaries)
         assert accepted == 0
         assert [(one["came"], one["users"]) for one in service.store.plans()] == [(0, 1)]
         assert http.post("/messages", json=good).status_code == 202
@@ -154,12 +173,7 @@ def test_our_own(
         time.sleep(0.01)
     assert service.writer.refused == 0
     said = caplog.text + "".join(capfd.readouterr()) + httpx.get(f"{url}/metrics").text
-    for canary in (
-        ticket,
-        good.get("message", "471828")[:64],
-        "__proto__",
-    ):  # of what was sent nothing is told
-        assert canary not in said
+    assert not any(one in said for one in canaries)  # of what was sent nothing is told
     print(f"\n{trust}: {sum(codes.values())} requests, answers {dict(sorted(codes.items()))}")
 
 
@@ -202,18 +216,31 @@ def test_sums(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not find_spec("schemathesis"), reason="pip install schemathesis")
-def test_by_schemathesis(served: tuple[str, Any, str], tmp_path: Path) -> None:
-    url, service, trust = served
-    token = service.store.new_token()
-    ended = subprocess.run(
-        [
-            sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--checks",
-            "not_a_server_error,status_code_conformance,response_schema_conformance",
-            "--max-examples", str(max(20, MANY // 100)), "--seed", "1",
-            "-H", f"Authorization: Bearer {token}",
-        ],
-        capture_output=True, text=True, cwd=tmp_path,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]
-    assert (service.writer.refused, service.failed) == (0, "")  # (with the token it may take part itself)
-    print(f"\n{trust}:", ended.stdout[-1500:])
+@pytest.mark.parametrize("of", ["central", "local", "shuffler", "service of a shuffler"])
+def test_by_schemathesis(
+    of: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG, "discreet")
+    caplog.set_level(logging.DEBUG, "uvicorn")
+    study = a_study(1000, of if of in ("central", "local") else "shuffle")
+    with all_in_background(study, tmp_path, a_key(tmp_path)) as (url, front, address, behind):
+        asked, service = (address, behind) if of == "service of a shuffler" else (url, front)
+        token = service.store.new_token()
+        ended = subprocess.run(
+            [
+                sys.executable, "-m", "schemathesis.cli", "run", f"{asked}/openapi.json", "--checks",
+                "not_a_server_error,status_code_conformance,response_schema_conformance",
+                "--max-examples", str(max(20, MANY // 100)), "--seed", "1",
+                "--suppress-health-check", "too_slow",  # of its own making of data, not of the service
+                "-H", f"Authorization: Bearer {token}", "-H", f"X-Person: {CANARY}",
+            ],
+            capture_output=True, text=True, cwd=tmp_path,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr[-2000:]
+        assert (service.writer.refused, service.failed) == (0, "")  # (with the token it may take part itself)
+        if study.shuffled:
+            assert behind.store.sum_of(0) is None  # nobody but the shuffler can sign one
+        said = caplog.text + "".join(capfd.readouterr())
+        assert token not in said
+        assert str(CANARY)[2:] not in said
+    print(f"\n{of}:", ended.stdout[-1500:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -13,9 +14,9 @@ import pytest
 from serving import a_key, a_study
 
 from discreet.serve.rehearsal import promised_by
-from discreet.serve.running import in_background
+from discreet.serve.running import both_in_background, in_background
 
-NODE = shutil.which("node")
+NODE = os.environ.get("DISCREET_NODE") or shutil.which("node")  # of another version, by its path
 pytestmark = [pytest.mark.service, pytest.mark.skipif(NODE is None, reason="no node")]
 FOLDER = Path(__file__).parents[2] / "clients" / "js"
 
@@ -64,3 +65,28 @@ def test_people_in_node_are_counted(tmp_path: Path, randomizer: str) -> None:
         assert release is not None
         assert json.loads(release[0])["users"] == users
         assert service.writer.refused == 0
+
+
+@pytest.mark.parametrize("randomizer", ["bits", "amplified"])
+def test_people_in_node_are_counted_by_a_shuffler(tmp_path: Path, randomizer: str) -> None:
+    """Batches of 1, 1, 2 and 4 people; all flips of each are needed, so that a lost message would lose it."""
+    users = 8
+    privatizer = {"name": "shuffle", "epsilon": 1.0, "delta": 1e-6, "randomizer": randomizer}
+    study = a_study(users + 1, "shuffle", privatizer=privatizer)
+    key = a_key(tmp_path)
+    with both_in_background(study, tmp_path, key) as (url, shuffler, address, service):
+        tickets = shuffler.store.new_tickets(users)
+        said = node("example/person.js", url, key.public, promised_by(study), *tickets)
+        answers = [json.loads(line) for line in said.splitlines()]
+        assert [one["status"] for one in answers] == ["counted"] * users
+        until = time.monotonic() + 30
+        while (turn := int(service.store.about()["turn"])) < 4:
+            assert time.monotonic() < until, (service.failed, shuffler.failed)
+            time.sleep(0.01)
+        release = service.store.release(turn)
+        assert release is not None
+        found = json.loads(release[0])
+        assert (found["users"], {one["covers"] for one in found["sums"].values()}) == (users, {users})
+        assert shuffler.writer.refused == service.writer.refused == 0
+        with pytest.raises(AssertionError, match="names another shuffler"):  # not where plans are published
+            node("example/person.js", address, key.public, promised_by(study), tickets[0])

@@ -309,6 +309,41 @@ def test_too_few_messages_are_not_let_out_and_the_study_goes_on(tmp_path: Path) 
     assert parties.shuffler.store.about()["over"]
 
 
+def test_the_operators_page_says_what_is_known_of_a_batch(tmp_path: Path) -> None:
+    parties = Parties(tmp_path, users=7)  # all flips of a batch are needed
+
+    def shown() -> str:
+        text: str = parties.http.get("/").text.partition('id="people"')[2].partition("</section>")[0]
+        assert "<table>" not in text  # a number of people who answered would be 0 until a batch is whole
+        return text
+
+    assert "Working. People take part at the shuffler, http://shuffler." in parties.http.get("/").text
+    parties.adopted()
+    assert "waits for a batch of one person. The shuffler holds" in shown()
+    parties.people()
+    assert "answered so far is not known here" in shown()
+    assert "The last whole batch" not in shown()
+    parties.adopted()
+    assert "told of the whole batch of one person" in shown()
+    parties.turn()
+    assert "1 of 7 people have taken part, in batches that are whole." in shown()
+    assert "The last whole batch was of one person; 1 answered in time.<" in shown()
+    parties.adopted()
+    parties.people(lambda i: i != 2)
+    parties.adopted()
+    parties.turn()
+    said = shown()
+    assert "was of 3 people; 2 answered in time: too few for the guarantee, so nothing of that batch" in said
+    assert "waits for a batch of 3 people." in said
+    parties.adopted()
+    parties.people()
+    parties.adopted()
+    assert parties.service.writer.step()
+    assert "7 of 7 people" in shown()
+    assert "waits" not in shown()
+    assert "The study is over." in parties.http.get("/").text
+
+
 def test_a_shuffler_refuses_plans_that_the_study_does_not_say(parties: Parties) -> None:
     """Less noise, other batches, another shuffler, another study: nobody is asked to take part."""
     real = json.loads(parties.service.shown[0])["content"]

@@ -302,7 +302,7 @@ export class Client {
         await pause(WAITS[Math.min(i, WAITS.length - 1)]);
         continue;
       }
-      if (answer.status === 503) {
+      if (answer.status === 429 || answer.status === 503) {
         await pause(WAITS[Math.min(i, WAITS.length - 1)]);
         continue;
       }

@@ -206,7 +206,7 @@ test("a request is sent until it is answered, the same bytes; refusals are words
   const { asked, fetch } = service(async (path) => {
     if (path === "/messages" && broken-- > 0) {
       if (broken === 1) throw new TypeError("connection lost");
-      return [503, { reason: "busy", words: "send it again" }];
+      return [broken ? 503 : 429, { reason: broken ? "busy" : "often", words: "send it again" }];
     }
     return usual(path);
   });

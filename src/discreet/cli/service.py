@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +22,9 @@ from discreet.cli.shell import (
 )
 
 if TYPE_CHECKING:
+    from discreet.serve.rehearsal import Rehearsal
     from discreet.serve.store import Store
+    from discreet.serve.study import Study
 
 
 @command
@@ -29,7 +33,8 @@ def serve(
     database: Annotated[
         str | None,
         typer.Option(
-            help="File of SQLite, or SQLAlchemy's URL (default: study.sqlite beside the study file)."
+            envvar="DISCREET_DATABASE",
+            help="File of SQLite, or SQLAlchemy's URL (default: study.sqlite beside the study file).",
         ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
@@ -40,6 +45,9 @@ def serve(
     rehearse: Annotated[
         int | None, typer.Option(help="So many simulated people against the real service here; then end.")
     ] = None,
+    stay: Annotated[
+        int, typer.Option(help="With --rehearse: so many seconds longer the operator's page is shown.")
+    ] = 0,
     tickets: Annotated[int | None, typer.Option(help="Print so many new one-time tickets, and end.")] = None,
     operator: Annotated[
         bool, typer.Option("--operator", help="Print a new operator's token, and end.")
@@ -53,6 +61,8 @@ def serve(
     check_installed()
     if sum((check, rehearse is not None, tickets is not None, operator)) > 1:
         raise ValueError("--check, --rehearse, --tickets, --operator: give one of them")
+    if stay < 0 or (stay and rehearse is None):
+        raise ValueError(f"--stay = {stay}: must be a number of seconds, with --rehearse")
     announce_compilation()
     from discreet.serve import running
     from discreet.serve.study import read_study
@@ -80,34 +90,14 @@ def serve(
         console().print(f"\n{found.releases:,} releases, after {_times(content['releases'])} people")
         return
     if rehearse is not None:
-        from discreet.serve.rehearsal import rehearse as run
-
-        rehearsed = found.rehearsed(rehearse)
-        with progress_bar("rehearsal", rehearsed.users) as shown:
-            result = run(
-                rehearsed,
-                lambda users: shown(0, users),
-                opened=lambda url: say(f"discreet: the operator's page is {url}/ until the rehearsal ends"),
-            )
-        rows = {
-            "people": result.users, "releases": result.releases, "seconds": round(result.seconds, 1),
-            "value of the last quarter's policies": result.late, "of the best policy": result.optimal,
-            "of the uniform policy": result.uniform,
-        }  # fmt: skip
-        if as_json:
-            print_json(rows)
-            return
-        table = new_table("a rehearsal with seeded noise", "", right=("",))
-        for name, value in rows.items():
-            table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.4g}")
-        console().print(table)
+        _rehearse(found, rehearse, stay, as_json)
         return
     if (tickets is not None or operator) and found.shuffled:
         raise ValueError("--tickets, --operator: are of `discreet shuffler`, under shuffle trust")
     if tickets is not None or operator:
         _issue(running.opened(found, where), tickets, as_json)
         return
-    say(f"discreet: {found.name} at http://{host}:{port}, database {where}")
+    say(f"discreet: {found.name} at http://{host}:{port}, database {running.without_password(where)}")
     running.serve(found, where, host, port)
 
 
@@ -122,7 +112,10 @@ def shuffler(
     ] = None,
     database: Annotated[
         str | None,
-        typer.Option(help="File of SQLite, or SQLAlchemy's URL (default: shuffler.sqlite beside the study)."),
+        typer.Option(
+            envvar="DISCREET_DATABASE",
+            help="File of SQLite, or SQLAlchemy's URL (default: shuffler.sqlite beside the study).",
+        ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.")] = 8081,
@@ -161,8 +154,48 @@ def shuffler(
         return
     if service is None or service_key is None:
         raise ValueError("--service, --service-key: must be given: whose shuffler this is")
-    say(f"discreet: shuffler of {found.name} at http://{host}:{port}, database {where}")
+    shown = running.without_password(where)
+    say(f"discreet: shuffler of {found.name} at http://{host}:{port}, database {shown}")
     running.serve_shuffler(found, where, own, service, service_key, host, port)
+
+
+def _rehearse(study: Study, people: int, stay: int, as_json: bool) -> None:
+    """Run it, show what happened, and the page for some time more."""
+    from discreet.serve.rehearsal import rehearse
+
+    rehearsed = study.rehearsed(people)
+
+    def ended(result: Rehearsal) -> None:
+        """While the page is there."""
+        bar.close()
+        rows = {
+            "people": result.users, "releases": result.releases, "seconds": round(result.seconds, 1),
+            "value of the last quarter's policies": result.late, "of the best policy": result.optimal,
+            "of the uniform policy": result.uniform,
+        }  # fmt: skip
+        if as_json:
+            print_json(rows)
+        else:
+            table = new_table("a rehearsal with seeded noise", "", right=("",))
+            for name, value in rows.items():
+                table.add_row(name, f"{value:,}" if isinstance(value, int) else f"{value:.4g}")
+            console().print(table)
+            few = f", of whom the study has {study.users:,}: more learn more" if people < study.users else ""
+            console().print(f"A policy's value is what a person earns by it, in the mean{few}.")
+        if stay:
+            say(f"discreet: the page stays for {stay} seconds; Ctrl-C ends it")
+            with suppress(KeyboardInterrupt):
+                time.sleep(stay)
+
+    until = "until the rehearsal ends" if not stay else f"and for {stay} seconds after the rehearsal"
+    with ExitStack() as bar:
+        shown = bar.enter_context(progress_bar("rehearsal", rehearsed.users))
+        rehearse(
+            rehearsed,
+            lambda users: shown(0, users),
+            opened=lambda url: say(f"discreet: the operator's page is {url}/ {until}"),
+            ended=ended,
+        )
 
 
 def _issue(store: Store, tickets: int | None, as_json: bool) -> None:

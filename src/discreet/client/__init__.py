@@ -53,7 +53,7 @@ from discreet.device.reports import ReportDevice
 
 __all__ = ["Client", "Message", "Place", "Turned"]
 
-_WAITS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds between tries
+_WAITS: tuple[float, ...] = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds between tries
 
 
 class Turned(RuntimeError):
@@ -343,7 +343,7 @@ class Client:
             except httpx.TransportError:
                 time.sleep(wait)
                 continue
-            if answer.status_code == 503:
+            if answer.status_code in (429, 503):
                 time.sleep(wait)
                 continue
             if answer.status_code >= 400:

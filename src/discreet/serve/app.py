@@ -27,7 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from discreet import __version__
+from discreet import __version__, client
 from discreet.serve import codec, described
 from discreet.serve.admission import (
     CentralAdmission,
@@ -139,6 +139,13 @@ class Service:
         self.sums = Counter(
             "discreet_sums", "A shuffler's sums by what became of them", ["outcome"], registry=self.registry
         )
+        self.ticketed = Counter(
+            "discreet_tickets", "Requests for tickets, by what became of them", ["outcome"],
+            registry=self.registry,
+        )  # fmt: skip
+        self._counted = {
+            "/messages": self.messages, "/places": self.given, "/sums": self.sums, "/tickets": self.ticketed,
+        }  # fmt: skip
 
     def _parts(self, holder: str, clock: Callable[[], float]) -> tuple[Any, Any]:
         """What messages must be, and what makes releases of them."""
@@ -313,6 +320,11 @@ class Service:
         except ValueError:
             raise Refusal("malformed", "the body must be JSON") from None
 
+    def count(self, path: str, reason: str) -> None:
+        """A whole request to this address was refused."""
+        if path in self._counted:
+            self._counted[path].labels(reason).inc()
+
     async def put(self, requests: list[Place | Answer]) -> list[Result]:
         """What became of them. Raises :class:`Refusal`."""
         try:
@@ -384,10 +396,8 @@ class Service:
             opened_sum(content, study.identity, batches.shuffler(before), after - before)
             outcome = await asyncio.to_thread(self.store.take_sum, turn, codec.canonical(table))
         except PermissionError as error:
-            self.sums.labels("unauthorized").inc()
             raise Refusal("unauthorized", str(error)) from None
         except ValueError as error:
-            self.sums.labels("malformed").inc()
             raise Refusal("malformed", str(error)) from None
         self.sums.labels(outcome).inc()
         if outcome != "counted":
@@ -403,6 +413,16 @@ class Service:
         if before == after:
             raise Refusal("late", "no such batch was opened")
         return before, after
+
+    def example(self) -> dict[str, Any] | None:
+        """A message of nobody to the first open plan, where devices make it; None where no plan is open."""
+        content = pydantic_core.from_json(self.shown[0])["content"] if self.shown[0] else {"plans": []}
+        if isinstance(self.admission, CentralAdmission) or not content["plans"]:
+            return None
+        place = client.Place(described.TICKET, 0.0, content["plans"][0], content)
+        steps, low = range(self.study.layout.horizon), self.study.rewards[0]
+        states = [0] * (len(steps) + 1)
+        return dict(place.message(states, [place.action(h, 0) for h in steps], [low] * len(steps)).table)
 
     async def placed(self, request: Request) -> Response:
         """POST /places."""
@@ -446,7 +466,9 @@ class Service:
         count = table.get("count") if isinstance(table, dict) and len(table) == 1 else None
         if type(count) is not int or not 0 < count <= MOST_ISSUED:
             raise Refusal("malformed", f"count: must be an integer in [1, {MOST_ISSUED}]")
-        return _json(201, {"tickets": await asyncio.to_thread(self.store.new_tickets, count)})
+        made = await asyncio.to_thread(self.store.new_tickets, count)
+        self.ticketed.labels("issued").inc()
+        return _json(201, {"tickets": made})
 
     async def plan(self, request: Request) -> Response:
         """GET /plan."""
@@ -523,10 +545,12 @@ class Door:
                 await _json(500, words)(scope, receive, send)
 
 
-def _told_of(error: Refusal | SQLAlchemyError) -> Response:
-    """What a request is answered with that could not be served."""
+def _told_of(service: Service, request: Request, error: Refusal | SQLAlchemyError) -> Response:
+    """What a request is answered with that could not be served; it is counted."""
+    reason = error.reason if isinstance(error, Refusal) else "busy"
+    service.count(request.url.path, reason)
     if isinstance(error, Refusal):
-        return _refused(error.reason, error.words)
+        return _refused(reason, error.words)
     log.error("the database does not answer: %s", type(error).__name__)
     return _refused("busy")
 
@@ -539,7 +563,7 @@ class Lane:
     """
 
     def __init__(self, service: Service, inside: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
-        self._inside = inside
+        self._service, self._inside = service, inside
         self._short: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {}
         if not service.study.origins:
             self._short["GET", "/plan"] = service.plan
@@ -552,10 +576,11 @@ class Lane:
         if short is None or scope["type"] != "http" or scope.get("root_path"):
             await self._inside(scope, receive, send)
             return
+        request = Request(scope, receive)
         try:
-            response = await short(Request(scope, receive))
+            response = await short(request)
         except (Refusal, SQLAlchemyError) as error:
-            response = _told_of(error)
+            response = _told_of(self._service, request, error)
         await response(scope, receive, send)
 
 
@@ -634,12 +659,12 @@ def application(service: Service) -> FastAPI:
         )
 
     @app.exception_handler(Refusal)
-    async def refusal(_: Request, error: Refusal) -> Response:
-        return _told_of(error)
+    async def refusal(request: Request, error: Refusal) -> Response:
+        return _told_of(service, request, error)
 
     @app.exception_handler(SQLAlchemyError)
-    async def broken(_: Request, error: SQLAlchemyError) -> Response:
-        return _told_of(error)
+    async def broken(request: Request, error: SQLAlchemyError) -> Response:
+        return _told_of(service, request, error)
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> Response:
@@ -653,6 +678,17 @@ def application(service: Service) -> FastAPI:
         return _refused("malformed", "the request is not of the form that is described")
 
     texts = described.Texts(service.study, service.study.trust != "joint")
+    told = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        """With a message of the open plan for an example."""
+        found = told()
+        example = service.example() if service.takes_people else None
+        if example is not None:
+            described.show_example(found, example)
+        return found
+
+    app.openapi = openapi
 
     @app.get("/plan", **texts.plan)
     async def plan(request: Request) -> Response:

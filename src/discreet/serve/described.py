@@ -6,7 +6,9 @@ from typing import Any
 
 from discreet.serve.study import Study
 
-__all__ = ["SUMMARY", "Texts"]
+__all__ = ["SUMMARY", "TICKET", "Texts", "show_example"]
+
+TICKET = "AAAAAAAAAAAAAAAAAAAAAA"  # of examples
 
 SUMMARY = (
     "A policy that improves while people use it, under a stated privacy guarantee. Take a place with a "
@@ -63,6 +65,12 @@ def _body(schema: Any, examples: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def show_example(told: dict[str, Any], message: dict[str, Any]) -> None:
+    """Put a message in the place of the examples that ``told``, an OpenAPI description, shows of it."""
+    body = told["paths"]["/messages"]["post"]["requestBody"]["content"]["application/json"]
+    body["examples"] = {"one": {"value": message}, "many": {"value": {"messages": [message]}}}
+
+
 class Texts:
     """Arguments of the routes' decorators, by address."""
 
@@ -80,7 +88,7 @@ class Texts:
         )
         if local:
             message = _object(ticket=ticket, message={"type": "string", "contentEncoding": "base64"})
-            one: dict[str, Any] = {"ticket": "AAAAAAAAAAAAAAAAAAAAAA", "message": "ZHNjcg=="}
+            one: dict[str, Any] = {"ticket": TICKET, "message": "ZHNjcg=="}  # before a plan is open
         else:
             message = _object(
                 ticket=ticket,
@@ -94,7 +102,7 @@ class Texts:
             if layout.mask is not None:
                 first = [int(layout.mask[0].argmax())] * layout.horizon
             one = {
-                "ticket": "AAAAAAAAAAAAAAAAAAAAAA",
+                "ticket": TICKET,
                 "plan": 1,
                 "nonce": "00112233445566778899aabbccddeeff",
                 "states": [0] * (layout.horizon + 1),

@@ -100,6 +100,31 @@ def _sentences(texts: Iterable[str]) -> str:
     return "".join(f"<p>{escape(one)}</p>" for one in texts)
 
 
+def _count(people: int) -> str:
+    return "one person" if people == 1 else f"{people:,} people"
+
+
+def _shuffled(store: Store, turn: int, users: int, over: bool) -> str:
+    """What is known of the people of a batch whose messages a shuffler holds."""
+    waiting = (
+        f"The next release waits for a batch of {_count(users)}. The shuffler holds their messages and tells "
+        "nothing of them before everybody of the batch has answered or is absent: how many have answered so "
+        "far is not known here."
+        if store.sum_of(turn) is None
+        else f"The shuffler has told of the whole batch of {_count(users)}: the next release is being made."
+    )
+    said = [] if over else [waiting]
+    last = store.sum_of(turn if over else turn - 1)
+    if last is not None:
+        content = json.loads(last)["content"]
+        came, absent = int(content["users"]), int(content["absent"])
+        told = f"The last whole batch was of {_count(came + absent)}; {came:,} answered in time"
+        if content["counts"] is None:
+            told += ": too few for the guarantee, so nothing of that batch was let out"
+        said.append(f"{told}.")
+    return _sentences(said)
+
+
 def _releases(store: Store, turn: int) -> str:
     rows, names = [], list[str]()
     for number in range(turn, max(-1, turn - _SHOWN), -1):
@@ -133,6 +158,12 @@ def _policy(plans: Sequence[Mapping[str, Any]], study: Study) -> str:
     )
 
 
+def _working(study: Study) -> str:
+    if study.shuffler is None:
+        return "Working. People can take part."
+    return f"Working. People take part at the shuffler, {escape(str(study.shuffler['url']))}."
+
+
 def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) -> str:
     """All of it."""
     about, plans = store.about(), store.plans()
@@ -157,25 +188,29 @@ def page(study: Study, store: Store, statement: Mapping[str, Any], failed: str) 
     state = (
         f'<p class="bad" role="alert">No release can be made: {escape(failed)}</p>'
         if failed
-        else f"<p>{'The study is over.' if over else 'Working. People can take part.'}</p>"
+        else f"<p>{'The study is over.' if over else _working(study)}</p>"
     )
     rehearsal = (
         "<p class='bad'>This is a rehearsal: its noise protects nobody.</p>" if statement["rehearsal"] else ""
     )
-    done = min(study.users, before + came + absent)
+    done = study.users if over else min(study.users, before + came + absent)
+    whole = ", in batches that are whole" if study.shuffled else ""
     counts = [
         ("places of the open plans", f"{users:,}"),
         ("taken", f"{placed:,}"),
         ("answered", f"{came:,}"),
         ("absent (no answer in time)", f"{absent:,}"),
     ]
+    waits = _table("The people whom the next release waits for", ("who", "people"), counts)
+    if study.shuffled:  # this service hears of whole batches alone
+        waits = _shuffled(store, turn, users, over)
     name = escape(study.name)
     live = {
         "state": state + rehearsal,
         "people": (
-            f"<h2>People</h2><p>{done:,} of {study.users:,} people have taken part.</p>"
+            f"<h2>People</h2><p>{done:,} of {study.users:,} people have taken part{whole}.</p>"
             f'<progress aria-label="people who have taken part" max="{study.users}" value="{done}">'
-            "</progress>" + _table("The people whom the next release waits for", ("who", "people"), counts)
+            "</progress>" + waits
         ),
         "policy": "<h2>What the policy does now</h2>" + _policy(store.policies(turn), study),
         "releases": "<h2>Releases</h2>" + _releases(store, turn),

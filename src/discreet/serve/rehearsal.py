@@ -76,10 +76,12 @@ def rehearse(
     told: Callable[[int], None] = lambda _: None,
     at_once: int = 500,
     opened: Callable[[str], None] = lambda _: None,
+    ended: Callable[[Rehearsal], None] = lambda _: None,
 ) -> Rehearsal:
     """Run a rehearsed study (:meth:`~discreet.serve.study.Study.rehearsed`) to its end.
 
     told : of how many people came. at_once : who ask for places together. opened : told of the address.
+    ended : told what happened, while the service still answers.
     """
     begun, world = time.perf_counter(), study.world
     values: list[tuple[int, float]] = []
@@ -127,13 +129,15 @@ def rehearse(
                 while not service.store.about()["over"]:
                     time.sleep(0.01)
                 releases = int(service.store.about()["turn"])
-    best = planning.optimal_values(world)[0]
-    return Rehearsal(
-        study.users,
-        releases,
-        time.perf_counter() - begun,
-        values,
-        float(world.initial @ best[0]),
-        float(planning.value(world, planning.uniform_policy(world))),
-        last,
-    )
+            best = planning.optimal_values(world)[0]
+            found = Rehearsal(
+                study.users,
+                releases,
+                time.perf_counter() - begun,
+                values,
+                float(world.initial @ best[0]),
+                float(planning.value(world, planning.uniform_policy(world))),
+                last,
+            )
+            ended(found)
+    return found

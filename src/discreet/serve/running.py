@@ -15,6 +15,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 import uvicorn
+from sqlalchemy.engine import make_url
 
 from discreet.core import checks
 from discreet.serve.app import Door, Lane, Service, application
@@ -27,7 +28,7 @@ from discreet.storage.signatures import PrivateKey, is_key, new_key, read_privat
 
 __all__ = [
     "all_in_background", "both_in_background", "database_of", "in_background", "key_of", "opened",
-    "opened_shuffler", "serve", "serve_shuffler", "shuffler_key_at",
+    "opened_shuffler", "serve", "serve_shuffler", "shuffler_key_at", "without_password",
 ]  # fmt: skip
 
 AnyService = TypeVar("AnyService", bound=Service)
@@ -36,6 +37,11 @@ AnyService = TypeVar("AnyService", bound=Service)
 def database_of(study: Study, database: str | None) -> str:
     """The database that is meant: beside the study file unless it is named."""
     return database or str(study.path("study.sqlite"))
+
+
+def without_password(database: str) -> str:
+    """A database's address, to be shown."""
+    return make_url(database).render_as_string() if "://" in database else database
 
 
 def key_of(study: Study) -> PrivateKey:
