@@ -80,8 +80,9 @@ def test_a_first_line_that_is_a_row_is_not_copied(tmp_path: Path, line: str) -> 
     (tmp_path / "x.csv").write_text(line + "\nSmith,82,1\n")
     with pytest.raises(ValueError, match="must name the columns") as error:
         skeleton(tmp_path / "x.csv")
-    assert "Jones" not in str(error.value)
-    assert "81" not in str(error.value)
+    said = str(error.value).replace(str(tmp_path), "")  # a folder of pytest's has a number of its own
+    assert "Jones" not in said
+    assert "81" not in said
 
 
 def test_rows_that_are_trajectories_already(tmp_path: Path) -> None:
