@@ -1,9 +1,9 @@
 """Many requests, one commit: who waits is told when the transaction with her message is on the disk.
 
-While one transaction is written, whoever comes is collected for the next one, and for some milliseconds more:
-a transaction costs about as much processor time as two messages, so that many small ones would cost more than
-all that is in them. A disk that takes 20 ms for a commit takes as many messages in it as came in 20 ms, and
-nobody waits for more than two commits and twice that time.
+While one transaction is written, whoever comes is collected for the next one, and for some milliseconds more,
+since a transaction costs processor time of its own, however few are in it. A disk that takes 20 ms for a
+commit takes as many messages in it as came in 20 ms, and nobody waits for more than two commits and twice
+those milliseconds.
 """
 
 from __future__ import annotations
