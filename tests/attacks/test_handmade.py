@@ -214,6 +214,7 @@ def _drawn(rng: np.random.Generator) -> tuple[CountMechanism, list[dict[str, Any
         given = {"visits": False, "center_rewards": True, "cut": cut}
     elif kind == "groups":
         given |= {"groups": 2, "clip": float(rng.uniform(0.2, horizon))}
+        given |= [{}, {"pooled": "all"}, {"pooled": "first"}][rng.integers(3)]
     else:
         pooled = [{}, {"stationary": True}, {"pooled": "all"}, {"pooled": "first"}, {"step": 0}]
         given |= pooled[rng.integers(5)]
@@ -229,7 +230,7 @@ def _drawn(rng: np.random.Generator) -> tuple[CountMechanism, list[dict[str, Any
         kernels.LAPLACE if laplace else kernels.GAUSSIAN, np.exp(rng.normal(0, 1, families)),
         stated=Stated(1e-6),
     )  # fmt: skip
-    if kind == "plain" and rng.integers(2):  # as much as may be spent at every release, on other families
+    if kind != "cut" and rng.integers(2):  # as much as may be spent at every release, on other families
         by_release = np.exp(rng.normal(0, 1.5, (TIMES.size, families)))
         for scales in by_release:
             scales *= replace(made, scales=scales).records[0].loss / made.records[0].loss

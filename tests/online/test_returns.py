@@ -172,7 +172,7 @@ def test_probe_plays_the_lowest_action_where_its_own_is_inadmissible():
 @pytest.mark.parametrize("delta", [None, 1e-6])
 @pytest.mark.parametrize("stationary", [False, True])
 def test_every_budget_of_a_curator_fits(epsilon, delta, stationary):
-    """Also where the plain learner's pooled counts take a share that moves: here it stands still."""
+    """Also where the pooled counts take a share that moves, beside the returns' own."""
     privatizer = Central(epsilon=epsilon, **({} if delta is None else {"delta": delta}))
     learner = replace(LEARNER, stationary=stationary)
     setup = Setup(dr.make("riverswim", rewards="bernoulli"), learner, privatizer, 2000)

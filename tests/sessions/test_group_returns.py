@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -67,6 +68,24 @@ def test_any_share_costs_what_the_budget_allows(laplace):
         assert part ** (1 if laplace else 2) == pytest.approx(share, abs=1e-12)
         assert split[0] / split[1] == pytest.approx(scales[0] / scales[1])
     assert math.isinf(split_scales(QUERY, scales, 0.0, laplace)[-1])
+
+
+@pytest.mark.parametrize("options", [{"epsilon": 1.0}, {"epsilon": 1.0, "delta": 1e-6}], ids=str)
+def test_returns_and_pooled_counts_share_one_budget(options):
+    """Both shares move from release to release: at each of them all families together cost what is stated."""
+    query = replace(QUERY, pooled="all", pooled_share=0.9)
+    falling = replace(SCHEDULE, pooled_shares=np.linspace(0.9, 0.1, SCHEDULE.release_times.size))
+    with Central(**options, release="batches").start(query, falling, Seeded(0)) as session:
+        norm = session.mechanism.norm
+        target = session.guarantee.epsilon if norm == "l1" else session.guarantee.mu
+        for release in range(1, SCHEDULE.release_times.size):
+            for share in (None, 0.0, 0.3, 0.9):
+                session.release()
+                laws = session.mechanism.laws.measurement(4 * release, 4, share)
+                unit = {name: getattr(law, "scale", law.std()) for name, law in laws.items()}
+                loss = query.sensitivity(norm, {name: 1 / scale for name, scale in unit.items()})
+                assert loss == pytest.approx(target, rel=1e-9)
+                assert share is None or (GROUP_RETURNS in laws) == (share > 0.0)
 
 
 def outputs(privatizer, shares, forgets, exchanged, user, seed=0):

@@ -303,8 +303,8 @@ class CountMechanism(OverTime):
             self._check_exact(by_release)
 
     def _check_release_scales(self, by_release: Floats) -> None:
-        if not isinstance(self.strategy, Batches) or self.query.steered:
-            raise ValueError("release_scales: are for Batches(...), and not for group returns or cut rewards")
+        if not isinstance(self.strategy, Batches) or self.query.cut:
+            raise ValueError("release_scales: are for Batches(...), and not for cut rewards")
         shape = (self.schedule.release_times.size, self.noise_scales.size)
         if by_release.shape != shape:
             raise ValueError(f"release_scales has shape {by_release.shape}: must be {shape}")

@@ -38,7 +38,8 @@ and group returns add in L, so for any share s in [0, 1)
     returns: C / (s L),                          Gaussian: C / sqrt(s L),
 
 have the loss (1 - s) L + s L = L as before. s = 0 leaves the returns out: their scale is infinite and
-nothing is said of them.
+nothing is said of them. Where scales differ by release (``release_scales``), sigma and L are that release's
+own, and no such L exceeds that of ``scales``: all that follows holds with the latter.
 
 Privacy with shares chosen from earlier releases. Given the past, a release is one Laplace or Gaussian
 mechanism on what a user moves in it, a lambda^m times her change, with the same loss whatever the

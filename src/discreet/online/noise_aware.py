@@ -306,13 +306,10 @@ class NoiseAwareUCBVI(GreedyLearner):
         return replace(plain, pooled=mine.pooled, pooled_share=share)
 
     def _shares_move(self, spec: Spec) -> bool:
-        """Does the pooled counts' share of the budget change from release to release?
-
-        Not with group returns: their releases hold something else each, at one set of scales.
-        """
+        """Does the pooled counts' share of the budget change from release to release?"""
         if self.pooled == "none" or not self.pooled_until or spec.users is None:
             return False
-        return self.explore != "returns" and self.pooled_share != self.pooled_share_end
+        return self.pooled_share != self.pooled_share_end
 
     def _batch(self, users: int, spec: Spec) -> int:
         return GreedyLearner._batch(self.tuned(spec), users, spec)
