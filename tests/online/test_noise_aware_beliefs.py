@@ -19,7 +19,7 @@ from discreet.core.noise.streams_kernels import ROLE_EXPLORE, open_at, run_key, 
 from discreet.core.randomness import Seeded
 from discreet.experiments.simulate import Setup
 from discreet.online import kernels, noise_kernels
-from discreet.online.noise_aware import explorers_among
+from discreet.online.noise_aware import explorers_among, hope_for
 from discreet.protocol import Spec
 from discreet.simulation.crowds import rollout
 
@@ -707,10 +707,13 @@ def test_explorers_are_independent_and_keep_their_draws_for_two_releases() -> No
     assert (more[DRAWING] == 1.0).all()  # who hopes draws nothing
 
 
+@pytest.mark.parametrize("hope", [2.0, 8.0, math.inf])
 @pytest.mark.parametrize("share", [1 / 64, 1 / 16, 0.3, 0.999])
-def test_drawing_explorers_are_a_share_and_then_fewer_and_the_hopeful_one_takes_over(share: float) -> None:
+def test_drawing_explorers_are_a_share_and_then_fewer_and_the_hopeful_one_takes_over(
+    share: float, hope: float
+) -> None:
     users = [*range(3000), *np.unique(np.geomspace(3000, 10**10, 4000).astype(np.int64)).tolist()]
-    each = [explorers_among(n, share) for n in users]
+    each = [explorers_among(n, share, hope) for n in users]
     assert each[0] == (0, 0, 0)
     assert all(type(n) is int for many in each for n in many)
     for i in range(1, len(users)):
@@ -723,13 +726,34 @@ def test_drawing_explorers_are_a_share_and_then_fewer_and_the_hopeful_one_takes_
     for n, (one, two, hopeful) in zip(users, each, strict=True):
         drawing = min(share * n, 2_000 * math.sqrt(n / full) - 1_000 if n > full else math.inf)
         assert abs(one + two - math.floor(drawing)) <= (n > full)
-        given_up = share * n - drawing
+        most = hope * full  # users after whom the hopeful one's share falls too
+        given_up = share * (2.0 * math.sqrt(n * most) - most if n > most else n) - drawing
         assert abs(hopeful - min(2.0, (1.0 - share) / share) * given_up) <= 1.001
-    first, last = explorers_among(10**10, share), explorers_among(10**12, share)
-    for e in range(2):
-        assert last[e] / first[e] == pytest.approx(10.0, rel=0.6 * math.sqrt(full / 10**10) + 1e-3)
-    assert last[2] / 10**12 == pytest.approx(min(2.0 * share, 1.0 - share), rel=0.01)
-    assert explorers_among(10**10, 0.0) == (0, 0, 0)
+    first, last = explorers_among(10**10, share, hope), explorers_among(10**12, share, hope)
+    for e in range(2 if math.isinf(hope) else 3):
+        rel = 0.6 * math.sqrt((full if e < 2 else 8.0 * hope * full) / 10**10) + 1e-3
+        assert last[e] / first[e] == pytest.approx(10.0, rel=rel)
+    if math.isinf(hope):
+        assert last[2] / 10**12 == pytest.approx(min(2.0 * share, 1.0 - share), rel=0.01)
+    assert explorers_among(10**10, 0.0, hope) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("privatizer", "hope"),
+    [
+        (dr.NoPrivacy(), 2.0), (dr.Central(epsilon=1.0, delta=1e-6), 8.0),
+        (dr.Shuffle(epsilon=1.0, delta=1e-6), 8.0), (dr.Central(epsilon=1.0), 32.0),
+        (dr.Local(epsilon=10.0), 32.0),
+    ],
+)  # fmt: skip
+def test_hope_lasts_the_longer_the_noisier_the_releases_are(privatizer: Any, hope: float) -> None:
+    learner, users = dr.NoiseAwareUCBVI(), 10**7
+    spec = Setup(dr.make("riverswim"), learner, privatizer, users).spec
+    share = learner.tuned(spec).explore_share
+    assert share is not None
+    before = users - 10**6
+    wanted = np.subtract(explorers_among(users, share, hope), explorers_among(before, share, hope))
+    np.testing.assert_array_equal(learner._exploring(before, 10**6, spec), wanted)
 
 
 @pytest.mark.parametrize("share", [1 / 32, 0.6, 0.999])
@@ -738,17 +762,19 @@ def test_no_batch_has_more_explorers_than_users(share: float, batch: int) -> Non
     """Counts are rounded one by one, so two explorers may claim one user: the first of them gets it."""
     learner, first, last = dr.NoiseAwareUCBVI(explore_share=share), 100_011, 120_028
     spec = Setup(dr.make("riverswim"), learner, dr.NoPrivacy(), last).spec
-    total, shared = np.zeros(EXPLORERS, np.int64), 0
+    total, shared, hope = np.zeros(EXPLORERS, np.int64), 0, hope_for(spec)
     for before in range(first, last, batch):
         sizes = learner._exploring(before, batch, spec)
-        claimed = np.subtract(explorers_among(before + batch, share), explorers_among(before, share))
+        claimed = np.subtract(
+            explorers_among(before + batch, share, hope), explorers_among(before, share, hope)
+        )
         assert sizes.min() >= 0
         assert sizes.sum() == min(batch, claimed.sum())
         shared += int(claimed.sum() > batch)
         total += sizes
-    wanted = np.subtract(explorers_among(before + batch, share), explorers_among(first, share))
+    wanted = np.subtract(explorers_among(before + batch, share, hope), explorers_among(first, share, hope))
     assert wanted.sum() - total.sum() == shared
-    assert shared > 0 or batch > 1
+    assert shared > 0 or batch > 1 or share > 0.9  # there hopes are few
 
 
 def test_sub_batches_add_up() -> None:

@@ -29,9 +29,10 @@ knows the standard deviation of every measurement. It
   times at one in four of its tries: a pair that the noise of few releases made look far worse than it is gets
   tried again. The bonus alone commits to a wrong belief for ever. A belief that is wrong by d of its standard
   deviations is drawn away with a probability of about Phi(-d / width), but draws are few, one in two
-  releases, and each serves few users. The hopeful one goes back to the same place until data say no, and its
-  share stays: where nothing within its width can be better it acts as everybody does, so that this share
-  costs what there is to hope for, which falls with what is known;
+  releases, and each serves few users. The hopeful one goes back to the same place until data say no. Where
+  nothing within its width can be better it acts as everybody does, so that it costs what there is to hope
+  for, which falls with what is known; in a large world there is no end of it, and so its share falls like
+  1 / sqrt(users) as well, later, and the later the noisier the releases are (:func:`hope_for`);
 - replans geometrically, and mixes several random tie-breaks within a batch.
 
 What is proved: privacy, whatever the knobs, since all of this is post-processing of releases. What is
@@ -143,18 +144,35 @@ def _approximate(spec: Spec) -> bool:
 _NO_ROWS, _NO_CELLS, _NONE_DUE = np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros(0)
 _MANY = 1_000.0  # followers of drawing explorers after whom their share falls like the inverse square root
 _MORE = 2.0  # users of the hopeful explorer for each that they give up
+# After so many times the users at whom theirs begins to fall, the hopeful one's share falls too: the noisier
+# the releases, the later data say no to what it hopes for
+_HOPE_EXACT, _HOPE_GAUSSIAN, _HOPE_LONG = 2.0, 8.0, 32.0
 
 
-def explorers_among(users: int, share: float) -> tuple[int, int, int]:
+def hope_for(spec: Spec) -> float:
+    """When the hopeful explorer's share falls, from the public budget; see :func:`explorers_among`."""
+    if spec.budget is not None and spec.budget.trust == "none":
+        return _HOPE_EXACT
+    gaussian = _approximate(spec) or (spec.budget is not None and spec.budget.trust == "shuffle")
+    return _HOPE_GAUSSIAN if gaussian else _HOPE_LONG
+
+
+def _then_fewer(users: float, full: float) -> float:
+    """All of the first ``full`` users, and of those after them a share that falls like 1 / sqrt(users)."""
+    return users if users <= full else 2.0 * math.sqrt(users * full) - full
+
+
+def explorers_among(users: int, share: float, hope: float = _HOPE_GAUSSIAN) -> tuple[int, int, int]:
     """How many of the first ``users`` users follow each explorer: public numbers.
 
     The two who draw have ``share`` of the users at first, which falls after 1 000 of them; what they give up
     goes to the hopeful one, twice as many where that many are left. That one costs little where there
-    is nothing to hope for, but early on there is everything to hope for.
+    is nothing to hope for, but early on there is everything to hope for. After ``hope`` times the users at
+    whom theirs began to fall its share falls in the same way: in a large world there is no end of hopes.
     """
     full = _MANY / share if share > 0.0 else math.inf
-    many = float(users) if users <= full else 2.0 * math.sqrt(users * full) - full
-    drawing, hoping = math.floor(share * many), min(_MORE * share, 1.0 - share) * (users - many)
+    many, searched = _then_fewer(users, full), _then_fewer(users, hope * full)
+    drawing, hoping = math.floor(share * many), min(_MORE * share, 1.0 - share) * (searched - many)
     return drawing - drawing // 2, drawing // 2, math.floor(hoping)
 
 
@@ -194,7 +212,8 @@ class NoiseAwareUCBVI(GreedyLearner):
     explore_share : float
         In [0, 1): share of the users who follow explorers, until there were 1 000 of them. Then that of those
         who draw falls like the inverse square root of the users, and the hopeful one gets what they give up,
-        twice over while that many are left. 0: nobody, and wrong beliefs may stay for ever.
+        twice over while that many are left, until its share falls as well. 0: nobody, and wrong beliefs may
+        stay for ever.
     explore : "optimism" or "returns"
         ``returns``: first try every action repeated, measure what users earn, and hold the learner to a
         quarter of it (:mod:`discreet.online.returns`, docs/returns.md). Where repeating an action earns a
@@ -316,7 +335,8 @@ class NoiseAwareUCBVI(GreedyLearner):
 
     def _exploring(self, before: int, batch: int, spec: Spec) -> NDArray[np.int64]:
         share = float(self.tuned(spec).explore_share or 0.0)
-        first, last = (np.array(explorers_among(n, share)) for n in (before, before + batch))
+        hope = hope_for(spec)
+        first, last = (np.array(explorers_among(n, share, hope)) for n in (before, before + batch))
         # each count is rounded down by itself: of one user, two explorers may claim a half
         return np.diff(np.minimum(max(0, batch), np.cumsum(last - first)), prepend=0)
 
