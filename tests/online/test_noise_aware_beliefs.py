@@ -741,8 +741,8 @@ def test_drawing_explorers_are_a_share_and_then_fewer_and_the_hopeful_one_takes_
 @pytest.mark.parametrize(
     ("privatizer", "hope"),
     [
-        (dr.NoPrivacy(), 2.0), (dr.Central(epsilon=1.0, delta=1e-6), 8.0),
-        (dr.Shuffle(epsilon=1.0, delta=1e-6), 8.0), (dr.Central(epsilon=1.0), 32.0),
+        (dr.NoPrivacy(), 2.0), (dr.Central(epsilon=1.0, delta=1e-6), 16.0),
+        (dr.Shuffle(epsilon=1.0, delta=1e-6), 16.0), (dr.Central(epsilon=1.0), 32.0),
         (dr.Local(epsilon=10.0), 32.0),
     ],
 )  # fmt: skip

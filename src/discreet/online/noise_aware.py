@@ -146,7 +146,7 @@ _MANY = 1_000.0  # followers of drawing explorers after whom their share falls l
 _MORE = 2.0  # users of the hopeful explorer for each that they give up
 # After so many times the users at whom theirs begins to fall, the hopeful one's share falls too: the noisier
 # the releases, the later data say no to what it hopes for
-_HOPE_EXACT, _HOPE_GAUSSIAN, _HOPE_LONG = 2.0, 8.0, 32.0
+_HOPE_EXACT, _HOPE_GAUSSIAN, _HOPE_LONG = 2.0, 16.0, 32.0
 
 
 def hope_for(spec: Spec) -> float:
