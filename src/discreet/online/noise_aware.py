@@ -128,7 +128,9 @@ def chosen(spec: Spec, reports: bool = True) -> Mapping[str, Any]:
     if budget is None or _approximate(spec):
         return {**_APPROX, **most}
     assert budget.epsilon is not None
-    pays = budget.reports is None and reports_pay(spec.layout, budget.epsilon, local["reward_share"])
+    pays = budget.reports is None and reports_pay(
+        spec.layout, budget.epsilon, local["reward_share"], spec.users
+    )
     if reports and (budget.reports or pays):
         return local
     until = math.ceil(_POOLED_UNTIL * spec.layout.rows / budget.epsilon)
