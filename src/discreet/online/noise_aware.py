@@ -219,8 +219,8 @@ class NoiseAwareUCBVI(GreedyLearner):
     explore : "optimism" or "returns"
         ``returns``: first try every action repeated, measure what users earn, and hold the learner to a
         quarter of it (:mod:`discreet.online.returns`, docs/returns.md). Where repeating an action earns a
-        reward that the learner does not find for long, regret falls to a quarter (RiverSwim at (1, 1e-6));
-        elsewhere it was .6 to 1.34 times the plain learner's (docs/reproductions/price-of-privacy.md). Needs
+        reward that the learner does not find for long, regret falls to .3 of it (RiverSwim at (1, 1e-6));
+        elsewhere it was .8 to 1.3 times the plain learner's at that and other budgets of one mechanism. Needs
         ``Central`` (``batches``, ``decaying`` or ``auto``) or ``NoPrivacy`` with seeded noise; a simulation
         plays its users one by one.
     replan_growth, replan_every, stationary, known_rewards, tie_break, tie_batches
