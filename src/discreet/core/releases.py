@@ -68,6 +68,9 @@ class Plan:
     cut: float | None = None
 
 
+# What is to be submitted where raw data are refused.
+ON_DEVICE = "what begin's encoder makes: encoder = session.begin(plan), then encoder(trajectory, plan, coins)"
+
 MOST_RELEASES = 50_000_000  # times of release are held as a list: 400 MB
 
 
