@@ -250,6 +250,24 @@ def _derived(_app: Any, what: str, name: str, thing: Any, _options: Any, lines: 
     lines += ["   .. code-block:: text", "", *(f"      {line}" for line in text)]
 
 
+_PROTOCOLS = ("Session", "Mechanism", "Privatizer", "Learner", "OfflineLearner", "Encoder", "NoiseLaw")
+
+
+def _in_protocol(_app: Any, what: str, name: str, thing: Any, _options: Any, lines: list[str]) -> None:
+    """Under a method that names not all of its arguments: the protocol that it is part of, which does."""
+    if what != "method" or name.count(".") != 2:
+        return
+    _, of, method = name.split(".")
+    text = "\n".join(lines)
+    if all(re.search(rf"\b{one}\b", text) for one in inspect.signature(thing).parameters if one != "self"):
+        return
+    for protocol in _PROTOCOLS:
+        needs = [one for one in vars(getattr(dr, protocol)) if not one.startswith("_")]
+        if protocol != of and method in needs and all(hasattr(getattr(dr, of), one) for one in needs):
+            lines += ["", f"Arguments and errors are those of :meth:`discreet.{protocol}.{method}`."]
+            return
+
+
 def _public(_app: Any, env: Any, node: Any, content: Any) -> Any:
     """``discreet.online.psrl.PSRL`` and ``NoiseLaw`` lead to the page of the public name."""
     from sphinx.util.nodes import make_refnode
@@ -314,6 +332,7 @@ def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", _read, priority=100)
     app.connect("autodoc-process-docstring", _keep, priority=600)
     app.connect("autodoc-process-docstring", _derived, priority=900)
+    app.connect("autodoc-process-docstring", _in_protocol, priority=910)
     app.connect("autodoc-skip-member", _no_bare_attributes)
     app.connect("missing-reference", _public)
     app.connect("source-read", _site_links)
