@@ -185,6 +185,24 @@ def _joined(lines: list[str]) -> list[str]:
     return found
 
 
+_NEXT = re.compile(r"(?<=[.;]) (?=[a-z]\w*(?:, [a-z]\w*)* : )")  # an argument that goes on in the line
+
+
+def _apart(lines: list[str]) -> list[str]:
+    """``a : first. b : second`` as two lines, outside of numpydoc sections."""
+    found: list[str] = []
+    section = False
+    for i, line in enumerate(lines):
+        if i + 1 < len(lines) and _UNDERLINE.match(lines[i + 1].strip()) and line.strip():
+            section = line.strip() != "Notes"
+        if section or " : " not in line:
+            found.append(line)
+            continue
+        indent = line[: len(line) - len(line.lstrip())]
+        found += [indent + part.strip() for part in _NEXT.split(line) if part.strip()]
+    return found
+
+
 _PARAMETER = re.compile(r"[\w*.,/ ]+ : |[\w*., ]+$")
 
 
@@ -209,13 +227,13 @@ def _options_of_bases(thing: Any) -> list[str]:
     public = {getattr(dr, name) for name in dr.__all__ if isinstance(getattr(dr, name), type)}
     found: list[str] = []
     for base in thing.__mro__[1:]:
-        text = vars(base).get("__doc__") or ""
+        text = inspect.cleandoc(vars(base).get("__doc__") or "")
         if base.__module__.startswith("discreet.") and base not in public and "\nParameters\n" in text:
             found += [
                 "",
                 f".. rubric:: Options of ``{base.__name__}``",
                 "",
-                *inspect.cleandoc(text).splitlines(),
+                *text.splitlines(),
             ]
     return found
 
@@ -223,7 +241,7 @@ def _options_of_bases(thing: Any) -> list[str]:
 def _read(_app: Any, what: str, name: str, thing: Any, _options: Any, lines: list[str]) -> None:
     if what == "class" and name.count(".") == 1:
         lines += _options_of_bases(thing)
-    lines[:] = as_text(_sections(lines))
+    lines[:] = as_text(_apart(_sections(lines)))
     if what in ("property", "attribute"):
         _kept[name] = list(lines)  # napoleon takes what stands before a colon for a type
 
