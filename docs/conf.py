@@ -185,6 +185,24 @@ def _joined(lines: list[str]) -> list[str]:
     return found
 
 
+_NEXT = re.compile(r"(?<=[.;]) (?=[a-z]\w*(?:, [a-z]\w*)* : )")  # an argument that goes on in the line
+
+
+def _apart(lines: list[str]) -> list[str]:
+    """``a : first. b : second`` as two lines, outside of numpydoc sections."""
+    found: list[str] = []
+    section = False
+    for i, line in enumerate(lines):
+        if i + 1 < len(lines) and _UNDERLINE.match(lines[i + 1].strip()) and line.strip():
+            section = line.strip() != "Notes"
+        if section or " : " not in line:
+            found.append(line)
+            continue
+        indent = line[: len(line) - len(line.lstrip())]
+        found += [indent + part.strip() for part in _NEXT.split(line) if part.strip()]
+    return found
+
+
 _PARAMETER = re.compile(r"[\w*.,/ ]+ : |[\w*., ]+$")
 
 
@@ -209,13 +227,13 @@ def _options_of_bases(thing: Any) -> list[str]:
     public = {getattr(dr, name) for name in dr.__all__ if isinstance(getattr(dr, name), type)}
     found: list[str] = []
     for base in thing.__mro__[1:]:
-        text = vars(base).get("__doc__") or ""
+        text = inspect.cleandoc(vars(base).get("__doc__") or "")
         if base.__module__.startswith("discreet.") and base not in public and "\nParameters\n" in text:
             found += [
                 "",
                 f".. rubric:: Options of ``{base.__name__}``",
                 "",
-                *inspect.cleandoc(text).splitlines(),
+                *text.splitlines(),
             ]
     return found
 
@@ -223,7 +241,7 @@ def _options_of_bases(thing: Any) -> list[str]:
 def _read(_app: Any, what: str, name: str, thing: Any, _options: Any, lines: list[str]) -> None:
     if what == "class" and name.count(".") == 1:
         lines += _options_of_bases(thing)
-    lines[:] = as_text(_sections(lines))
+    lines[:] = as_text(_apart(_sections(lines)))
     if what in ("property", "attribute"):
         _kept[name] = list(lines)  # napoleon takes what stands before a colon for a type
 
@@ -248,6 +266,24 @@ def _derived(_app: Any, what: str, name: str, thing: Any, _options: Any, lines: 
     text = inspect.cleandoc(importlib.import_module(home).__doc__ or "").splitlines()
     lines += ["", f".. dropdown:: Source and derivation: ``{home}``", ""]
     lines += ["   .. code-block:: text", "", *(f"      {line}" for line in text)]
+
+
+_PROTOCOLS = ("Session", "Mechanism", "Privatizer", "Learner", "OfflineLearner", "Encoder", "NoiseLaw")
+
+
+def _in_protocol(_app: Any, what: str, name: str, thing: Any, _options: Any, lines: list[str]) -> None:
+    """Under a method that names not all of its arguments: the protocol that it is part of, which does."""
+    if what != "method" or name.count(".") != 2:
+        return
+    _, of, method = name.split(".")
+    text = "\n".join(lines)
+    if all(re.search(rf"\b{one}\b", text) for one in inspect.signature(thing).parameters if one != "self"):
+        return
+    for protocol in _PROTOCOLS:
+        needs = [one for one in vars(getattr(dr, protocol)) if not one.startswith("_")]
+        if protocol != of and method in needs and all(hasattr(getattr(dr, of), one) for one in needs):
+            lines += ["", f"Arguments and errors are those of :meth:`discreet.{protocol}.{method}`."]
+            return
 
 
 def _public(_app: Any, env: Any, node: Any, content: Any) -> Any:
@@ -314,6 +350,7 @@ def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", _read, priority=100)
     app.connect("autodoc-process-docstring", _keep, priority=600)
     app.connect("autodoc-process-docstring", _derived, priority=900)
+    app.connect("autodoc-process-docstring", _in_protocol, priority=910)
     app.connect("autodoc-skip-member", _no_bare_attributes)
     app.connect("missing-reference", _public)
     app.connect("source-read", _site_links)

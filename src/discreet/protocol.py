@@ -108,6 +108,9 @@ class Returns:
         the records' own rewards are not read. The states must be terminal.
     least, most : bounds of an episode's return, in the user's units; a return beyond them counts as the
         bound. None: what the rest implies (H low and H high, or the smallest and the largest outcome).
+
+    Raises ``ValueError`` where a number is not finite, ``high`` is not above ``low``, or outcomes are of
+    states that are not terminal, or all 0.
     """
 
     low: float = 0.0
@@ -187,6 +190,9 @@ class Spec(Sized):
     features : the public feature map in which the world is linear, or None (tabular).
     initial : (S,) law of the first state if it is public, else None.
     returns : units, bounds and rules of an episode's return; None: rewards in [0, 1] are added up.
+
+    Raises ``ValueError`` where an array has another shape or a value outside its range, where ``features``
+    are of other sizes than ``layout``, or ``initial`` does not add up to 1.
     """
 
     __repr__ = brief

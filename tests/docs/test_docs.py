@@ -1,8 +1,10 @@
 """What pages show exists: links, commands, options, public names. ``make test-docs`` runs it, too."""
 
+import ast
 import inspect
 import re
 import runpy
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import typer.main
 
 import discreet as dr
 from discreet import cli, registry
+from discreet.core import checks
 from discreet.experiments.config import RunConfig
 from discreet.experiments.sweep import Sweep
 
@@ -70,12 +73,15 @@ def test_no_page_names_this_machine() -> None:
 # ------------------------------------------------------------------------------------- reference
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_says_what_it_is(name: str) -> None:
-    """A docstring of its own that names each argument: of a class with options of a base, the base's may."""
+    """A docstring of its own that names each argument, and that there are errors: a base's may do so, too."""
     thing = getattr(dr, name)
     text = inspect.cleandoc((vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__) or "")
     assert len(text) > 15
     assert not text.startswith(f"{name}("), "this is the signature that dataclasses make"
     assert unnamed(thing, text) == set()
+    if any(raises_value_error(one) for one in made_by(thing)):
+        ours = [base for base in getattr(thing, "__mro__", ()) if base.__module__.startswith("discreet.")]
+        assert SAYS_ERROR.search(text + "".join(vars(base).get("__doc__") or "" for base in ours))
 
 
 def unnamed(thing: Any, text: str) -> set[str]:
@@ -104,14 +110,84 @@ def test_an_argument_that_no_docstring_names_is_told() -> None:
     assert unnamed(Range, "high, step : above 0.") == set()
 
 
+PROTOCOLS = ["Session", "Mechanism", "Privatizer", "Learner", "OfflineLearner", "Encoder", "NoiseLaw"]
+SAYS_ERROR = re.compile(r"[Rr]aise|[A-Z]\w+Error|[Rr]efuse")
+
+
+def methods(thing: type) -> dict[str, Any]:
+    """Functions that a class of ours has under a public name, its bases' among them."""
+    found: dict[str, Any] = {}
+    for base in reversed([base for base in thing.__mro__ if base.__module__.startswith("discreet.")]):
+        for name, value in vars(base).items():
+            function = getattr(value, "__func__", value)
+            if inspect.isfunction(function) and (not name.startswith("_") or name == "__call__"):
+                found[name] = function
+    return found
+
+
+def said_of(thing: type, method: str) -> str:
+    """What a reader finds of a method: here, in what it overrides, and in the protocol that it is part of."""
+    found = [vars(base)[method].__doc__ or "" for base in thing.__mro__ if method in vars(base)]
+    parts = [vars(getattr(dr, name)).get(method) for name in PROTOCOLS]
+    return "\n".join([*found, *(inspect.getdoc(part) or "" for part in parts if callable(part))])
+
+
+def raises_value_error(function: Any) -> bool:
+    """Whether its own lines do, by ``raise`` or by a check of an argument."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    made = [
+        one.exc.func for one in ast.walk(tree) if isinstance(one, ast.Raise) and isinstance(one.exc, ast.Call)
+    ]
+    checked = [one.func for one in ast.walk(tree) if isinstance(one, ast.Call)]
+    return "ValueError" in map(ast.unparse, made) or any(
+        ast.unparse(one).startswith("checks.") for one in checked
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if inspect.isclass(getattr(dr, name))])
+def test_every_method_of_a_public_class_names_its_arguments_and_errors(name: str) -> None:
+    thing = getattr(dr, name)
+    ours = [base for base in thing.__mro__ if base.__module__.startswith("discreet.")]
+    about = "".join(vars(base).get("__doc__") or "" for base in ours)
+    for method, function in methods(thing).items():
+        text = said_of(thing, method)
+        assert text.strip(), f"{method}: says nothing"
+        left = unnamed(function, text + about) - {"self", "cls"}
+        assert left == set(), method
+        assert SAYS_ERROR.search(text) or not raises_value_error(function), f"{method}: which errors?"
+
+
+def made_by(thing: Any) -> list[Any]:
+    """The functions in which arguments of a public name are checked: itself, or what makes an object."""
+    if inspect.isfunction(thing):
+        return [thing]
+    ours = [base for base in getattr(thing, "__mro__", ()) if base.__module__.startswith("discreet.")]
+    makers = [vars(base).get(maker) for base in ours for maker in ("__init__", "__post_init__")]
+    written = [one for one in makers if inspect.isfunction(one)]
+    return [one for one in written if one.__code__.co_filename != "<string>"]  # not by dataclasses
+
+
+def test_a_method_that_is_silent_of_its_errors_is_told() -> None:
+    def scaled(factor: float) -> None:
+        """By the factor."""
+        checks.positive("factor", factor)
+
+    def shifted(by: float) -> None:
+        """By so much."""
+        raise ValueError(by)
+
+    def told(by: float) -> float:
+        """By so much."""
+        return by
+
+    assert [raises_value_error(one) for one in (scaled, shifted, told)] == [True, True, False]
+
+
 def test_every_public_name_has_its_place_in_the_reference() -> None:
     """The headings of ``__init__.pyi``, under which docs/reference.py writes a page of each name."""
     groups = runpy.run_path(str(ROOT / "docs" / "reference.py"))["groups"]()
     listed = [name for names in groups.values() for name in names]
     assert sorted(listed) == PUBLIC
-
-
-PROTOCOLS = ["Session", "Mechanism", "Privatizer", "Learner", "OfflineLearner", "Encoder", "NoiseLaw"]
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

@@ -317,7 +317,9 @@ class CountQuery:
     def contribution(
         self, trajectory: Trajectory, group: int = 0, cut: float | None = None
     ) -> Mapping[str, Floats]:
-        """One checked user's summand in every family, shapes as ``families``: for audits and tests.
+        """What one user's checked ``trajectory`` adds to every family: for audits and tests.
+
+        Shapes are as in ``families``.
 
         Not what a session adds (:func:`~discreet.core.encoders.add_record`), but what that is compared with.
         ``group`` : her plan's. ``cut`` : C of her batch; None: the first one; infinite: nothing is summed up
@@ -341,6 +343,12 @@ class CountQuery:
         -------
         float
             A bound on the norm over all pairs of users, exact for raw families per step.
+
+        Raises
+        ------
+        ValueError
+            If ``norm`` is another word, or ``weight`` has a name that is no family of this query, or a number
+            that is negative or not finite.
         """
         checks.choice("norm", norm, ("l1", "l2"))
         unknown = set(weight) - set(self.row_families)
@@ -354,6 +362,8 @@ class CountQuery:
 
     def change_of_counts(self, norm: Norm, w: Mapping[str, float]) -> float:
         """What exchanging one episode changes in visits, transitions and rewards: l1, or l2 squared.
+
+        norm : "l1" or "l2". w : weight of each family that counts, at least 0; families left out count 0.
 
         A sum over two parts, the families per step and those that are pooled beside them: the worst case of
         a record (the table at the head of this file) times the records of one user that it may befall.
@@ -377,7 +387,10 @@ class CountQuery:
         )
 
     def to_cells(self, sums: Mapping[str, Floats]) -> Floats:
-        """Tables by (state, action) to the flat vector of cells."""
+        """``sums``, tables by (state, action) for each of ``families``, to the flat vector of cells.
+
+        Raises ``ValueError`` if a family is missing, or has another shape or a number that is not finite.
+        """
         missing = [name for name in self.families if name not in sums]
         if missing:
             raise ValueError(f"sums lacks {missing[0]!r}: must hold {', '.join(map(repr, self.families))}")

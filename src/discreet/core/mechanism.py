@@ -433,7 +433,7 @@ class CountMechanism(OverTime):
         return 1.0 / Decaying(self.decay).gain if self.fixed_point else 1.0
 
     def grid(self, name: str) -> int | None:
-        """Values of this family are multiples of 1 / grid; None: continuous (seeded noise)."""
+        """Values of the family ``name`` are multiples of 1 / grid; None: continuous (seeded noise)."""
         if self.fixed_point:
             return FINE
         return self.reward_grid if self.reward_grid is None or name not in COUNTS else 1
@@ -499,7 +499,7 @@ class CountMechanism(OverTime):
         return self.laws.at(n)
 
     def check_source(self, randomness: Any) -> None:
-        """Raise ``ValueError`` unless the noise can be drawn from it."""
+        """Raise ``ValueError`` unless the noise can be drawn from ``randomness`` (Seeded, Secure)."""
         self._check_drawn(randomness, self.reward_grid)
 
 

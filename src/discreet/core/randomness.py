@@ -35,7 +35,8 @@ class Seeded:
     seed : non-negative integer; run : index of the repetition. Two learners under one (seed, run)
     meet the same users' luck, and two sessions the same noise: whoever sees the releases of both can
     take it off, which is one more reason why a guarantee under a seed is for simulation only.
-    batch : index of a batch of other people with noise of its own (:meth:`of_batch`), or None.
+    batch : index of a batch of other people with noise of its own (:meth:`of_batch`), or None. Raises
+    ``ValueError`` unless all are integers from 0 on.
     """
 
     seed: int = 0
@@ -66,7 +67,7 @@ class Secure:
 
     reward_grid : rewards are rounded at random, without bias, to multiples of 1 / reward_grid, so
     that every sum is an integer on a public grid (noise in floating point would leak through its
-    last bits). A power of two from 2 on, so that sums are exact in float64.
+    last bits). A power of two from 2 to 2^20, so that sums are exact in float64; else ``ValueError``.
     """
 
     reward_grid: int = 1024

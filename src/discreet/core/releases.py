@@ -68,6 +68,9 @@ class Plan:
     cut: float | None = None
 
 
+# What is to be submitted where raw data are refused.
+ON_DEVICE = "what begin's encoder makes: encoder = session.begin(plan), then encoder(trajectory, plan, coins)"
+
 MOST_RELEASES = 50_000_000  # times of release are held as a list: 400 MB
 
 
@@ -112,7 +115,10 @@ class Schedule:
 
     @classmethod
     def one_shot(cls, users: int, plans: Literal["any", "deterministic", "stochastic"] = "any") -> Schedule:
-        """All n users, then one release: what offline learners ask for."""
+        """All n ``users``, at least 1, then one release: what offline learners ask for.
+
+        plans : what policies these users may follow, as in the class. Raises ``ValueError`` on other values.
+        """
         users = checks.integer("users", users, 1)
         return cls(users, np.array([0, users], np.int64), plans=plans, final=True)
 

@@ -24,7 +24,7 @@ from discreet.core.counts import CountQuery
 from discreet.core.encoders import RawEncoder, add_record, family_begins, noise_vector, rounded
 from discreet.core.mechanism import CountMechanism
 from discreet.core.randomness import Key, Randomness, SecureCoins
-from discreet.core.releases import Estimate, Floats, Measurement, Message, Plan
+from discreet.core.releases import ON_DEVICE, Estimate, Floats, Measurement, Message, Plan
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectories, Trajectory, checked
 
@@ -160,7 +160,7 @@ class CountSession(StreamSession):
             if plan != number:
                 raise ValueError(f"plan = {plan!r}: must be {number}, the plan that is open")
             if self._trust == "local":
-                raise ValueError("submit_many: a local session takes randomized messages only")
+                raise ValueError(f"submit_many: a local session takes randomized messages only, {ON_DEVICE}")
             if not isinstance(trajectories, Trajectories):
                 raise ValueError(f"trajectories is a {type(trajectories).__name__}: must be Trajectories")
             users = checks.integer("len(trajectories)", len(trajectories), 1, self._awaited)

@@ -23,6 +23,7 @@ from discreet.core.layout import Layout
 from discreet.core.lifecycle import Saveable
 from discreet.core.randomness import Key, Randomness, Seeded
 from discreet.core.releases import (
+    ON_DEVICE,
     Estimate,
     Floats,
     Measurement,
@@ -169,7 +170,7 @@ class StreamSession(Saveable, ABC):
             if isinstance(message, Trajectory) and self._guarantee.trust in ("none", "joint"):
                 message = Message(self.open_plan.number, message)
             if not isinstance(message, Message):
-                raise ValueError(f"message is a {type(message).__name__}: must be what begin's encoder makes")
+                raise ValueError(f"message is a {type(message).__name__}: must be {ON_DEVICE}")
             self._check_in_time(message)
             self._add(message)
 
@@ -228,9 +229,7 @@ class StreamSession(Saveable, ABC):
                 return self._last
             n, schedule, most = self.users, self._schedule, self._schedule.max_releases
             if schedule.users is not None and n >= schedule.users + schedule.final > 0:
-                raise RuntimeError(
-                    f"release: all {n} declared users have come, nobody is left to use a release"
-                )
+                raise RuntimeError(f"release: all {n} declared users have come, nobody is left to use it")
             if most is not None and n > 0 and self._number >= most:
                 raise RuntimeError(f"release: all {most} releases of the schedule have been made")
             self._next = {}

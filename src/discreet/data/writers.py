@@ -132,6 +132,8 @@ def write_trajectories(
     when the new one is complete. schema : column names, labels, first step, the range into which rewards are
     put back.
     trim : leave out the steps that begin in a terminal state of the schema (but an episode's first one).
+
+    Raises ``ValueError`` if the name ends otherwise, or the records do not fit the schema's sizes.
     """
     with TrajectoryWriter(path, schema, trim=trim) as writer:
         writer.write(trajectories)

@@ -496,7 +496,11 @@ class LinearDevice:
     def cells(
         self, prepared: Prepared, states: Ints, actions: Ints, rewards: Floats, coins: NoiseCoins
     ) -> Floats:
-        """One user's noisy cells, in units; rounds rewards first, if there is a grid."""
+        """One user's noisy cells, in units; rounds rewards first, if there is a grid.
+
+        prepared : the plan's public arrays. states (H + 1,), actions (H,), rewards (H,) in [0, 1] : her
+        episode. coins : the source of her noise, ``SecureCoins()`` for a real person.
+        """
         if self.grid is not None:
             rewards = coins.rounded(rewards, self.grid)
         grids = [None if self.grid is None else 1] * self.scales.size

@@ -120,7 +120,8 @@ def greedy(
 ) -> NDArray[np.int64]:
     """(H, S) the first of the best admissible actions; with ``below`` (uniform integers in [0, n)) any.
 
-    q : (H, S, A), at least 0. mask : (S, A), True where an action is admissible; None: all are.
+    q : (H, S, A), at least 0. mask : (S, A), True where an action is admissible; None: all are. Nothing is
+    checked: a device plans with what its session's form and the server's broadcast gave it.
     """
     table = q if mask is None else np.where(mask, q, -1.0)
     best = table == table.max(axis=2, keepdims=True)

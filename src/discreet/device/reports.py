@@ -382,7 +382,7 @@ class ReportDevice(forms.OfPairs):
 
     @classmethod
     def from_bytes(cls, published: bytes) -> ReportDevice:
-        """The other way. Raises ``ValueError`` if the bytes are not such a form."""
+        """From what :meth:`to_bytes` ``published``; ``ValueError`` if the bytes are not such a form."""
         _, plain = forms.taken_apart(published, (cls.KIND,))
         try:
             for name in ("moves", "rewards"):

@@ -94,7 +94,11 @@ class Engine(AbstractContextManager["Engine"]):
 
     @classmethod
     def of(cls, executor: Executor | Engine, workers: int | None = None) -> Engine:
-        """An executor of the caller's, who closes it; an engine is itself."""
+        """An executor of the caller's, who closes it; an engine is itself.
+
+        workers : how many jobs it does side by side, at least 1; None: what the executor says of itself, else
+        the number of processors. Raises ``ValueError`` if ``executor`` is no ``concurrent.futures.Executor``.
+        """
         if isinstance(executor, Engine):
             return executor
         if not isinstance(executor, Executor):
@@ -105,11 +109,14 @@ class Engine(AbstractContextManager["Engine"]):
         return cls(type(executor).__name__, executor, int(width))
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Run it on a worker."""
+        """Run ``function(*args)`` on a worker; both, and what it returns, must pickle."""
         return self._executor.submit(function, *args)
 
     def reopen(self, error: BaseException) -> None:
-        """A new executor in place of a broken one; raises :class:`EngineError` where it was the caller's."""
+        """A new executor in place of one that ``error`` broke.
+
+        Raises :class:`EngineError` from it where the executor was the caller's.
+        """
         if self._make is None:
             raise EngineError(
                 f"{self.name}: a worker died, and the executor cannot go on ({error})"
@@ -123,7 +130,11 @@ class Engine(AbstractContextManager["Engine"]):
             self._executor.shutdown(wait=True, cancel_futures=True)
 
     def check(self, versions: Mapping[str, str]) -> None:
-        """Refuse workers of other code ahead, where the engine can ask all of them."""
+        """Refuse workers of other code ahead, where the engine can ask all of them.
+
+        versions : of this code and of the packages that it computes with, by name; :class:`EngineError` names
+        what differs.
+        """
 
     def __enter__(self) -> Engine:
         return self

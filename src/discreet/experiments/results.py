@@ -385,7 +385,10 @@ class Result:
 
     @classmethod
     def load(cls, path: Path | str, seeds: int | None = None) -> Result:
-        """Read the folder at ``path``: all its repetitions, or the first ``seeds``."""
+        """Read the folder at ``path``: all its repetitions, or the first ``seeds``.
+
+        Raises ``ValueError`` if it is no result folder, or no seed of it is finished yet.
+        """
         folder = RunFolder(Path(path))
         table, about = folder.table(), folder.about()
         runs = [run for run in folder.runs() if seeds is None or run < seeds]

@@ -113,7 +113,7 @@ class Features:
         return Features(self.table, self.bound, l1=self.l1, nonneg=self.nonneg)
 
     def scaled(self, factor: float) -> Features:
-        """The features times ``factor`` > 0, with contracts to match."""
+        """The features times ``factor``, with contracts to match; ``ValueError`` unless it is above 0."""
         factor = checks.positive("factor", factor)
         return Features(self.table * factor, self.bound * factor, l1=self.l1 * factor, nonneg=self.nonneg)
 
@@ -269,7 +269,8 @@ class MixtureFeatures:
     def values_features(self, values: ArrayLike) -> Floats:
         """phi_v (..., S, A, d) of values v (..., S): one matrix product, no other temporary.
 
-        One vector at a time and several at once may differ in the last bit.
+        One vector at a time and several at once may differ in the last bit. Raises ``ValueError`` if the last
+        axis is not of the S states.
         """
         v = np.asarray(values, dtype=np.float64)
         if v.ndim < 1 or v.shape[-1] != self.states:

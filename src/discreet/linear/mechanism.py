@@ -250,13 +250,14 @@ class LinearMechanism(OverTime):
         return f"{what}, binary tree, a leaf is a {self.leaf}{least}"
 
     def check_source(self, randomness: Any) -> None:
-        """Raise ``ValueError`` unless the noise can be drawn from it."""
+        """Raise ``ValueError`` unless the noise can be drawn from ``randomness`` (Seeded, Secure)."""
         self._check_drawn(randomness, self.grid)
 
     # -------------------------------------------------------------------------- noise laws
     def terms(self, n: int, leaf: int, senders: int, noises: int | None) -> tuple[float, float]:
         """Noise terms of the release after n users, and the most of any up to it: public.
 
+        leaf : leaves of the walk behind it. senders : how many devices sent a message, under local trust.
         ``noises`` : batches closed (a scheduled release that was skipped made two of them one); None: all.
         """
         if n == 0 or self.stream == "exact":

@@ -399,7 +399,10 @@ class ResponseSession(Saveable):
             self._stored.add(records.states, records.actions, rewards, half)
 
     def absent(self, users: int = 1) -> None:
-        """So many ``users`` who are in the study and have no episode: they count, and add nothing."""
+        """So many ``users`` who are in the study and have no episode: they count, and add nothing.
+
+        Raises ``ValueError`` unless it is an integer from 1 on, ``RuntimeError`` after the first question.
+        """
         with self._call():
             self._check_open()
             self._check_unasked()

@@ -198,10 +198,13 @@ class LinearQuery(ABC):
 
     @abstractmethod
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """The summands of a batch, all under one context, from its exact count tables (``simulated``)."""
+        """The summands of a batch, all under one context, matrices as their upper triangles.
+
+        prepared : the plan's public arrays. sums : its exact count tables, by the names ``simulated``.
+        """
 
     def unit(self, family: str, step: int, grid: int) -> float:
-        """The unit of a cell under exact noise, with rewards on multiples of 1 / grid."""
+        """The unit of a cell of ``family`` at ``step``, exact noise, rewards on multiples of 1 / ``grid``."""
         return self.form.unit(family, step, grid)
 
     # ------------------------------------------------------------------ contributions: the device's
@@ -214,7 +217,8 @@ class LinearQuery(ABC):
     ) -> dict[str, Floats]:
         """One user's summand by family, matrices as their upper triangles (n, d (d + 1) / 2).
 
-        With a ``grid`` of rewards (exact noise): integers, in the units of :meth:`unit`.
+        prepared : the plan's public arrays (:meth:`prepared`). record : her trajectory. grid : rewards lie on
+        multiples of 1 / grid (exact noise), and cells are integers, in the units of :meth:`unit`.
         """
         return self.form.tables(prepared, record.states, record.actions, record.rewards, grid)
 
@@ -244,7 +248,10 @@ class LinearQuery(ABC):
         return int(self.offsets[-1])
 
     def block_scales(self, scales: Mapping[str, Floats], noise: Noise) -> Floats:
-        """(blocks,) the scale of one draw in each: on a GOE's diagonal sqrt(2) s."""
+        """(blocks,) the scale of one draw in each: on a GOE's diagonal sqrt(2) s.
+
+        scales : by family, (n,) one a step. noise : "goe", "triangle" or "laplace".
+        """
         return np.array(
             [
                 scales[name][step] * (math.sqrt(2.0) if diagonal and noise == "goe" else 1.0)
@@ -253,11 +260,11 @@ class LinearQuery(ABC):
         )
 
     def block_units(self, grid: int) -> Floats:
-        """(blocks,) of exact noise: see :meth:`unit`."""
+        """(blocks,) of exact noise, with rewards on multiples of 1 / ``grid``: see :meth:`unit`."""
         return self.form.units(grid)
 
     def to_cells(self, tables: Mapping[str, Floats]) -> Floats:
-        """The flat vector of what :meth:`user_tables` or :meth:`sum_tables` made."""
+        """The flat vector (cells,) of ``tables`` that :meth:`user_tables` or :meth:`sum_tables` made."""
         return self.form.to_cells(tables)
 
     def from_cells(self, cells: Floats) -> dict[str, Floats]:
@@ -279,7 +286,10 @@ class LinearQuery(ABC):
     def contribution(
         self, trajectory: Trajectory, context: Mapping[str, Any] | None = None
     ) -> Mapping[str, Floats]:
-        """One user's summand in every family (dense; for tests)."""
+        """What one user's ``trajectory`` adds to every family under a plan's ``context`` (dense; for tests).
+
+        Raises ``ValueError`` if the record is broken, or the context lacks what the query needs.
+        """
         record = checked(trajectory, self.layout)
         return self.from_cells(self.to_cells(self.user_tables(self.prepared(context or {}), record)))
 
@@ -579,7 +589,11 @@ class MixtureQuery(LinearQuery):
         return x
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """The summands of a batch: see :class:`LinearQuery`."""
+        """The summands of a batch by family, matrices as their upper triangles (n, d (d + 1) / 2).
+
+        prepared : the plan's public arrays (:meth:`prepared`). sums : the batch's exact count tables, by the
+        names ``simulated``.
+        """
         visits, moves, rewards = _count_tables(self.layout, sums)
         found: dict[str, Floats] = {}
         for pair in self.pairs:
@@ -775,7 +789,11 @@ class GramQuery(LinearQuery):
         )
 
     def sum_tables(self, prepared: Prepared, sums: Mapping[str, Floats]) -> dict[str, Floats]:
-        """The summands of a batch: see :class:`LinearQuery`."""
+        """The summands of a batch by family, matrices as their upper triangles (n, d (d + 1) / 2).
+
+        prepared : the plan's public arrays (:meth:`prepared`). sums : the batch's exact count tables, by the
+        names ``simulated``.
+        """
         visits, moves, rewards = _count_tables(self.layout, sums)
         d, states = self.features.dimension, self.layout.states
         found = {name: np.zeros(shape) for name, shape in self.families.items()}

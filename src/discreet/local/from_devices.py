@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from discreet.core import checks
 from discreet.core.randomness import Key
-from discreet.core.releases import Floats, Message
+from discreet.core.releases import ON_DEVICE, Floats, Message
 from discreet.core.stream_session import StreamSession
 from discreet.device.envelope import NONCE, Refused
 
@@ -136,9 +136,9 @@ class FromDevices(StreamSession):
     def _payload(message: Message) -> Any:
         """What a local user sent."""
         if message.message is None:
-            raise ValueError("message.message = None: a local session takes randomized messages only")
+            raise ValueError(f"message.message = None: takes randomized messages only, {ON_DEVICE}")
         if message.trajectory is not None:
-            raise ValueError("message.trajectory: must be None, raw data must not leave the device")
+            raise ValueError(f"message.trajectory: must be None, not raw data but {ON_DEVICE}")
         return message.message
 
     def _read(self, plan: int, message: bytes) -> tuple[bytes, Any]:

@@ -58,5 +58,10 @@ class Reported:
     def law(
         self, query: CountQuery, name: str, plans: str, terms: int, terms_bound: int, share: float
     ) -> NoiseLaw:
-        """The law of one family's noise after ``terms`` users reported."""
+        """The law of one family's noise after ``terms`` users reported.
+
+        query : whose families they answer. name : of the family. plans : "deterministic" (policies are public
+        functions of the state) or "stochastic". terms_bound : the most terms of any release up to it. share :
+        part of a failure probability that falls to this release, in (0, 1].
+        """
         return local_reports.law(self.reports, query, name, plans, terms, terms_bound, share)

@@ -157,7 +157,11 @@ class StepReports:
     def of(
         cls, query: CountQuery, kind: Kind, epsilon: float, steps: int, reward_share: float
     ) -> StepReports:
-        """The reports that answer ``query`` at ``epsilon``: m = ``steps`` of them at epsilon / m each."""
+        """The reports that answer ``query`` at ``epsilon``: m = ``steps`` of them at epsilon / m each.
+
+        kind : of the randomizers, as in the class. reward_share : how often a report is of rewards, in
+        (0, 1); without effect where rewards are known.
+        """
         layout = query.layout
         each = Fraction(epsilon) / steps
         pairs = (layout.states, layout.rows)

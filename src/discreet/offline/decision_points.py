@@ -134,7 +134,11 @@ class DecisionPoints(Knobs):
         return self.of(release, self.question(spec), level)
 
     def of(self, release: StepwiseRelease, question: FirstVisits, level: float = 0.95) -> DecisionPolicy:
-        """As :meth:`learn`, for a question whose people may have several episodes."""
+        """As :meth:`learn`, for a question whose people may have several episodes.
+
+        release : of counts of first visits. question : what was asked (``FirstVisits``). level : coverage of
+        the intervals, in (0, 1).
+        """
         told = question.read(release)
         path = path_of(told, level)
         count = path.point(self.caution or 0.0)

@@ -168,8 +168,9 @@ class Linear(Knobs):
     ) -> tuple[Question, ...]:
         """All questions, fixed before data.
 
-        exact : of discrete noise (secure randomness). known_rewards : rewards will be given to the planner.
-        episodes : m; it enters where noise is printed and not set for a budget.
+        layout, features : of the problem. exact : of discrete noise (secure randomness). known_rewards :
+        rewards will be given to the planner. episodes : m, of one user at most; it enters
+        where noise is printed and not set for a budget.
         """
         raise TypeError(f"{type(self).__name__} states no questions")
 
@@ -426,7 +427,11 @@ class PEVI(Linear):
         known_rewards: bool = False,
         episodes: int = 1,
     ) -> tuple[Question, ...]:
-        """A pair for each step, last step first."""
+        """A pair for each step, last step first, without noise.
+
+        layout, features : of the problem. known_rewards : rewards will be given to the planner. exact,
+        episodes : as the private learners have them, without use here.
+        """
         return tuple(
             Question(kind="pair", step=h, mu=None, high=high, centre=False, reward=not known_rewards)
             for h, high in _targets(layout, known_rewards)
@@ -561,7 +566,11 @@ class VAPVI(_VarianceAware):
         known_rewards: bool = False,
         episodes: int = 1,
     ) -> tuple[Question, ...]:
-        """Gram, V^2, V, then the weighted pair, for each step, last step first."""
+        """Gram, V^2, V, then the weighted pair, for each step, last step first, without noise.
+
+        layout, features : of the problem. known_rewards : rewards will be given to the planner. exact,
+        episodes : as the private learners have them, without use here.
+        """
         variances, regression = self._halves()
         found: list[Question] = []
         for h, b in _targets(layout, known_rewards):
@@ -617,7 +626,10 @@ class _Private(Linear):
         return False
 
     def total_mu(self, exact: bool) -> float:
-        """The mu of the whole budget; discrete noise is accounted as zCDP, rho = mu^2 / 2."""
+        """The mu of the whole budget.
+
+        exact : the noise is discrete (secure randomness), which is accounted as zCDP, rho = mu^2 / 2.
+        """
         if self.mu is not None:
             return self.mu
         if self.rho is not None:
@@ -711,7 +723,11 @@ class DPPEVI(_Pessimist, _Private):
         known_rewards: bool = False,
         episodes: int = 1,
     ) -> tuple[Question, ...]:
-        """One pair (or Gram and response) a step, or one model a step, last step first."""
+        """One pair (or Gram and response) a step, or one model a step, last step first.
+
+        layout, features : of the problem. exact : of discrete noise (secure randomness). known_rewards :
+        rewards will be given to the planner. episodes : of one user at most, at least 1.
+        """
         centre, found = self._centred(features), list[Question]()
         assert self.range is not None
         reward = not known_rewards
@@ -794,7 +810,12 @@ class DPVAPVI(_VarianceAware, _Private):
         known_rewards: bool = False,
         episodes: int = 1,
     ) -> tuple[Question, ...]:
-        """Gram, V^2, V and the weighted regression for each step, last step first."""
+        """Gram, V^2, V and the weighted regression for each step, last step first.
+
+        layout, features : of the problem. exact : of discrete noise (secure randomness). known_rewards :
+        rewards will be given to the planner. episodes : of one user at most; it enters where noise is
+        published.
+        """
         steps = list(_targets(layout, known_rewards))
         reward = not known_rewards
         if self.noise == "published":

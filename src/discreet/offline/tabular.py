@@ -121,7 +121,10 @@ class OfflinePolicy:
     behaviour: Ints
 
     def lower_bound(self, initial: ArrayLike) -> float:
-        """The pessimistic value from a public initial distribution (S,), in [0, H]."""
+        """The pessimistic value from a public ``initial`` distribution (S,), in [0, H].
+
+        Raises ``ValueError`` unless it has S entries, each at least 0, that add up to 1.
+        """
         start = probabilities("initial", checks.floats("initial", initial, self.values.shape[1:]))
         return float(start @ self.values[0])
 

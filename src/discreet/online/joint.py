@@ -247,7 +247,11 @@ class JointModel(Knobs):
         )  # fmt: skip
 
     def plan(self, state: JointState, release: Release, ask: Ask | None = None) -> tuple[Plan, JointState]:
-        """The next users' policy, and the state after it; ``state`` is left as it was."""
+        """The next users' policy, and the state after it; ``state`` is left as it was.
+
+        release : the newest one, read once; while it is the same, the next policy of the queue is handed out.
+        ask : not used. Raises ``ValueError`` where the queue of this release is empty.
+        """
         if release.number != state.number:
             state = self._read(state, release)
         if not state.queue:

@@ -222,7 +222,9 @@ class LinearLearner(Knobs):
     def plan(self, state: LinearState, release: Release, ask: Ask | None = None) -> tuple[Plan, LinearState]:
         """The next users' policy and context, and the state after it; ``state`` is left as it was.
 
-        A release that is new is read once; while it is the same, the next sub-batch is handed out.
+        A release that is new is read once; while it is the same, the next sub-batch is handed out. ``ask`` is
+        the session's ``answer``. Raises ``ValueError`` where nobody is left, or every sub-batch of this
+        release was handed out.
         """
         mine = self.tuned(state.spec)
         if release.number != state.number:
@@ -264,11 +266,18 @@ class LinearLearner(Knobs):
 
     @abstractmethod
     def fitted(self, state: LinearState, release: Release) -> tuple[Any, Floats]:
-        """What is estimated without any value function, and log det of the regularised Gram matrices."""
+        """What is estimated without any value function, and log det of the regularised Gram matrices.
+
+        state : after the releases before. release : the new one.
+        """
 
     @abstractmethod
     def planned(self, state: LinearState, fitted: Any, release: Release, ask: Ask | None) -> Planned:
-        """Optimistic values, backward."""
+        """Optimistic values, backward.
+
+        state : after the releases before. fitted : what :meth:`fitted` found in ``release``. ask : the
+        session's ``answer``, for learners whose questions depend on values; None: there is none.
+        """
 
     def _policy(self, state: LinearState, part: int) -> Ints:
         layout = state.spec.layout

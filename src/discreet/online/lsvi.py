@@ -228,7 +228,10 @@ class LSVIUCB(LinearLearner):
 
     # -------------------------------------------------------------------------- one release
     def fitted(self, state: LinearState, release: Release) -> tuple[Factored, Floats]:
-        """Lambda_h at every step with something to learn."""
+        """Lambda_h at every step with something to learn, and its log det.
+
+        state : after the releases before. release : the new one.
+        """
         gram, lam = release.estimates[GRAM], float(self.lam or 1.0)
         steps, failure = len(gram.value), float(self.failure or 0.05)
         assert isinstance(gram.law, GoeLaw)
@@ -244,7 +247,11 @@ class LSVIUCB(LinearLearner):
         return found, found.log_det
 
     def planned(self, state: LinearState, fitted: Factored, release: Release, ask: Ask | None) -> Planned:
-        """Optimistic values, backward; with ``response="requery"`` the questions about them."""
+        """Optimistic values, backward; with ``response="requery"`` the questions about them.
+
+        state : after the releases before. fitted : what :meth:`fitted` found in ``release``. ask : the
+        session's ``answer``, needed with ``response="requery"``.
+        """
         spec = state.spec
         layout, horizon = spec.layout, spec.horizon
         phi = _features(spec).table[layout.row_state, layout.row_action]

@@ -449,9 +449,11 @@ class NoiseAwareUCBVI(GreedyLearner):
     ) -> LearnerState:
         """The state after one more measurement, given over rows: (T, R, S) and (T, R).
 
-        users : so many are in it or in earlier ones; number : of the release; errors : as :meth:`errors`
-        gives them, with decay and gain; the rest as in
-        :func:`~discreet.online.noise_kernels.noise_aware_step`.
+        users : so many are in it or in earlier ones; number : of the release; transitions (T, R, S) and
+        rewards (T, R) : the newest measurement; pooled (1, R, S), pooled_rewards (1, R) : the pooled
+        families, empty without; known (H, R) : mean rewards if they are public, else empty; errors : as
+        :meth:`errors` gives them, with decay and gain; due (T R,) : 0 where a row was not measured, empty if
+        all were.
         """
         layout = state.spec.layout
         memory, values, q = state.memory.copy(), np.empty_like(state.values), np.empty_like(state.q)

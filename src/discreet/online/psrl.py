@@ -93,7 +93,10 @@ class PSRL(RandomizedLearner):
         object.__setattr__(self, "prior_rewards", checks.positive("prior_rewards", self.prior_rewards))
 
     def draw(self, state: RandomizedState, coins: np.random.Generator) -> Draw:
-        """One MDP from the posterior."""
+        """One MDP from the posterior.
+
+        state : the newest release's sums. coins : where it is drawn from; public, of the state's ties.
+        """
         spec = state.spec
         each = 1.0 if self.prior_visits == "S" else float(self.prior_visits or 1.0) / spec.states
         rows = dirichlet_rows(each + state.transitions, coins)

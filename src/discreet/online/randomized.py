@@ -180,10 +180,13 @@ class RandomizedLearner(Knobs):
 
     @abstractmethod
     def draw(self, state: RandomizedState, coins: np.random.Generator) -> Draw:
-        """Values to plan in, from the law that the sums of ``state`` give."""
+        """Values to plan in, from the law that the sums of ``state`` give; drawn from public ``coins``."""
 
     def values(self, state: RandomizedState, part: int = 0) -> tuple[Floats, Floats]:
-        """V (H + 1, S) and Q (H, R) of sub-batch ``part`` of the newest release."""
+        """V (H + 1, S) and Q (H, R) of sub-batch ``part`` (from 0 on) of the newest release in ``state``.
+
+        In units of reward; the same each time, since the draw follows from the state's ties.
+        """
         spec, rows = state.spec, state.spec.layout.rows
         drawn = self.draw(state, generator_at(state.ties, ROLE_SAMPLES, max(0, state.number), part))
         values, q = np.empty((spec.horizon + 1, spec.states)), np.empty((spec.horizon, rows))

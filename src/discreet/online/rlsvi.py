@@ -137,7 +137,10 @@ class RLSVI(RandomizedLearner):
         return float(self.noise_const or 0.0) * np.arange(spec.horizon, 0.0, -1.0)
 
     def draw(self, state: RandomizedState, coins: np.random.Generator) -> Draw:
-        """The empirical model with one imagined visit, and Gaussian noise in the place of rewards."""
+        """The empirical model with one imagined visit, and Gaussian noise in the place of rewards.
+
+        state : the newest release's sums. coins : where the noise is drawn from; public, of the state's ties.
+        """
         spec = state.spec
         shape = (spec.horizon, spec.layout.rows)
         denominators = state.visits + 1.0

@@ -293,7 +293,11 @@ class StagedLearner(Knobs):
         return StageState(spec, np.array(ties, dtype=np.uint64), self._memory(spec))
 
     def plan(self, state: StageState, release: Release, ask: Ask | None = None) -> tuple[Plan, StageState]:
-        """The next users' policy, and the state after it; ``state`` is left as it was."""
+        """The next users' policy, and the state after it; ``state`` is left as it was.
+
+        release : the newest one, read once; while it is the same, the next policy of the queue is handed out.
+        ask : not used. Raises ``ValueError`` where the queue of this release is empty.
+        """
         if release.number != state.number:
             memory, queue = self._read(state, release)
             state = replace(state, memory=memory, queue=queue, number=release.number, part=0)

@@ -228,7 +228,10 @@ class UCRLVTR(LinearLearner):
 
     # -------------------------------------------------------------------------- one release
     def fitted(self, state: LinearState, release: Release) -> tuple[Fit, Floats]:
-        """The regressions, with their widths, and the rewards."""
+        """The regressions, with their widths, and the rewards; log det of the Gram matrices.
+
+        state : after the releases before. release : the new one.
+        """
         query = self.query(state.spec)
         solved = {pair.matrix: self._regression(state, release, pair) for pair in query.pairs}
         rewards, bonus = state.spec.known_rewards, None
@@ -333,7 +336,11 @@ class UCRLVTR(LinearLearner):
         return np.clip(0.5 + np.asarray(sums.value) / seen, 0.0, 1.0), width
 
     def planned(self, state: LinearState, fitted: Fit, release: Release, ask: Ask | None) -> Planned:
-        """Optimistic values, backward, and the plan's context."""
+        """Optimistic values, backward, and the plan's context.
+
+        state : after the releases before. fitted : what :meth:`fitted` found in ``release``. ask : not used,
+        since contributions carry the values.
+        """
         spec = state.spec
         found = optimistic(self.query(spec).form, self._solution(spec, fitted))
         return Planned(found.values, spec.layout.to_rows(found.q), found.context, fitted)

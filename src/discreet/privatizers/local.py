@@ -147,9 +147,10 @@ class Local(Budgeted, Proposes):
     def choices(
         self, query: Any, schedule: Schedule, randomness: Randomness
     ) -> list[LocalChoice] | list[LinearChoice]:
-        """Every mechanism that meets the budget for this query, least noise first; of reports, the best m.
+        """Every mechanism that meets the budget for ``query``, least noise first; of reports, the best m.
 
-        Computed from public numbers alone. Raises ``ValueError`` if none fits.
+        schedule : of releases. randomness : its kind says whether noise must be exact. Computed from public
+        numbers alone. Raises ``ValueError`` if none fits.
         """
         if is_linear(query):
             from discreet.privatizers.linear import local_choices

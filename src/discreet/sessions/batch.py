@@ -156,7 +156,10 @@ class BatchMechanism:
         return shared
 
     def laws_at(self, n: int) -> dict[str, NoiseLaw]:
-        """The laws of the release after n users, a scheduled time, if all of them send their reports."""
+        """The laws of the release after n users, by family, if all of them send their reports.
+
+        Raises ``ValueError`` unless n is one of ``schedule.release_times``.
+        """
         times = self.schedule.release_times
         if n not in times:
             raise ValueError(f"n = {n}: is not one of the scheduled times of release")

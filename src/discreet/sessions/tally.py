@@ -227,7 +227,10 @@ class Tally:
                 pass
 
     def absent(self, people: int = 1) -> None:
-        """Count people who are in the data set without an episode: the null contribution."""
+        """Count ``people`` who are in the data set without an episode: the null contribution.
+
+        Raises ``ValueError`` unless ``people`` is an integer from 1 on.
+        """
         self._people += checks.integer("people", people, 1, 2**62 - self._people)
 
     def _check_room(self, said: str, episodes: int) -> None:

@@ -132,7 +132,7 @@ class ShuffledMechanism(ABC):
         )  # fmt: skip
 
     def check_source(self, randomness: Any) -> None:
-        """Raise ``ValueError`` unless the noise can be drawn from it."""
+        """Raise ``ValueError`` unless the noise can be drawn from ``randomness`` (Seeded, Secure)."""
         if type(randomness) not in (Seeded, Secure) or randomness.kind != self.source:
             raise ValueError(f"randomness = {randomness!r}: this mechanism is of a {self.source} source")
 
@@ -155,7 +155,10 @@ class ShuffledMechanism(ABC):
         """The law of noise that is made of these."""
 
     def laws_at(self, n: int) -> dict[str, Any]:
-        """The laws of the release after n users, a scheduled time, if all of them send their messages."""
+        """The laws of the release after n users, by family, if all of them send their messages.
+
+        Raises ``ValueError`` unless n is one of ``schedule.release_times``.
+        """
         if n not in self.schedule.release_times:
             raise ValueError(f"n = {n}: is not one of the scheduled times of release")
         found: list[Any] = [() for _ in self.query.row_families]
@@ -244,11 +247,14 @@ class FlipMechanism(ShuffledMechanism):
         return [flips_of(family, users) for family in families]
 
     def merged(self, old: Any, new: Any) -> Any:
-        """All flips."""
+        """All flips, those of ``old`` (a tuple of numbers of flips with their odds) and of ``new``."""
         return merged((*old, *new))
 
     def law(self, family: int, components: Any) -> BinomialLaw:
-        """The law of so many flips, less their mean."""
+        """The law of the flips in ``components`` (of :meth:`merged`), less their mean.
+
+        family : the index of a family of the query, from 0 on.
+        """
         name = list(self.query.row_families)[family]
         shape = self.query.row_families[name]
         inside, cells = name == TRANSITIONS, math.prod(shape)
@@ -346,12 +352,15 @@ class AmplifiedMechanism(ShuffledMechanism):
         return self.parts(self.choices[batch][1], users)
 
     def merged(self, old: Any, new: Any) -> Any:
-        """All reports."""
+        """The law of all reports that ``old`` and ``new`` are laws of, a tuple of one; both empty: ()."""
         laws = (*old, *new)
         return (joined(laws),) if laws else ()
 
     def law(self, family: int, components: Any) -> Any:
-        """The law of these reports; of nobody's where none has come."""
+        """The law of reports: ``components`` is the tuple that :meth:`merged` made.
+
+        Of nobody's where it is empty; ``family`` : the index of a family of the query, from 0 on.
+        """
         return components[0] if components else self.parts(self.choices[0][1], 0)[family][0]
 
 

@@ -41,7 +41,7 @@ from discreet.core import checks
 from discreet.core.counts import CountQuery
 from discreet.core.encoders import same_plan
 from discreet.core.randomness import Key, Randomness
-from discreet.core.releases import Estimate, Floats, Ints, Measurement, Message, Plan, Release
+from discreet.core.releases import ON_DEVICE, Estimate, Floats, Ints, Measurement, Message, Plan, Release
 from discreet.core.shown import brief
 from discreet.core.stream_session import StreamSession, read_only
 from discreet.core.trajectories import Trajectory
@@ -478,7 +478,7 @@ class ShuffleSession(StreamSession):
 
     def _add(self, message: Message) -> None:
         if message.trajectory is not None:
-            raise ValueError("message.trajectory: must be None, raw data must not leave the device")
+            raise ValueError(f"message.trajectory: must be None, not raw data but {ON_DEVICE}")
         if not isinstance(message.message, bytes):
             raise ValueError("message.message: must be the bytes that the device made")
         before = self._shufflers[-1].left

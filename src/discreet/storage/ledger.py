@@ -595,7 +595,7 @@ class Ledger:
         return _limit(self.entries(_name(dataset)))
 
     def totals(self, dataset: str, *, delta: float | None = None, upto: int | None = None) -> Totals:
-        """What is spent on a dataset.
+        """What is spent on a dataset; ``ValueError`` if its name is no name, or delta not in [0, 1).
 
         delta : at which epsilon is told; default the limit's, else the least positive one of the
         reservations.
@@ -609,7 +609,8 @@ class Ledger:
     def certified(self, dataset: str, delta: float, *, upto: int | None = None) -> Certified:
         """What the filter certifies at ``delta`` of a dataset's reservations, up to entry ``upto``.
 
-        A first reservation alone is told as it was recorded, if this is its delta.
+        A first reservation alone is told as it was recorded, if this is its delta. Raises ``ValueError`` if
+        the dataset's name is no name, or ``delta`` is not in [0, 1).
         """
         delta = checks.real("delta", delta, 0.0, 1.0, open_high=True)
         made = [
@@ -640,6 +641,8 @@ class Ledger:
 
     def export(self, to: PathLike | TextIO, format: Literal["jsonl", "csv"] = "jsonl") -> None:
         """Write all entries to a path (aside, then renamed; must not exist) or an open text stream.
+
+        Raises ``ValueError`` if the path exists, or ``format`` is another word.
 
         ``jsonl``: a line for each entry, ``{"hash": ..., "text": ...}``, from which :func:`read_export` gets
         the same entries and checks the chain. ``csv``: the columns of :func:`table`.

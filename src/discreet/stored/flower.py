@@ -212,6 +212,12 @@ def flower_client(site: Callable[[Any], Site]) -> Any:
     Returns
     -------
     flwr.clientapp.ClientApp
+
+    Raises
+    ------
+    ValueError
+        Without Flower (``pip install 'discreet[flower]'``). When it runs, the app refuses another plan than
+        the site's, and any message that is not of secure aggregation as the plan has it.
     """
     _flwr()
     from flwr.app import ConfigRecord
@@ -290,6 +296,14 @@ def flower_server(
     Returns
     -------
     flwr.serverapp.ServerApp
+
+    Raises
+    ------
+    ValueError
+        Without Flower (``pip install 'discreet[flower]'``); when it runs, where more sites are connected than
+        the plan has.
+    RuntimeError
+        When it runs: too few sites answered to the end, or one refused, so that no sum was opened.
     """
     _flwr()
     from flwr.common import FitIns, ndarrays_to_parameters, parameters_to_ndarrays

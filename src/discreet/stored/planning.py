@@ -71,6 +71,11 @@ class Settings:
         Lines of the statement: who ran it, who approved it, and what the release is for (in the ledger, too).
     synthetic : bool
         The data are made up, and the statement says so.
+
+    Raises
+    ------
+    ValueError
+        If a value is outside its range, or a line of the statement is no text.
     """
 
     __repr__ = brief

@@ -67,6 +67,7 @@ class PublicWorld:
 
     mdp : TabularMDP, the same at every step. behaviour : (H, S, A) probabilities. returns : how an episode's
     return is added up. scale : what a reward of 1 of the MDP is worth in its units, where outcomes are paid.
+    Raises ``ValueError`` if the world differs from step to step, or ``behaviour`` has another shape.
     """
 
     __repr__ = brief
@@ -152,7 +153,11 @@ class PublicWorld:
         return np.asarray(self.mdp.transitions[0] @ arrival)
 
     def told(self, users: int, scales: dict[str, float], draw: np.random.Generator) -> Told:
-        """What a release of so many people might hold."""
+        """What a release of so many people might hold, drawn from this world.
+
+        users : at least 1. scales : standard deviation of the noise of each family, by name; 0: none. draw :
+        the generator that people's luck and noise come from.
+        """
         each, moves, mean = self._expected
         visits = draw.poisson(users * each)
         successors = draw.multinomial(visits, moves / moves.sum(axis=1, keepdims=True)).astype(np.float64)

@@ -461,7 +461,10 @@ class SiteSums:
             raise ValueError("learner, privatizer: must be those of the sites' plan")
 
     def session(self, randomness: Randomness) -> OneShotSession | _Shared:
-        """What is to be released: exact sums that wait for their noise of ``randomness``, or noisy ones."""
+        """What is to be released: exact sums that wait for their noise of ``randomness``, or noisy ones.
+
+        Raises ``ValueError`` where the sites drew the noise and ``randomness`` is not ``Secure()``.
+        """
         if self.plan.split is not None:
             if type(randomness) is not Secure:
                 raise ValueError(f"randomness = {randomness!r}: must be secure, the sites drew the noise")

@@ -6,7 +6,7 @@ better mechanisms would have to take back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ from discreet.tables import Table, markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from discreet.experiments.results import Result
 
 _TITLES = {"joint": "joint DP", "local": "local DP"}
 
@@ -247,7 +249,7 @@ _FAMILY = {
     ("joint", False): 0,
     ("joint", True): 1,
     ("local", False): 2,
-    ("local", True): 3,
+    ("local", True): 2,
     ("none", True): 6,
 }
 
@@ -255,12 +257,11 @@ _FAMILY = {
 def _draw_users(axes: Axes, study: Found, trust: str) -> None:
     size = study.size
     found = {c.budget: r for c, r in study.results.items() if _is_long(c, size.long_users)}
-    shown = [
-        replace(result, about=replace(result.about, label="noise-aware"), config={})
-        for budget, result in found.items()
-        if budget.trust in ("none", trust)
-    ]
-    plots.draw_regret(axes, shown, "log")
+    apart = _apart({budget: result for budget, result in found.items() if budget.trust in ("none", trust)})
+    shown = [replace(r, about=replace(r.about, label="noise-aware"), config={}) for r in apart.values()]
+    ends = plots.draw_regret(axes, shown, "log")
+    for curve in axes.get_lines():
+        curve.set_label("_")  # named at its end
     mdp = next(w for w in size.worlds if w.kind == "chain").build()
     users = np.geomspace(1.0, size.long_users, 200)
     for budget, line in ((Budget("none"), ":"), (Budget(shown[-1].guarantee.trust, 1.0), "-.")):  # type: ignore[arg-type]
@@ -272,7 +273,22 @@ def _draw_users(axes: Axes, study: Found, trust: str) -> None:
             users[seen], order[seen], color="0.55", linestyle=line, linewidth=1.1, label=label, zorder=1
         )
     axes.set_title(f"RiverSwim, {_TITLES[trust]}: mean and pointwise 95 % band", fontsize=9, loc="left")
-    axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
+    names = (*apart, "uniform policy")
+    style.label_ends(axes, [(y, name, c) for (y, _, c), name in zip(ends, names, strict=True)], 7.0, 20)
+    axes.legend(fontsize=7, frameon=False, loc="upper left")
+
+
+def _apart(found: Mapping[Budget, Result]) -> dict[str, Result]:
+    """Each run once, by the names of the budgets that it has: reports spend no delta, and are pure, too."""
+    groups: list[tuple[list[str], Result]] = []
+    for budget, result in found.items():
+        for names, other in groups:
+            if np.array_equal(other.final_regret, result.final_regret):
+                names.append(str(budget))
+                break
+        else:
+            groups.append(([str(budget)], result))
+    return {", ".join(names): result for names, result in groups}
 
 
 def _is_long(cell: Cell, users: int) -> bool:
@@ -312,12 +328,17 @@ def suite_figure(study: Found) -> Any:
     marks = dict(zip((None, *study.size.epsilons), "*os^vDPX", strict=False))
     named = {str(budget): budget for budget in budgets(study.size)}
     worlds: list[str] = []
+    drawn: dict[tuple[float, ...], Any] = {}  # equal shares are the same runs: reports spend no delta
     for name, interval, shares in study.suite_numbers():
         budget, worlds = named[name], list(shares)
+        if tuple(shares.values()) in drawn:
+            same = drawn[tuple(shares.values())]
+            same.set_label(f"{name}, {same.get_label()}")
+            continue
         family = _FAMILY[budget.trust, budget.delta is None]
         place = np.arange(len(worlds)) + (0.0 if budget.trust == "none" else 0.12 * (family - 1.5))
         values, errors = list(shares.values()), _errors(study, budget)
-        left.errorbar(
+        drawn[tuple(shares.values())] = left.errorbar(
             place, values, style.error_bars(values, [2 * errors[w] for w in worlds], True), linestyle="none",
             marker=marks[budget.epsilon], markersize=4.5, elinewidth=0.9, color=style.PALETTE[family],
             label=f"{name}: {_percent(interval.estimate)}",
@@ -346,7 +367,7 @@ def suite_figure(study: Found) -> Any:
     right.set_xscale("log")
     right.set_xlabel("true ε")
     right.set_title("Geometric mean over the suite, ± 2 standard errors", fontsize=9, loc="left")
-    for axes, below, columns in ((left, -0.3, 4), (right, -0.14, 2)):
+    for axes, below, columns in ((left, -0.3, 3), (right, -0.14, 2)):
         axes.legend(fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, below), ncols=columns)
         axes.grid(True, axis="y", color="0.9", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
