@@ -31,6 +31,7 @@ from discreet.linear.responses import ResponseSession
 from discreet.offline import linear, tabular
 from discreet.offline.decision_points import DecisionPoints
 from discreet.offline.first_visits import FirstVisits
+from discreet.offline.linear_gains import LinearGain
 from discreet.offline.linear_releases import LinearRelease
 from discreet.offline.policies import PolicyTable, Unsupported, write_policy
 from discreet.offline.releases import (
@@ -291,7 +292,8 @@ class LinearSums(_Told):
             state_labels=self.schema.state_labels, action_labels=self.schema.action_labels,
             first_step=self.schema.first_step,
         )  # fmt: skip
-        return Planned(table, LinearReport(table, learned, settings.unsupported))
+        gain = learned.gain and _gain_in_units(learned.gain, settings.level, self.schema)
+        return Planned(table, LinearReport(table, learned, settings.unsupported, self.learner.judged, gain))
 
 
 def _in_units(values: Floats, schema: Schema) -> Floats:
@@ -306,6 +308,20 @@ def _in_units(values: Floats, schema: Schema) -> Floats:
         found = np.minimum(found, schema.return_bound[1])
     found[:, list(schema.terminal)] = 0.0
     return found
+
+
+def _gain_in_units(gain: LinearGain, level: float, schema: Schema) -> LinearGain:
+    """At a level, in the file's units of return."""
+    scale, most = schema.high - schema.low, float(schema.horizon)
+    found = gain.at(level, most)
+    return replace(
+        found,
+        usual=schema.horizon * schema.low + scale * found.usual,
+        **{
+            name: scale * getattr(found, name)
+            for name in ("estimate", "low", "high", "noise", "sampling", "lacking", "usual_error")
+        },
+    )
 
 
 Kind = _Counts | _FirstVisits | LinearSums
