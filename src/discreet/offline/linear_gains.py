@@ -96,6 +96,11 @@ class LinearGain:
         """Is the whole interval above 0?"""
         return self.low > 0.0
 
+    @property
+    def unseen(self) -> bool:
+        """Is the interval wide for features that nobody had more than for all else? Then no point is told."""
+        return self.lacking > -float(ndtri((1.0 - self.level) / 2)) * math.hypot(self.noise, self.sampling)
+
     def at(self, level: float, most: float) -> LinearGain:
         """The same with another interval, within [-most, most]."""
         width = -float(ndtri((1.0 - level) / 2)) * math.hypot(self.noise, self.sampling) + self.lacking
@@ -103,8 +108,9 @@ class LinearGain:
         return replace(self, low=low, high=high, level=level)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self) | {"shown": self.shown}
+        """Plain values; the estimate is None where no point is told."""
+        told = None if self.unseen else self.estimate
+        return asdict(self) | {"estimate": told, "shown": self.shown, "unseen": self.unseen}
 
 
 class _Step(NamedTuple):

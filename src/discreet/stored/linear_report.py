@@ -39,17 +39,17 @@ class LinearReport:
         if self.gain is None:
             return _NOT_THIS_ONE
         gain, level = self.gain, f"{100 * self.gain.level:g} %"
-        interval = f"{number(gain.estimate)} ({level} interval {number(gain.low)} to {number(gain.high)})"
-        usual = f"what people did, {number(gain.usual)}"
+        interval = f"{level} interval {number(gain.low)} to {number(gain.high)}"
+        over = f"over what people did, {number(gain.usual)}"
+        said = f"it gains {number(gain.estimate)} ({interval}) {over}"
+        if gain.unseen:
+            said = f"what it gains {over}, depends on what nobody is seen to have done ({interval})"
         if gain.shown:
             return (
                 "The learned policy is shown to be better than what people did, if the world is linear in "
-                f"these features: it gains {interval} over {usual}."
+                f"these features: {said}."
             )
-        return (
-            "The learned policy is not shown to be better than what people did: as far as this release can "
-            f"tell, it gains {interval} over {usual}."
-        )
+        return f"The learned policy is not shown to be better than what people did: {said}."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -104,7 +104,7 @@ class LinearReport:
             ("", "estimate", f"{level} interval", "sd of privacy's noise", "sd of who was in the data"),
             (
                 "learned less what people did",
-                number(gain.estimate),
+                "cannot be told" if gain.unseen else number(gain.estimate),
                 f"{number(gain.low)} to {number(gain.high)}",
                 number(gain.noise),
                 f"{number(gain.sampling)} at most",
@@ -119,7 +119,8 @@ class LinearReport:
             f"About {gain.episodes:,.0f} episodes judged it, of people whom it was not learned from; the "
             "interval is two-sided, and in the units of the data's returns. Judged is the planner's own "
             "choice everywhere, also where the files abstain. Both ends were moved apart by "
-            f"{number(gain.lacking)}, which is what features that nobody is seen to have had may be worth. "
+            f"{number(gain.lacking)}, which is what features that nobody is seen to have had may be worth"
+            f"{', more than all else, so that no one number is given' if gain.unseen else ''}. "
             "Another policy that is planned from this release gets no judgement: it could be chosen for what "
             "this half says of it.",
         ]

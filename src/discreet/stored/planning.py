@@ -312,16 +312,12 @@ def _in_units(values: Floats, schema: Schema) -> Floats:
 
 def _gain_in_units(gain: LinearGain, level: float, schema: Schema) -> LinearGain:
     """At a level, in the file's units of return."""
-    scale, most = schema.high - schema.low, float(schema.horizon)
-    found = gain.at(level, most)
-    return replace(
-        found,
-        usual=schema.horizon * schema.low + scale * found.usual,
-        **{
-            name: scale * getattr(found, name)
-            for name in ("estimate", "low", "high", "noise", "sampling", "lacking", "usual_error")
-        },
-    )
+    scale = schema.high - schema.low
+    least, most = schema.returns.bounds(schema.horizon)
+    parts = ("estimate", "noise", "sampling", "lacking", "usual_error")
+    scaled = {name: scale * getattr(gain, name) for name in parts}
+    usual = schema.horizon * schema.low + scale * gain.usual
+    return replace(gain, usual=usual, **scaled).at(level, most - least)
 
 
 Kind = _Counts | _FirstVisits | LinearSums
