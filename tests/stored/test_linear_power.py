@@ -36,8 +36,18 @@ def test_a_made_up_world_is_linear_and_has_the_gain_that_was_asked_for():
     with pytest.raises(ValueError, match="target_gain = 7.9: must be smaller"):
         power.made_up_linear_world(SCHEMA, FEATURES, 7.9)
     ended = dataclasses.replace(SCHEMA, terminal=(4,))
-    with pytest.raises(ValueError, match="terminal: a linear world is made up without ends"):
+    with pytest.raises(ValueError, match="terminal: a world with ends is made up for one-hot"):
         power.made_up_linear_world(ended, FEATURES, 0.8)
+
+
+def test_with_ends_and_one_hot_features_a_world_is_made_up_too():
+    ended = Schema("ward", "patient", Layout(5, 2, 3), terminal=(3, 4), high=2.0, outcomes={4: 2.0})
+    world, features = power.made_up(ended, schema_features(ended.layout), 0.3)
+    assert world.best == pytest.approx(0.3, rel=1e-3)
+    assert power.nonlinear(world.mdp, features) == 0.0
+    found = power.forecast_linear(world, features, PEVI(), 20_000, draws=3)
+    assert found.chance == found.better == 1.0
+    assert found.gain <= found.best * (1 + 1e-9)
 
 
 def test_more_people_and_more_budget_show_more():

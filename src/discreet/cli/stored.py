@@ -633,7 +633,7 @@ def _forecast_linear(
                     f"schema's features {features.states} and {features.actions}"
                 )
         else:
-            known = linear_power.made_up_linear_world(schema, features, target or 0.0)
+            known, features = linear_power.made_up(schema, features, target or 0.0)
         if epsilon is None:
             progress("find epsilon", 0, None)
             epsilon = linear_power.linear_epsilon_needed(

@@ -26,9 +26,9 @@ from discreet.data.schema import Schema
 from discreet.linear.features import Features
 from discreet.mdp.planning import policy_rows, value
 from discreet.mdp.tabular import TabularMDP
-from discreet.offline.linear import Linear
+from discreet.offline.linear import Linear, schema_features
 from discreet.simulation.crowds import rollouts
-from discreet.stored.power import PublicWorld, rounded
+from discreet.stored.power import PublicWorld, made_up_world, rounded
 
 Floats = NDArray[np.float64]
 
@@ -215,6 +215,16 @@ def linear_epsilon_needed(
     return None
 
 
+def made_up(schema: Schema, features: Features, gain: float) -> tuple[PublicWorld, Features]:
+    """A world of :func:`made_up_linear_world`; with ends, where features are one-hot (any world is linear in
+    such ones), that of :func:`~discreet.stored.power.made_up_world`, with one-hot features of its own.
+    """
+    if schema.terminal and schema.features is None:
+        world = made_up_world(schema, gain)
+        return world, schema_features(world.mdp.layout, nonneg=True)
+    return made_up_linear_world(schema, features, gain), features
+
+
 def made_up_linear_world(schema: Schema, features: Features, gain: float, *, seed: int = 0) -> PublicWorld:
     """A world that is linear in the schema's features, in which the best policy gains so much over practice.
 
@@ -236,7 +246,9 @@ def made_up_linear_world(schema: Schema, features: Features, gain: float, *, see
     """
     layout, horizon = schema.layout, schema.horizon
     if schema.terminal:
-        raise ValueError("terminal: a linear world is made up without ends only; give --world FILE")
+        raise ValueError(
+            "terminal: a world with ends is made up for one-hot features only; give --world FILE"
+        )
     if features.rows.min() < 0.0 or np.abs(features.rows.sum(axis=1) - 1.0).max() > 1e-9:
         raise ValueError(
             "features: must be mixtures (at least 0, of sum 1) for a world to be made up; give --world FILE"
