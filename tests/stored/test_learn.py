@@ -375,6 +375,18 @@ def test_a_ledger_books_nothing_that_protects_nobody(how: dict[str, Any], rows: 
         assert [entry.kind for entry in ledger.entries()] == ["begin"]
 
 
+@pytest.mark.parametrize("learner", [DPAPVI(), PEVI()])
+def test_a_rehearsal_opens_with_that_it_is_one(learner: Any, rows: Path, tmp_path: Path) -> None:
+    private = BUDGET if isinstance(learner, DPAPVI) else None
+    how = {"learner": learner, "privatizer": private, "settings": Settings(synthetic=True)}
+    outcome = run(rows, tmp_path / "out", **how)
+    first = outcome.report.split("\n", 1)[0].strip("*")
+    assert first.startswith("A REHEARSAL, these people are made up")
+    assert (outcome.folder / "report.md").read_text("utf-8") == outcome.report
+    assert [check for check in verify(outcome.folder) if not check.ok] == []
+    assert "REHEARSAL" not in run(rows, tmp_path / "real", **{**how, "settings": Settings()}).report
+
+
 @pytest.mark.parametrize("out", ["link", "dangling", "x" * 250, "."])
 def test_a_name_that_no_rename_can_give_is_refused_at_the_door(
     out: str, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -367,6 +367,8 @@ def options_of(knobs: Knobs) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------ files
 
+_REHEARSAL = "A REHEARSAL, these people are made up and nothing is shown of anybody. What it would say: "
+
 
 def write_plan(
     folder: Path, planned: Planned, guarantee: Guarantee, settings: Settings, *, replanned: bool
@@ -375,6 +377,9 @@ def write_plan(
     again = " Planned again from a release that was made before, without reading data." if replanned else ""
     write_policy(folder, planned.table, guarantee.statement + again, settings.unsupported)
     text = planned.report.to_markdown()
+    if settings.synthetic:
+        bold = "**" if text.startswith("**") else ""
+        text = f"{bold}{_REHEARSAL}{text.removeprefix('**') if bold else text}"
     (folder / "report.md").write_text(text, "utf-8", newline="\n")
     document = json.dumps(planned.report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "report.json").write_text(document + "\n", "utf-8", newline="\n")
