@@ -224,10 +224,10 @@ WORLDS: dict[str, Callable[[], World]] = {
 class Study:
     """One world: exact sums of people, releases of them, and true gains."""
 
-    def __init__(self, world: World, simulated: bool = False) -> None:
+    def __init__(self, world: World, simulated: bool = False, seed: int = 0) -> None:
         if simulated and world.labels is not None:
             raise ValueError("simulated: needs a world whose states are seen as they are")
-        self.world = world
+        self.world, self.seed = world, seed
         self.public = PublicWorld(world.mdp, world.behaviour, world.returns) if simulated else None
         mdp = world.mdp
         seen = mdp.layout
@@ -242,7 +242,7 @@ class Study:
         tally = Tally(self.question.query(), None)
         for begin in range(0, users, _CHUNK):
             size = min(_CHUNK, users - begin)
-            played = rollouts(self.world.mdp, self.rows, size, 9000 + cohort, 0, begin)
+            played = rollouts(self.world.mdp, self.rows, size, 9000 + cohort, self.seed, begin)
             if self.world.labels is not None:
                 played = Trajectories(self.world.labels[played.states], played.actions, played.rewards)
             tally.add(self.question.told(played))
@@ -258,7 +258,9 @@ class Study:
             privatizer = Central(epsilon=epsilon, delta=DELTA, noise="gaussian")
             own = privatizer.stored_mechanism(query, Seeded()).noise_scales
             scales = dict(zip(query.row_families, own.tolist(), strict=True))
-        noise = generator_at(run_key(cohort, draw), ROLE_NOISE, users, int(1000 * (epsilon or 0)))
+        noise = generator_at(
+            run_key(cohort + 2**32 * self.seed, draw), ROLE_NOISE, users, int(1000 * (epsilon or 0))
+        )
         if self.public is not None:
             return self.public.told(users, scales, noise)
         names = (VISITS, TRANSITIONS, CENTERED_REWARDS)
@@ -330,10 +332,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--simulated", action="store_true", help="draw releases as the forecast does: for millions of people"
     )
+    parser.add_argument("--seed", type=int, default=0, help="of people and noise, from 0")
     parser.add_argument("--out", type=Path, help="a file for the rows, JSON a line")
     given = parser.parse_args(argv)
     for name in given.worlds:
-        study, rows = Study(WORLDS[name](), given.simulated), []
+        study, rows = Study(WORLDS[name](), given.simulated, given.seed), []
         print(f"## {name}: value of what people do {study.usual:.3f}\n", flush=True)
         for users in given.users:
             for epsilon in given.epsilon:

@@ -188,6 +188,11 @@ from discreet.stored.power import epsilon_needed as epsilon_needed
 from discreet.stored.power import forecast_gain as forecast_gain
 from discreet.stored.power import made_up_world as made_up_world
 from discreet.stored.power import people_needed as people_needed
+from discreet.stored.linear_power import LinearForecast as LinearForecast
+from discreet.stored.linear_power import forecast_linear as forecast_linear
+from discreet.stored.linear_power import linear_epsilon_needed as linear_epsilon_needed
+from discreet.stored.linear_power import linear_people_needed as linear_people_needed
+from discreet.stored.linear_power import made_up_linear_world as made_up_linear_world
 from discreet.stored.world_table import read_world as read_world
 
 # planning again, policies, reports

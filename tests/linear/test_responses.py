@@ -48,6 +48,7 @@ def full_plan(mu):
         Question(kind="response", step=1, mu=mu, low=-4, high=4, centre=False, reward=False),
         Question(kind="response", step=0, mu=mu, low=0, high=9, reward=False, span="declared"),
         Question(kind="model", step=0, mu=mu),
+        Question(kind="start", step=0, mu=mu, reward=False),
     ]
 
 
@@ -64,6 +65,7 @@ def ask_all(session):
         session.response(1, VALUES[2], WEIGHTS),
         session.response(0, VALUES[3]),
         session.model(0),
+        session.start(),
     ]
 
 
@@ -193,7 +195,7 @@ def test_only_the_planned_questions_in_their_order():
         session.gram(1)
     assert session.asked == 0
     ask_all(session)
-    with pytest.raises(RuntimeError, match="all 7 planned questions are spent"):
+    with pytest.raises(RuntimeError, match="all 8 planned questions are spent"):
         session.model(0)
     with pytest.raises(RuntimeError, match="questions were asked"):
         session.submit_many(people())
@@ -297,7 +299,7 @@ def test_exact_noise_keeps_sums_on_a_public_grid():
     assert np.abs(exact.vector - float_sums.vector).max() < 200 * 3 * 2.0**-9
     guarantee = session_of(full_plan(0.5), data, phi, Secure()).guarantee
     assert guarantee.mu is None
-    assert guarantee.rho == pytest.approx(7 * 0.5**2 / 2)
+    assert guarantee.rho == pytest.approx(8 * 0.5**2 / 2)
     with pytest.raises(ValueError, match="exact noise of"):
         ResponseSession(LAYOUT, phi, full_plan(1e-9), Secure())
 
@@ -405,7 +407,7 @@ def test_a_person_of_m_episodes_costs_no_more_than_mu(randomness):
         assert max(losses) <= mu * (1 + 1e-9)
     assert worst > mu / 4
     guarantee = ResponseSession(LAYOUT, phi, full_plan(mu), randomness, episodes=m).guarantee
-    assert guarantee.rho == pytest.approx(7 * mu**2 / 2)
+    assert guarantee.rho == pytest.approx(8 * mu**2 / 2)
 
 
 def test_people_come_in_order_with_at_most_m_episodes():
@@ -551,7 +553,7 @@ def test_pure_epsilon_bounds_every_neighbours_log_ratio(randomness, episodes):
             assert loss <= epsilon * (1 + 1e-9)
     assert worst > epsilon / 4
     guarantee = ResponseSession(LAYOUT, phi, plan, randomness, episodes=episodes).guarantee
-    assert guarantee.epsilon == pytest.approx(7 * epsilon)
+    assert guarantee.epsilon == pytest.approx(8 * epsilon)
     assert guarantee.delta == 0.0
 
 

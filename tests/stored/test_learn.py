@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -268,8 +270,12 @@ def test_people_with_several_episodes_are_charged_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "learner", [DPPEVI(epsilon=1.0, delta=1e-6), DPPEVI(rho=2.0, response="model"), PEVI()]
-)
+    "learner",
+    [
+        DPPEVI(epsilon=1.0, delta=1e-6), DPPEVI(rho=2.0, response="model"), DPVAPVI(rho=2.0, judged=True),
+        PEVI(),
+    ],
+)  # fmt: skip
 def test_linear_learners_go_the_same_way(learner: Any, rows: Path, tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         private = not isinstance(learner, PEVI)
@@ -279,6 +285,27 @@ def test_linear_learners_go_the_same_way(learner: Any, rows: Path, tmp_path: Pat
         again = plan_again(outcome.folder / "release.parquet", learner, tmp_path / "again")
         assert (again.folder / "policy.csv").read_bytes() == (outcome.folder / "policy.csv").read_bytes()
         assert [check for check in verify(again.folder, ledger if private else None) if not check.ok] == []
+
+
+def test_half_of_the_people_judge_a_linear_policy_in_the_files_units(tmp_path: Path) -> None:
+    """What people did is worth what they earned, 6 standard errors; the gain is shown, at the asked level."""
+    write_made_up(SCHEMA, 4000, tmp_path / "people.parquet", seed=1)
+    table = pd.read_parquet(tmp_path / "people.parquet")
+    earned = table.groupby("user")["reward"].sum()
+    how = {"learner": PEVI(judged=True), "privatizer": None, "settings": Settings(level=0.9)}
+    outcome = run(tmp_path / "people.parquet", tmp_path / "out", **how)
+    report = json.loads((outcome.folder / "report.json").read_text("utf-8"))
+    gain = report["gain"]
+    assert abs(gain["usual"] - earned.mean()) < 6 * earned.std() / math.sqrt(2000)
+    assert (gain["level"], gain["shown"]) == (0.9, gain["low"] > 0.0)
+    assert -2 * H <= gain["low"] < gain["estimate"] < gain["high"] <= 2 * H
+    width = (gain["high"] - gain["low"]) / 2 - gain["lacking"]
+    assert width == pytest.approx(1.6449 * math.hypot(gain["noise"], gain["sampling"]), rel=1e-3)
+    text = (outcome.folder / "report.md").read_text("utf-8")
+    assert text.startswith(report["verdict"])
+    assert "shown to be better than what people did" in report["verdict"]
+    plain = run(tmp_path / "people.parquet", tmp_path / "plain", learner=PEVI(), privatizer=None)
+    assert "--option judged=true" in (plain.folder / "report.md").read_text("utf-8").splitlines()[0]
 
 
 def test_without_noise_the_policy_is_optimal_in_a_large_cohort(tmp_path: Path) -> None:
@@ -346,6 +373,18 @@ def test_a_ledger_books_nothing_that_protects_nobody(how: dict[str, Any], rows: 
         with pytest.raises(ValueError, match="ledger: must be None"):
             run(rows, tmp_path / "out", ledger, **how)
         assert [entry.kind for entry in ledger.entries()] == ["begin"]
+
+
+@pytest.mark.parametrize("learner", [DPAPVI(), PEVI()])
+def test_a_rehearsal_opens_with_that_it_is_one(learner: Any, rows: Path, tmp_path: Path) -> None:
+    private = BUDGET if isinstance(learner, DPAPVI) else None
+    how = {"learner": learner, "privatizer": private, "settings": Settings(synthetic=True)}
+    outcome = run(rows, tmp_path / "out", **how)
+    first = outcome.report.split("\n", 1)[0].strip("*")
+    assert first.startswith("A REHEARSAL, these people are made up")
+    assert (outcome.folder / "report.md").read_text("utf-8") == outcome.report
+    assert [check for check in verify(outcome.folder) if not check.ok] == []
+    assert "REHEARSAL" not in run(rows, tmp_path / "real", **{**how, "settings": Settings()}).report
 
 
 @pytest.mark.parametrize("out", ["link", "dangling", "x" * 250, "."])

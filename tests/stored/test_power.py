@@ -13,6 +13,7 @@ from discreet.core.randomness import Seeded
 from discreet.data.schema import Schema, write_schema
 from discreet.experiments.datasets import Simulated, first_visits_of
 from discreet.mdp.tabular import TabularMDP
+from discreet.offline import deviations, transitions
 from discreet.offline.first_visits import Told
 from discreet.protocol import Returns
 from discreet.stored import power
@@ -139,3 +140,39 @@ def test_what_cannot_be_asked(given: list[str], message: str, tmp_path) -> None:
     done = CliRunner().invoke(app, ["forecast", "--schema", str(path), *given])
     assert done.exit_code != 0
     assert message in f"{done.output} {done.exception}"
+
+
+def test_what_counts_as_shown_is_what_the_report_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By returns, too, where later visits that noise hides widen the interval."""
+    world, scales = (
+        small_world(),
+        dict.fromkeys(("visits", "transition_counts", "centered_reward_sums"), 15.0),
+    )
+    shown = 0
+    for i in range(12):
+        path = deviations.path_of(world.told(1500, scales, np.random.default_rng(i)))
+        if path.default:
+            assert path.clear(path.default) == path.gain(path.default).shown
+            if path.clear(path.default):
+                shown += 1
+                hidden = [(1.0, 0.6, 0.0)]  # the factor of later visits may as well be below 0
+                with monkeypatch.context() as patch:
+                    patch.setattr(type(path), "_revisits", lambda *_, found=hidden: found)
+                    assert not path.clear(path.default)
+    assert shown
+
+
+@pytest.mark.parametrize("people", [800, 2500])
+def test_reports_on_people_show_a_gain_as_often_as_is_forecast(people: int) -> None:
+    """Played people, noise of their own, 60 releases: 5 combined standard errors (false alarm 6e-7)."""
+    world, draws = power.made_up_world(SCHEMA, 4.0, seed=3), 60
+    privatizer = dr.Central(epsilon=3.0, delta=1e-6)
+    told = power.forecast_gain(world, people, privatizer, draws=draws)
+    shown = 0
+    for draw in range(draws):
+        data = Simulated(world.mdp, world.behaviour, people, seed=500 + draw)
+        kept = first_visits_of(data, world.question, privatizer, Seeded(draw))
+        path = transitions.path_of(world.question.read(kept))
+        shown += path.gain(path.default).shown
+    pooled = (told.chance * draws + shown + 1) / (2 * draws + 2)
+    assert abs(told.chance - shown / draws) < 5 * np.sqrt(2 * pooled * (1 - pooled) / draws)

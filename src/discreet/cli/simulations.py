@@ -234,7 +234,12 @@ def forecast(
     ] = None,
     users: Annotated[int | None, typer.Option(help="With --schema: expected people.")] = None,
     rho: Annotated[float | None, typer.Option(help="With --schema: budget in zCDP.")] = None,
-    algorithm: Annotated[str, typer.Option(help="With --schema: dp-apvi.")] = "dp-apvi",
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            help="With --schema: dp-apvi; with --target-gain or --world: decision-points, dp-pevi, dp-vapvi."
+        ),
+    ] = "dp-apvi",
     target_gain: Annotated[
         float | None,
         typer.Option(help="With --schema: how likely is a gain shown, where so much can be gained at best?"),
@@ -263,7 +268,9 @@ def forecast(
             if value:
                 raise ValueError(f"{name} = {value}: must not be given with --schema")
         if target_gain is not None or world is not None:
-            forecast_gain_stored(schema, users, budget, target_gain, world, draws, as_json)
+            forecast_gain_stored(
+                schema, users, budget, target_gain, world, draws, as_json, (algorithm, preset, option)
+            )
             return
         forecast_stored(schema, users, budget, algorithm, preset, option, share, as_json)
         return

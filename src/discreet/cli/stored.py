@@ -532,8 +532,12 @@ def forecast_gain_stored(
     world: str | None,
     draws: int,
     as_json: bool,
+    learner: tuple[str, str | None, list[str] | None] = ("decision-points", None, None),
 ) -> None:
-    """`discreet forecast --target-gain`: the chance that a gain is shown; what is left open is found."""
+    """`discreet forecast --target-gain`: the chance that a gain is shown; what is left open is found.
+
+    learner : algorithm, preset and options; all that are not linear stand for decision points.
+    """
     from discreet.data.schema import read_schema
 
     public = read_schema(schema)
@@ -544,6 +548,10 @@ def forecast_gain_stored(
     epsilon, delta = budget.get("epsilon"), budget.get("delta")
     if users is None and epsilon is None:
         raise ValueError("users is missing: give --users N or --epsilon E; the other one is found")
+
+    if learner[0] in _LINEAR:
+        _forecast_linear(public, users, epsilon, delta, target, world, draws, as_json, learner)
+        return
 
     from discreet.privatizers.central import Central
     from discreet.stored import power
@@ -586,6 +594,83 @@ def forecast_gain_stored(
         f"{draws} simulated releases each, in {where}where the best policy gains {known.best:.3f}. Your "
         f"world will differ: "
         "try a smaller gain, too."
+    )
+
+
+_LINEAR = ("dp-pevi", "dp-vapvi")
+
+
+def _forecast_linear(
+    schema: Schema,
+    users: int | None,
+    epsilon: float | None,
+    delta: float | None,
+    target: float | None,
+    world: str | None,
+    draws: int,
+    as_json: bool,
+    named: tuple[str, str | None, list[str] | None],
+) -> None:
+    """The same for linear learners: people are played, and half of them judge."""
+    from dataclasses import replace
+
+    from discreet.stored import linear_power
+    from discreet.stored.planning import LinearSums
+    from discreet.stored.power import EPSILONS
+
+    algorithm, preset, option = named
+    budget = {"epsilon": 1.0 if epsilon is None else epsilon}
+    learner, _ = _asked(algorithm, preset, option, budget if delta is None else {**budget, "delta": delta})
+    features = LinearSums(schema, learner).features
+    rows = []
+    with rows_bar() as progress:
+        progress("make the world", 0, None)
+        if world is not None:
+            known = _world(world, schema)
+            if (known.mdp.states, known.mdp.actions) != (features.states, features.actions):
+                raise ValueError(
+                    f"world = {world!r}: has {known.mdp.states} states and {known.mdp.actions} actions, the "
+                    f"schema's features {features.states} and {features.actions}"
+                )
+        else:
+            known, features = linear_power.made_up(schema, features, target or 0.0)
+        if epsilon is None:
+            progress("find epsilon", 0, None)
+            epsilon = linear_power.linear_epsilon_needed(
+                known, features, learner, users or 1, EPSILONS, draws=draws
+            )
+            if epsilon is None:
+                say(f"discreet: no epsilon up to {EPSILONS[-1]:g} shows such a gain in 9 of 10 draws")
+                epsilon = EPSILONS[-1]
+            learner = replace(learner, epsilon=epsilon)
+        if users is None:
+            progress("find how many people", 0, None)
+            users = linear_power.linear_people_needed(known, features, learner, draws=draws)
+            if users is None:
+                raise ValueError(f"epsilon = {epsilon:g}: not even 3e6 people would show such a gain")
+        for done, times in enumerate((1 / 3, 1.0, 3.0)):
+            progress("play people", done, 3)
+            many = min(max(round(users * times), 1), linear_power.MOST_PEOPLE)
+            rows.append(linear_power.forecast_linear(known, features, learner, many, draws=draws))
+    if as_json:
+        print_json({"usual": known.usual, "best": known.best, "rows": [row.to_dict() for row in rows]})
+        return
+    table = new_table(
+        "people", "ε", "chance that a gain is shown", "policy truly better", "true gain of the policy"
+    )
+    for row in rows:
+        table.add_row(
+            f"{row.users:,}", f"{row.epsilon:g}", f"{100 * row.chance:.0f} % ({100 * row.low:.0f} to "
+            f"{100 * row.high:.0f})", f"{100 * row.better:.0f} %", f"{row.gain:.3f} of {row.best:.3f}",
+        )  # fmt: skip
+    console().print(table)
+    where = f"{world}, " if world else "a made-up linear world of the schema's sizes, "
+    off = rows[0].nonlinear
+    console().print(
+        f"{draws} data sets each, of people who were played in {where}where the best policy gains "
+        f"{known.best:.3f}; one half learns, the other one judges (--option judged=true). "
+        + (f"This world is not linear in these features: chances are off by up to {off:.2g}. " if off else "")
+        + "Your world will differ: try a smaller gain, too."
     )
 
 

@@ -104,6 +104,7 @@ unit = "FILL IN"             # what one person is called, as "patient"
 horizon = 0                  # FILL IN: most steps of an episode
 episodes_per_user = 1        # most episodes of one person
 {sizes}reward = {{ low = 0.0, high = 0.0 }}   # FILL IN: the range of the reward of one step
+# reward = {{ outcomes = {{ home = 1.0 }} }}  # instead, where only ends pay: no other rewards, and less noise
 # stationary = true          # if the world is the same at every step
 """
 _SOURCES = """
@@ -113,6 +114,7 @@ actions = "FILL IN"
 horizon = "FILL IN"
 episodes_per_user = "FILL IN"
 reward = "FILL IN"
+# terminal = "FILL IN"       # of ends, and so of stationary: where they are declared
 features = "protocol"        # one-hot, nothing to say
 
 # [declared]                 # for the data protection officer's page; what is left out is "not stated"

@@ -78,7 +78,7 @@ from discreet.linear.features import Features, fitting_features
 from discreet.linear.stored import Stored
 from discreet.storage.saved_state import resume, state_of
 
-Kind = Literal["gram", "response", "pair", "model"]
+Kind = Literal["gram", "response", "pair", "model", "start"]
 
 _GRID = 2**12  # of features under exact noise
 _ROOTS = 2**5  # of square roots of weights, at the finest
@@ -98,7 +98,8 @@ class Question:
 
     kind : "gram": sum w phi phi^T; "response": sum w phi (r + V(s') - centre); "pair": both, priced by
     lemma 3;
-        "model": Gram, sum phi (e_{s'} - 1/S)^T and (with ``reward``) sum phi (r - 1/2), by lemma 5.
+        "model": Gram, sum phi (e_{s'} - 1/S)^T and (with ``reward``) sum phi (r - 1/2), by lemma 5;
+        "start": how often episodes began in each state (step 0): a replaced one moves two counts by 1.
     step : in 0 .. H - 1.
     mu : what it may spend of a person, in Gaussian DP; None: an exact answer, for baselines without privacy.
     epsilon : in the place of mu: pure, in Laplace noise.
@@ -154,6 +155,9 @@ class Question:
             if (self.parts[2] > 0) != self.reward:
                 raise ValueError(f"shares = {self.shares!r}: the last must be above 0 with reward, else 0")
 
+        if self.kind == "start" and (self.step or self.reward):
+            raise ValueError(f"step = {self.step!r}: a start is of step 0, without reward")
+
     @property
     def private(self) -> bool:
         """False: an exact answer."""
@@ -171,7 +175,7 @@ class Question:
 class Answer:
     """What a question released; what it did not ask is None.
 
-    gram (d, d), vector (d,), successors (d, S), rewards (d,) : noisy sums.
+    gram (d, d), vector (d,), successors (d, S), rewards (d,) : noisy sums; a start's vector is (S,).
     gram_scale : s of the GOE noise, the standard deviation off the diagonal; 0: exact. vector_scale,
         successors_scale, rewards_scale : standard deviations of one entry.
     centre : what was subtracted from the targets of ``vector``.
@@ -475,6 +479,10 @@ class ResponseSession(Saveable):
         """Gram, next-state matrix, centred rewards of ``step``: any values may then be planned with, free."""
         return self._ask("model", step, None, None)
 
+    def start(self) -> Answer:
+        """How often episodes began in each state."""
+        return self._ask("start", 0, None, None)
+
     def answer(self, question: Response) -> Estimate:
         """A planned "response" through the door of :mod:`discreet.protocol`.
 
@@ -583,6 +591,8 @@ class ResponseSession(Saveable):
         """
         h, half, stored = question.step, question.half, self._stored
         visits = stored.visits(h, half)
+        if question.kind == "start":
+            return {"start": visits.reshape(self._layout.states, -1).sum(axis=1)}
         seen = np.flatnonzero(visits)
         out: dict[str, NDArray[Any]] = {}
         if question.kind != "response":
@@ -661,17 +671,17 @@ class ResponseSession(Saveable):
         scales: dict[str, float] = {}
         if question.private:
             scales = _scales(question, self._features, states, target.row, self._episodes)
-        units = {"gram": 1.0, "vector": 1.0, "successors": 1.0, "rewards": 1.0}
+        units = {"start": 1.0, "gram": 1.0, "vector": 1.0, "successors": 1.0, "rewards": 1.0}
         if self._exact:
             y = self._unit(question, target.span) / self._grid_of(weighted)
-            units = {"gram": 2.0**-24, "vector": y, "successors": 1 / (_GRID * states)}
+            units |= {"gram": 2.0**-24, "vector": y, "successors": 1 / (_GRID * states)}
             units["rewards"] = 1 / (_GRID * self._reward_grid)
         pure = question.epsilon is not None
         spread = math.sqrt(2.0) if pure else 1.0  # the standard deviation of Laplace noise of scale 1
-        shapes = {"vector": (d,), "successors": (d, states), "rewards": (d,)}
+        shapes = {"start": (states,), "vector": (d,), "successors": (d, states), "rewards": (d,)}
         out: dict[str, Floats] = {}
         stds = {"gram": scales.get("gram", 0.0), "vector": scales.get("response", 0.0) * target.span}
-        stds |= {name: scales.get(name, 0.0) for name in ("successors", "rewards")}
+        stds |= {name: scales.get(name, 0.0) for name in ("start", "successors", "rewards")}
         grid = 1 if self._exact else None
         for name, exact in sums.items():
             if not question.private:
@@ -689,11 +699,11 @@ class ResponseSession(Saveable):
             out[name] = (exact + noise) * units[name]
         return Answer(
             out.get("gram"),
-            out.get("vector"),
+            out.get("start", out.get("vector")),
             out.get("successors"),
             out.get("rewards"),
             gram_scale=spread * stds["gram"],
-            vector_scale=spread * stds["vector"],
+            vector_scale=spread * max(stds["vector"], stds["start"]),
             successors_scale=spread * stds["successors"],
             rewards_scale=spread * stds["rewards"],
             centre=target.centre,
@@ -734,13 +744,16 @@ def _scales(
     """
     if question.epsilon is not None:
         own = _sensitivities(features, states, row, episodes, pure=True)
-        shares = {"gram": (1.0,), "response": (1.0,), "pair": (question.share, 1.0 - question.share)}
+        one = (1.0,)
+        shares = {"gram": one, "response": one, "start": one, "pair": (question.share, 1.0 - question.share)}
         parts = dict(zip(_FAMILIES[question.kind], shares.get(question.kind, question.parts), strict=True))
         return {name: own[name] / (part * question.epsilon) for name, part in parts.items() if part}
     assert question.mu is not None
     b, mu = features.bound, question.mu / episodes
     if question.kind == "gram":
         return {"gram": gram.gram_scale(b, mu)}
+    if question.kind == "start":
+        return {"start": math.sqrt(2.0) / mu}
     if question.kind == "response":
         return {"response": gram.vector_sensitivity(b, 1.0, row) / mu}
     if question.kind == "pair":
@@ -753,7 +766,7 @@ def _scales(
 
 _FAMILIES: dict[Kind, tuple[str, ...]] = {
     "gram": ("gram",), "response": ("response",), "pair": ("gram", "response"),
-    "model": ("gram", "successors", "rewards"),
+    "model": ("gram", "successors", "rewards"), "start": ("start",),
 }  # fmt: skip
 
 
@@ -765,6 +778,7 @@ def _sensitivities(
     if pure:
         l1 = features.l1
         sums = {
+            "start": 2.0,
             "gram": gram.gram_l1(b, l1),
             "response": gram.vector_l1(l1, 1.0, row),
             "successors": gram.successor_l1(l1, max(2, states)),
@@ -772,6 +786,7 @@ def _sensitivities(
         }
         return {name: episodes * value for name, value in sums.items()}
     one = {
+        "start": math.sqrt(2.0),
         "gram": b**2,
         "response": gram.vector_sensitivity(b, 1.0, row),
         "successors": gram.successor_sensitivity(b, max(2, states), features.nonneg),
@@ -836,6 +851,8 @@ def _exact_grids(
         widest = math.ceil(_widest(question, features)) if question.reward else 0
         for name, scale in _scales(question, features, states, row, episodes).items():
             least = most = _GRID * {"gram": _GRID, "successors": states}.get(name, 1)  # units of 1
+            if name == "start":
+                least = most = 1
             if name == "rewards":
                 while grid > 2 and 2 * scale * _GRID * grid > high:
                     grid //= 2

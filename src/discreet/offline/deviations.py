@@ -207,10 +207,10 @@ class Path:
         return found
 
     def clear(self, count: int) -> bool:
-        """Is the interval of the gain at first visits above 0, for the first so many states? Cheap."""
-        if not count:
+        """Is the interval of the gain above 0, for the first so many states? No other point is looked at."""
+        if not count or not self.estimate[count - 1] > self._width(count) * self.deviation[count - 1]:
             return False
-        return bool(self.estimate[count - 1] > self._width(count) * self.deviation[count - 1])
+        return self._gain(count, self._revisits(np.array([count]))[0]).shown
 
     def _width(self, count: int) -> float:
         """In deviations: that of the default point, or of the band."""
@@ -219,13 +219,17 @@ class Path:
     def gain(self, count: int) -> Gain:
         """Of the policy that changes the first so many states."""
         checks.integer("count", count, 0, self.order.size)
-        least, most = self.told.question.bounds
         if count == 0:
             return Gain(0.0, 0.0, 0.0, self.level, 0.0, 0.0, 1.0, 0.0)
+        known = self._ratios.get(count)
+        return self._gain(count, self._revisits(np.array([count]))[0] if known is None else known)
+
+    def _gain(self, count: int, revisits: tuple[float, float, float]) -> Gain:
+        """With r and its two deviations."""
+        least, most = self.told.question.bounds
         width = self._width(count)
         one, sd = float(self.estimate[count - 1]), float(self.deviation[count - 1])
-        known = self._ratios.get(count)
-        ratio, error, weights = self._revisits(np.array([count]))[0] if known is None else known
+        ratio, error, weights = revisits
         luck = weights / max(ratio, 1e-9)
         both = width * math.hypot(sd, one * luck)
         at_first = one - both, one + both

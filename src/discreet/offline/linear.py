@@ -70,6 +70,7 @@ from discreet.knobs import Knobs
 from discreet.linear.features import Features, one_hot
 from discreet.linear.gram import gram_mu, vector_sensitivity
 from discreet.linear.responses import Answer, Question, ResponseSession
+from discreet.offline.linear_gains import LinearGain, followed, ones_of
 from discreet.offline.linear_releases import LinearRelease, Recorder, Replay, fingerprint
 from discreet.protocol import probabilities
 
@@ -77,6 +78,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _STATED_DELTA = 1e-6  # at which a budget in rho or mu is also stated as (epsilon, delta)
+
+_LEVEL = 0.95  # of the gain's interval, unless the report asks for another one
+_START_SHARE = 0.04  # of what the judging half spends, on where people began
 
 _MOST_ONE_HOT = 1000  # dimensions: a minute of planning at H = 20
 
@@ -95,6 +99,9 @@ class Core(Protocol):
     def response(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer: ...
     def pair(self, step: int, values: ArrayLike, weights: ArrayLike | None = None) -> Answer: ...
     def model(self, step: int) -> Answer: ...
+    @property
+    def episodes(self) -> int: ...
+    def start(self, values: ArrayLike) -> Answer | None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +115,8 @@ class Learned:
     users : people in the sums.
     guarantee : of the session that answered; None when solved by hand.
     heuristics : why ``values`` are no proven lower bounds, in words.
+    gain : over what people did, of a learner with ``judged``; None also where that half is too small, or
+        where a release was planned from again and this is not the policy that it judges.
     """
 
     __repr__ = brief
@@ -121,6 +130,7 @@ class Learned:
     users: int
     guarantee: Guarantee | None = None
     heuristics: tuple[str, ...] = ()
+    gain: LinearGain | None = None
 
     def lower_bound(self, initial: ArrayLike) -> float:
         """The pessimistic value from a public initial distribution (S,), in [0, H]."""
@@ -144,6 +154,8 @@ class Linear(Knobs):
 
     lam : ridge parameter, > 0.
     support : a pair is supported if its visits exceed so many standard deviations of their noise, at least 0.
+    judged : learn from one half of the people, and let the other one say what the policy gains over what they
+        did (:mod:`~discreet.offline.linear_gains`).
 
     Raises ``ValueError`` for an option out of its range; :meth:`open` raises one for what does not fit a
     problem.
@@ -151,9 +163,11 @@ class Linear(Knobs):
 
     lam: float | None = None
     support: float = 3.0
+    judged: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        checks.flag("judged", self.judged)
         checks.positive("lam", self.lam)
         checks.real("support", self.support, 0.0)
 
@@ -172,7 +186,39 @@ class Linear(Knobs):
         rewards will be given to the planner. episodes : m, of one user at most; it enters
         where noise is printed and not set for a budget.
         """
+        plan = self._learning(layout, features, exact, known_rewards, episodes)
+        if not self.judged:
+            return plan
+        if known_rewards:
+            raise ValueError("judged = True: must be False with known rewards, what people earned is asked")
+        ones_of(features)
+        judging = self._judging(layout.horizon, exact)
+        return (*(replace(question, half=0) for question in plan), *judging)
+
+    def _learning(
+        self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
+    ) -> tuple[Question, ...]:
+        """What the policy is made of."""
         raise TypeError(f"{type(self).__name__} states no questions")
+
+    def _judging(self, horizon: int, exact: bool) -> tuple[Question, ...]:
+        """Of the other half: where it began, and a model of each step, last step first.
+
+        A half is one of different people, so that each has the whole budget.
+        """
+        steps, start = self._judges(horizon, exact)
+        last: dict[str, Any] = {"kind": "pair", "high": 1.0}
+        return (
+            *(
+                Question(step=h, half=1, **budget, **({"kind": "model"} if h < horizon - 1 else last))
+                for h, budget in reversed(list(enumerate(steps)))
+            ),
+            Question(kind="start", step=0, reward=False, half=1, **start),
+        )
+
+    def _judges(self, horizon: int, exact: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """What each step, and the start, may spend."""
+        return [{"mu": None}] * horizon, {"mu": None}
 
     def open(
         self,
@@ -250,10 +296,24 @@ class Linear(Knobs):
             q[h] = table if layout.mask is None else np.where(layout.mask, table, -np.inf)
             values[h] = q[h].max(axis=1)
         policy = q.argmax(axis=2)
+        gain = self._gain(layout, features, core, policy) if self.judged else None
         supported = np.take_along_axis(enough, policy[..., None], axis=2)[..., 0]
         return Learned(
-            policy, values, q, floored, supported, effective, core.users, heuristics=tuple(self.heuristics())
-        )
+            policy, values, q, floored, supported, effective, core.users, heuristics=tuple(self.heuristics()),
+            gain=gain,
+        )  # fmt: skip
+
+    def _gain(self, layout: Layout, features: Features, core: Core, policy: Ints) -> LinearGain | None:
+        """By the half that the policy was not learned from."""
+        told: list[Answer] = []
+        for h in reversed(range(layout.horizon)):
+            told.append(core.model(h) if h < layout.horizon - 1 else core.pair(h, np.zeros(layout.states)))
+        found = followed(layout, features, policy, told[::-1])
+        begun = core.start(found.values[0])
+        return None if begun is None else found.gain(begun, _LEVEL, core.episodes, self._pure())
+
+    def _pure(self) -> bool:
+        return False
 
     def heuristics(self) -> Iterable[str]:
         """Why the values are no proven lower bounds."""
@@ -418,14 +478,8 @@ class PEVI(Linear):
         super().__post_init__()
         checks.real("c", self.c, 0.0)
 
-    def questions(
-        self,
-        layout: Layout,
-        features: Features,
-        exact: bool = False,
-        *,
-        known_rewards: bool = False,
-        episodes: int = 1,
+    def _learning(
+        self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
         """A pair for each step, last step first, without noise.
 
@@ -482,6 +536,8 @@ class _VarianceAware(_Pessimist):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.flag("split", self.split)
+        if self.split and self.judged:
+            raise ValueError("judged = True: must be False with split, which has a use of its own for halves")
         checks.real("D", self.D, 0.0)
         if self.var_max is not None:
             checks.real("var_max", self.var_max, 1.0)
@@ -557,14 +613,8 @@ class VAPVI(_VarianceAware):
         "paper": {},
     }
 
-    def questions(
-        self,
-        layout: Layout,
-        features: Features,
-        exact: bool = False,
-        *,
-        known_rewards: bool = False,
-        episodes: int = 1,
+    def _learning(
+        self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
         """Gram, V^2, V, then the weighted pair, for each step, last step first, without noise.
 
@@ -622,9 +672,6 @@ class _Private(Linear):
         elif self.delta is not None or self.epsilon is not None:
             budgets.check_delta(self.delta)
 
-    def _pure(self) -> bool:
-        return False
-
     def total_mu(self, exact: bool) -> float:
         """The mu of the whole budget.
 
@@ -643,6 +690,17 @@ class _Private(Linear):
         """(H,) mu of each step: the share of mu^2 is proportional to (range of the target)^{2/3} (1.2)."""
         shares = np.arange(horizon - known_rewards, -known_rewards, -1) ** (2 / 3)
         return self.total_mu(exact) * np.sqrt(shares / shares.sum())
+
+    def _judges(self, horizon: int, exact: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        if self._pure():
+            assert self.epsilon is not None
+            parts = np.sqrt(np.arange(horizon, 0, -1))
+            rest = self.epsilon * (1.0 - _START_SHARE) * parts / parts.sum()
+            return [{"mu": None, "epsilon": float(e)} for e in rest], {
+                "mu": None, "epsilon": self.epsilon * _START_SHARE,
+            }  # fmt: skip
+        steps = math.sqrt(1.0 - _START_SHARE) * self._step_mu(horizon, exact, False)
+        return [{"mu": float(mu)} for mu in steps], {"mu": math.sqrt(_START_SHARE) * self.total_mu(exact)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -714,14 +772,8 @@ class DPPEVI(_Pessimist, _Private):
             raise ValueError(f"{name}: needs 1 in the span of the features, or estimates are biased")
         return asked or self.response == "model"
 
-    def questions(
-        self,
-        layout: Layout,
-        features: Features,
-        exact: bool = False,
-        *,
-        known_rewards: bool = False,
-        episodes: int = 1,
+    def _learning(
+        self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
         """One pair (or Gram and response) a step, or one model a step, last step first.
 
@@ -800,15 +852,11 @@ class DPVAPVI(_VarianceAware, _Private):
         checks.choice("noise", self.noise, ("exact", "published"))
         if self.noise == "published" and self.rho is None:
             raise ValueError("rho = None: must be given, the printed noise is stated for a budget in rho")
+        if self.noise == "published" and self.judged:
+            raise ValueError("judged = True: must be False with the printed noise, which has no part for it")
 
-    def questions(
-        self,
-        layout: Layout,
-        features: Features,
-        exact: bool = False,
-        *,
-        known_rewards: bool = False,
-        episodes: int = 1,
+    def _learning(
+        self, layout: Layout, features: Features, exact: bool, known_rewards: bool, episodes: int
     ) -> tuple[Question, ...]:
         """Gram, V^2, V and the weighted regression for each step, last step first.
 

@@ -135,6 +135,8 @@ def _asked(
         "gram": (d, d), "vector": (d,), "successors": (d, states), "rewards": (d,), "values": (states,),
         "weights": pairs,
     }  # fmt: skip
+    if question.kind == "start":
+        shapes["vector"] = (states,)
     found: dict[str, Floats] = {}
     for name in table["arrays"]:
         checks.choice(f"query.questions[{i}].arrays", name, shapes)
@@ -191,6 +193,15 @@ class Recorder:
     def model(self, step: int) -> Answer:
         return self._kept(self._session.model(step), None, None)
 
+    @property
+    def episodes(self) -> int:
+        """Of one person at most."""
+        return self._session.episodes
+
+    def start(self, values: ArrayLike) -> Answer:
+        """Where people began; ``values`` (S,) of the policy that is judged tell it from others."""
+        return self._kept(self._session.start(), values, None)
+
     def _kept(self, answer: Answer, values: ArrayLike | None, weights: ArrayLike | None) -> Answer:
         arrays = (None if x is None else np.array(x, np.float64) for x in (values, weights))
         self._asked.append(Asked(self._plan[self._session.asked - 1], answer, *arrays))
@@ -233,6 +244,18 @@ class Replay:
 
     def model(self, step: int) -> Answer:
         return self._find(step, None, None)
+
+    @property
+    def episodes(self) -> int:
+        """Of one person at most."""
+        return self._release.guarantee.episodes
+
+    def start(self, values: ArrayLike) -> Answer | None:
+        """Where people began; None for a policy that is not the one that was judged at first."""
+        try:
+            return self._find(0, values, None)
+        except ValueError:
+            return None
 
     def _find(self, step: int, values: ArrayLike | None, weights: ArrayLike | None) -> Answer:
         wanted = self._plan[self._at]

@@ -1,7 +1,9 @@
 """The report on a policy from linear sums: what a release about features can say.
 
-Sums of features hold no counts, so that values of other policies, and of what people did, cannot be told with
-an interval; a release of counts (``dp-apvi``) can. What is here is the planner's own lower estimate.
+With ``judged = true`` one half of the people says what the policy that the other half chose gains over what
+people did (:mod:`~discreet.offline.linear_gains`). Else the sums answer the planner's own questions only,
+about values that it had so far, and neither what people did is worth nor any policy's value can be told from
+them: what is here is the planner's own lower estimate.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from discreet.offline.linear import Learned
+from discreet.offline.linear_gains import LinearGain
 from discreet.offline.policies import PolicyTable, Unsupported
+from discreet.stored.figures import number
 from discreet.tables import markdown
 
 
@@ -24,6 +28,28 @@ class LinearReport:
     table: PolicyTable
     learned: Learned
     unsupported: Unsupported
+    judged: bool = False
+    gain: LinearGain | None = None
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: is the policy shown to be better?"""
+        if not self.judged:
+            return _NOT_ASKED
+        if self.gain is None:
+            return _NOT_THIS_ONE
+        gain, level = self.gain, f"{100 * self.gain.level:g} %"
+        interval = f"{level} interval {number(gain.low)} to {number(gain.high)}"
+        over = f"over what people did, {number(gain.usual)}"
+        said = f"it gains {number(gain.estimate)} ({interval}) {over}"
+        if gain.unseen:
+            said = f"what it gains {over}, depends on what nobody is seen to have done ({interval})"
+        if gain.shown:
+            return (
+                "The learned policy is shown to be better than what people did, if the world is linear in "
+                f"these features: {said}."
+            )
+        return f"The learned policy is not shown to be better than what people did: {said}."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -41,6 +67,9 @@ class LinearReport:
             "unsupported": self.unsupported,
             "floored_eigenvalues": self.learned.floored,
             "heuristics": list(self.learned.heuristics),
+            "verdict": self.verdict,
+            "judged": self.judged,
+            "gain": None if self.gain is None else self.gain.to_dict(),
         }
 
     def to_markdown(self) -> str:
@@ -48,8 +77,7 @@ class LinearReport:
         facts = self.to_dict()
         first = facts["pessimistic_value_first_step"]
         lines = [
-            "Whether this policy is better than what people did cannot be told from this release: it holds "
-            "sums of features, no counts.",
+            self.verdict,
             "",
             "# Report",
             "",
@@ -64,12 +92,52 @@ class LinearReport:
         lines += [f"* Heuristic: {why}." for why in facts["heuristics"]]
         by_step = enumerate(facts["supported_by_step"], self.table.first_step)
         rows = [(str(h), f"{share:.1%}") for h, share in by_step]
+        lines += self._gain_lines()
         return "\n".join([*lines, "", markdown([("step", "supported states"), *rows])]) + "\n"
+
+    def _gain_lines(self) -> list[str]:
+        gain = self.gain
+        if gain is None:
+            return []
+        level = f"{100 * gain.level:g} %"
+        rows = [
+            ("", "estimate", f"{level} interval", "sd of privacy's noise", "sd of who was in the data"),
+            (
+                "learned less what people did",
+                "cannot be told" if gain.unseen else number(gain.estimate),
+                f"{number(gain.low)} to {number(gain.high)}",
+                number(gain.noise),
+                f"{number(gain.sampling)} at most",
+            ),
+        ]
+        return [
+            "",
+            "## What it gains",
+            "",
+            markdown(rows),
+            "",
+            f"About {gain.episodes:,.0f} episodes judged it, of people whom it was not learned from; the "
+            "interval is two-sided, and in the units of the data's returns. Judged is the planner's own "
+            "choice everywhere, also where the files abstain. Both ends were moved apart by "
+            f"{number(gain.lacking)}, which is what features that nobody is seen to have had may be worth"
+            f"{', more than all else, so that no one number is given' if gain.unseen else ''}. "
+            "Another policy that is planned from this release gets no judgement: it could be chosen for what "
+            "this half says of it.",
+        ]
 
     def figures(self, folder: str | Path) -> list[Path]:
         """None: there is nothing to draw."""
         return []
 
+
+_NOT_ASKED = (
+    "Whether this policy is better than what people did cannot be told from this release: it holds sums of "
+    "features, no counts, and no half of the people was asked to judge it (`--option judged=true`)."
+)
+_NOT_THIS_ONE = (
+    "Whether this policy is better than what people did cannot be told from this release: too few people "
+    "judge it, or they judge another policy, that of the first planning."
+)
 
 _ELSEWHERE = {
     "abstain": "nothing, the policy abstains",

@@ -31,6 +31,7 @@ from discreet.linear.responses import ResponseSession
 from discreet.offline import linear, tabular
 from discreet.offline.decision_points import DecisionPoints
 from discreet.offline.first_visits import FirstVisits
+from discreet.offline.linear_gains import LinearGain
 from discreet.offline.linear_releases import LinearRelease
 from discreet.offline.policies import PolicyTable, Unsupported, write_policy
 from discreet.offline.releases import (
@@ -296,7 +297,8 @@ class LinearSums(_Told):
             state_labels=self.schema.state_labels, action_labels=self.schema.action_labels,
             first_step=self.schema.first_step,
         )  # fmt: skip
-        return Planned(table, LinearReport(table, learned, settings.unsupported))
+        gain = learned.gain and _gain_in_units(learned.gain, settings.level, self.schema)
+        return Planned(table, LinearReport(table, learned, settings.unsupported, self.learner.judged, gain))
 
 
 def _in_units(values: Floats, schema: Schema) -> Floats:
@@ -311,6 +313,16 @@ def _in_units(values: Floats, schema: Schema) -> Floats:
         found = np.minimum(found, schema.return_bound[1])
     found[:, list(schema.terminal)] = 0.0
     return found
+
+
+def _gain_in_units(gain: LinearGain, level: float, schema: Schema) -> LinearGain:
+    """At a level, in the file's units of return."""
+    scale = schema.high - schema.low
+    least, most = schema.returns.bounds(schema.horizon)
+    parts = ("estimate", "noise", "sampling", "lacking", "usual_error")
+    scaled = {name: scale * getattr(gain, name) for name in parts}
+    usual = schema.horizon * schema.low + scale * gain.usual
+    return replace(gain, usual=usual, **scaled).at(level, most - least)
 
 
 Kind = _Counts | _FirstVisits | LinearSums
@@ -360,6 +372,8 @@ def options_of(knobs: Knobs) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------ files
 
+_REHEARSAL = "A REHEARSAL, these people are made up and nothing is shown of anybody. What it would say: "
+
 
 def write_plan(
     folder: Path, planned: Planned, guarantee: Guarantee, settings: Settings, *, replanned: bool
@@ -368,6 +382,9 @@ def write_plan(
     again = " Planned again from a release that was made before, without reading data." if replanned else ""
     write_policy(folder, planned.table, guarantee.statement + again, settings.unsupported)
     text = planned.report.to_markdown()
+    if settings.synthetic:
+        bold = "**" if text.startswith("**") else ""
+        text = f"{bold}{_REHEARSAL}{text.removeprefix('**') if bold else text}"
     (folder / "report.md").write_text(text, "utf-8", newline="\n")
     document = json.dumps(planned.report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "report.json").write_text(document + "\n", "utf-8", newline="\n")

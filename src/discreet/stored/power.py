@@ -96,9 +96,10 @@ class PublicWorld:
     @cached_property
     def best(self) -> float:
         """What the best policy gains over it, in the units of the return."""
-        return self._units(float(self.mdp.initial @ optimal_values(self.mdp)[0][0]) - self.usual)
+        return self.units(float(self.mdp.initial @ optimal_values(self.mdp)[0][0]) - self.usual)
 
-    def _units(self, gain: float) -> float:
+    def units(self, gain: float) -> float:
+        """In units of the return what is one of rewards of the MDP."""
         returns = self.returns
         return self.scale * gain if returns.outcomes is not None else (returns.high - returns.low) * gain
 
@@ -107,7 +108,7 @@ class PublicWorld:
         policy = self.behaviour.copy()
         changed = path.changed(count)[:-1]
         policy[:, changed] = np.eye(self.mdp.actions)[path.action[:-1][changed]]
-        return self._units(value(self.mdp, policy) - self.usual)
+        return self.units(value(self.mdp, policy) - self.usual)
 
     @cached_property
     def _expected(self) -> tuple[Floats, Floats, Floats]:
@@ -278,7 +279,7 @@ def people_needed(
     while high / low > 1.2:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if enough(round(middle)) else (middle, high)
-    return _rounded(high)
+    return rounded(high)
 
 
 def epsilon_needed(
@@ -297,7 +298,7 @@ def epsilon_needed(
     return None
 
 
-def _rounded(number: float) -> int:
+def rounded(number: float) -> int:
     """Up, to two figures."""
     unit = 10 ** max(int(math.log10(number)) - 1, 0)
     return int(math.ceil(number / unit) * unit)

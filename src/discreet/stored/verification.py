@@ -425,7 +425,8 @@ def _check_plan(folder: Path, document: Mapping[str, Any], learner: Any = None) 
     else:
         yield _compared("learner", configuration["algorithm"], name_of(learner))
         yield from _leaves("learner", options["learner"], json.loads(json.dumps(options_of(learner))))
-    settings = Settings(**{name: options[name] for name in ("unsupported", "level", "return_bound")})
+    chosen = {name: options[name] for name in ("unsupported", "level", "return_bound")}
+    settings = Settings(**chosen, synthetic=document["synthetic"] is True)
     rewards = folder / REWARDS_NAME
     known = np.load(rewards) if document["replanned"] and rewards.exists() else None
     kind = kind_of(schema if known is None else replace(schema, known=known, outcomes=None), learner)
