@@ -331,6 +331,17 @@ def test_stochastic_rounding_is_exactly_unbiased():
     assert sum(value - 700 for value in up) == 96
 
 
+@pytest.mark.parametrize("fraction", [1, 96, 255])
+def test_stochastic_rounding_decides_ties_by_further_digits(fraction):
+    """A byte below the first digit rounds up, one above it down; one that is equal leaves it to the rest."""
+    for rest, further in ((0, None), (7, 6), (7, 7)):
+        x = (700 + (fraction * 256 + rest) / 2**16) / 1024
+        for byte in {0, fraction - 1, fraction, fraction + 1, 255} - {256}:
+            script = bytes([byte] if further is None else [byte, further])
+            below = byte < fraction or (byte == fraction and further is not None and further < rest)
+            assert stochastic_round(x, 1024, scripted(script)) == 700 + below
+
+
 def test_stochastic_rounding_of_grid_points_and_arrays():
     refuse = pytest.fail
     assert stochastic_round(0.0, source=refuse) == 0
