@@ -73,11 +73,9 @@ def integer(name: str, value: Any, low: int | None = None, high: int | None = No
 
 def _whole_interval(low: int | None, high: int | None) -> str:
     """What is allowed, in words."""
-    if low is None and high is None:
-        return "an integer"
-    if high is None:
-        return f"an integer of at least {low}"
-    return f"an integer of at most {high}" if low is None else f"an integer in [{low}, {high}]"
+    if low is None:
+        return "an integer" if high is None else f"an integer of at most {high}"
+    return f"an integer of at least {low}" if high is None else f"an integer in [{low}, {high}]"
 
 
 def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
