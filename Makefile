@@ -7,7 +7,10 @@ WORKERS ?= 2
 # Neighbours in a file share what they set up: each worker begins with a part of its own, and helps when it is done.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: run test test-statistics test-engines test-service serve-demo test-docs docs linkcheck goldens mutate lint format types imports wheel-check bench warmup setup clean help
+# Byte code is kept, whatever the shell says: else every process that a test starts compiles the library again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: run test test-statistics test-engines test-service serve-demo test-docs docs linkcheck goldens mutate bytecode lint format types imports wheel-check bench warmup setup clean help
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -29,8 +32,16 @@ run: $(STAMP) ## Private and non-private exploration side by side: a table and a
 warmup: $(STAMP) ## Compile whatever changed since the last time
 	@$(BIN)/discreet warmup
 
-test: lint types imports warmup ## Lint, types, import contracts, tests
-	$(PYTEST) -m "not statistics and not engines and not docs and not service"
+FAST := not statistics and not engines and not docs and not service
+
+test: $(STAMP) ## Lint, types, import contracts, tests
+	@# Types take one core for a while. Beside them the kernels are compiled and the byte code of the tests, which
+	@# both workers would otherwise write at once.
+	@$(MAKE) --no-print-directory --jobs=2 types lint imports bytecode
+	$(PYTEST) -m "$(FAST)"
+
+bytecode: warmup
+	@$(BIN)/python -m pytest -n 0 -qq --collect-only -m "$(FAST)" > $(VENV)/collected || { cat $(VENV)/collected; exit 1; }
 
 test-statistics: warmup ## The slow statistical suite (at most 45 minutes on two cores)
 	$(PYTEST) -m statistics

@@ -2,13 +2,19 @@
 
 That files and tables are synchronised is tested by those that ask for ``disk_is_waited_for``. Tests of
 folders whose subject is no figure ask for ``figures_are_sketched``.
+
+Nor need they look for garbage among what the collected tests and all libraries hold, a tenth of a second each
+time, or put the command line together for every call of a command.
 """
 
+import gc
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from typer import testing
 
 from discreet.storage import ledger, saved_state
 
@@ -26,6 +32,18 @@ def _nobody_waits_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         _patched(patch, lambda _: None, "OFF", "OFF")
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_put_together_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(testing, "_get_command", cache(testing._get_command))
+        yield
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 from . import recording
 from .cases import CASES
 
+pytestmark = pytest.mark.usefixtures("figures_are_sketched")  # of figures, names are kept
 KEPT = recording.read()
 _WHY = (
     f"{recording.COMMAND} rewrites goldens. That is only done where a fault was mended, and it is named "

@@ -32,16 +32,17 @@ def real(
     open_high: bool = False,
 ) -> float:
     """Return ``value`` as a float inside the interval, or raise ``ValueError``."""
-    allowed = _interval(low, high, open_low, open_high)
     number = math.nan
-    if isinstance(value, Real) and not isinstance(value, bool):
+    if type(value) is float:  # most are
+        number = value
+    elif isinstance(value, Real) and not isinstance(value, bool):
         with suppress(OverflowError):  # of an integer that no float holds
             number = float(value)
     inside = (number > low if open_low else number >= low) and (
         number < high if open_high else number <= high
     )
     if not math.isfinite(number) or not inside:
-        raise ValueError(f"{name} = {said(value)}: must be {allowed}")
+        raise ValueError(f"{name} = {said(value)}: must be {_interval(low, high, open_low, open_high)}")
     return number
 
 
@@ -63,17 +64,18 @@ def positive(name: str, value: Any) -> float:
 
 def integer(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
     """Return ``value`` as an int inside [low, high], or raise ``ValueError``."""
-    if low is None and high is None:
-        allowed = "an integer"
-    elif high is None:
-        allowed = f"an integer of at least {low}"
-    else:
-        allowed = f"an integer of at most {high}" if low is None else f"an integer in [{low}, {high}]"
-    whole = isinstance(value, Integral | np.integer) and not isinstance(value, bool)
+    whole = type(value) is int or (isinstance(value, (Integral, np.integer)) and not isinstance(value, bool))
     number = int(value) if whole else 0  # what is checked is what is returned
     if not whole or (low is not None and number < low) or (high is not None and number > high):
-        raise ValueError(f"{name} = {said(value)}: must be {allowed}")
+        raise ValueError(f"{name} = {said(value)}: must be {_whole_interval(low, high)}")
     return number
+
+
+def _whole_interval(low: int | None, high: int | None) -> str:
+    """What is allowed, in words."""
+    if low is None:
+        return "an integer" if high is None else f"an integer of at most {high}"
+    return f"an integer of at least {low}" if high is None else f"an integer in [{low}, {high}]"
 
 
 def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
@@ -87,7 +89,7 @@ def choice(name: str, value: Any, allowed: Iterable[Any]) -> Any:
 
 def flag(name: str, value: Any) -> bool:
     """Return ``value`` as a bool, or raise ``ValueError``."""
-    if not isinstance(value, bool | np.bool_):
+    if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name} = {said(value)}: must be true or false")
     return bool(value)
 

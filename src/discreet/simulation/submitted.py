@@ -81,7 +81,7 @@ class Crowd:
 def reports_of(session: Any) -> Any:
     """What people report of their steps; None where they send something else."""
     if isinstance(session, CountSession):
-        return session.mechanism.reports
+        return session._mechanism.reports  # not session.mechanism: that is a copy, made for every batch
     return getattr(session, "reports", None)
 
 

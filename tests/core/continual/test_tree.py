@@ -1,5 +1,7 @@
 """The tree's geometry: partitions, levels, one noise per node; K known and not."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -61,10 +63,13 @@ def test_terms_and_slots(users: int | None) -> None:
 
 
 @pytest.mark.parametrize("users", [1000, None])
-@pytest.mark.parametrize("jumps", [1, 7, 97])
-def test_running_noise_is_the_sum_of_the_nodes(users: int | None, jumps: int) -> None:
-    """The walk keeps one noise per node whatever releases are skipped, and never draws one twice."""
-    tree = Tree(users)
+@pytest.mark.parametrize(("jumps", "gaussian"), [(1, False), (7, True), (97, False)])
+def test_running_noise_is_the_sum_of_the_nodes(users: int | None, jumps: int, gaussian: bool) -> None:
+    """The walk keeps one noise per node whatever releases are skipped, and never draws one twice.
+
+    Its scale grows with the epoch where the number of users is not known.
+    """
+    tree = Tree(users, gaussian)
     held = np.zeros(tree.registers + 1, np.int64)
     code, ints, floats, links, weights = program(tree)
     stack: dict[int, frozenset[int]] = {}
@@ -72,9 +77,14 @@ def test_running_noise_is_the_sum_of_the_nodes(users: int | None, jumps: int) ->
     for n in range(jumps, 1000, jumps):
         at, count = walks.next_ops(code, ints, floats, held, n, links, weights)
         assert at == n
-        for slot, parent, _, end, level, label in links[:count].tolist():
+        epochs = dict(tree_nodes(tree, n))
+        for (slot, parent, _, end, level, label), row in zip(
+            links[:count].tolist(), weights[:count].tolist(), strict=True
+        ):
             assert end not in drawn
             assert (level, label) == (0, end)
+            scale = epochs[end] + 1.0 if users is None else 1.0  # so many nodes of its epoch hold a user
+            assert row == pytest.approx([1.0, 0.0, 1.0, math.sqrt(scale) if gaussian else scale])
             drawn.add(end)
             stack[slot] = frozenset({end}) | (stack[parent] if parent >= 0 else frozenset())
             held[slot] = end

@@ -10,7 +10,7 @@ import pytest
 from rounding import stochastic_round
 from scipy.stats import chi2, chi2_contingency
 
-from discreet.core.noise import exact
+from discreet.core.noise import exact, exact_kernels
 from discreet.core.noise.exact import discrete_gaussian, discrete_laplace
 
 ALARM = 1e-7  # false-alarm rate of each chi-square test here
@@ -326,9 +326,30 @@ def test_compiled_code_is_loaded_only_when_a_number_is_drawn():
 def test_stochastic_rounding_is_exactly_unbiased():
     """x = (k + 3/8)/1024 needs three bits: of the 256 values of a byte, 96 round up."""
     x = (700 + 3 / 8) / 1024
-    up = [stochastic_round(x, 1024, scripted(bytes([byte]))) for byte in range(256)]
-    assert sorted(set(up)) == [700, 701]
-    assert sum(value - 700 for value in up) == 96
+    for at in (x, [x]):  # by whole fractions, and compiled
+        up = [int(np.sum(stochastic_round(at, 1024, scripted(bytes([byte]))))) for byte in range(256)]
+        assert sorted(set(up)) == [700, 701]
+        assert sum(value - 700 for value in up) == 96
+
+
+@pytest.mark.parametrize("fraction", [1, 96, 255])
+def test_stochastic_rounding_decides_ties_by_further_digits(fraction):
+    """A byte below the first digit rounds up, one above it down; one that is equal leaves it to the rest."""
+    for rest, further in ((0, None), (7, 6), (7, 7)):
+        x = (700 + (fraction * 256 + rest) / 2**16) / 1024
+        for byte in {0, fraction - 1, fraction, fraction + 1, 255} - {256}:
+            script = bytes([byte] if further is None else [byte, further])
+            below = byte < fraction or (byte == fraction and further is not None and further < rest)
+            compiled, plain = (stochastic_round(at, 1024, scripted(script)) for at in ([x], x))
+            assert compiled == [plain] == [700 + below]
+
+
+def test_rounding_ends_with_its_values():
+    """What lies behind them in memory is neither read nor written."""
+    behind, state = np.array([0.5, 7.0]), np.zeros(exact_kernels.STATE_WORDS, np.int64)
+    assert exact_kernels.round_draws(np.zeros(8, np.uint8), 4.0, state, behind[:1]) == exact_kernels.DONE
+    assert state[exact_kernels.INDEX] == 1
+    assert behind.tolist() == [0.5, 7.0]
 
 
 def test_stochastic_rounding_of_grid_points_and_arrays():

@@ -1,0 +1,172 @@
+"""What the core refuses at its doors: parts of another class, numbers that do not fit together."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discreet.core import conversions, kernels, randomness, steered
+from discreet.core.continual.clocks import Clocks
+from discreet.core.counts import CountQuery
+from discreet.core.guarantee import Guarantee, guarantee_of
+from discreet.core.layout import Layout
+from discreet.core.mechanism import Batches, CountMechanism, Exact, Stated
+from discreet.core.randomness import Seeded
+from discreet.core.records import MechanismRecord
+from discreet.core.releases import MOST_RELEASES, Message
+from discreet.core.session import MeasuredSession
+from discreet.protocol import Plan, Schedule
+from discreet.sessions.opening import session_of
+
+LAYOUT = Layout(3, 2, 4)
+QUERY = CountQuery(LAYOUT)
+GROUPS = CountQuery(LAYOUT, visits=False, center_rewards=True, groups=2, clip=1.0)
+CUT = CountQuery(LAYOUT, visits=False, center_rewards=True, cut=2.0)
+SCHEDULE = Schedule(100, times=np.array([0, 10, 20, 40]))
+STATED = Stated(1e-6, 1.0)
+LISTED = MechanismRecord(
+    "counts", "discrete_laplace", {"v": 2.0}, {"v": 1.0}, 0.5,
+    exchanges=((("discrete_laplace", 2.0, 1.0, 1),),),
+)  # fmt: skip
+PLAIN = MechanismRecord("counts", "laplace", {"v": 2.0}, {"v": 1.0}, 0.5)
+GIVEN = guarantee_of("joint", (PLAIN,), randomness="seeded")
+
+
+class AnotherQuery(CountQuery):
+    """Could declare anything."""
+
+
+class AnotherSchedule(Schedule):
+    """Could change between two looks."""
+
+
+class AnotherStated(Stated):
+    """Could state anything."""
+
+
+class AnotherGuarantee(Guarantee):
+    """Could promise anything."""
+
+
+def batches(scales: Any = 3.0, query: CountQuery = QUERY, **more: Any) -> CountMechanism:
+    """A mechanism of seeded Laplace noise, with parts exchanged."""
+    how: dict[str, Any] = {"schedule": SCHEDULE, "strategy": Batches(), "stated": STATED}
+    how |= {"family": kernels.LAPLACE, **more}
+    return CountMechanism(query, source="seeded", scales=np.full(len(query.row_families), scales), **how)
+
+
+def rows(value: float, query: CountQuery = QUERY) -> Any:
+    """Scales of all four releases."""
+    return np.full((4, len(query.row_families)), value)
+
+
+def submitted(message: Message) -> None:
+    with session_of(CountMechanism(QUERY, SCHEDULE, "seeded", Exact()), Seeded(0)) as session:
+        session.begin(Plan(np.zeros((4, 3), np.int64), 10))
+        session.submit(message)
+
+
+def too_many() -> None:
+    """Whose sums would not be exact; the message says how many would be."""
+    mechanism = CountMechanism(QUERY, Schedule(2**60, growth=2.0), "seeded", Exact())
+    with session_of(mechanism, Seeded(0)) as session:
+        session.begin(Plan(np.zeros((4, 3), np.int64), 2**50))
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: CountQuery((3, 2, 4)), "layout = (3, 2, 4): must be a Layout"),  # type: ignore[arg-type]
+        (lambda: batches(query=AnotherQuery(LAYOUT)), "must be a CountQuery, no subclass"),
+        (lambda: batches(schedule=AnotherSchedule(100)), "must be a Schedule, no subclass"),
+        (lambda: batches(stated=AnotherStated(1e-6, 1.0)), "must be a Stated, no subclass"),
+        (lambda: QUERY.sensitivity("l1", {"visit": 1.0}), "weight['visit']: must be one of 'visits', "),
+        (lambda: QUERY.to_cells({}), "sums lacks 'visits': must hold 'visits', "),
+        (
+            lambda: guarantee_of("joint", (LISTED, LISTED), delta=1e-6, randomness="secure"),
+            "must be the only one",
+        ),
+        (
+            lambda: replace(GIVEN, records=(), kinds=(("a", GIVEN), ("b", AnotherGuarantee(**vars(GIVEN))))),
+            "kinds: 'b' must be of a Guarantee, no subclass",
+        ),
+        (
+            lambda: batches(
+                query=CountQuery(LAYOUT, pooled="all"), strategy=Batches(0.0, Clocks()), scales=9.0
+            ),
+            "query.pooled = 'all': must be 'none' under clocks of rows",
+        ),
+        (lambda: batches(query=GROUPS, release_scales=rows(3.0, GROUPS)), "release_scales: are for Batches"),
+        (lambda: batches(release_scales=rows(3.0)[1:]), "release_scales has shape (3, 3): must be (4, 3)"),
+        (lambda: batches(release_scales=rows(0.0)), "release_scales: must be positive and finite"),
+        (lambda: batches(release_scales=rows(-3.0)), "release_scales: must be positive and finite"),
+        (lambda: batches(release_scales=rows(2.9)), "release_scales[1]: must not cost more than scales, "),
+        (
+            lambda: CountMechanism(
+                GROUPS, SCHEDULE, "secure", Batches(), kernels.GAUSSIAN, np.full(3, 9.0), 1024, stated=STATED
+            ),
+            "source = 'secure': group returns are released with seeded noise only",
+        ),
+        (
+            lambda: MeasuredSession(
+                CountMechanism(QUERY, Schedule.one_shot(5), "seeded", Exact(), stored=True), Seeded(0)
+            ),
+            "mechanism.stored = True: stored people are for OneShotSession",
+        ),
+        (lambda: submitted(Message(1)), "message.trajectory = None: this session takes trajectories"),
+        (lambda: submitted(Message(2)), "message.plan = 2: must be 1, the plan that is open"),
+        (too_many, f"plan.users = {2**50}: sums of more than {2**51 // 4} users in all are not exact"),
+        (lambda: Schedule(9, times=[1, 2]), "times must be ascending integers that start with 0"),
+        (lambda: Schedule(9, times=[0, 2, 2]), "times must be ascending integers that start with 0"),
+        (lambda: Schedule(None).release_times, "users = None: release times of an open-ended schedule"),
+        (
+            lambda: Schedule(MOST_RELEASES + 1).release_times,
+            f"users = {MOST_RELEASES + 1}: must be at most {MOST_RELEASES} with a release after every user",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(made: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        made()
+
+
+def test_scales_of_releases_at_their_ends() -> None:
+    """As large as the mechanism's own they cost as much; the first row is of a release of nothing."""
+    given = rows(3.0)
+    given[0] = 1e-3
+    assert batches(release_scales=given).guarantee == batches().guarantee
+
+
+def test_exact_noise_beyond_what_adds_up_is_refused() -> None:
+    """64 draws of 2^46 units and a sum below 2^51 are below 2^53."""
+    whole = np.array([2**46, -(2**46)])
+    assert (randomness._units(whole, 4) == whole / 4).all()
+    for draw in (2**46 + 1, -(2**46) - 1):
+        with pytest.raises(OverflowError, match=r"above 2\^46 grid units"):
+            randomness._units(np.array([0, draw]), 4)
+
+
+def test_cut_rewards_are_judged_at_their_widest() -> None:
+    """A cut of 2 of H = 4 may double; the other families stay."""
+    names = list(CUT.row_families)
+    scales = np.arange(1.0, len(names) + 1)
+    wide = steered.widest_scales(CUT, scales)
+    assert (wide / scales).tolist() == [2.0 if name == "cut_reward_sums" else 1.0 for name in names]
+    assert (steered.widest_scales(QUERY, scales[:3]) == scales[:3]).all()
+
+
+@pytest.mark.parametrize("x", [10.0, 11.5, 40.0, 1e3])
+def test_the_slope_of_mills_ratio_far_out(x: float) -> None:
+    """1 - x R(x) = 1/x^2 - 3/x^4 + 15/x^6 - ..., whose partial sums are above and below it by turns."""
+    terms, term = [], 1.0
+    for k in range(1, 8):
+        term *= -(2 * k - 1) / x**2
+        terms.append(-term)
+    below, above = sorted((math.fsum(terms), math.fsum(terms[:-1])))
+    assert below * (1 - 1e-12) <= conversions._mills_slope(x) <= above * (1 + 1e-12)
