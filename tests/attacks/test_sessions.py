@@ -361,7 +361,7 @@ def test_raw_data_does_not_ride_along_with_a_local_message() -> None:
     session = Local(epsilon=1.0).start(QUERY, Schedule(8), Seeded(0))
     encoder = session.begin(Plan(POLICY))
     report = encoder(LIFE, session.open_plan, SeededCoins(Seeded(0).keys.noise, 0))
-    with pytest.raises(ValueError, match="must not leave the device"):
+    with pytest.raises(ValueError, match="must be None, not raw data"):
         session.submit(dataclasses.replace(report, trajectory=LIFE))
 
 

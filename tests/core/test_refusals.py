@@ -102,7 +102,7 @@ def too_many() -> None:
             ),
             "query.pooled = 'all': must be 'none' under clocks of rows",
         ),
-        (lambda: batches(query=GROUPS, release_scales=rows(3.0, GROUPS)), "release_scales: are for Batches"),
+        (lambda: batches(query=CUT, release_scales=rows(3.0, CUT)), "release_scales: are for Batches"),
         (lambda: batches(release_scales=rows(3.0)[1:]), "release_scales has shape (3, 3): must be (4, 3)"),
         (lambda: batches(release_scales=rows(0.0)), "release_scales: must be positive and finite"),
         (lambda: batches(release_scales=rows(-3.0)), "release_scales: must be positive and finite"),

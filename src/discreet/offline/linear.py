@@ -184,7 +184,8 @@ class Linear(Knobs):
 
         layout, features : of the problem. exact : of discrete noise (secure randomness). known_rewards :
         rewards will be given to the planner. episodes : m, of one user at most; it enters
-        where noise is printed and not set for a budget.
+        where noise is printed and not set for a budget. Raises ``ValueError`` where ``judged`` and known
+        rewards are asked together, and as the learner's own questions do.
         """
         plan = self._learning(layout, features, exact, known_rewards, episodes)
         if not self.judged:

@@ -99,7 +99,7 @@ class PublicWorld:
         return self.units(float(self.mdp.initial @ optimal_values(self.mdp)[0][0]) - self.usual)
 
     def units(self, gain: float) -> float:
-        """In units of the return what is one of rewards of the MDP."""
+        """In units of the return what is ``gain`` in those of the MDP's rewards."""
         returns = self.returns
         return self.scale * gain if returns.outcomes is not None else (returns.high - returns.low) * gain
 
