@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
 
 from discreet.accounting import budget
 from discreet.core import checks
@@ -28,7 +27,7 @@ from discreet.mdp.planning import policy_rows, value
 from discreet.mdp.tabular import TabularMDP
 from discreet.offline.linear import Linear, schema_features
 from discreet.simulation.crowds import rollouts
-from discreet.stored.power import PublicWorld, made_up_world, rounded
+from discreet.stored.power import PublicWorld, least_people, made_up_world, share_of
 
 Floats = NDArray[np.float64]
 
@@ -121,12 +120,9 @@ def forecast_linear(
         shown = gain is not None and gain.at(level, float(mdp.horizon)).shown
         found.append((shown, world.units(value(mdp, learned.policy) - world.usual)))
     shown_, gains = np.array(found, np.float64).T
-    k = int(shown_.sum())
     options = learner.options()
     return LinearForecast(
-        users, options.get("epsilon"), options.get("delta") or 0.0, draws, k / draws,
-        float(beta.ppf(0.025, k, draws - k + 1)) if k else 0.0,
-        float(beta.ppf(0.975, k + 1, draws - k)) if k < draws else 1.0,
+        users, options.get("epsilon"), options.get("delta") or 0.0, draws, *share_of(shown_),
         float((gains > 1e-9).mean()), float(gains.mean()), world.best, nonlinear(mdp, features),
     )  # fmt: skip
 
@@ -176,19 +172,11 @@ def linear_people_needed(
     """
     chance = checks.real("chance", chance, 0.0, 1.0, open_low=True, open_high=True)
 
-    def enough(users: float) -> bool:
-        found = forecast_linear(world, features, learner, round(users), draws=draws, seed=seed)
+    def enough(users: int) -> bool:
+        found = forecast_linear(world, features, learner, users, draws=draws, seed=seed)
         return found.chance >= chance
 
-    low, high = 100.0, 1000.0
-    while not enough(high):
-        if high >= MOST_PEOPLE:
-            return None
-        low, high = high, min(high * 10**0.5, float(MOST_PEOPLE))
-    while high / low > 1.2:
-        middle = (low * high) ** 0.5
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return rounded(high)
+    return least_people(enough, MOST_PEOPLE)
 
 
 def linear_epsilon_needed(

@@ -20,13 +20,14 @@ actions whose effects are scaled so that the best policy gains as much over the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
+from scipy.stats import binomtest
 
 from discreet.core import checks
 from discreet.core.counts import CENTERED_REWARDS, TRANSITIONS, VISITS
@@ -243,12 +244,9 @@ def forecast_gain(
         count = path.default
         found.append((path.clear(count), world.gain(path, count), count))
     shown, gains, counts = np.array(found, np.float64).T
-    k = int(shown.sum())
     return GainForecast(
-        users, mechanism.guarantee.epsilon, mechanism.guarantee.delta, draws, k / draws,
-        float(beta.ppf(0.025, k, draws - k + 1)) if k else 0.0,
-        float(beta.ppf(0.975, k + 1, draws - k)) if k < draws else 1.0,
-        float(gains.mean()), world.best, float(counts.mean()),
+        users, mechanism.guarantee.epsilon, mechanism.guarantee.delta, draws,
+        *share_of(shown), float(gains.mean()), world.best, float(counts.mean()),
     )  # fmt: skip
 
 
@@ -271,11 +269,23 @@ def people_needed(
     def enough(users: int) -> bool:
         return forecast_gain(world, users, privatizer, draws=draws, seed=seed).chance >= chance
 
+    return least_people(enough, _MOST_PEOPLE)
+
+
+def share_of(shown: Floats) -> tuple[float, float, float]:
+    """The share of draws (N,) of 0 and 1, and its interval of 95 % (Clopper and Pearson)."""
+    found = binomtest(int(shown.sum()), len(shown))
+    low, high = found.proportion_ci()
+    return float(found.statistic), float(low), float(high)
+
+
+def least_people(enough: Callable[[int], bool], most: int) -> int | None:
+    """About the smallest number of people (to a fifth) who are enough, of 100 to ``most``; None: more."""
     low, high = 100.0, 1000.0
     while not enough(round(high)):
-        low, high = high, high * math.sqrt(10.0)
-        if high > _MOST_PEOPLE:
+        if high >= most:
             return None
+        low, high = high, min(high * math.sqrt(10.0), float(most))
     while high / low > 1.2:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if enough(round(middle)) else (middle, high)
