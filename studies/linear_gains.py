@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from discreet.core.randomness import Seeded
 from discreet.envs.linear_worlds import random_linear_mdp
-from discreet.linear.features import Features
+from discreet.linear.features import Features, one_hot
 from discreet.mdp.linear import LinearMDP
 from discreet.mdp.planning import optimal_values, value
 from discreet.offline.linear import DPPEVI, PEVI, learn_linear
@@ -78,6 +78,14 @@ def none_better(spread: float, pays: float) -> World:
     return World(mdp, _behaviour(actions, (horizon, states), spread, 22))
 
 
+def paid_much(states: int, horizon: int) -> World:
+    """One-hot features, nothing matters, and every pair pays .97: noise in inverses flatters every model."""
+    measures = np.full((horizon, 2 * states, states), 1 / states)
+    weights = np.full((horizon, 2 * states), 0.97)
+    mdp = LinearMDP(one_hot(states, 2), measures, weights, reward_law="bernoulli", name="paid much")
+    return World(mdp, np.full((horizon, states, 2), 0.5))
+
+
 WORLDS: dict[str, Callable[[], World]] = {
     "clear": partial(better, 6, 3, 4, 4, 1.0),
     "broad": partial(better, 10, 4, 5, 8, 1.0),
@@ -85,6 +93,7 @@ WORLDS: dict[str, Callable[[], World]] = {
     "none better": partial(none_better, 1.0, 0.4),
     "none better, rare": partial(none_better, 1.0, 0.03),
     "none better, far": partial(none_better, 0.05, 0.4),
+    "none better, paid much": partial(paid_much, 30, 5),
 }
 
 

@@ -299,7 +299,7 @@ def test_half_of_the_people_judge_a_linear_policy_in_the_files_units(tmp_path: P
     assert abs(gain["usual"] - earned.mean()) < 6 * earned.std() / math.sqrt(2000)
     assert (gain["level"], gain["shown"]) == (0.9, gain["low"] > 0.0)
     assert -2 * H <= gain["low"] < gain["estimate"] < gain["high"] <= 2 * H
-    width = (gain["high"] - gain["low"]) / 2 - gain["lacking"]
+    width = (gain["high"] - gain["low"]) / 2 - gain["lacking"] - gain["bent"]
     assert width == pytest.approx(1.6449 * math.hypot(gain["noise"], gain["sampling"]), rel=1e-3)
     text = (outcome.folder / "report.md").read_text("utf-8")
     assert text.startswith(report["verdict"])

@@ -309,7 +309,7 @@ class Linear(Knobs):
         told: list[Answer] = []
         for h in reversed(range(layout.horizon)):
             told.append(core.model(h) if h < layout.horizon - 1 else core.pair(h, np.zeros(layout.states)))
-        found = followed(layout, features, policy, told[::-1])
+        found = followed(layout, features, policy, told[::-1], self._pure())
         begun = core.start(found.values[0])
         return None if begun is None else found.gain(begun, _LEVEL, core.episodes, self._pure())
 

@@ -33,14 +33,25 @@ second ones can go together at all steps: their deviations, each at most sqrt((b
 between a and b of mean m, are added up, and to that of the first. So what is said of sampling is an upper
 bound.
 
+Noise in an inverse is no error of the first order alone: with noise E of variance s^2, and twice that on
+the diagonal,
+
+    mean of (L + E)^-1  =  K + s^2 (tr(K) K^2 + K^3)  and higher orders,
+
+so that w_h is inflated at every step, while what people did, c^T r, is not: where everything pays well each
+policy would seem to gain. K in (1) is therefore the inverse less that term, at the inverse that is known
+(Laplace noise has s^2 on the diagonal, too, and the term is less there). By how much this moves (2) is
+added to both sides of the interval, for what higher orders do.
+
 What nobody did. Directions of features whose eigenvalue of L does not stand out of its noise (two edges of
 its spectrum, and ten episodes) are left out of K, and held to be worth half of what can still be earned. Say
 the policy's own features x_h have a part e there. A pair is worth no more than half of the rest more or
 less, |phi^T w| <= (H - h) / 2, so that |e^T w| is at most that times the least sum of |a_i| with
 e = sum a_i phi_i over all pairs: it is added to both sides of the interval. Noise tilts directions, so that
 x_h seems to have a part there where it has none; to first order this cancels with what noise does to the
-rest. So |e|^2 is what is seen less what noise alone would show. Where the policy goes far from what people
-did this is most of the interval.
+rest. So |e|^2 is what is seen less what noise alone shows in the mean, and four standard deviations of that
+more, which noise may have hidden. Where the policy goes far from what people did this is most of the
+interval.
 
 What is supposed: the world is a linear MDP with these features, and they hold what matters for action and
 outcome. No release can test it.
@@ -67,6 +78,7 @@ Ints = NDArray[np.int64]
 _CLEAR = 2.0  # edges of the noise's spectrum that an eigenvalue must exceed
 _REWEIGHTED = 8
 _LEAST = 10.0  # and so many episodes whose features are all of it
+_RARELY = 4.0  # standard deviations of what noise shows in hidden features that are held to be there
 
 __all__ = ["Follow", "LinearGain", "followed", "ones_of"]
 
@@ -76,7 +88,8 @@ class LinearGain:
     """What a policy gains over what people did, in rewards of [0, 1] a step, with a two-sided interval.
 
     estimate, low, high : at ``level``. noise, sampling : standard deviations due to privacy, and (at most) to
-    who was in the data. lacking : what both ends were moved by for features that nobody had. usual : the
+    who was in the data. lacking : what both ends were moved by for features that nobody had. bent : the same
+    for what noise does to inverses beyond the first order, which was taken off the estimate. usual : the
     value of what people did, usual_error its deviation. episodes : of the half that judged, about.
     """
 
@@ -87,6 +100,7 @@ class LinearGain:
     noise: float
     sampling: float
     lacking: float
+    bent: float
     usual: float
     usual_error: float
     episodes: float
@@ -98,12 +112,18 @@ class LinearGain:
 
     @property
     def unseen(self) -> bool:
-        """Is the interval wide for features that nobody had more than for all else? Then no point is told."""
-        return self.lacking > -float(ndtri((1.0 - self.level) / 2)) * math.hypot(self.noise, self.sampling)
+        """Is the interval wide for features that nobody had, or for bent inverses, more than for all else?
+
+        Then no point is told.
+        """
+        return self.lacking + self.bent > -float(ndtri((1.0 - self.level) / 2)) * math.hypot(
+            self.noise, self.sampling
+        )
 
     def at(self, level: float, most: float) -> LinearGain:
         """The same with another interval, within [-most, most]."""
-        width = -float(ndtri((1.0 - level) / 2)) * math.hypot(self.noise, self.sampling) + self.lacking
+        width = -float(ndtri((1.0 - level) / 2)) * math.hypot(self.noise, self.sampling)
+        width += self.lacking + self.bent
         low, high = max(self.estimate - width, -most), min(self.estimate + width, most)
         return replace(self, low=low, high=high, level=level)
 
@@ -117,7 +137,7 @@ class _Step(NamedTuple):
     """One step's model."""
 
     gram: Floats  # (d, d)
-    inverse: Floats  # (d, d) of what stands out
+    inverse: Floats  # (d, d) of what stands out, as it is
     seen: Floats  # (d, d) projection to that
     rewards: Floats  # (d,)
     moved: Floats  # (d, S), 0 at the last step
@@ -130,14 +150,15 @@ class _Step(NamedTuple):
 class Follow:
     """Values (1) of one policy in the model of one half.
 
-    policy : (H, S). values : (H + 1, S). steps : H models. ones : (d,) c. pairs : (d, S A) a right inverse of
-    the features of admissible pairs, in their span.
+    policy : (H, S). values : (H + 1, S). bent : (S,) of step 0 with inverses as they are. steps : H models.
+    ones : (d,) c. pairs : (d, S A) a right inverse of the features of admissible pairs, in their span.
     """
 
     layout: Layout
     features: Features
     policy: Ints
     values: Floats
+    bent: Floats
     steps: tuple[_Step, ...]
     ones: Floats
     admissible: Floats
@@ -159,11 +180,14 @@ class Follow:
         usual = horizon / 2 + paid / many
         worth = middle + float(begun.vector @ (self.values[0] - middle)) / many
         gain = worth - usual
+        moved = self.bent - self.values[0]
+        centre = float(moved.mean())
+        bent = abs(centre + float(begun.vector @ (moved - centre)) / many)
         noise, lacking = self._noise(begun, many, middle - horizon / 2 - gain, pure)
         sampling = math.sqrt(episodes / many) * self._deviation(begun, many)
         luck = math.sqrt(episodes / many * max(usual * (horizon - usual), 0.25))
         of_usual = math.hypot(self._noise_of_usual(usual, many, pure), luck)
-        found = LinearGain(gain, gain, gain, level, noise, sampling, lacking, usual, of_usual, many)
+        found = LinearGain(gain, gain, gain, level, noise, sampling, lacking, bent, usual, of_usual, many)
         return found.at(level, float(horizon))
 
     def _reached(self, begun: Answer, many: float) -> Iterator[tuple[_Step, Floats, Floats]]:
@@ -195,10 +219,11 @@ class Follow:
         """How much of what a pair can be worth is in the features of x that are not seen."""
         part = x - step.seen @ x
         size = float(part @ part)
-        of_noise = step.hidden * (step.answer.gram_scale / many) ** 2 * float(u @ u)
-        if not size > of_noise:
+        each = (step.answer.gram_scale / many) ** 2 * float(u @ u)
+        luck = _RARELY * each * math.sqrt(2.0 * step.hidden)
+        if not size > 0.0:
             return 0.0
-        return math.sqrt(1.0 - of_noise / size) * self._mixture(part)
+        return math.sqrt((max(0.0, size - each * step.hidden) + luck) / size) * self._mixture(part)
 
     def _mixture(self, x: Floats) -> float:
         """About the least sum of sizes of numbers by which features of pairs add up to x: an upper bound of
@@ -278,10 +303,16 @@ def ones_of(features: Features) -> Floats:
     return np.asarray(np.linalg.lstsq(features.rows, np.ones(len(features.rows)), rcond=None)[0], np.float64)
 
 
-def followed(layout: Layout, features: Features, policy: Ints, told: Sequence[Answer]) -> Follow:
-    """Values of a policy (H, S) in the model of one half; told : H answers, of the last step a pair."""
+def followed(
+    layout: Layout, features: Features, policy: Ints, told: Sequence[Answer], pure: bool = False
+) -> Follow:
+    """Values of a policy (H, S) in the model of one half; told : H answers, of the last step a pair.
+
+    pure : noise is Laplace's.
+    """
     states, actions, horizon = layout.states, layout.actions, layout.horizon
     values, c = np.zeros((horizon + 1, states)), ones_of(features)
+    bent = np.zeros(states)  # values with inverses as they are
     admissible: Floats = features.rows[layout.row_index.ravel() >= 0]
     pairs = np.asarray(np.linalg.pinv(admissible, rcond=1e-9), np.float64)  # (d, rows)
     span = np.linalg.svd(admissible, full_matrices=False)
@@ -294,14 +325,26 @@ def followed(layout: Layout, features: Features, policy: Ints, told: Sequence[An
         assert answer.gram is not None
         assert rewards is not None
         inverse, seen, hidden = _seen(answer, span_basis, features.bound)
-        middle = float(values[h + 1].mean())
-        weights = inverse @ (rewards + moved @ (values[h + 1] - middle))
-        # what nobody had is held to be worth half of what can still be earned
-        weights = weights + (0.5 * (horizon - h) - 0.5 - middle) * (hidden @ (hidden.T @ c))
         own = features.rows[np.arange(states) * actions + policy[h]]
+        # what nobody had is held to be worth half of what can still be earned
+        rest, unseen = 0.5 * (horizon - h), hidden @ (hidden.T @ c)
+        unbent = _unbent(inverse, answer.gram_scale, pure)
+        middle = float(values[h + 1].mean())
+        weights = unbent @ (rewards + moved @ (values[h + 1] - middle)) + (rest - 0.5 - middle) * unseen
         values[h] = 0.5 + middle + own @ weights
+        middle = float(bent.mean())
+        as_is = inverse @ (rewards + moved @ (bent - middle)) + (rest - 0.5 - middle) * unseen
+        bent = 0.5 + middle + own @ as_is
         steps.append(_Step(answer.gram, inverse, seen, rewards, moved, weights, hidden.shape[1], answer))
-    return Follow(layout, features, policy, values, tuple(reversed(steps)), c, admissible, pairs)
+    return Follow(layout, features, policy, values, bent, tuple(reversed(steps)), c, admissible, pairs)
+
+
+def _unbent(inverse: Floats, scale: float, pure: bool) -> Floats:
+    """The inverse of a noisy matrix less what noise adds to it in the mean, to second order."""
+    of_noise = np.trace(inverse) * np.eye(len(inverse)) + inverse
+    if pure:
+        of_noise -= np.diag(np.diag(inverse))
+    return np.asarray(inverse - scale**2 * (inverse @ of_noise @ inverse))
 
 
 def _seen(answer: Answer, span: Floats, bound: float) -> tuple[Floats, Floats, Floats]:

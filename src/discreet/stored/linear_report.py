@@ -119,8 +119,9 @@ class LinearReport:
             f"About {gain.episodes:,.0f} episodes judged it, of people whom it was not learned from; the "
             "interval is two-sided, and in the units of the data's returns. Judged is the planner's own "
             "choice everywhere, also where the files abstain. Both ends were moved apart by "
-            f"{number(gain.lacking)}, which is what features that nobody is seen to have had may be worth"
-            f"{', more than all else, so that no one number is given' if gain.unseen else ''}. "
+            f"{number(gain.lacking)}, which is what features that nobody is seen to have had may be worth, "
+            f"and by {number(gain.bent)}, which is what was taken off for the mean of noise in inverses"
+            f"{': more than all else, so that no one number is given' if gain.unseen else ''}. "
             "Another policy that is planned from this release gets no judgement: it could be chosen for what "
             "this half says of it.",
         ]

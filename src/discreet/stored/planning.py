@@ -319,7 +319,7 @@ def _gain_in_units(gain: LinearGain, level: float, schema: Schema) -> LinearGain
     """At a level, in the file's units of return."""
     scale = schema.high - schema.low
     least, most = schema.returns.bounds(schema.horizon)
-    parts = ("estimate", "noise", "sampling", "lacking", "usual_error")
+    parts = ("estimate", "noise", "sampling", "lacking", "bent", "usual_error")
     scaled = {name: scale * getattr(gain, name) for name in parts}
     usual = schema.horizon * schema.low + scale * gain.usual
     return replace(gain, usual=usual, **scaled).at(level, most - least)
