@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import os
+import threading
 from collections import Counter
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from covering import pairwise
 from discreet.core.counts import CountQuery
 from discreet.core.layout import Layout
 from discreet.data import validate
+from discreet.data.places import ParquetFile
 from discreet.data.readers import open_source
 from discreet.data.validate import KINDS, DataError, Totals, check, episodes
 from discreet.sessions.tally import Tally
@@ -293,6 +295,51 @@ def test_progress_is_told(schema, make, tmp_path) -> None:
     check(open_source(path, schema), batch_rows=16, progress=lambda *now: seen.append(now))
     assert seen[-1] == ("check", len(rows), len(rows))
     assert seen[0] == ("look at the order", 16, len(rows))
+
+
+def test_progress_is_told_by_the_thread_that_asks(schema, make, tmp_path) -> None:
+    path = make.save(make.people(200), tmp_path / "x.parquet")
+    threads = []
+
+    def note(what, done, total):
+        threads.append((threading.current_thread() is threading.main_thread(), what, done == total))
+
+    check(open_source(path, schema), batch_rows=16, workers=3, progress=note)
+    assert all(here for here, _, _ in threads)
+    assert threads[-1] == (True, "check", True)
+
+
+def test_who_takes_a_part_only_leaves_no_thread_behind(schema, make, tmp_path) -> None:
+    path = make.save(make.people(500), tmp_path / "x.parquet")
+    before = set(threading.enumerate())
+    parts = episodes(open_source(path, schema), batch_rows=16, workers=3)
+    next(parts)
+    assert set(threading.enumerate()) > before
+    parts.close()
+    assert set(threading.enumerate()) == before
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_small_files_that_fit_are_opened_once_more_than_their_footers(
+    schema, make, tmp_path, monkeypatch, workers
+) -> None:
+    rows = make.people(80)
+    rows[33]["reward"] = 77.0
+    for i, begin in enumerate(range(0, len(rows), 10)):
+        make.save(rows[begin : begin + 10], tmp_path / f"{i:03}.parquet")
+    opened = Counter()
+    whole = ParquetFile._open
+    monkeypatch.setattr(ParquetFile, "_open", lambda self: (opened.update([self.name]), whole(self))[1])
+    said = {}
+    for memory in (len(rows) * 64, len(rows) * 64 - 1):
+        opened.clear()
+        source = open_source(tmp_path, schema)
+        with pytest.raises(DataError, match=r"003\.parquet row 3 ") as caught:
+            check(source, batch_rows=16, memory=memory, workers=workers)
+        said[memory] = str(caught.value), max(opened.values())
+    (one, few), (two, more) = said.values()
+    assert one == two
+    assert few < more
 
 
 def test_steps_may_count_from_one(schema, make, tmp_path) -> None:

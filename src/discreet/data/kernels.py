@@ -82,13 +82,14 @@ def check_rows(
 @kernel
 def assemble(
     state: Ints, action: Ints, reward: Floats, after: Ints, new_episode: Bytes, keep: Bytes,
-    low: float, high: float, absorbing: Bytes, terminal: int, idle: Ints, known: Floats,
+    low: float, high: float, absorbing: Bytes, terminal: int, idle: Ints, known: Floats, arrival: Floats,
     states: Ints, actions: Ints, rewards: Floats,
 ) -> None:  # fmt: skip
     """Put checked rows together as episodes; ``keep`` has one entry an episode.
 
     states (n, H + 1), actions (n, H), rewards (n, H) in [0, 1] are filled; ``idle`` (S,) is what is played
-    in a terminal state; known (0, S, A): rewards come from the rows.
+    in a terminal state; known (0, S, A): rewards come from the rows. arrival (S,): what is paid on arrival in
+    a state, once, in place of both; (0,): nothing of the kind.
     """
     horizon, pays = actions.shape[1], (0.0 - low) / (high - low)
     episode, out, i, n = 0, 0, 0, state.shape[0]
@@ -116,6 +117,10 @@ def assemble(
                 actions[out, t] = idle[end]
                 rewards[out, t] = known[t if slots > 1 else 0, end, idle[end]] if slots > 0 else pays
                 states[out, t + 1] = end
+            if arrival.shape[0] > 0:
+                for t in range(horizon):
+                    earned = 0.0 if absorbing[states[out, t]] else arrival[states[out, t + 1]]
+                    rewards[out, t] = (earned - low) / (high - low)
             out += 1
         episode += 1
 

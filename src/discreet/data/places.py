@@ -23,6 +23,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -145,19 +146,20 @@ class ParquetFile:
     path: str
     malformed: list[int] = field(default_factory=list)
 
-    def _open(self) -> Any:
+    def _open(self) -> tuple[Any, Any]:
+        """The file, columns and types."""
         try:
             file = parquet.ParquetFile(self.fs.open_input_file(self.path))
-            file.schema_arrow  # noqa: B018  names are decoded here, and may be no text
-            return file
+            return file, file.schema_arrow  # names are decoded here, and may be no text
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise Broken(f"{self.name}: not a Parquet file ({error})") from None
 
     @cached_property
     def _footer(self) -> tuple[Any, int]:
         """(columns and types, number of rows)."""
-        with self._open() as file:
-            return file.schema_arrow, int(file.metadata.num_rows)
+        file, columns = self._open()
+        with file:
+            return columns, int(file.metadata.num_rows)
 
     @property
     def rows(self) -> int:
@@ -169,9 +171,13 @@ class ParquetFile:
         """Its rows."""
         return self.rows
 
+    @cached_property
+    def _types(self) -> dict[str, Any]:
+        return {one.name: one.type for one in self._footer[0]}
+
     def types(self) -> Mapping[str, Any]:
         """In the footer."""
-        return {one.name: one.type for one in self._footer[0]}
+        return self._types
 
     def names(self, wanted: Sequence[str] = ()) -> list[str]:
         """In the footer."""
@@ -181,13 +187,14 @@ class ParquetFile:
         self, wanted: Sequence[str], batch_rows: int, types: Mapping[str, Any] | None = None
     ) -> Iterator[pa.Table]:
         """Row group by row group."""
-        with self._open() as file:
-            if not file.schema_arrow.equals(self._footer[0]):
+        file, columns = self._open()
+        with file:
+            if not columns.equals(self._footer[0]):
                 raise Broken(f"{self.name}: its columns are not what they were a moment ago")
             try:
                 threads = self.rows > _SMALL
                 for batch in file.iter_batches(batch_rows, columns=list(wanted), use_threads=threads):
-                    yield pa.table(batch).select(list(wanted))
+                    yield pa.Table.from_batches([batch]).select(list(wanted))
             except OSError as error:  # pyarrow's name for a damaged page
                 raise Broken(f"{self.name}: cannot be read ({error})") from None
 
@@ -451,7 +458,8 @@ def places_of(where: Any, text: Text | None = None, sql: str | None = None) -> t
         raise Broken("sql: must be given with duckdb://file.db, the data base that it is asked of")
     if not found:
         raise Broken(f"{', '.join(map(_plain, given)) or 'no file'}: must be Parquet or CSV files")
-    keys = [key for key in map(_identity, found) if key is not None]
+    folders: dict[str, str] = {}
+    keys = [key for place in found if (key := _identity(place, folders)) is not None]
     if len(set(keys)) < len(keys):
         raise Broken("a file is given twice: its people would count twice")
     return tuple(found)
@@ -472,10 +480,20 @@ def _plain(item: Any) -> str:
     return re.sub(r"://[^/@]*@", "://", str(item)) if isinstance(item, str | Path) else type(item).__name__
 
 
-def _identity(place: Place) -> tuple[str, str] | None:
+def _real(path: str, folders: dict[str, str]) -> str:
+    """Where a file is, whatever it is called; ``folders`` holds those that were looked up."""
+    if os.path.islink(path):
+        return os.path.realpath(path)
+    folder, name = os.path.split(path)
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    return os.path.join(folders[folder], name)
+
+
+def _identity(place: Place, folders: dict[str, str]) -> tuple[str, str] | None:
     if isinstance(place, ParquetFile | TextFile):
         local = isinstance(place.fs, arrow_fs.LocalFileSystem)
-        return ("local", str(Path(place.path).resolve())) if local else (place.fs.type_name, place.path)
+        return ("local", _real(place.path, folders)) if local else (place.fs.type_name, place.path)
     return (place.path, place.sql) if isinstance(place, Query) else None
 
 
@@ -498,12 +516,20 @@ def _readable(path: str) -> bool:
 def _local(path: Path, text: Text) -> list[Place]:
     fs = arrow_fs.LocalFileSystem()
     if path.is_dir():
-        below = [one for one in sorted(path.rglob("*")) if _readable(one.name) and one.is_file()]
-        return [_file(str(one), fs, str(one), text) for one in below if _shown(one.relative_to(path).parts)]
+        return [_file(one, fs, one, text) for one in _below(str(path))]
     place = _file(str(path), fs, str(path), text)
     if not path.is_file():
         raise Broken(f"{path}: no such file")
     return [place]
+
+
+def _below(folder: str) -> list[str]:
+    """Files in a folder and below it, in the order of their paths, part by part."""
+    found: list[str] = []
+    for within, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if _shown([name])]
+        found += [os.path.join(within, name) for name in names if _readable(name) and _shown([name])]
+    return sorted(filter(os.path.isfile, found), key=lambda path: path.split(os.sep))
 
 
 def _stored(uri: str, text: Text) -> list[Place]:

@@ -15,10 +15,10 @@ one way, or one person counts as two (:mod:`.alike` counts such names). CSV valu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -103,6 +103,21 @@ class Source:
         """All rows in order. ``users_only``: only the column ``user``, cheaply.
 
         ``pool`` : threads that bring batches into one form while others are read and worked on.
+        Raises as :meth:`worked` does.
+        """
+        for table, _ in self.worked(lambda _: None, batch_rows, progress, what, users_only, pool):
+            yield table
+
+    def worked(
+        self,
+        work: Callable[[pa.Table], R],
+        batch_rows: int,
+        progress: Progress | None,
+        what: str,
+        users_only: bool,
+        pool: Pool | None,
+    ) -> Iterator[tuple[pa.Table, R]]:
+        """:meth:`batches`, each with ``work`` of it, which is done in the thread that made the batch.
 
         Raises
         ------
@@ -111,21 +126,27 @@ class Source:
         """
         done = 0
         try:
-            for table in self._tables(batch_rows, users_only, pool):
+            for table, found in self._tables(work, batch_rows, users_only, pool):
                 done += table.num_rows
-                if table.num_rows:
-                    yield table
+                if found is not None:
+                    yield table, found[0]
                 if progress is not None:
                     progress(what, done, self.rows)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise Broken(f"the rows after row {done} cannot be read: {error}") from None
 
-    def _tables(self, batch_rows: int, users_only: bool, pool: Pool | None) -> Iterator[pa.Table]:
-        raw = _ahead(_gathered(self._raw(batch_rows, users_only), batch_rows))
-        if users_only:
-            yield from in_order(pool, self._users, raw)
-        else:
-            yield from in_order(pool, lambda part: self._canonical(*part), _numbered(raw))
+    def _tables(
+        self, work: Callable[[pa.Table], R], batch_rows: int, users_only: bool, pool: Pool | None
+    ) -> Iterator[tuple[pa.Table, tuple[R] | None]]:
+        """Batches, with what work found in them; None for those without rows."""
+
+        def one(part: tuple[pa.Table, int]) -> tuple[pa.Table, tuple[R] | None]:
+            table = self._users(part[0]) if users_only else self._canonical(*part)
+            return table, (work(table),) if table.num_rows else None
+
+        yield from in_order(
+            pool, one, _numbered(ahead(_gathered(self._raw(batch_rows, users_only), batch_rows)))
+        )
 
     def _raw(self, batch_rows: int, users_only: bool) -> Iterator[pa.Table]:
         if self.minari is not None:
@@ -332,32 +353,39 @@ class Pool:
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
 
-    def submit(self, work: Callable[[T], R], item: T) -> Callable[[], R]:
-        """Begin; what is returned waits for the end."""
-        return partial(work, item) if self._threads is None else self._threads.submit(work, item).result
+    def submit(self, work: Callable[[T], R], item: T) -> Future[R]:
+        """Begin. Not where there are no threads."""
+        assert self._threads is not None
+        return self._threads.submit(work, item)
 
 
 def in_order(pool: Pool | None, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """``work`` of every item, in their order; as many at once as the pool has threads, and one ahead."""
+    """``work`` of every item, in their order; as many at once as the pool has threads, and one ahead.
+
+    What is done is handed on at once: steps that follow each other all begin with the first item.
+    """
     if pool is None or pool.workers == 1:
         yield from map(work, items)
         return
-    waiting: deque[Callable[[], R]] = deque()
+    waiting: deque[Future[R]] = deque()
     for item in items:
         waiting.append(pool.submit(work, item))
-        if len(waiting) > pool.workers:
-            yield waiting.popleft()()
+        while waiting and (len(waiting) > pool.workers or waiting[0].done()):
+            yield waiting.popleft().result()
     while waiting:
-        yield waiting.popleft()()
+        yield waiting.popleft().result()
 
 
-def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The same tables; the next one is read by a thread of its own while the last one is worked on."""
-    with ThreadPoolExecutor(1, "read") as reader:
-        coming = reader.submit(next, tables, None)
-        while (table := coming.result()) is not None:
-            coming = reader.submit(next, tables, None)
-            yield table
+def ahead(items: Iterator[T], most: int = 1) -> Generator[T, None, None]:
+    """The same items; a thread of its own gets the next ones, at most so many, while one is worked on."""
+    reader = ThreadPoolExecutor(1, "ahead")
+    try:
+        coming = deque(reader.submit(next, items, None) for _ in range(most))
+        while (item := coming.popleft().result()) is not None:
+            coming.append(reader.submit(next, items, None))
+            yield item
+    finally:
+        reader.shutdown(cancel_futures=True)
 
 
 def _one(table: pa.Table, name: str) -> Any:

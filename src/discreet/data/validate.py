@@ -7,10 +7,12 @@ before is provisional until it ends.
 
 One person's rows may lie anywhere. If those of every user lie together (the users in any order), which a
 first pass over their column alone tells, the rows stream through; steps and episodes of one user may be in
-any order. Otherwise rows are spread by a hash of their user over partitions, small enough to be sorted in
-memory: temporary files without a name (mode 0600, unlinked as soon as they are opened where the system
-can), so that nothing stays behind, even after kill -9. Memory is a few batches a thread, plus the rows of
-one user and 8 bytes a user, or partitions of about ``memory`` bytes together.
+any order. (Many small files are read once, and held, where that takes no more than ``memory`` bytes: a file
+costs more to open than to read.) Otherwise rows are spread by a hash of their user over partitions, small
+enough to be sorted in memory: temporary files without a name (mode 0600, unlinked as soon as they are opened
+where the system can), so that nothing stays behind, even after kill -9. Memory is a few batches a thread,
+plus the rows of one user and 8 bytes a user, or partitions, or small files, of about ``memory`` bytes
+together.
 
 Units of whole users are sorted, checked and put together in threads (:class:`~discreet.data.readers.Pool`),
 and taken in their order: what is found and which episodes count does not depend on how many there are.
@@ -24,8 +26,9 @@ from __future__ import annotations
 import hashlib
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,7 +44,7 @@ from discreet.core.trajectories import Trajectories
 from discreet.data import kernels
 from discreet.data.alike import Alike, Folded, distinct, hashed
 from discreet.data.places import MISSING
-from discreet.data.readers import BATCH_ROWS, Pool, Progress, Source, in_order
+from discreet.data.readers import BATCH_ROWS, Pool, Progress, Source, ahead, in_order
 from discreet.data.schema import Schema
 from discreet.machine import processors
 
@@ -49,6 +52,8 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]
 
 MEMORY = 2**28
+_SMALL = 2**15  # rows of a file that is sooner held than opened again
+_HELD = 64  # bytes a row of a batch takes, about
 _ROW = 160  # bytes a row takes while a partition is sorted and checked, about
 _PARTITIONS = 256  # files open at once
 _MOST_HASHES = 2**25  # of users whose rows lie together in no order: 256 MB
@@ -115,7 +120,8 @@ def episodes(
     batch_rows : int
         Rows read at once.
     memory : int
-        Bytes that partitions may take while they are sorted, if users are not in order.
+        Bytes, about, that rows of many small files may take, which then are read once, or partitions
+        while they are sorted.
     scratch : folder, optional
         Where the partitions go (as large as the data); the system's temporary folder.
     key : bytes, optional
@@ -138,16 +144,35 @@ def episodes(
     workers = processors() if workers is None else checks.integer("workers", workers, 1)
     key = secrets.token_bytes(32) if key is None else key
     check = _Check(source.schema, key)
+    told: deque[tuple[str, int, int | None]] = deque()  # by threads, for the caller's
+
+    def note(*now: Any) -> None:
+        told.append(now)
+
+    def tell() -> None:
+        while told and progress is not None:
+            progress(*told.popleft())
+
     with ExitStack() as stack:
         pool = stack.enter_context(Pool(workers))
-        if _together(source, batch_rows, progress, pool):
-            units = _streamed(source, batch_rows, progress, pool)
+        many = len(source.places) - 1
+        small = many > 0 and source.size < many * _SMALL and source.size * _HELD <= memory
+        held: deque[_Batch] | None = deque() if small else None
+        if _together(source, batch_rows, progress, pool, held):
+            again = _looked(source, batch_rows, note, "check", False, pool)
+            units = _streamed(again if held is None else _kept(held, note, source.rows))
         else:
-            units = _partitioned(source, batch_rows, memory, scratch, stack, progress, pool)
-        for unit in in_order(pool, check.looked_at, units):
+            held = None
+            units = _partitioned(source, batch_rows, memory, scratch, stack, note, pool)
+        found = in_order(pool, check.looked_at, units)
+        if workers > 1:  # nobody waits while what is yielded is worked on
+            found = stack.enter_context(closing(ahead(found, workers + 1)))
+        for unit in found:
+            tell()
             checked = check.taken(unit)
             if checked is not None:
                 yield checked
+        tell()
     check.finish(source)
 
 
@@ -200,10 +225,13 @@ class _Look(NamedTuple):
 def _look(keys: Any) -> _Look:
     """In any thread."""
     rising = _rising(keys)
-    begins = np.flatnonzero(_changes(keys))
+    begins = _where(_changes(keys))
     own = hashed(keys.take(pa.array(begins)))
     back = not any(rising) and distinct(own) < len(own)
     return _Look(rising, keys.slice(0, 1), keys.slice(len(keys) - 1), begins, own, back)
+
+
+_Batch = tuple[pa.Table, _Look]
 
 
 class _Together:
@@ -240,20 +268,39 @@ class _Together:
         return distinct(np.concatenate(self._seen)) == self._users
 
 
-def _looked(tables: Iterable[pa.Table], pool: Pool) -> Iterator[tuple[pa.Table, _Look]]:
-    """Each with what it says of the order, found in threads."""
-    return in_order(pool, lambda table: (table, _look(_array(table, "user"))), tables)
+def _looked(
+    source: Source, batch_rows: int, progress: Progress | None, what: str, users_only: bool, pool: Pool
+) -> Iterator[tuple[pa.Table, _Look]]:
+    """Batches, each with what it says of the order."""
+    return source.worked(
+        lambda table: _look(_array(table, "user")), batch_rows, progress, what, users_only, pool
+    )
 
 
-def _together(source: Source, batch_rows: int, progress: Progress | None, pool: Pool) -> bool:
+def _together(
+    source: Source, batch_rows: int, progress: Progress | None, pool: Pool, held: deque[_Batch] | None
+) -> bool:
+    """Whether the rows of every user lie together. ``held``: takes all batches, which are then read once."""
     users = _Together()
-    tables = source.batches(batch_rows, progress, "look at the order", users_only=True, pool=pool)
-    return all(users.add(found) for _, found in _looked(tables, pool)) and bool(users)
+    for table, found in _looked(source, batch_rows, progress, "look at the order", held is None, pool):
+        if not users.add(found):
+            return False
+        if held is not None:
+            held.append((table, found))
+    return bool(users)
 
 
-def _streamed(
-    source: Source, batch_rows: int, progress: Progress | None, pool: Pool
-) -> Iterator[Callable[[], pa.Table]]:
+def _kept(held: deque[_Batch], progress: Progress, rows: int | None) -> Iterator[_Batch]:
+    """Batches that were read before, each for the last time."""
+    done = 0
+    while held:
+        table, found = held.popleft()
+        done += table.num_rows
+        yield table, found
+        progress("check", done, rows)
+
+
+def _streamed(batches: Iterator[_Batch]) -> Iterator[Callable[[], pa.Table]]:
     """Makers of tables of whole users, from rows where every user's lie together."""
     users, held = _Together(), list[pa.Table]()
 
@@ -261,7 +308,7 @@ def _streamed(
         if not users:
             raise ValueError("the order of users is not what it was: did a file change while it was read?")
 
-    for table, found in _looked(source.batches(batch_rows, progress, "check", pool=pool), pool):
+    for table, found in batches:
         if not users.add(found):
             check()
         cut = int(found.begins[-1])  # where the last user of the batch begins
@@ -333,7 +380,8 @@ def _spread(
         order = np.argsort(part, kind="stable")
         return table.take(pa.array(order)), list(zip([0, *ends[:-1]], ends, strict=True))
 
-    yield from in_order(pool, work, source.batches(batch_rows, progress, "sort by user", pool=pool))
+    for _, found in source.worked(work, batch_rows, progress, "sort by user", False, pool):
+        yield found
 
 
 def partition_of(users: Any, parts: int) -> NDArray[np.uint8]:
@@ -391,6 +439,9 @@ class _Check:
         if known is None:
             known = np.empty((0, layout.states, layout.actions))
         self.known = np.ascontiguousarray(known)
+        self.arrival = np.zeros(0 if schema.outcomes is None else layout.states)
+        for state, reward in (schema.outcomes or {}).items():
+            self.arrival[state] = reward
         self.found = np.zeros(kernels.KINDS, np.int64)
         self.first = np.full(kernels.KINDS, -1, np.int64)
         self.users = self.rows = 0
@@ -402,9 +453,9 @@ class _Check:
         schema, layout = self.schema, self.schema.layout
         found, first = np.zeros(kernels.KINDS, np.int64), np.full(kernels.KINDS, -1, np.int64)
         step, state, action, after, number = (
-            _writable(table, name) for name in ("step", "state", "action", "next_state", "number")
+            _read_only(table, name) for name in ("step", "state", "action", "next_state", "number")
         )
-        reward = _writable(table, "reward")
+        reward = _read_only(table, "reward")
         users = _array(table, "user")
         keyless = _nameless(users) | _nameless(_array(table, "episode"))
         terminal = schema.terminal[0] if schema.terminal else -1
@@ -414,12 +465,12 @@ class _Check:
             layout.row_index, layout.horizon, float(schema.low), float(schema.high), self.absorbing, terminal,
             schema.unfinished == "terminal", schema.reads_rewards, most, found, first,
         )  # fmt: skip
-        names = users.take(pa.array(np.flatnonzero(new_user)))
+        names = users.take(pa.array(_where(new_user)))
         alike = self.alike.looked_at(names)
         unit_of = partial(_Unit, table.num_rows, int(new_user.sum()), found, first, alike, names)
         if found.any():
             return unit_of()
-        starts = np.flatnonzero(new_episode)
+        starts = _where(new_episode)
         user = np.cumsum(new_user)[starts] - 1
         keep = np.ones(len(starts), np.uint8)
         if schema.contribute == "random":
@@ -429,10 +480,8 @@ class _Check:
         actions, rewards = np.empty((n, layout.horizon), np.int64), np.empty((n, layout.horizon))
         kernels.assemble(
             state, action, reward, after, new_episode, keep, float(schema.low), float(schema.high),
-            self.absorbing, terminal, self.idle, self.known, states, actions, rewards,
+            self.absorbing, terminal, self.idle, self.known, self.arrival, states, actions, rewards,
         )  # fmt: skip
-        if schema.outcomes is not None:
-            rewards = _earned(schema, states)
         return unit_of(Trajectories(states, actions, rewards), user[keep != 0])
 
     def taken(self, unit: _Unit) -> Checked | None:
@@ -512,10 +561,16 @@ class _Check:
         }[code]
 
 
-def _writable(table: pa.Table, name: str) -> NDArray[Any]:
-    """A column for a kernel, which is compiled for arrays that may be written."""
-    values = _array(table, name).to_numpy(zero_copy_only=False)
-    return values if values.flags.writeable else values.copy()
+def _read_only(table: pa.Table, name: str) -> NDArray[Any]:
+    """A column for a kernel, which is compiled for arrays that cannot be written: Arrow's need no copy."""
+    values: NDArray[Any] = _array(table, name).to_numpy(zero_copy_only=False)
+    values.flags.writeable = False
+    return values
+
+
+def _where(flags: Flags) -> Ints:
+    """Where there is a 1: many times faster than of bytes."""
+    return np.flatnonzero(flags.view(np.bool_))
 
 
 def _nameless(keys: Any) -> Flags:
@@ -552,20 +607,10 @@ def _apart(users: Any, begins: Flags) -> bool:
     """Does nobody come back after another one?"""
     if any(_rising(users)):
         return True
-    firsts = users.take(pa.array(np.flatnonzero(begins)))
+    firsts = users.take(pa.array(_where(begins)))
     return bool(pc.count_distinct(firsts).as_py() == len(firsts))
 
 
 def _code(keys: Any) -> Ints:
     """Numbers 0, 1, .. of keys in the order of their first appearance."""
     return np.asarray(keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)).astype(np.int64)
-
-
-def _earned(schema: Schema, states: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(n, H) rewards in [0, 1] by the rule of the outcomes: on arrival, once."""
-    arrival = np.zeros(schema.layout.states)
-    for state, reward in (schema.outcomes or {}).items():
-        arrival[state] = reward
-    ended = np.isin(states[:, :-1], schema.terminal)
-    earned = np.where(ended, 0.0, arrival[states[:, 1:]])
-    return np.asarray((earned - schema.low) / (schema.high - schema.low))

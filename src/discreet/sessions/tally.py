@@ -64,7 +64,8 @@ _LAYOUT = saved_state.FileLayout(b"\x89discreet-tally\n", 2, "a tally")  # 1: ta
 _RAW = "exact sums of people's data: raw, private to them, and protected by nothing"
 _MOST_COUNT = 2**32 - 1  # of a cell
 _MOST_UNITS = 2**51  # of all rewards in a cell: beside noise they must add up exactly
-_BLOCK = 4096  # episodes added at once: their records stay in the cache
+_BLOCK = 2**15  # episodes added at once: the table of a step stays in the cache meanwhile
+_MANY = 2**12  # episodes that are worth threads
 _SHARES = ("reward_share", "pooled_share", "return_share")  # of the budget: they say nothing about sums
 _MARK = re.compile("[0-9a-f]{32}")
 
@@ -217,13 +218,15 @@ class Tally:
                     )  # fmt: skip
 
         # a slot's sums are one thread's alone: they do not depend on how many there are
-        threads = min(processors(), len(self._steps)) if n >= _BLOCK else 1
+        threads = min(processors(), len(self._steps)) if n >= _MANY else 1
         shares = [range(first, len(self._steps), threads) for first in range(threads)]
         if threads == 1:
             count(shares[0])
             return
-        with ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(count, shares):
+        with ThreadPoolExecutor(threads - 1) as pool:
+            others = pool.map(count, shares[1:])  # which begins
+            count(shares[0])
+            for _ in others:
                 pass
 
     def absent(self, people: int = 1) -> None:
